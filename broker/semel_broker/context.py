@@ -1,0 +1,42 @@
+"""What a handler is given: the broker's nouns, and the request's circumstances."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from semel_broker.world import Logger, World
+
+if TYPE_CHECKING:
+    from semel_broker.cluster.store import Store
+    from semel_broker.config import BrokerConfig
+    from semel_broker.groups.coordinator import GroupCoordinator
+    from semel_broker.producer_ids import ProducerIds
+    from semel_broker.topics import Topics
+
+
+class Broker(msgspec.Struct, kw_only=True):
+    """One running broker as a plain record of its nouns. `host` and `port` are the advertised ones (clients dial them)."""
+
+    world: World
+    config: BrokerConfig
+    store: Store
+    topics: Topics
+    groups: GroupCoordinator
+    producer_ids: ProducerIds
+    node_id: int
+    cluster_id: str
+    host: str
+    port: int
+    log: Logger
+
+
+class RequestContext(msgspec.Struct, frozen=True, gc=False):
+    """One request's circumstances. `client_host` is the peer's address without port."""
+
+    broker: Broker
+    api_version: int
+    client_id: str
+    client_host: str
+    listener: str

@@ -1,0 +1,62 @@
+"""The shelf of handlers: which APIs this broker serves. `APIS` says in which versions; ApiVersions answers from both.
+
+A handler unpacks, checks, calls one noun and packs:
+
+    async def handle(request: XRequest, ctx: RequestContext) -> XResponse | None
+
+`None` means that nothing is answered (Produce with acks=0). A handler that never waits, or whose effect must have
+happened before the next request of the connection starts, may be a plain `def`, returning its response or an
+awaitable of it. A `KafkaError` that escapes is answered where the response has a top-level error code, and closes the
+connection where it has none. Handlers are not cancelled when their connection is lost (but Fetch): what they have
+begun to persist they also apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from semel_protocol.schema import Message
+
+from semel_broker.context import RequestContext
+
+Answer = Message | None | Awaitable[Message | None]
+Handler = Callable[[Any, RequestContext], Answer]
+
+_SHELF = (
+    "k00_produce",
+    "k01_fetch",
+    "k02_list_offsets",
+    "k03_metadata",
+    "k08_offset_commit",
+    "k09_offset_fetch",
+    "k10_find_coordinator",
+    "k11_join_group",
+    "k12_heartbeat",
+    "k13_leave_group",
+    "k14_sync_group",
+    "k15_describe_groups",
+    "k16_list_groups",
+    "k18_api_versions",
+    "k19_create_topics",
+    "k20_delete_topics",
+    "k21_delete_records",
+    "k22_init_producer_id",
+    "k32_describe_configs",
+    "k33_alter_configs",
+    "k37_create_partitions",
+    "k42_delete_groups",
+    "k44_incremental_alter_configs",
+    "k47_offset_delete",
+    "k60_describe_cluster",
+    "k61_describe_producers",
+)
+
+HANDLERS: dict[int, Handler] = {
+    int(name[1:3]): import_module(f"{__name__}.{name}").handle
+    for name in _SHELF
+    if find_spec(f"{__name__}.{name}") is not None
+}
+"""API key -> handler."""

@@ -1,0 +1,232 @@
+"""One partition as its leader sees it: append, when an append is committed, and what may be read."""
+
+from __future__ import annotations
+
+from asyncio import Task, get_running_loop
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from semel_protocol.errors import ErrorCode, KafkaError
+
+from semel_broker.waiters import FetchWaiter, OffsetWaiters
+
+if TYPE_CHECKING:
+    from semel_protocol.batch import BatchHeader
+    from semel_storage.log import AppendResult, Log
+
+    from semel_broker.world import World
+
+Buffer = bytes | bytearray | memoryview
+
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+
+
+class Partition:
+    """A log and its high watermark. The log is opened (and its directory created) at the first append, or by `open`.
+
+    `fsync`: the high watermark follows what is synced, so that consumers never see what a power cut could take
+    back; every append schedules a sync, and all appends of one turn of the loop share it. Otherwise an append is
+    committed at once, as in Kafka.
+    """
+
+    def __init__(self, topic: str, index: int, *, open_log: Callable[[], Log], world: World, fsync: bool) -> None:
+        self.topic = topic
+        self.index = index
+        self.leader_epoch = 0
+        self.high_watermark = 0
+        self._open_log = open_log
+        self._log: Log | None = None
+        self._world = world
+        self._fsync = fsync
+        self._retired = False
+        self._committing = OffsetWaiters()
+        self._fetching: dict[FetchWaiter, None] = {}
+        self._bytes_appended = 0
+        self._bytes_visible = 0
+        self._flushing: Task[None] | None = None
+
+    # --- the log ---------------------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        return self._log is not None
+
+    @property
+    def log(self) -> Log:
+        """The log, opened now if it is not yet. Raises UNKNOWN_TOPIC_OR_PARTITION once the partition is retired."""
+        return self._log or self.open()
+
+    def open(self) -> Log:
+        """Open (create or recover) the log; everything found in it is committed as far as it is durable."""
+        if self._retired:
+            raise self._gone()
+        if self._log is None:
+            self._log = self._open_log()
+            self.high_watermark = self._log.synced_offset if self._fsync else self._log.end_offset
+            if self.high_watermark < self._log.end_offset:
+                self._schedule_flush()
+        return self._log
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._log.start_offset if self._log is not None else 0
+
+    @property
+    def end_offset(self) -> int:
+        """The offset the next record gets."""
+        return self._log.end_offset if self._log is not None else 0
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Read-committed consumers read below this. Without open transactions: the high watermark."""
+        return self.high_watermark
+
+    def visible_end(self, isolation: int) -> int:
+        """Where a reader of this isolation level ends."""
+        return self.last_stable_offset if isolation == READ_COMMITTED else self.high_watermark
+
+    # --- writing ---------------------------------------------------------------------------------------------
+
+    def append(self, batch: Buffer, *, header: BatchHeader) -> AppendResult:
+        """Append one whole batch; runs to completion. With acks=all await `committed(result.last_offset + 1)`.
+
+        Raises KafkaError: 10 and 18 (size), 45, 46 and 47 (producer state), 3 once the partition is retired. A
+        duplicate is no error: the result carries the offsets of the original.
+        """
+        log = self.log
+        result = log.append(batch, header=header, leader_epoch=self.leader_epoch, now_ms=self._world.now_ms())
+        if not result.duplicate:
+            self._bytes_appended += header.size
+            if self._fsync:
+                self._schedule_flush()
+            else:
+                self._advance(log.end_offset, self._bytes_appended)
+        return result
+
+    async def committed(self, offset: int) -> None:
+        """Return once everything below `offset` is committed (synced, if the broker runs with fsync)."""
+        if self.high_watermark < offset:
+            await self._committing.wait_for(offset, get_running_loop())
+
+    def delete_records(self, before: int) -> int:
+        """Move the log start to `before` (-1: the high watermark); returns the new low watermark.
+
+        Raises OFFSET_OUT_OF_RANGE beyond the high watermark.
+        """
+        if before == LATEST:
+            before = self.high_watermark
+        if before < 0 or before > self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"cannot delete records before {before}: the high watermark is {self.high_watermark}",
+            )
+        if before > self.log_start_offset:
+            self.log.delete_records_before(before)
+        return self.log_start_offset
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, *, bytes_max: int, isolation: int = 0, at_least_one: bool = True) -> bytes:
+        """Whole stored batches from the one that holds `offset`; b"" at the end. The first may start below `offset`.
+
+        Raises OFFSET_OUT_OF_RANGE below the log start or above the end.
+        """
+        up_to = self.visible_end(isolation)
+        if not self.log_start_offset <= offset <= self.end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is outside [{self.log_start_offset}, {self.end_offset}]",
+            )
+        if offset >= up_to:
+            return b""
+        return self.log.read(offset, up_to=up_to, bytes_max=bytes_max, at_least_one=at_least_one)
+
+    def offset_for(self, timestamp: int, isolation: int = READ_UNCOMMITTED) -> tuple[int, int]:
+        """ListOffsets of one timestamp (ms, or one of the special values): (offset, timestamp), -1 for none."""
+        up_to = self.visible_end(isolation)
+        if timestamp == LATEST:
+            return up_to, -1
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            return self.log_start_offset, -1
+        if timestamp == LATEST_TIERED or not self.is_open:
+            return -1, -1
+        if timestamp == MAX_TIMESTAMP:
+            return self.log.max_timestamp(up_to=up_to) or (-1, -1)
+        if timestamp < 0:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{timestamp} is no timestamp and no special value")
+        return self.log.offset_for_timestamp(timestamp, up_to=up_to) or (-1, -1)
+
+    def add_fetch_waiter(self, waiter: FetchWaiter) -> None:
+        """`waiter` hears of every byte that becomes readable, until it is removed."""
+        self._fetching[waiter] = None
+
+    def remove_fetch_waiter(self, waiter: FetchWaiter) -> None:
+        self._fetching.pop(waiter, None)
+
+    # --- life ------------------------------------------------------------------------------------------------
+
+    def retire(self) -> None:
+        """The topic is deleted: whoever waits or comes later gets UNKNOWN_TOPIC_OR_PARTITION."""
+        self._retired = True
+        self._committing.fail(self._gone())
+        self._release_fetches()
+
+    async def close(self) -> None:
+        """Finish the sync in progress, then close the log (flush and snapshot)."""
+        if self._flushing is not None:
+            await self._flushing
+        if self._log is not None:
+            if not self._retired:
+                await self._log.sync()
+                self._advance(self._log.end_offset, self._bytes_appended)
+            self._log.close()
+        self._release_fetches()
+
+    # --- inside ----------------------------------------------------------------------------------------------
+
+    def _schedule_flush(self) -> None:
+        if self._flushing is None:
+            self._flushing = get_running_loop().create_task(self._flush())
+            self._flushing.add_done_callback(self._flushed)
+
+    async def _flush(self) -> None:
+        """Sync until nothing is left to sync. One at a time: what is appended meanwhile shares the next one."""
+        log = self._log
+        assert log is not None
+        while self.high_watermark < log.end_offset and not self._retired:
+            end, appended = log.end_offset, self._bytes_appended
+            await log.sync()
+            self._advance(end, appended)
+
+    def _flushed(self, task: Task[None]) -> None:
+        self._flushing = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            assert isinstance(error, Exception)
+            self._committing.fail(error)
+            raise error  # the loop's exception handler has it logged: only a bug of ours gets here
+
+    def _advance(self, high_watermark: int, bytes_visible: int) -> None:
+        """The high watermark moves; wake whom that concerns."""
+        assert high_watermark >= self.high_watermark, (high_watermark, self.high_watermark)
+        self.high_watermark = high_watermark
+        bytes_more = bytes_visible - self._bytes_visible
+        self._bytes_visible = bytes_visible
+        if self._committing:
+            self._committing.reached(high_watermark)
+        if self._fetching:
+            for waiter in self._fetching:
+                waiter.wake(bytes_more)
+
+    def _release_fetches(self) -> None:
+        for waiter in self._fetching:
+            waiter.release()
+
+    def _gone(self) -> KafkaError:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic}-{self.index} was deleted")

@@ -1,0 +1,178 @@
+"""The records of Kafka's two internal topics: what `__consumer_offsets` and `__transaction_state` hold.
+
+Keys and values are Kafka's, byte for byte (`OffsetCommitKey`, `GroupMetadataValue`, `TransactionLogValue`, ... of its
+coordinators): an int16 version, then the fields of that version. The key's version also says what kind of record it
+is. A null value is a tombstone. Values became flexible (KIP-482, KIP-915) with the versions in `FLEXIBLE_SINCE`.
+
+    key = encode_versioned(GroupMetadataKey(group="g"), GROUP_METADATA_KEY)
+    value = encode_versioned(GroupMetadataValue(...), GROUP_METADATA_VALUE)
+    decode_offsets_key(key) == GroupMetadataKey(group="g")
+    decode_versioned(GroupMetadataValue, value)
+"""
+
+from typing import Annotated, TypeVar
+
+from semel_protocol.errors import ProtocolError
+from semel_protocol.primitives import Buffer
+from semel_protocol.schema import Codec, Int8, Int16, Int32, Int64, Message, codec, since, tag, until
+
+CONSUMER_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
+
+OFFSET_COMMIT_KEY = 1
+"""Version to write. 0 is the same layout under its oldest name; both are read."""
+OFFSET_COMMIT_VALUE = 3
+GROUP_METADATA_KEY = 2
+GROUP_METADATA_VALUE = 3
+TRANSACTION_LOG_KEY = 0
+TRANSACTION_LOG_VALUE = 1
+"""Version to write: 1 carries the previous and next producer id (KIP-890) as tagged fields."""
+
+VERSION_BYTES = 2
+
+
+class OffsetCommitKey(Message, kw_only=True):
+    """v0-1. Which group committed an offset for which partition."""
+
+    group: str
+    topic: str
+    partition: Int32
+
+
+class OffsetCommitValue(Message, kw_only=True):
+    """v0-4. A committed offset: the next offset to read. Timestamps in ms; -1 means not set."""
+
+    offset: Int64
+    leader_epoch: Annotated[Int32, since(3)] = -1
+    metadata: str = ""
+    commit_timestamp: Int64 = -1
+    expire_timestamp: Annotated[Int64, since(1), until(1)] = -1
+
+
+class GroupMetadataKey(Message, kw_only=True):
+    """v2."""
+
+    group: str
+
+
+class GroupMetadataValueMember(Message, kw_only=True):
+    """One member of a generation. Timeouts in ms; subscription and assignment are opaque to the broker."""
+
+    member_id: str
+    group_instance_id: Annotated[str | None, since(3)] = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout: Annotated[Int32, since(1)] = 0
+    session_timeout: Int32 = 0
+    subscription: bytes = b""
+    assignment: bytes = b""
+
+
+class GroupMetadataValue(Message, kw_only=True):
+    """v0-4. A group's generation, once its leader has assigned it; an empty protocol type is a group of no members."""
+
+    protocol_type: str
+    generation: Int32
+    protocol: str | None = None
+    leader: str | None = None
+    current_state_timestamp: Annotated[Int64, since(2)] = -1
+    members: list[GroupMetadataValueMember]
+
+
+class TransactionLogKey(Message, kw_only=True):
+    """v0."""
+
+    transactional_id: str
+
+
+class TransactionLogValuePartitions(Message, kw_only=True):
+    topic: str
+    partition_ids: list[Int32]
+
+
+class TransactionLogValue(Message, kw_only=True):
+    """v0-1. The state of a transactional id; times in ms, -1 where there is none.
+
+    `transaction_status`: 0 Empty, 1 Ongoing, 2 PrepareCommit, 3 PrepareAbort, 4 CompleteCommit, 5 CompleteAbort,
+    6 Dead, 7 PrepareEpochFence.
+    """
+
+    producer_id: Int64
+    previous_producer_id: Annotated[Int64, since(1), tag(0)] = -1
+    next_producer_id: Annotated[Int64, since(1), tag(1)] = -1
+    producer_epoch: Int16
+    transaction_timeout_ms: Int32
+    transaction_status: Int8
+    transaction_partitions: list[TransactionLogValuePartitions] | None = None
+    transaction_last_update_timestamp_ms: Int64 = -1
+    transaction_start_timestamp_ms: Int64 = -1
+    client_transaction_version: Annotated[Int16, since(1), tag(2)] = 0
+
+
+TRANSACTION_STATES = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+)
+
+VERSIONS: dict[type[Message], tuple[int, int]] = {
+    OffsetCommitKey: (0, 1),
+    OffsetCommitValue: (0, 4),
+    GroupMetadataKey: (2, 2),
+    GroupMetadataValue: (0, 4),
+    TransactionLogKey: (0, 0),
+    TransactionLogValue: (0, 1),
+}
+FLEXIBLE_SINCE: dict[type[Message], int] = {
+    OffsetCommitValue: 4,
+    GroupMetadataValue: 4,
+    TransactionLogValue: 1,
+}
+NEVER_FLEXIBLE = 1 << 15
+
+OFFSETS_KEYS: dict[int, type[OffsetCommitKey] | type[GroupMetadataKey]] = {
+    0: OffsetCommitKey,
+    1: OffsetCommitKey,
+    2: GroupMetadataKey,
+}
+
+M = TypeVar("M", bound=Message)
+
+
+def version_of(data: Buffer) -> int:
+    """The int16 version in front of a key or value. Raises ProtocolError when there is none."""
+    if len(data) < VERSION_BYTES:
+        raise ProtocolError(f"{len(data)} bytes are too short for a versioned record")
+    return int.from_bytes(data[:VERSION_BYTES], "big", signed=True)
+
+
+def codec_of(cls: type[M], version: int) -> Codec[M]:
+    """The codec of one version of `cls`. Raises ProtocolError for a version that this release does not know."""
+    low, high = VERSIONS[cls]
+    if not low <= version <= high:
+        raise ProtocolError(f"{cls.__name__} v{version} is not known, only v{low} to v{high}")
+    return codec(cls, version, version >= FLEXIBLE_SINCE.get(cls, NEVER_FLEXIBLE))
+
+
+def encode_versioned(message: Message, version: int) -> bytes:
+    """The key or value as it lies in a record: int16 version, then the fields. Raises ProtocolError."""
+    return version.to_bytes(VERSION_BYTES, "big") + codec_of(type(message), version).encode_bytes(message)
+
+
+def decode_versioned(cls: type[M], data: Buffer) -> M:
+    """The reverse of `encode_versioned`. Raises ProtocolError for an unknown version or malformed bytes."""
+    return codec_of(cls, version_of(data)).decode(data, VERSION_BYTES)
+
+
+def decode_offsets_key(data: Buffer) -> OffsetCommitKey | GroupMetadataKey | None:
+    """The key of a `__consumer_offsets` record; None for a kind that a newer coordinator wrote (KIP-848 and later).
+
+    Raises ProtocolError for malformed bytes.
+    """
+    cls = OFFSETS_KEYS.get(version_of(data))
+    return None if cls is None else decode_versioned(cls, data)

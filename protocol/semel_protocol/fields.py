@@ -1,0 +1,132 @@
+"""What a message declaration says: its fields, their kinds and the versions they exist in.
+
+`fields_of(cls)` reads the annotations of a message class once; `codegen` turns them into functions.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from enum import Enum
+from functools import cache
+from typing import Any
+
+import msgspec
+
+
+class Kind(Enum):
+    """A primitive type of the wire; the value is its `struct` format, or "" where its size varies."""
+
+    BOOL = "?"
+    INT8 = "b"
+    INT16 = "h"
+    INT32 = "i"
+    INT64 = "q"
+    UUID = "16s"
+    STRING = "S"
+    BYTES = "B"
+    RECORDS = "R"
+
+    @property
+    def is_fixed(self) -> bool:
+        return self not in (Kind.STRING, Kind.BYTES, Kind.RECORDS)
+
+
+class Since(msgspec.Struct, frozen=True):
+    version: int
+
+
+class Until(msgspec.Struct, frozen=True):
+    version: int
+
+
+class Tag(msgspec.Struct, frozen=True):
+    number: int
+
+
+class NullableSince(msgspec.Struct, frozen=True):
+    version: int
+
+
+class Array(msgspec.Struct, frozen=True):
+    """An array of primitives or of structs."""
+
+    element: Kind | type[msgspec.Struct]
+
+
+class Field(msgspec.Struct, frozen=True):
+    """One field of a message: `type` is a kind, an array, or the class of a nested struct."""
+
+    name: str
+    type: Kind | Array | type[msgspec.Struct]
+    since: int = 0
+    until: int = 32767
+    tag: int | None = None
+    nullable_since: int | None = None
+    default: Any = None
+
+    def exists_in(self, version: int) -> bool:
+        return self.since <= version <= self.until
+
+    def nullable_in(self, version: int) -> bool:
+        return self.nullable_since is not None and version >= self.nullable_since
+
+
+_PLAIN: dict[Any, Kind] = {bool: Kind.BOOL, str: Kind.STRING, bytes: Kind.BYTES}
+
+
+@cache
+def fields_of(cls: type[msgspec.Struct]) -> tuple[Field, ...]:
+    """The fields of `cls` in wire order. Raises TypeError for an annotation that has no encoding."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return tuple(_field(cls, info, hints[info.name]) for info in msgspec.structs.fields(cls))
+
+
+def _field(cls: type, info: msgspec.structs.FieldInfo, hint: Any) -> Field:
+    since, until, number, nullable_since = 0, 32767, None, None
+    hint, marks = _unwrap(hint)
+    if typing.get_origin(hint) in (typing.Union, types.UnionType) and not _kind(marks):
+        (hint,) = (arg for arg in typing.get_args(hint) if arg is not type(None))
+        nullable_since = 0
+        hint, inner = _unwrap(hint)
+        marks += inner
+    for mark in marks:
+        match mark:
+            case Since(version=version):
+                since = version
+            case Until(version=version):
+                until = version
+            case Tag(number=n):
+                number = n
+            case NullableSince(version=version):
+                nullable_since = version
+    default = info.default
+    if info.default_factory is not msgspec.NODEFAULT:
+        default = info.default_factory()
+    kind = _type(cls, info.name, hint, marks)
+    return Field(info.encode_name, kind, since, until, number, nullable_since, default)
+
+
+def _type(cls: type, name: str, hint: Any, marks: tuple[Any, ...]) -> Kind | Array | type[msgspec.Struct]:
+    if kind := _kind(marks) or _PLAIN.get(hint):
+        return kind
+    if typing.get_origin(hint) is list:
+        (element,) = typing.get_args(hint)
+        element, inner = _unwrap(element)
+        inside = _type(cls, name, element, inner)
+        if not isinstance(inside, Array):
+            return Array(inside)
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return hint
+    raise TypeError(f"{cls.__name__}.{name}: {hint!r} has no encoding on the wire")
+
+
+def _unwrap(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    if typing.get_origin(hint) is typing.Annotated:
+        base, *marks = typing.get_args(hint)
+        return base, tuple(marks)
+    return hint, ()
+
+
+def _kind(marks: tuple[Any, ...]) -> Kind | None:
+    return next((mark for mark in marks if isinstance(mark, Kind)), None)

@@ -1,0 +1,1 @@
+"""The shelf: one file for each API key, request and response together."""

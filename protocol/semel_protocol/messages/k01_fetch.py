@@ -1,0 +1,91 @@
+"""Fetch (key 1): read record batches by offset.
+
+KIP-98 isolation (v4), KIP-227 sessions (v7), KIP-320 leader epochs (v9, v12), KIP-392 (v11).
+"""
+
+from typing import Annotated
+
+from msgspec import field
+
+from semel_protocol.schema import Int8, Int16, Int32, Int64, Message, Records, since, tag
+
+
+class FetchRequestPartition(Message, kw_only=True):
+    partition: Int32
+    current_leader_epoch: Annotated[Int32, since(9)] = -1
+    fetch_offset: Int64
+    last_fetched_epoch: Annotated[Int32, since(12)] = -1
+    log_start_offset: Annotated[Int64, since(5)] = -1
+    partition_max_bytes: Int32
+
+
+class FetchRequestTopic(Message, kw_only=True):
+    topic: str
+    partitions: list[FetchRequestPartition]
+
+
+class FetchRequestForgottenTopic(Message, kw_only=True):
+    topic: str
+    partitions: list[Int32]
+
+
+class FetchRequest(Message, kw_only=True):
+    cluster_id: Annotated[str | None, since(12), tag(0)] = None
+    replica_id: Int32 = -1
+    max_wait_ms: Int32
+    min_bytes: Int32
+    max_bytes: Int32 = 2147483647
+    isolation_level: Int8
+    session_id: Annotated[Int32, since(7)] = 0
+    session_epoch: Annotated[Int32, since(7)] = -1
+    topics: list[FetchRequestTopic]
+    forgotten_topics_data: Annotated[list[FetchRequestForgottenTopic], since(7)] = []
+    rack_id: Annotated[str, since(11)] = ""
+
+
+class FetchResponseDivergingEpoch(Message, kw_only=True):
+    epoch: Int32 = -1
+    end_offset: Int64 = -1
+
+
+class FetchResponseLeader(Message, kw_only=True):
+    leader_id: Int32 = -1
+    leader_epoch: Int32 = -1
+
+
+class FetchResponseSnapshotId(Message, kw_only=True):
+    end_offset: Int64 = -1
+    epoch: Int32 = -1
+
+
+class FetchResponseAbortedTransaction(Message, kw_only=True):
+    producer_id: Int64 = 0
+    first_offset: Int64 = 0
+
+
+class FetchResponsePartition(Message, kw_only=True):
+    partition_index: Int32 = 0
+    error_code: Int16 = 0
+    high_watermark: Int64 = 0
+    last_stable_offset: Int64 = -1
+    log_start_offset: Annotated[Int64, since(5)] = -1
+    diverging_epoch: Annotated[FetchResponseDivergingEpoch, since(12), tag(0)] = field(
+        default_factory=FetchResponseDivergingEpoch
+    )
+    current_leader: Annotated[FetchResponseLeader, since(12), tag(1)] = field(default_factory=FetchResponseLeader)
+    snapshot_id: Annotated[FetchResponseSnapshotId, since(12), tag(2)] = field(default_factory=FetchResponseSnapshotId)
+    aborted_transactions: list[FetchResponseAbortedTransaction] | None = None
+    preferred_read_replica: Annotated[Int32, since(11)] = -1
+    records: Records | None = None
+
+
+class FetchResponseTopic(Message, kw_only=True):
+    topic: str = ""
+    partitions: list[FetchResponsePartition] = []
+
+
+class FetchResponse(Message, kw_only=True):
+    throttle_time_ms: Int32 = 0
+    error_code: Annotated[Int16, since(7)] = 0
+    session_id: Annotated[Int32, since(7)] = 0
+    responses: list[FetchResponseTopic] = []

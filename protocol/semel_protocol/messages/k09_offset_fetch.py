@@ -1,0 +1,53 @@
+"""OffsetFetch (key 9): a group reads its positions.
+
+KIP-447 require_stable (v7), KIP-709 several groups (v8), KIP-848 (v9).
+"""
+
+from typing import Annotated
+
+from semel_protocol.schema import Int16, Int32, Int64, Message, nullable, since, until
+
+
+class OffsetFetchRequestTopic(Message, kw_only=True):
+    name: str
+    partition_indexes: list[Int32]
+
+
+class OffsetFetchRequestGroup(Message, kw_only=True):
+    group_id: str
+    member_id: Annotated[str | None, since(9)] = None
+    member_epoch: Annotated[Int32, since(9)] = -1
+    topics: list[OffsetFetchRequestTopic] | None
+
+
+class OffsetFetchRequest(Message, kw_only=True):
+    group_id: Annotated[str, since(1), until(7)] = ""
+    topics: Annotated[list[OffsetFetchRequestTopic] | None, since(1), until(7), nullable(2)] = []
+    groups: Annotated[list[OffsetFetchRequestGroup], since(8)] = []
+    require_stable: Annotated[bool, since(7)] = False
+
+
+class OffsetFetchResponsePartition(Message, kw_only=True):
+    partition_index: Int32 = 0
+    committed_offset: Int64 = 0
+    committed_leader_epoch: Annotated[Int32, since(5)] = -1
+    metadata: str | None = None
+    error_code: Int16 = 0
+
+
+class OffsetFetchResponseTopic(Message, kw_only=True):
+    name: str = ""
+    partitions: list[OffsetFetchResponsePartition] = []
+
+
+class OffsetFetchResponseGroup(Message, kw_only=True):
+    group_id: str = ""
+    topics: list[OffsetFetchResponseTopic] = []
+    error_code: Int16 = 0
+
+
+class OffsetFetchResponse(Message, kw_only=True):
+    throttle_time_ms: Annotated[Int32, since(3)] = 0
+    topics: Annotated[list[OffsetFetchResponseTopic], since(1), until(7)] = []
+    error_code: Annotated[Int16, since(2), until(7)] = 0
+    groups: Annotated[list[OffsetFetchResponseGroup], since(8)] = []

@@ -1,0 +1,34 @@
+"""DescribeGroups (key 15): state and members of groups. KIP-430 (v3), KIP-345 (v4)."""
+
+from typing import Annotated
+
+from semel_protocol.schema import Int16, Int32, Message, since
+
+
+class DescribeGroupsRequest(Message, kw_only=True):
+    groups: list[str]
+    include_authorized_operations: Annotated[bool, since(3)] = False
+
+
+class DescribeGroupsResponseMember(Message, kw_only=True):
+    member_id: str = ""
+    group_instance_id: Annotated[str | None, since(4)] = None
+    client_id: str = ""
+    client_host: str = ""
+    member_metadata: bytes = b""
+    member_assignment: bytes = b""
+
+
+class DescribeGroupsResponseGroup(Message, kw_only=True):
+    error_code: Int16 = 0
+    group_id: str = ""
+    group_state: str = ""
+    protocol_type: str = ""
+    protocol_data: str = ""
+    members: list[DescribeGroupsResponseMember] = []
+    authorized_operations: Annotated[Int32, since(3)] = -2147483648
+
+
+class DescribeGroupsResponse(Message, kw_only=True):
+    throttle_time_ms: Annotated[Int32, since(1)] = 0
+    groups: list[DescribeGroupsResponseGroup] = []

@@ -1,0 +1,19 @@
+"""InitProducerId (key 22): a producer id and epoch. KIP-98, KIP-360 (v3), KIP-588 (v4), KIP-890 (v5)."""
+
+from typing import Annotated
+
+from semel_protocol.schema import Int16, Int32, Int64, Message, since
+
+
+class InitProducerIdRequest(Message, kw_only=True):
+    transactional_id: str | None
+    transaction_timeout_ms: Int32
+    producer_id: Annotated[Int64, since(3)] = -1
+    producer_epoch: Annotated[Int16, since(3)] = -1
+
+
+class InitProducerIdResponse(Message, kw_only=True):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    producer_id: Int64 = -1
+    producer_epoch: Int16 = 0

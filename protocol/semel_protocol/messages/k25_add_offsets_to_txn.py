@@ -1,0 +1,15 @@
+"""AddOffsetsToTxn (key 25): enrol a group in the transaction. KIP-98, KIP-588 (v2), KIP-890 (v4)."""
+
+from semel_protocol.schema import Int16, Int32, Int64, Message
+
+
+class AddOffsetsToTxnRequest(Message, kw_only=True):
+    transactional_id: str
+    producer_id: Int64
+    producer_epoch: Int16
+    group_id: str
+
+
+class AddOffsetsToTxnResponse(Message, kw_only=True):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0

@@ -1,0 +1,39 @@
+"""WriteTxnMarkers (key 27): the coordinator writes markers to partition leaders. KIP-98."""
+
+from semel_protocol.schema import Int16, Int32, Int64, Message
+
+
+class WriteTxnMarkersRequestTopic(Message, kw_only=True):
+    name: str
+    partition_indexes: list[Int32]
+
+
+class WriteTxnMarkersRequestMarker(Message, kw_only=True):
+    producer_id: Int64
+    producer_epoch: Int16
+    transaction_result: bool
+    topics: list[WriteTxnMarkersRequestTopic]
+    coordinator_epoch: Int32
+
+
+class WriteTxnMarkersRequest(Message, kw_only=True):
+    markers: list[WriteTxnMarkersRequestMarker]
+
+
+class WriteTxnMarkersResponsePartition(Message, kw_only=True):
+    partition_index: Int32 = 0
+    error_code: Int16 = 0
+
+
+class WriteTxnMarkersResponseTopic(Message, kw_only=True):
+    name: str = ""
+    partitions: list[WriteTxnMarkersResponsePartition] = []
+
+
+class WriteTxnMarkersResponseMarker(Message, kw_only=True):
+    producer_id: Int64 = 0
+    topics: list[WriteTxnMarkersResponseTopic] = []
+
+
+class WriteTxnMarkersResponse(Message, kw_only=True):
+    markers: list[WriteTxnMarkersResponseMarker] = []

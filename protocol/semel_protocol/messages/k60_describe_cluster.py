@@ -1,0 +1,28 @@
+"""DescribeCluster (key 60). KIP-700, KIP-919 endpoint type (v1)."""
+
+from typing import Annotated
+
+from semel_protocol.schema import Int8, Int16, Int32, Message, since
+
+
+class DescribeClusterRequest(Message, kw_only=True):
+    include_cluster_authorized_operations: bool
+    endpoint_type: Annotated[Int8, since(1)] = 1
+
+
+class DescribeClusterResponseBroker(Message, kw_only=True):
+    broker_id: Int32 = 0
+    host: str = ""
+    port: Int32 = 0
+    rack: str | None = None
+
+
+class DescribeClusterResponse(Message, kw_only=True):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: str | None = None
+    endpoint_type: Annotated[Int8, since(1)] = 1
+    cluster_id: str = ""
+    controller_id: Int32 = -1
+    brokers: list[DescribeClusterResponseBroker] = []
+    cluster_authorized_operations: Int32 = -2147483648

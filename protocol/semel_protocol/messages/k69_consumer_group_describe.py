@@ -1,0 +1,56 @@
+"""ConsumerGroupDescribe (key 69). KIP-848."""
+
+from msgspec import field
+
+from semel_protocol.schema import ZERO_UUID, Int16, Int32, Message, Uuid
+
+
+class ConsumerGroupDescribeRequest(Message, kw_only=True):
+    group_ids: list[str]
+    include_authorized_operations: bool
+
+
+class ConsumerGroupDescribeResponseTopicPartitions(Message, kw_only=True):
+    topic_id: Uuid = ZERO_UUID
+    topic_name: str = ""
+    partitions: list[Int32] = []
+
+
+class ConsumerGroupDescribeResponseAssignment(Message, kw_only=True):
+    topic_partitions: list[ConsumerGroupDescribeResponseTopicPartitions] = []
+
+
+class ConsumerGroupDescribeResponseTargetAssignment(Message, kw_only=True):
+    topic_partitions: list[ConsumerGroupDescribeResponseTopicPartitions] = []
+
+
+class ConsumerGroupDescribeResponseMember(Message, kw_only=True):
+    member_id: str = ""
+    instance_id: str | None = None
+    rack_id: str | None = None
+    member_epoch: Int32 = 0
+    client_id: str = ""
+    client_host: str = ""
+    subscribed_topic_names: list[str] = []
+    subscribed_topic_regex: str | None = None
+    assignment: ConsumerGroupDescribeResponseAssignment = field(default_factory=ConsumerGroupDescribeResponseAssignment)
+    target_assignment: ConsumerGroupDescribeResponseTargetAssignment = field(
+        default_factory=ConsumerGroupDescribeResponseTargetAssignment
+    )
+
+
+class ConsumerGroupDescribeResponseGroup(Message, kw_only=True):
+    error_code: Int16 = 0
+    error_message: str | None = None
+    group_id: str = ""
+    group_state: str = ""
+    group_epoch: Int32 = 0
+    assignment_epoch: Int32 = 0
+    assignor_name: str = ""
+    members: list[ConsumerGroupDescribeResponseMember] = []
+    authorized_operations: Int32 = -2147483648
+
+
+class ConsumerGroupDescribeResponse(Message, kw_only=True):
+    throttle_time_ms: Int32 = 0
+    groups: list[ConsumerGroupDescribeResponseGroup] = []

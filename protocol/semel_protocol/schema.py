@@ -1,0 +1,115 @@
+"""Messages are declared once, with their versions on the fields; this module compiles a codec for each version.
+
+    class HeartbeatRequest(Message):
+        group_id: str
+        generation_id: Int32
+        member_id: str
+        group_instance_id: Annotated[str | None, since(3)] = None
+
+A field without a mark exists in every version. `| None` makes it nullable (`nullable(2)`: from version 2 on), `tag(n)`
+puts it into the tag buffer (KIP-482), where it is written only when it differs from its default.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import cache
+from typing import Annotated, Any, Generic, TypeVar
+
+import msgspec
+
+from semel_protocol.codegen import compile_codec
+from semel_protocol.errors import ProtocolError
+from semel_protocol.fields import Kind, NullableSince, Since, Tag, Until
+from semel_protocol.primitives import Buffer
+
+Int8 = Annotated[int, Kind.INT8]
+Int16 = Annotated[int, Kind.INT16]
+Int32 = Annotated[int, Kind.INT32]
+Int64 = Annotated[int, Kind.INT64]
+Uuid = Annotated[bytes, Kind.UUID]
+"""16 bytes as they are; all zero means none."""
+Records = Annotated[Buffer, Kind.RECORDS]
+"""Record batches, end to end. Decoded as a view into the message, so that nobody copies them by accident."""
+
+ZERO_UUID = bytes(16)
+
+
+class Message(msgspec.Struct):
+    """The base of every request, response and stored record value."""
+
+
+M = TypeVar("M", bound=msgspec.Struct)
+
+
+def since(version: int) -> Since:
+    """The field exists from `version` on."""
+    return Since(version)
+
+
+def until(version: int) -> Until:
+    """The field exists up to and with `version`."""
+    return Until(version)
+
+
+def tag(number: int) -> Tag:
+    """The field travels in the tag buffer under `number`."""
+    return Tag(number)
+
+
+def nullable(version: int) -> NullableSince:
+    """The field may be null from `version` on."""
+    return NullableSince(version)
+
+
+class Codec(Generic[M]):
+    """Bytes <-> values of one message class in one version."""
+
+    __slots__ = ("_decode", "_encode", "cls", "flexible", "version")
+
+    def __init__(self, cls: type[M], version: int, flexible: bool) -> None:
+        self.cls, self.version, self.flexible = cls, version, flexible
+        functions = compile_codec(cls, version, flexible)
+        self._encode: Callable[[M, Callable[[Buffer], None]], None] = functions.encode
+        self._decode: Callable[[memoryview, int], tuple[M, int]] = functions.decode
+
+    def encode(self, message: M, out: list[Buffer]) -> None:
+        """Appends the encoded chunks to `out`; record batches are appended as they are, uncopied.
+
+        Raises ProtocolError when a value does not fit its field.
+        """
+        try:
+            self._encode(message, out.append)
+        except (struct.error, AttributeError, TypeError, UnicodeEncodeError) as e:
+            raise ProtocolError(f"cannot encode {self.cls.__name__} v{self.version}: {e}") from e
+
+    def encode_bytes(self, message: M) -> bytes:
+        """The encoded message as one piece. Raises ProtocolError."""
+        out: list[Buffer] = []
+        self.encode(message, out)
+        return b"".join(out)
+
+    def decode(self, data: Buffer, at: int = 0) -> M:
+        """The message that starts at byte `at`; bytes behind it are tolerated, as Kafka does.
+
+        Raises ProtocolError for anything that is not such a message. Takes no memory that `data` does not back.
+        """
+        return self.decode_at(data, at)[0]
+
+    def decode_at(self, data: Buffer, at: int = 0) -> tuple[M, int]:
+        """Like `decode`, with the position behind the message."""
+        view = data if isinstance(data, memoryview) else memoryview(data)
+        try:
+            return self._decode(view, at)
+        except ProtocolError as e:
+            raise ProtocolError(f"{self.cls.__name__} v{self.version}: {e}") from None
+        except (struct.error, IndexError, UnicodeDecodeError, OverflowError) as e:
+            raise ProtocolError(f"{self.cls.__name__} v{self.version} is cut short or malformed: {e}") from e
+
+
+@cache
+def codec(cls: type[M], version: int, flexible: bool = False) -> Codec[M]:
+    """The codec of `cls` in `version`, compiled at its first use. `flexible`: compact types and tag buffers."""
+    made: Codec[Any] = Codec(cls, version, flexible)
+    return made

@@ -1,0 +1,218 @@
+"""Every declared message against Kafka's own bytes, against itself, and against bytes nobody should send."""
+
+import random
+import string
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from semel_protocol.api import APIS, Api
+from semel_protocol.errors import ProtocolError
+from semel_protocol.fields import Array, Kind, fields_of
+from semel_protocol.schema import Codec
+
+CASES = Path(__file__).parent.parent / "data" / "wire-cases.txt"
+
+EVERY_BODY = [
+    pytest.param(api, side, version, id=f"{api.name}-{side}-v{version}")
+    for api in APIS.values()
+    for side in "QR"
+    for version in range(api.low, api.high + 1)
+]
+
+_INTEGER_BITS = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT32: 32, Kind.INT64: 64}
+
+
+def body(api: Api, side: str, version: int) -> Codec[Any]:
+    return api.request_codec(version) if side == "Q" else api.response_codec(version)
+
+
+def test_kafkas_own_bytes_decode_and_encode_back_to_the_same() -> None:
+    seen = 0
+    for line in CASES.read_text().splitlines():
+        if line.startswith("#"):
+            continue
+        key, side, version, text = line.split()
+        data = b"" if text == "-" else bytes.fromhex(text)
+        codec = body(APIS[int(key)], side, int(version))
+        message, end = codec.decode_at(data)
+        assert end == len(data), line[:80]
+        assert codec.encode_bytes(message) == data, line[:80]
+        seen += 1
+    assert seen == 2208
+
+
+def values(kind: Any, version: int) -> st.SearchStrategy[Any]:
+    if isinstance(kind, Array):
+        return st.lists(values(kind.element, version), max_size=3)
+    if kind is Kind.BOOL:
+        return st.booleans()
+    if kind in _INTEGER_BITS:
+        half = 1 << (_INTEGER_BITS[kind] - 1)
+        return st.integers(-half, half - 1)
+    if kind is Kind.UUID:
+        return st.binary(min_size=16, max_size=16)
+    if kind is Kind.STRING:
+        return st.text(max_size=200)
+    if isinstance(kind, Kind):
+        return st.binary(max_size=200)
+    return messages(kind, version)
+
+
+def messages(cls: Any, version: int) -> st.SearchStrategy[Any]:
+    fields = {}
+    for field in fields_of(cls):
+        if field.exists_in(version):
+            strategy = values(field.type, version)
+            if field.nullable_in(version):
+                strategy = st.none() | strategy
+            fields[field.name] = strategy
+    return st.builds(cls, **fields)
+
+
+@pytest.mark.parametrize(("api", "side", "version"), EVERY_BODY)
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_what_is_encoded_decodes_to_the_same(api: Api, side: str, version: int, data: Any) -> None:
+    codec = body(api, side, version)
+    message = data.draw(messages(codec.cls, version))
+    encoded = codec.encode_bytes(message)
+    decoded, end = codec.decode_at(encoded)
+    assert end == len(encoded)
+    assert decoded == message
+    assert codec.encode_bytes(decoded) == encoded
+
+
+def sample_bodies() -> list[tuple[Api, str, int, bytes]]:
+    longest: dict[tuple[int, str, int], bytes] = {}
+    for line in CASES.read_text().splitlines():
+        if not line.startswith("#"):
+            key, side, version, text = line.split()
+            data = b"" if text == "-" else bytes.fromhex(text)
+            place = (int(key), side, int(version))
+            if len(data) > len(longest.get(place, b"")):
+                longest[place] = data
+    return [(APIS[key], side, version, data) for (key, side, version), data in longest.items()]
+
+
+def test_a_mutated_body_raises_nothing_but_the_protocol_error() -> None:
+    rng = random.Random(1)
+    refused = 0
+    for api, side, version, data in sample_bodies():
+        codec = body(api, side, version)
+        for _ in range(60):
+            bad = bytearray(data)
+            for _ in range(rng.randint(1, 3)):
+                bad[rng.randrange(len(bad))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+            try:
+                codec.decode(bytes(bad[: rng.randint(0, len(bad))] if rng.random() < 0.3 else bad))
+            except ProtocolError:
+                refused += 1
+    assert refused > 1000
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from([case.values for case in EVERY_BODY]), st.binary(max_size=300))
+def test_random_bytes_raise_nothing_but_the_protocol_error(case: Any, data: bytes) -> None:
+    codec = body(*case)
+    try:
+        codec.decode(data)
+    except ProtocolError:
+        pass
+
+
+def test_a_body_cut_at_any_byte_is_refused() -> None:
+    for api, side, version, data in sample_bodies():
+        codec = body(api, side, version)
+        _, end = codec.decode_at(data)
+        for cut in range(min(end, 400)):
+            with pytest.raises(ProtocolError):
+                codec.decode(data[:cut])
+
+
+def array_headed_bodies() -> list[tuple[Api, int, bytes]]:
+    """Requests whose first field is an array that claims two thousand million elements."""
+    found = []
+    for api in APIS.values():
+        for version in range(api.low, api.high + 1):
+            first = next((f for f in fields_of(api.request) if f.exists_in(version)), None)
+            if first is not None and isinstance(first.type, Array):
+                flexible = api.is_flexible(version)
+                found.append((api, version, b"\xff\xff\xff\xff\x07" if flexible else b"\x7f\xff\xff\xff"))
+    return found
+
+
+def test_a_count_that_the_bytes_do_not_back_takes_no_memory() -> None:
+    bodies = array_headed_bodies()
+    assert len(bodies) > 20
+    for api, version, head in bodies:
+        codec = api.request_codec(version)
+        data = head + bytes(1000)
+        tracemalloc.start()
+        with pytest.raises(ProtocolError):
+            codec.decode(data)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 200_000, (api, version, peak)
+
+
+def test_twenty_million_tagged_fields_are_refused() -> None:
+    codec = APIS[18].request_codec(3)
+    with pytest.raises(ProtocolError, match="tagged fields"):
+        codec.decode(b"\x02a\x02b" + bytes.fromhex("80dac409") + b"\x00\x00" * 1000)
+
+
+def test_an_unknown_tagged_field_is_skipped() -> None:
+    codec = APIS[18].request_codec(3)
+    message = codec.decode(b"\x02a\x02b" + b"\x01" + b"\x63\x03xyz")
+    assert (message.client_software_name, message.client_software_version) == ("a", "b")
+
+
+def test_null_where_it_is_not_allowed_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="null"):
+        APIS[12].request_codec(0).decode(b"\xff\xff" + bytes(4) + b"\xff\xff")
+
+
+def test_names_that_are_not_utf8_are_refused() -> None:
+    with pytest.raises(ProtocolError):
+        APIS[12].request_codec(0).decode(b"\x00\x02\xc3\x28" + bytes(4) + b"\x00\x00")
+
+
+def test_a_value_that_does_not_fit_its_field_is_refused_by_the_encoder() -> None:
+    heartbeat = APIS[12].request(group_id="g", generation_id=1 << 31, member_id="m")
+    with pytest.raises(ProtocolError, match="cannot encode"):
+        APIS[12].encode_request(heartbeat, 0)
+    with pytest.raises(ProtocolError, match="cannot encode"):
+        APIS[12].encode_request(APIS[12].request(group_id="x" * 40000, generation_id=1, member_id="m"), 0)
+
+
+def test_records_are_not_copied() -> None:
+    records = bytes(1000)
+    produce = APIS[0].request_codec(7)
+    out: list[Any] = []
+    topic = APIS[0].request.__module__
+    assert topic.endswith("k00_produce")
+    from semel_protocol.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
+
+    partition = ProduceRequestPartition(index=0, records=records)
+    request = ProduceRequest(
+        acks=-1, timeout_ms=1, topic_data=[ProduceRequestTopic(name="t", partition_data=[partition])]
+    )
+    produce.encode(request, out)
+    assert any(chunk is records for chunk in out)
+    frame = b"".join(out)
+    decoded = produce.decode(frame).topic_data[0].partition_data[0].records
+    assert isinstance(decoded, memoryview)
+    assert decoded.obj is frame
+
+
+def test_every_api_names_its_own_file_and_classes() -> None:
+    for key, api in APIS.items():
+        snake = "".join("_" + c.lower() if c in string.ascii_uppercase else c for c in api.name).lstrip("_")
+        assert api.request.__module__ == f"semel_protocol.messages.k{key:02d}_{snake}"
+        assert api.request.__name__ == api.name + "Request"
+        assert api.response.__name__ == api.name + "Response"
+        assert api.advertised is None or api.advertised[0] == 0

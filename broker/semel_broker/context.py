@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Broker(msgspec.Struct, kw_only=True):
-    """One running broker as a plain record of its nouns. `host` and `port` are the advertised ones (clients dial them)."""
+    """One running broker as a plain record of its nouns. `host` and `port` are the advertised ones."""
 
     world: World
     config: BrokerConfig

@@ -1,0 +1,33 @@
+"""Every bound of the broker that is not a setting, in one place. Each input is checked against its bound before memory
+is taken for it. Bounds that an operator may move are settings (`config.py`): `socket.request.max.bytes`,
+`message.max.bytes`, `max.connections`, `group.max.size` and others."""
+
+import msgspec
+
+KIB = 1 << 10
+MIB = 1 << 20
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds on what one peer, one request or one topic may take. Tests make them small."""
+
+    # A frame that is not a Produce: nothing else a client sends is large.
+    control_frame_bytes_max: int = 16 * MIB
+    # Requests read from one connection and not yet answered. At either bound the connection is no longer read.
+    in_flight_requests_max: int = 256
+    in_flight_bytes_max: int = 128 * MIB
+    # Bytes of answers that one peer has not taken yet. Above the high mark its requests are no longer read.
+    write_buffer_high_bytes: int = 1 * MIB
+    write_buffer_low_bytes: int = 256 * KIB
+    # The same two sums over all connections together.
+    total_in_flight_bytes_max: int = 512 * MIB
+    total_write_buffer_bytes_max: int = 256 * MIB
+    # A frame begun must be complete within this time (slow loris).
+    partial_frame_timeout_ms: int = 60_000
+
+    topic_name_length_max: int = 249  # so that "<topic>-<partition>.<id>-delete" stays a legal file name
+    partitions_per_topic_max: int = 10_000
+    partitions_max: int = 100_000
+    topics_per_request_max: int = 10_000
+    config_value_length_max: int = 32 * KIB
+    resources_per_request_max: int = 10_000

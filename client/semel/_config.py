@@ -1,0 +1,187 @@
+"""Settings: Kafka's names under snake_case with Kafka's defaults, checked against each other when a client is made.
+
+Each client takes its settings as keyword arguments; `takes_settings` gives its `__init__` the signature of the struct,
+so that a setting is declared once and still completes and type-checks where it is used.
+"""
+
+import ssl
+from collections.abc import Callable, Iterable
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+
+import msgspec
+
+from semel._edge import Edge
+from semel.errors import KafkaConfigurationError
+
+P = ParamSpec("P")
+C = TypeVar("C")
+T = TypeVar("T")
+
+Serializer = Callable[[Any], bytes | None]
+Deserializer = Callable[[bytes | None], Any]
+Partitioner = Callable[[bytes | None, list[int], list[int]], int]
+"""(serialized key or None, all partitions, those with a leader) -> one of them."""
+CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+CODEC_OF: dict[str | None, int] = {None: 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+DEFAULT_PORT = 9092
+
+
+class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What producer, consumer and admin have in common."""
+
+    bootstrap_servers: str | Iterable[str] = "localhost:9092"
+    """One address or several, `host[:port]`, comma-separated or as a list; any one that answers is enough."""
+    client_id: str = "semel"
+    request_timeout_ms: int = 30_000
+    """The longest wait for an answer; a request that gets none closes its connection."""
+    bootstrap_timeout_ms: int = 10_000
+    """How long `start` keeps trying the bootstrap servers."""
+    metadata_max_age_ms: int = 300_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1_000
+    connections_max_idle_ms: int = 540_000
+    max_block_ms: int = 60_000
+    """How long a call may wait for metadata, for a coordinator or for memory."""
+    receive_frame_bytes_max: int = 104_857_600
+    """The largest response taken from a broker."""
+    security_protocol: Literal["PLAINTEXT", "SSL"] = "PLAINTEXT"
+    ssl_context: ssl.SSLContext | None = None
+    edge: Edge | None = None
+    """The outside world: clocks, chance, TCP. None is the real one; simulators pass theirs."""
+
+    def __post_init__(self) -> None:
+        self.servers()
+        for name in (
+            "request_timeout_ms",
+            "metadata_max_age_ms",
+            "connections_max_idle_ms",
+            "receive_frame_bytes_max",
+        ):
+            at_least(self, name, 1)
+        for name in ("retry_backoff_ms", "reconnect_backoff_ms", "max_block_ms", "bootstrap_timeout_ms"):
+            at_least(self, name, 0)
+        not_below(self, "retry_backoff_max_ms", "retry_backoff_ms")
+        not_below(self, "reconnect_backoff_max_ms", "reconnect_backoff_ms")
+        if self.security_protocol == "SSL" and self.ssl_context is None:
+            raise KafkaConfigurationError("security_protocol='SSL' needs ssl_context (ssl.create_default_context())")
+        if self.security_protocol == "PLAINTEXT" and self.ssl_context is not None:
+            raise KafkaConfigurationError("ssl_context is given but security_protocol is 'PLAINTEXT': set it to 'SSL'")
+
+    def servers(self) -> list[tuple[str, int]]:
+        """The bootstrap addresses. Raises KafkaConfigurationError for one that is none."""
+        given = self.bootstrap_servers
+        listed = given.split(",") if isinstance(given, str) else list(given)
+        servers = [parse_address(address) for address in listed if address.strip()]
+        if not servers:
+            raise KafkaConfigurationError("bootstrap_servers is empty: give at least one host:port")
+        return servers
+
+
+class AdminConfig(ClientConfig, frozen=True, kw_only=True):
+    """Settings of `Admin`."""
+
+
+class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
+    """Settings of `Producer`."""
+
+    acks: Literal[0, 1, -1, "all"] = "all"
+    """When a record counts as stored: by all in-sync replicas, by the leader (1), or once sent (0)."""
+    enable_idempotence: bool = True
+    """Retries store each record once and in order (KIP-98). Needs acks='all'."""
+    key_serializer: Serializer | None = None
+    value_serializer: Serializer | None = None
+    compression_type: CompressionType | None = None
+    max_batch_size: int = 16_384
+    """A batch of one partition is sent when it reaches this size; larger records travel alone (Kafka: batch.size)."""
+    linger_ms: float = 0
+    """How long a batch may wait for company. With 0 it goes as soon as the loop runs and a request is free."""
+    partitioner: Partitioner | None = None
+    """None: murmur2 of the key as Kafka's, or without a key one partition until its batch is full (KIP-480)."""
+    max_request_size: int = 1_048_576
+    """The largest record, and the largest request made of several batches."""
+    buffer_memory: int = 33_554_432
+    """All that may wait unsent or unacknowledged; `send` waits (max_block_ms) while it is used up."""
+    delivery_timeout_ms: int = 120_000
+    """From `send` to success or failure, retries included."""
+    max_in_flight_requests_per_connection: int = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of(self, "acks", (0, 1, -1, "all"))
+        one_of(self, "compression_type", tuple(CODEC_OF))
+        for name in ("max_batch_size", "max_request_size", "buffer_memory", "max_in_flight_requests_per_connection"):
+            at_least(self, name, 1)
+        at_least(self, "linger_ms", 0)
+        if self.delivery_timeout_ms < self.linger_ms + self.request_timeout_ms:
+            raise KafkaConfigurationError(
+                f"delivery_timeout_ms={self.delivery_timeout_ms} is shorter than linger_ms={self.linger_ms} + "
+                f"request_timeout_ms={self.request_timeout_ms}: raise it, or lower request_timeout_ms"
+            )
+        not_below(self, "buffer_memory", "max_batch_size")
+        if self.enable_idempotence and self.acks not in ("all", -1):
+            raise KafkaConfigurationError(
+                f"acks={self.acks!r} does not go with enable_idempotence=True: "
+                "set acks='all' or enable_idempotence=False"
+            )
+        if self.enable_idempotence and self.max_in_flight_requests_per_connection > 5:
+            raise KafkaConfigurationError(
+                f"max_in_flight_requests_per_connection={self.max_in_flight_requests_per_connection} does not go with "
+                "enable_idempotence=True: brokers remember the last 5 batches of a producer, so use at most 5"
+            )
+
+    @property
+    def required_acks(self) -> int:
+        """acks as the wire has it."""
+        return -1 if self.acks == "all" else self.acks
+
+
+def takes_settings(
+    config: Callable[P, C],
+) -> Callable[[Callable[[T, C], None]], Callable[Concatenate[T, P], None]]:
+    """Makes `__init__(self, config)` take the fields of `config` as keyword arguments instead.
+
+    Raises TypeError for a setting that does not exist, KafkaConfigurationError for values that do not fit together.
+    """
+
+    def wrap(init: Callable[[T, C], None]) -> Callable[Concatenate[T, P], None]:
+        def __init__(self: T, /, *args: P.args, **settings: P.kwargs) -> None:  # noqa: N807
+            init(self, config(*args, **settings))
+
+        __init__.__doc__ = init.__doc__
+        return __init__
+
+    return wrap
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """`host`, `host:port` or `[v6]:port` -> (host, port). Raises KafkaConfigurationError."""
+    text = address.strip()
+    host, colon, port = text.rpartition(":")
+    if not colon or (host and "]" not in host and ":" in host) or text.endswith("]"):
+        host, port = text, str(DEFAULT_PORT)
+    if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536 or not host.strip("[]"):
+        raise KafkaConfigurationError(f"bootstrap_servers has {address!r}: write host:port")
+    return host.strip("[]"), int(port)
+
+
+def at_least(config: msgspec.Struct, name: str, least: float) -> None:
+    """Raises KafkaConfigurationError when a setting is below its least value."""
+    value = getattr(config, name)
+    if value < least:
+        raise KafkaConfigurationError(f"{name}={value} is out of range: at least {least}")
+
+
+def not_below(config: msgspec.Struct, name: str, other: str) -> None:
+    """Raises KafkaConfigurationError when setting `name` is less than setting `other`."""
+    value, bound = getattr(config, name), getattr(config, other)
+    if value < bound:
+        raise KafkaConfigurationError(f"{name}={value} is less than {other}={bound}: raise it, or lower {other}")
+
+
+def one_of(config: msgspec.Struct, name: str, allowed: tuple[object, ...]) -> None:
+    """Raises KafkaConfigurationError when a setting is none of the allowed values."""
+    value = getattr(config, name)
+    if value not in allowed:
+        raise KafkaConfigurationError(f"{name}={value!r} is none of {', '.join(map(repr, allowed))}")

@@ -1,0 +1,138 @@
+"""When to try again: one table of what each error code asks for, Kafka's exponential backoff, deadlines.
+
+Nothing here waits by itself but `retrying`; time and chance come from the `Edge`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from typing import TypeVar
+
+from semel_protocol.errors import ErrorCode, error_code
+
+from semel._edge import Edge
+from semel.errors import BrokerResponseError, KafkaError, KafkaTimeoutError
+
+T = TypeVar("T")
+
+
+class Action(Enum):
+    """What the client does about an error code before anybody hears of it."""
+
+    FAIL = "tell the caller"
+    BACKOFF = "try again after a pause"
+    REFRESH = "refresh metadata, then try again"
+    REDISCOVER = "look the coordinator up again, then try again"
+    REJOIN = "join the group again, keeping the member id"
+    REJOIN_AS_NEW = "join the group again with an empty member id"
+    NEW_EPOCH = "bump the producer epoch and restart the sequences"
+    STORED = "count as success: the records are already in the log"
+
+
+_REASONED = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: Action.REDISCOVER,
+    ErrorCode.NOT_COORDINATOR: Action.REDISCOVER,
+    ErrorCode.NOT_CONTROLLER: Action.REFRESH,
+    ErrorCode.REBALANCE_IN_PROGRESS: Action.REJOIN,
+    ErrorCode.ILLEGAL_GENERATION: Action.REJOIN,
+    ErrorCode.MEMBER_ID_REQUIRED: Action.REJOIN,
+    ErrorCode.UNKNOWN_MEMBER_ID: Action.REJOIN_AS_NEW,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: Action.NEW_EPOCH,
+    ErrorCode.INVALID_PRODUCER_EPOCH: Action.NEW_EPOCH,
+    ErrorCode.UNKNOWN_PRODUCER_ID: Action.NEW_EPOCH,
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: Action.STORED,
+}
+
+
+def _action(code: ErrorCode) -> Action:
+    if code in _REASONED:
+        return _REASONED[code]
+    if code.refreshes_metadata:
+        return Action.REFRESH
+    return Action.BACKOFF if code.retriable else Action.FAIL
+
+
+ACTION: dict[ErrorCode, Action] = {code: _action(code) for code in ErrorCode if code is not ErrorCode.NONE}
+
+
+def action_for(code: int) -> Action:
+    """What to do about a broker's error code; a code that is not in the table fails."""
+    return ACTION[error_code(code)]
+
+
+class Backoff:
+    """Exponential pauses with jitter (KIP-580): initial * 2^failures, at most `max_ms`, +-20 %."""
+
+    __slots__ = ("_edge", "failures", "initial_ms", "max_ms")
+
+    def __init__(self, edge: Edge, initial_ms: float, max_ms: float) -> None:
+        self._edge, self.initial_ms, self.max_ms = edge, initial_ms, max_ms
+        self.failures = 0
+
+    def next_ms(self) -> float:
+        """The pause before the next try; each call counts one more failure."""
+        delay = min(self.initial_ms * (1 << min(self.failures, 32)), self.max_ms)
+        self.failures += 1
+        return delay * self._edge.rng.uniform(0.8, 1.2)
+
+    def reset(self) -> None:
+        """After a success."""
+        self.failures = 0
+
+
+class Deadline:
+    """A moment on the edge's monotonic clock."""
+
+    __slots__ = ("_at", "_edge", "timeout_ms")
+
+    def __init__(self, edge: Edge, timeout_ms: float) -> None:
+        self._edge, self.timeout_ms = edge, timeout_ms
+        self._at = edge.monotonic() + timeout_ms / 1000
+
+    @property
+    def remaining_ms(self) -> float:
+        """Milliseconds left, never negative."""
+        return max(0.0, (self._at - self._edge.monotonic()) * 1000)
+
+    @property
+    def expired(self) -> bool:
+        return self._edge.monotonic() >= self._at
+
+
+async def retrying(
+    attempt: Callable[[Deadline], Awaitable[T]],
+    *,
+    edge: Edge,
+    backoff: Backoff,
+    timeout_ms: float,
+    what: str,
+    on_error: Callable[[KafkaError], None] | None = None,
+) -> T:
+    """Runs `attempt` until it succeeds, fails for good, or `timeout_ms` has passed.
+
+    A retriable KafkaError is passed to `on_error` (forget the coordinator, ask for metadata...), then tried again
+    after a pause; any other exception goes to the caller. Raises KafkaTimeoutError from the last error seen.
+    """
+    deadline = Deadline(edge, timeout_ms)
+    while True:
+        try:
+            return await attempt(deadline)
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            if on_error is not None:
+                on_error(error)
+            pause_ms = backoff.next_ms()
+            if pause_ms >= deadline.remaining_ms:
+                raise KafkaTimeoutError(f"{what} did not succeed within {timeout_ms:.0f} ms: {error}") from error
+        await asyncio.sleep(pause_ms / 1000)
+
+
+def is_stale_metadata(error: KafkaError) -> bool:
+    """Whether the error says that our picture of topics and leaders is old."""
+    return isinstance(error, BrokerResponseError) and action_for(error.code) is Action.REFRESH
+
+
+def is_lost_coordinator(error: KafkaError) -> bool:
+    """Whether the error says that the coordinator is elsewhere."""
+    return isinstance(error, BrokerResponseError) and action_for(error.code) is Action.REDISCOVER

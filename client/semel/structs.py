@@ -1,0 +1,116 @@
+"""The values users see: topic-partitions, records, offsets. Names and fields are aiokafka's."""
+
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+
+KT = TypeVar("KT")
+VT = TypeVar("VT")
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic; a plain tuple, so it hashes and sorts."""
+
+    topic: str
+    partition: int
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed position: the offset of the next record to read, with a note of the committer."""
+
+    offset: int
+    metadata: str = ""
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """Answer of `offsets_for_times`: the first record at or after the asked time."""
+
+    offset: int
+    timestamp: int
+
+
+class RecordMetadata(msgspec.Struct, frozen=True, gc=False):
+    """Where a sent record was stored.
+
+    `offset` is -1 when the broker gives none (acks=0, or a duplicate older than it remembers). `timestamp` is
+    milliseconds; `timestamp_type` 0 is CreateTime (the producer's), 1 LogAppendTime (the broker's).
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    log_start_offset: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+class ConsumerRecord(msgspec.Struct, Generic[KT, VT], gc=False):
+    """One record as the consumer hands it out. `timestamp` in milliseconds; sizes in bytes, -1 for null.
+
+    `checksum` is None: since record batches v2 the checksum covers the batch, not the record.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: KT
+    value: VT
+    checksum: int | None
+    serialized_key_size: int
+    serialized_value_size: int
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class BrokerMetadata(msgspec.Struct, frozen=True):
+    """A broker as metadata lists it."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class PartitionMetadata(msgspec.Struct, frozen=True):
+    """A partition as metadata lists it; `leader` is -1 while there is none, `leader_epoch` -1 when not told."""
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int = -1
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
+
+
+class TopicMetadata(msgspec.Struct, frozen=True):
+    """A topic as metadata lists it; `partitions[i].partition == i`."""
+
+    name: str
+    partitions: tuple[PartitionMetadata, ...]
+    is_internal: bool = False
+    topic_id: bytes = bytes(16)
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    """One consistent picture of the cluster; replaced as a whole, never changed in place.
+
+    `errors` holds the error code of every wanted topic the broker could not describe.
+    """
+
+    brokers: dict[int, BrokerMetadata]
+    topics: dict[str, TopicMetadata]
+    controller_id: int = -1
+    cluster_id: str | None = None
+    errors: dict[str, int] = {}
+
+    def leader(self, topic: str, partition: int) -> int:
+        """Node id of the partition's leader, -1 when unknown or absent."""
+        found = self.topics.get(topic)
+        if found is None or not 0 <= partition < len(found.partitions):
+            return -1
+        return found.partitions[partition].leader

@@ -1,0 +1,216 @@
+"""The two sparse indexes beside every segment, in Kafka's formats.
+
+`.index` holds (relative offset int32, position int32): a batch whose *last* offset is `base + relative` starts at
+`position`. `.timeindex` holds (timestamp int64, relative offset int32): no record up to that offset, and of what stood
+in the segment when the entry was made, is later than `timestamp`. All big-endian.
+
+An index is a hint that can always be rebuilt from the log, so its writes are never synced. The active segment's
+entries live in memory and go to the file at checkpoints; a sealed segment's are searched in the file, so that memory
+does not grow with the log.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from struct import Struct as Layout
+from typing import ClassVar
+
+from semel_storage.disk import Disk, File
+
+RELATIVE_OFFSET_MAX = 2**31 - 1
+
+
+class Index:
+    """Fixed-size entries, appended in ascending order."""
+
+    ENTRY: ClassVar[Layout]
+
+    def __init__(self, disk: Disk, path: str, base_offset: int) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.count = disk.size(path) // self.ENTRY.size if disk.exists(path) else 0
+        self._disk = disk
+        self._entries: bytearray | None = None
+        """All entries, while the index is open for appending."""
+        self._flushed_bytes = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes, on disk or about to be."""
+        return self.count * self.ENTRY.size
+
+    def activate(self, keep: Callable[[tuple[int, int]], bool] | None = None) -> None:
+        """Open for appending, with the file's entries up to the first that `keep` refuses or that does not ascend."""
+        data = self._disk.read_bytes(self.path) if self._disk.exists(self.path) else b""
+        kept = 0
+        previous: tuple[int, int] | None = None
+        for entry in self.ENTRY.iter_unpack(data[: len(data) - len(data) % self.ENTRY.size]):
+            pair = (entry[0], entry[1])
+            if not self._follows(previous, pair) or (keep is not None and not keep(pair)):
+                break
+            previous = pair
+            kept += self.ENTRY.size
+        self._entries = bytearray(data[:kept])
+        self.count = kept // self.ENTRY.size
+        self._flushed_bytes = kept
+        if kept < len(data):
+            self._cut_file(kept)
+
+    def reset(self) -> None:
+        """Forget every entry and open for appending."""
+        self._entries = bytearray()
+        self.count = 0
+        self._cut_file(0)
+
+    def flush(self) -> None:
+        """Write the entries that the file lacks (not synced)."""
+        if self._entries is None or self._flushed_bytes == len(self._entries):
+            return
+        file = self._disk.open(self.path)
+        file.append(memoryview(self._entries)[self._flushed_bytes :])
+        file.close()
+        self._flushed_bytes = len(self._entries)
+
+    def seal(self) -> None:
+        """No more appends: write out, and search the file from now on."""
+        if self._entries is None:
+            return
+        self.flush()
+        if not self._entries:
+            self._disk.open(self.path).close()
+        self._entries = None
+
+    def last(self) -> tuple[int, int] | None:
+        """The newest entry as stored."""
+        if self.count == 0:
+            return None
+        found: list[tuple[int, int]] = []
+        self._search(lambda entry: found.append(entry(self.count - 1)))
+        return found[0]
+
+    def _append(self, first: int, second: int) -> None:
+        assert self._entries is not None, f"append to a sealed index {self.path}"
+        self._entries += self.ENTRY.pack(first, second)
+        self.count += 1
+
+    def _keep(self, count: int) -> None:
+        assert self._entries is not None
+        if count == self.count:
+            return
+        del self._entries[count * self.ENTRY.size :]
+        self.count = count
+        if self._flushed_bytes > len(self._entries):
+            self._cut_file(len(self._entries))
+
+    def _cut_file(self, size: int) -> None:
+        file = self._disk.open(self.path)
+        file.truncate(size)
+        file.close()
+        self._flushed_bytes = size
+
+    def _search(self, visit: Callable[[Callable[[int], tuple[int, int]]], None]) -> None:
+        """Call `visit` with a function giving the entry at a place, over memory or over the file."""
+        unpack_from = self.ENTRY.unpack_from
+        width = self.ENTRY.size
+        if self._entries is not None:
+            entries = self._entries
+            visit(lambda at: unpack_from(entries, at * width))  # type: ignore[arg-type,return-value]
+            return
+        file: File = self._disk.open(self.path)
+        try:
+            visit(lambda at: unpack_from(file.pread(width, at * width)))  # type: ignore[arg-type,return-value]
+        finally:
+            file.close()
+
+    def _floor(self, field: int, value: int, *, strictly: bool = False) -> tuple[int, int] | None:
+        """The last entry whose `field` is at most (strictly: below) `value`."""
+        if self.count == 0:
+            return None
+        found: list[tuple[int, int]] = []
+
+        def visit(entry: Callable[[int], tuple[int, int]]) -> None:
+            find = bisect_left if strictly else bisect_right
+            place = find(range(self.count), value, key=lambda at: entry(at)[field])
+            if place:
+                found.append(entry(place - 1))
+
+        self._search(visit)
+        return found[0] if found else None
+
+    @staticmethod
+    def _follows(previous: tuple[int, int] | None, entry: tuple[int, int]) -> bool:
+        raise NotImplementedError
+
+
+class OffsetIndex(Index):
+    ENTRY = Layout(">ii")
+
+    def append(self, last_offset: int, position: int) -> None:
+        """The batch that ends with `last_offset` starts at `position`."""
+        self._append(last_offset - self.base_offset, position)
+
+    def position_of(self, offset: int) -> int:
+        """A batch boundary at or before the batch holding `offset`; the nearest one that the index knows."""
+        entry = self._floor(0, offset - self.base_offset)
+        return entry[1] if entry else 0
+
+    def boundary_before(self, position: int, *, up_to: int) -> int:
+        """The last known batch boundary at or before `position` that has nothing from offset `up_to` on before it."""
+        by_position = self._floor(1, position)
+        by_offset = self._floor(0, up_to - self.base_offset)
+        if by_position is None or by_offset is None:
+            return 0
+        return min(by_position[1], by_offset[1])
+
+    def truncate(self, *, position: int) -> None:
+        """Forget batches that start at `position` or after it."""
+        entries = self._entries
+        assert entries is not None
+        count = bisect_left(range(self.count), position, key=lambda at: self.ENTRY.unpack_from(entries, at * 8)[1])
+        self._keep(count)
+
+    @staticmethod
+    def _follows(previous: tuple[int, int] | None, entry: tuple[int, int]) -> bool:
+        return entry[0] >= 0 and entry[1] > 0 if previous is None else entry[0] > previous[0] and entry[1] > previous[1]
+
+
+class TimeIndex(Index):
+    ENTRY = Layout(">qi")
+
+    def append(self, timestamp: int, offset: int) -> None:
+        """The largest timestamp so far is `timestamp`, first reached by the batch that ends with `offset`.
+
+        Ignored when it does not ascend, as Kafka does.
+        """
+        if timestamp > self._last_timestamp():
+            self._append(timestamp, offset - self.base_offset)
+
+    def offset_before(self, timestamp: int) -> int:
+        """An offset such that every record before it is earlier than `timestamp`."""
+        entry = self._floor(0, timestamp, strictly=True)
+        return self.base_offset + entry[1] if entry else self.base_offset
+
+    def up_to(self, offset: int) -> tuple[int, int]:
+        """(timestamp, offset) of the last entry below `offset`; (-1, base offset) when there is none."""
+        entry = self._floor(1, offset - self.base_offset, strictly=True)
+        return (entry[0], self.base_offset + entry[1]) if entry else (-1, self.base_offset)
+
+    def truncate(self, *, offset: int) -> None:
+        """Forget entries about `offset` and what follows it."""
+        entries = self._entries
+        assert entries is not None
+        relative = offset - self.base_offset
+        count = bisect_left(range(self.count), relative, key=lambda at: self.ENTRY.unpack_from(entries, at * 12)[1])
+        self._keep(count)
+
+    def _last_timestamp(self) -> int:
+        assert self._entries is not None
+        if not self.count:
+            return -1
+        timestamp: int = self.ENTRY.unpack_from(self._entries, len(self._entries) - 12)[0]
+        return timestamp
+
+    @staticmethod
+    def _follows(previous: tuple[int, int] | None, entry: tuple[int, int]) -> bool:
+        if previous is None:
+            return entry[0] >= 0 and entry[1] >= 0
+        return entry[0] > previous[0] and entry[1] >= previous[1]

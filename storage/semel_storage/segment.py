@@ -1,0 +1,253 @@
+"""One segment: a `.log` file of whole record batches with its two sparse indexes.
+
+Files are named after the first offset the segment may hold, twenty digits, as Kafka names them. A segment is *active*
+(the last one of its log, open for appending) or *sealed* (never appended to again).
+"""
+
+from collections.abc import Iterator
+
+from semel_protocol.batch import HEADER, HEADER_BYTES, MAGIC, BatchHeader
+
+from semel_storage.disk import Buffer, Disk, File
+from semel_storage.index import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex
+from semel_storage.log_config import LogConfig
+
+SCAN_WINDOW_BYTES = 2 << 20
+NO_TIMESTAMP = -1
+LOG, INDEX, TIME_INDEX = ".log", ".index", ".timeindex"
+DELETED = ".deleted"
+SUFFIXES = (LOG, INDEX, TIME_INDEX)
+
+_HOP_BYTES = 4096
+
+
+def file_name(offset: int, suffix: str) -> str:
+    """`00000000000000000042.log` and its kin."""
+    return f"{offset:020d}{suffix}"
+
+
+def offset_of(name: str) -> int:
+    """The offset that a segment's, snapshot's or index's file name states."""
+    return int(name.partition(".")[0])
+
+
+class Segment:
+    """`next_offset` is one past the last offset (a sealed segment's: the next segment's base, or less).
+
+    `max_timestamp` and `max_timestamp_offset` tell the largest timestamp and the last offset of the batch that first
+    reached it (-1 and the base offset when there is none). `first_timestamp` is the first batch's maximum timestamp,
+    by which segment.ms is measured (-1: none yet).
+    """
+
+    def __init__(self, disk: Disk, directory: str, base_offset: int) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.base_offset = base_offset
+        self.index = OffsetIndex(disk, self.path(INDEX), base_offset)
+        self.time_index = TimeIndex(disk, self.path(TIME_INDEX), base_offset)
+        self.size = disk.size(self.path(LOG)) if disk.exists(self.path(LOG)) else 0
+        self.next_offset = base_offset
+        self.is_active = False
+        self.first_timestamp = NO_TIMESTAMP
+        self._max_timestamp: tuple[int, int] | None = None
+        self._file: File | None = None
+        self._bytes_since_index = 0
+
+    def path(self, suffix: str) -> str:
+        return f"{self.directory}/{file_name(self.base_offset, suffix)}"
+
+    @property
+    def file(self) -> File:
+        """The log file, opened when first needed."""
+        if self._file is None:
+            self._file = self.disk.open(self.path(LOG))
+        return self._file
+
+    @property
+    def max_timestamp(self) -> int:
+        return self._largest()[0]
+
+    @property
+    def max_timestamp_offset(self) -> int:
+        return self._largest()[1]
+
+    def _largest(self) -> tuple[int, int]:
+        if self._max_timestamp is None:
+            last = self.time_index.last()
+            if last is not None:
+                self._max_timestamp = (last[0], self.base_offset + last[1])
+            else:
+                self._max_timestamp = self._largest_by_scan()
+        return self._max_timestamp
+
+    def _largest_by_scan(self) -> tuple[int, int]:
+        largest = (NO_TIMESTAMP, self.base_offset)
+        for _, header, _ in self.scan():
+            if header.max_timestamp > largest[0]:
+                largest = (header.max_timestamp, header.last_offset)
+        return largest
+
+    # Writing
+
+    def activate(self, *, reset_indexes: bool = False) -> None:
+        """Open for appending."""
+        self.is_active = True
+        if reset_indexes:
+            self.index.reset()
+            self.time_index.reset()
+        else:
+            self.index.activate(lambda entry: entry[1] < self.size)
+            self.time_index.activate()
+        self._bytes_since_index = 0
+
+    def append(self, *chunks: Buffer) -> int:
+        """Write one stamped batch, to be followed by `note`. Returns its position."""
+        position = self.file.append(*chunks)
+        assert position == self.size, f"{self.path(LOG)} has {position} bytes, its segment counts {self.size}"
+        return position
+
+    def note(self, position: int, size: int, last_offset: int, timestamp: int, index_interval_bytes: int) -> None:
+        """Account for the batch of `size` bytes at `position`, just appended or met in recovery."""
+        largest = self._max_timestamp
+        if largest is None or timestamp > largest[0]:
+            self._max_timestamp = largest = (timestamp, last_offset)
+        if self.first_timestamp < 0:
+            self.first_timestamp = timestamp
+        if self._bytes_since_index > index_interval_bytes:
+            self.index.append(last_offset, position)
+            self.time_index.append(*largest)
+            self._bytes_since_index = 0
+        self._bytes_since_index += size
+        self.size = position + size
+        self.next_offset = last_offset + 1
+
+    def is_full(self, size: int, last_offset: int, timestamp: int, config: LogConfig) -> bool:
+        """Whether a batch of `size` bytes ending at `last_offset` must open a new segment."""
+        if self.size == 0:
+            return False
+        return (
+            self.size + size > config.segment_bytes
+            or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
+            or self.index.size + 8 > config.segment_index_bytes
+            or self.time_index.size + 12 > config.segment_index_bytes
+            or (self.first_timestamp >= 0 and timestamp - self.first_timestamp > config.segment_ms)
+        )
+
+    def flush_indexes(self) -> None:
+        self.index.flush()
+        self.time_index.flush()
+
+    def seal(self) -> None:
+        """End of appending. The time index gets the largest timestamp, so that it answers for the whole segment."""
+        largest = self._largest()
+        if largest[0] >= 0:
+            self.time_index.append(*largest)
+        self.index.seal()
+        self.time_index.seal()
+        self.is_active = False
+
+    def truncate(self, position: int, next_offset: int) -> None:
+        """Cut the active segment at a batch boundary, durably."""
+        assert self.is_active
+        self.index.truncate(position=position)
+        self.time_index.truncate(offset=next_offset)
+        self.file.truncate(position)
+        self.size = position
+        self.next_offset = next_offset
+        self._max_timestamp = None
+        self._largest_of_tail()
+
+    def _largest_of_tail(self) -> None:
+        last = self.time_index.last()
+        timestamp, offset = (last[0], self.base_offset + last[1]) if last else (NO_TIMESTAMP, self.base_offset)
+        start = self.index.position_of(offset) if last else 0
+        for position, header, _ in self.scan(start):
+            if position == 0:
+                self.first_timestamp = header.max_timestamp
+            if header.max_timestamp > timestamp:
+                timestamp, offset = header.max_timestamp, header.last_offset
+        if self.size == 0:
+            self.first_timestamp = NO_TIMESTAMP
+        self._max_timestamp = (timestamp, offset)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def delete(self) -> None:
+        """Remove the files. The log is renamed first: a start after a crash takes `.deleted` for rubbish."""
+        self.close()
+        for suffix in SUFFIXES:
+            path = self.path(suffix)
+            if self.disk.exists(path):
+                self.disk.rename(path, path + DELETED)
+                self.disk.remove_later(path + DELETED)
+
+    # Reading
+
+    def position_of(self, offset: int) -> int:
+        """Where the batch holding `offset`, or the first one after it, starts; the segment's size when none does."""
+        position = self.index.position_of(offset)
+        while position < self.size:
+            window = self.file.pread(_HOP_BYTES, position)
+            at = 0
+            while at + HEADER_BYTES <= len(window):
+                header = HEADER.unpack_from(window, at)
+                if header[0] + header[6] >= offset:
+                    return position + at
+                at += header[1] + 12
+            assert at > 0, f"{self.path(LOG)} ends within a batch at byte {position}"
+            position += at
+        return self.size
+
+    def boundary(self, start: int, limit: int, *, up_to: int, at_least_one: bool) -> tuple[int, int]:
+        """Where to stop reading from the batch boundary `start`: (position, offset there).
+
+        The last boundary at or before position `limit` with only offsets below `up_to` before it. With
+        `at_least_one`, the first batch counts even beyond `limit` (never beyond `up_to`). The offset is that of the
+        batch at the boundary, or the next offset after the batch before it; `up_to` when nothing was looked at.
+        """
+        position = max(start, min(self.index.boundary_before(limit, up_to=up_to), limit))
+        offset = up_to
+        while position < self.size:
+            window = self.file.pread(_HOP_BYTES, position)
+            at = 0
+            while at + HEADER_BYTES <= len(window):
+                header = HEADER.unpack_from(window, at)
+                after = position + at + header[1] + 12
+                next_offset = header[0] + header[6] + 1
+                first = at_least_one and position + at == start
+                if next_offset > up_to or (after > limit and not first):
+                    return position + at, header[0]
+                at += header[1] + 12
+                offset = next_offset
+            assert at > 0, f"{self.path(LOG)} ends within a batch at byte {position}"
+            position += at
+        return position, offset
+
+    def scan(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        """(position, header, bytes) of the batches from the boundary `start`, read in big windows.
+
+        Stops at `end` (default: the size), or before bytes that cannot be a whole batch; checks no CRC.
+        """
+        limit = self.size if end is None else end
+        window = SCAN_WINDOW_BYTES
+        while start + HEADER_BYTES <= limit:
+            view = memoryview(self.file.pread(min(window, limit - start), start))
+            at = 0
+            wanted = 0
+            while at + HEADER_BYTES <= len(view):
+                header = BatchHeader(*HEADER.unpack_from(view, at))
+                size = header.batch_length + 12
+                if size < HEADER_BYTES or header.magic != MAGIC or start + at + size > limit:
+                    return
+                if at + size > len(view):
+                    wanted = size
+                    break
+                yield start + at, header, view[at : at + size]
+                at += size
+            if at == 0 and wanted == 0:
+                return
+            start += at
+            window = max(SCAN_WINDOW_BYTES, wanted)

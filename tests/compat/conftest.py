@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.processes import BrokerProcess
+
+_names = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One broker for the tests of a module; the ones that kill it start their own."""
+    process = BrokerProcess(tmp_path_factory.mktemp("broker"), **{"group.initial.rebalance.delay.ms": "0"}).start()
+    yield process
+    assert process.stop() == 0, "\n".join(process.log[-30:])
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker that the test may kill."""
+    process = BrokerProcess(tmp_path / "data", **{"group.initial.rebalance.delay.ms": "0"}).start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def topic() -> str:
+    """A topic name that no other test has."""
+    return f"topic-{next(_names)}"

@@ -1,0 +1,100 @@
+"""A real broker process for tests: started, killed and started again on one port and one data directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+
+class BrokerProcess:
+    """`semel serve` as a child. The port is chosen at the first start and kept over restarts."""
+
+    def __init__(self, data_dir: Path, **settings: str) -> None:
+        self.data_dir = data_dir
+        self.settings = settings
+        self.port = 0
+        self.log: list[str] = []
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the broker is not running"
+        return self._process.pid
+
+    def start(self, timeout_s: float = 20) -> BrokerProcess:
+        with self._lock:
+            ready = threading.Event()
+            arguments = ["--data-dir", str(self.data_dir), "--port", str(self.port), "--log-format", "json"]
+            for key, value in self.settings.items():
+                arguments += ["--set", f"{key}={value}"]
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "semel_broker", *arguments],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+            self._reader = threading.Thread(target=self._read, args=(self._process, ready), daemon=True)
+            self._reader.start()
+            if not ready.wait(timeout_s) or self.port == 0:
+                self._process.kill()
+                raise RuntimeError("the broker did not get ready:\n" + "\n".join(self.log[-30:]))
+        return self
+
+    def _read(self, process: subprocess.Popen[str], ready: threading.Event) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            self.log.append(line.rstrip())
+            if not ready.is_set() and line.startswith("{"):
+                fields = json.loads(line)
+                if fields.get("event") == "ready":
+                    self.port = int(fields["port"])
+                    ready.set()
+        ready.set()
+
+    def kill(self) -> None:
+        """SIGKILL: what is not on its way to the disk is gone."""
+        self._end(signal.SIGKILL)
+
+    def stop(self, timeout_s: float = 30) -> int:
+        """SIGTERM, and the exit status."""
+        return self._end(signal.SIGTERM, timeout_s)
+
+    def kill_and_restart(self, down_s: float = 0.3) -> None:
+        """SIGKILL now; a thread starts it again after `down_s`, while the caller goes on."""
+        self.kill()
+
+        def later() -> None:
+            time.sleep(down_s)  # how long the broker stays down, not a wait for something
+            self.start()
+
+        threading.Thread(target=later, daemon=True).start()
+
+    def _end(self, number: signal.Signals, timeout_s: float = 30) -> int:
+        with self._lock:
+            process = self._process
+            if process is None:
+                return 0
+            process.send_signal(number)
+            try:
+                status = process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                last = "\n".join(self.log[-30:])
+                raise RuntimeError(f"the broker ignored {number.name} for {timeout_s} s:\n{last}") from None
+            self._process = None
+            if self._reader is not None:
+                self._reader.join(5)
+            return status

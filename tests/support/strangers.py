@@ -1,0 +1,316 @@
+"""One small face over clients that semel did not write, so that every test runs with each of them."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+class Row(NamedTuple):
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+Sent = Iterable[tuple[int, bytes | None, bytes | None]]  # partition, key, value
+
+
+class Member(threading.Thread):
+    """A group member that polls, collects and commits until it is told to leave."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.rows: list[Row] = []
+        self.assigned: frozenset[int] = frozenset()
+        self.error: BaseException | None = None
+        self._leave = threading.Event()
+
+    def run(self) -> None:
+        try:
+            self.work(self._leave)
+        except BaseException as e:
+            self.error = e
+            raise
+
+    def work(self, leave: threading.Event) -> None:
+        raise AssertionError("a member says how it works")
+
+    def leave(self) -> None:
+        self._leave.set()
+        self.join(30)
+        assert not self.is_alive(), "the member did not leave within 30 s"
+        assert self.error is None, self.error
+
+
+class Confluent:
+    """confluent-kafka: librdkafka behind a Python face."""
+
+    name = "confluent-kafka"
+
+    def __init__(self, address: str) -> None:
+        self.config = {"bootstrap.servers": address}
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        made = AdminClient(self.config).create_topics([NewTopic(topic, partitions, 1)])
+        made[topic].result(20)
+
+    def produce(self, topic: str, rows: Sent, codec: str = "none") -> None:
+        from confluent_kafka import Producer
+
+        producer = Producer({**self.config, "enable.idempotence": True, "compression.type": codec, "linger.ms": 5})
+        errors: list[Any] = []
+        delivered = 0
+
+        def done(error: Any, message: Any) -> None:
+            nonlocal delivered
+            delivered += 1
+            if error is not None:
+                errors.append(error)
+
+        count = 0
+        for partition, key, value in rows:
+            while True:
+                try:
+                    producer.produce(topic, value, key, partition=partition, on_delivery=done)
+                    break
+                except BufferError:
+                    producer.poll(0.05)
+            count += 1
+            producer.poll(0)
+        assert producer.flush(60) == 0
+        assert not errors, errors[:3]
+        assert delivered == count
+
+    def consume(self, topic: str, count: int, timeout_s: float = 30) -> list[Row]:
+        from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+        consumer = Consumer({**self.config, "group.id": "unused", "enable.auto.commit": False})
+        partitions = consumer.list_topics(topic, 10).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
+        rows: list[Row] = []
+        deadline = time.monotonic() + timeout_s
+        while len(rows) < count and time.monotonic() < deadline:
+            rows += [self._row(m) for m in consumer.consume(1000, 0.2)]
+        consumer.close()
+        return rows
+
+    @staticmethod
+    def _row(message: Any) -> Row:
+        assert message.error() is None, message.error()
+        return Row(message.partition(), message.offset(), message.key(), message.value())
+
+    def member(self, group: str, topic: str, **extra: Any) -> Member:
+        from confluent_kafka import Consumer, KafkaException
+
+        config = {
+            **self.config,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            **extra,
+        }
+        config = {"session.timeout.ms": 10000, "heartbeat.interval.ms": 300, **config}
+
+        class Polling(Member):
+            def work(self, leave: threading.Event) -> None:
+                consumer = Consumer(config)
+                consumer.subscribe([topic])
+                while not leave.is_set():
+                    rows = [Confluent._row(m) for m in consumer.consume(500, 0.1)]
+                    self.assigned = frozenset(tp.partition for tp in consumer.assignment())
+                    self.rows += rows
+                    if rows:
+                        try:
+                            consumer.commit(asynchronous=False)
+                        except KafkaException:
+                            continue  # a rebalance came between: the rows may come again
+                consumer.close()
+
+        return Polling()
+
+
+class KafkaPython:
+    """kafka-python: pure Python, threads."""
+
+    name = "kafka-python"
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        from kafka import KafkaAdminClient
+        from kafka.admin import NewTopic
+
+        admin = KafkaAdminClient(bootstrap_servers=self.address)
+        admin.create_topics([NewTopic(topic, partitions, 1)])
+        admin.close()
+
+    def produce(self, topic: str, rows: Sent, codec: str = "none") -> None:
+        from kafka import KafkaProducer
+
+        producer = KafkaProducer(
+            bootstrap_servers=self.address,
+            enable_idempotence=True,
+            compression_type=None if codec == "none" else codec,
+            linger_ms=5,
+        )
+        futures = [producer.send(topic, value, key, partition=partition) for partition, key, value in rows]
+        producer.flush(60)
+        for future in futures:
+            future.get(60)
+        producer.close()
+
+    def consume(self, topic: str, count: int, timeout_s: float = 30) -> list[Row]:
+        from kafka import KafkaConsumer, TopicPartition
+
+        consumer = KafkaConsumer(bootstrap_servers=self.address, enable_auto_commit=False, group_id=None)
+        partitions = [TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic) or ())]
+        consumer.assign(partitions)
+        consumer.seek_to_beginning(*partitions)
+        rows: list[Row] = []
+        deadline = time.monotonic() + timeout_s
+        while len(rows) < count and time.monotonic() < deadline:
+            for found in consumer.poll(200).values():
+                rows += [Row(r.partition, r.offset, r.key, r.value) for r in found]
+        consumer.close()
+        return rows
+
+    def member(self, group: str, topic: str, **extra: Any) -> Member:
+        from kafka import KafkaConsumer
+        from kafka.errors import CommitFailedError
+
+        address = self.address
+
+        class Polling(Member):
+            def work(self, leave: threading.Event) -> None:
+                consumer = KafkaConsumer(
+                    topic,
+                    bootstrap_servers=address,
+                    group_id=group,
+                    auto_offset_reset="earliest",
+                    enable_auto_commit=False,
+                    session_timeout_ms=10000,
+                    heartbeat_interval_ms=300,
+                    **extra,
+                )
+                while not leave.is_set():
+                    found = consumer.poll(100)
+                    self.assigned = frozenset(tp.partition for tp in consumer.assignment())
+                    self.rows += [Row(r.partition, r.offset, r.key, r.value) for rows in found.values() for r in rows]
+                    if found:
+                        try:
+                            consumer.commit()
+                        except CommitFailedError:
+                            continue  # a rebalance came between: the rows may come again
+                consumer.close()
+
+        return Polling()
+
+
+class Aiokafka:
+    """aiokafka, or any module that has its names."""
+
+    name = "aiokafka"
+    module = "aiokafka"
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.api = importlib.import_module(self.module)
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+        async def create() -> None:
+            admin = AIOKafkaAdminClient(bootstrap_servers=self.address)
+            await admin.start()
+            answer = await admin.create_topics([NewTopic(topic, partitions, 1)])
+            assert answer.topic_errors[0][1] == 0, answer
+            await admin.close()
+
+        asyncio.run(create())
+
+    def produce(self, topic: str, rows: Sent, codec: str = "none") -> None:
+        async def send() -> None:
+            producer = self.api.AIOKafkaProducer(
+                bootstrap_servers=self.address,
+                enable_idempotence=True,
+                compression_type=None if codec == "none" else codec,
+                linger_ms=5,
+            )
+            await producer.start()
+            futures = []
+            for partition, key, value in rows:
+                futures.append(await producer.send(topic, value, key, partition=partition))
+            for future in futures:
+                await future
+            await producer.stop()
+
+        asyncio.run(send())
+
+    def consume(self, topic: str, count: int, timeout_s: float = 30) -> list[Row]:
+        async def read() -> list[Row]:
+            consumer = self.api.AIOKafkaConsumer(
+                topic, bootstrap_servers=self.address, auto_offset_reset="earliest", enable_auto_commit=False
+            )
+            await consumer.start()
+            rows: list[Row] = []
+            deadline = time.monotonic() + timeout_s
+            while len(rows) < count and time.monotonic() < deadline:
+                for found in (await consumer.getmany(timeout_ms=200)).values():
+                    rows += [Row(r.partition, r.offset, r.key, r.value) for r in found]
+            await consumer.stop()
+            return rows
+
+        return asyncio.run(read())
+
+    def member(self, group: str, topic: str, **extra: Any) -> Member:
+        api, address = self.api, self.address
+
+        class Polling(Member):
+            def work(self, leave: threading.Event) -> None:
+                asyncio.run(self.poll(leave))
+
+            async def poll(self, leave: threading.Event) -> None:
+                consumer = api.AIOKafkaConsumer(
+                    topic,
+                    bootstrap_servers=address,
+                    group_id=group,
+                    auto_offset_reset="earliest",
+                    enable_auto_commit=False,
+                    session_timeout_ms=10000,
+                    heartbeat_interval_ms=300,
+                    **extra,
+                )
+                await consumer.start()
+                while not leave.is_set():
+                    found = await consumer.getmany(timeout_ms=100)
+                    self.assigned = frozenset(tp.partition for tp in consumer.assignment())
+                    self.rows += [Row(r.partition, r.offset, r.key, r.value) for rows in found.values() for r in rows]
+                    if found:
+                        try:
+                            await consumer.commit()
+                        except api.errors.CommitFailedError:
+                            continue  # a rebalance came between: the rows may come again
+                await consumer.stop()
+
+        return Polling()
+
+
+class Semel(Aiokafka):
+    """Our own client under aiokafka's names: moving over is a change of import."""
+
+    name = "semel"
+    module = "semel.aiokafka"
+
+
+STRANGERS: list[Callable[[str], Any]] = [Confluent, KafkaPython, Aiokafka]
+EVERYONE: list[Callable[[str], Any]] = [*STRANGERS, Semel]

@@ -1,0 +1,344 @@
+"""What the client knows of the cluster: brokers, topics, leaders, coordinators; kept fresh by one task.
+
+A picture is replaced as a whole, and only by a newer one: one Metadata request is under way at a time, and a partition
+whose leader epoch would go back keeps what was known (KIP-320).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k03_metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from semel_protocol.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+from semel._config import ClientConfig
+from semel._connection import Connection
+from semel._edge import Edge
+from semel._pool import Pool, Role
+from semel._retry import Backoff, Deadline, retrying
+from semel.errors import (
+    IllegalStateError,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    UnsupportedVersionError,
+    error_for,
+)
+from semel.structs import BrokerMetadata, Metadata, PartitionMetadata, TopicMetadata
+
+log = logging.getLogger(__name__)
+
+GROUP, TRANSACTION = 0, 1
+"""Key types of a coordinator."""
+
+
+class Cluster:
+    """The cluster as one client sees it. `start` before use, `stop` at the end."""
+
+    def __init__(self, config: ClientConfig, *, auto_create_topics: bool = True) -> None:
+        self.config = config
+        self.edge = config.edge or Edge()
+        self.pool = Pool(config, self.edge)
+        self.metadata = Metadata(brokers={}, topics={})
+        self._auto_create_topics = auto_create_topics
+        self._wanted: dict[str, None] = {}
+        self._wants_all = False
+        self._listeners: list[Callable[[], None]] = []
+        self._coordinators: dict[tuple[int, str], int] = {}
+        self._stale = asyncio.Event()
+        self._fetched_at = 0.0
+        self._waiters: list[asyncio.Future[Metadata]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._bootstrap_ids = []
+        for number, (host, port) in enumerate(config.servers(), start=1):
+            self.pool.set_address(-number, host, port)
+            self._bootstrap_ids.append(-number)
+
+    async def start(self) -> None:
+        """Reaches any bootstrap server within bootstrap_timeout_ms. Raises KafkaConnectionError."""
+        if self._task is not None:
+            raise IllegalStateError("the client is already started")
+        backoff = Backoff(self.edge, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
+        deadline = Deadline(self.edge, self.config.bootstrap_timeout_ms)
+        while True:
+            try:
+                async with asyncio.timeout(max(deadline.remaining_ms, 1) / 1000):
+                    await self._fetch()
+                break
+            except TimeoutError:
+                reason = "no answer"
+            except KafkaConnectionError as error:
+                reason = error.message
+            except BaseException:
+                await self.pool.close()
+                raise
+            pause_ms = backoff.next_ms()
+            if pause_ms >= deadline.remaining_ms:
+                await self.pool.close()
+                raise KafkaConnectionError(
+                    f"none of bootstrap_servers answered within {self.config.bootstrap_timeout_ms} ms: {reason}"
+                )
+            await asyncio.sleep(pause_ms / 1000)
+        self._task = asyncio.create_task(self._keep_fresh(), name=f"metadata of {self.config.client_id}")
+
+    async def stop(self) -> None:
+        """Closes every connection; who waits for metadata gets IllegalStateError. Harmless when not started."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self.pool.close()
+        self._resolve(IllegalStateError("the client is stopped"))
+
+    # Metadata
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """`listener` is called after every refresh, with `metadata` already replaced."""
+        self._listeners.append(listener)
+
+    def want(self, topics: Iterable[str]) -> None:
+        """Adds topics to the picture; a refresh is asked for when one is new."""
+        for topic in topics:
+            if topic not in self._wanted:
+                self._wanted[topic] = None
+                if topic not in self.metadata.topics:
+                    self.request_refresh()
+
+    def want_only(self, topics: Iterable[str]) -> None:
+        """These topics and no others from now on."""
+        self._wanted, self._wants_all = dict.fromkeys(topics), False
+        self.request_refresh()
+
+    def want_all(self) -> None:
+        """Every topic of the cluster, for pattern subscriptions and listings."""
+        self._wants_all = True
+        self.request_refresh()
+
+    def request_refresh(self) -> None:
+        """Something says the picture is stale: refresh soon. Never waits."""
+        self._stale.set()
+
+    async def refresh(self, timeout_ms: float | None = None) -> Metadata:
+        """A picture asked for after this call. Raises KafkaTimeoutError (max_block_ms by default)."""
+        timeout_ms = self.config.max_block_ms if timeout_ms is None else timeout_ms
+        if self._task is None or self._task.done():
+            raise IllegalStateError("the client is not running: await start() first")
+        waiter: asyncio.Future[Metadata] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        self.request_refresh()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await waiter
+        except TimeoutError:
+            raise KafkaTimeoutError(f"no broker gave metadata within {timeout_ms:.0f} ms") from None
+
+    async def wait_for_topic(self, topic: str, timeout_ms: float | None = None) -> TopicMetadata:
+        """The topic, once it has partitions. Raises KafkaTimeoutError, InvalidTopicError, TopicAuthorizationFailedError."""
+        timeout_ms = self.config.max_block_ms if timeout_ms is None else timeout_ms
+        deadline = Deadline(self.edge, timeout_ms)
+        backoff = Backoff(self.edge, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
+        self.want([topic])
+        while True:
+            found = self.metadata.topics.get(topic)
+            if found is not None and found.partitions:
+                return found
+            code = self.metadata.errors.get(topic)
+            if code is not None and not (error := error_for(code, f"topic {topic!r}")).retriable:
+                del self._wanted[topic]
+                raise error
+            if deadline.expired:
+                why = f" ({error_for(code).message})" if code else ""
+                raise KafkaTimeoutError(
+                    f"topic {topic!r} did not appear within {timeout_ms:.0f} ms{why}: create it, or check its name"
+                )
+            if code is not None:
+                await asyncio.sleep(min(backoff.next_ms(), deadline.remaining_ms) / 1000)
+            await self.refresh(max(deadline.remaining_ms, 1))
+
+    # Connections
+
+    async def connection(self, node_id: int, role: Role) -> Connection:
+        """See Pool.connection; a node that cannot be reached also makes the picture stale."""
+        try:
+            return await self.pool.connection(node_id, role)
+        except KafkaConnectionError:
+            self.request_refresh()
+            raise
+
+    async def any_connection(self) -> Connection:
+        """A control connection to whichever broker answers first. Raises KafkaConnectionError when none does."""
+        return (await self._any_node())[1]
+
+    async def controller_connection(self) -> Connection:
+        """A control connection to the controller. Raises KafkaConnectionError."""
+        if self.metadata.controller_id not in self.metadata.brokers:
+            await self.refresh()
+        if self.metadata.controller_id not in self.metadata.brokers:
+            raise KafkaConnectionError("the cluster has no controller at the moment")
+        return await self.connection(self.metadata.controller_id, Role.CONTROL)
+
+    async def coordinator_connection(
+        self, key: str, key_type: int = GROUP, *, timeout_ms: float | None = None
+    ) -> Connection:
+        """A connection to the coordinator of a group or transactional id. Raises KafkaTimeoutError, KafkaConnectionError."""
+        node_id = await self.coordinator(key, key_type, timeout_ms=timeout_ms)
+        try:
+            return await self.pool.connection(node_id, Role.COORDINATOR)
+        except KafkaConnectionError:
+            self.forget_coordinator(key, key_type)
+            raise
+
+    async def coordinator(self, key: str, key_type: int = GROUP, *, timeout_ms: float | None = None) -> int:
+        """Node id of the coordinator, remembered until `forget_coordinator`.
+
+        Raises KafkaTimeoutError (max_block_ms by default) and what the broker refuses, such as GroupAuthorizationFailedError.
+        """
+        known = self._coordinators.get((key_type, key))
+        if known is not None:
+            return known
+
+        async def ask(deadline: Deadline) -> int:
+            connection = await self.any_connection()
+            answer: FindCoordinatorResponse = await connection.request(
+                FindCoordinatorRequest(key=key, key_type=key_type),
+                timeout_ms=min(self.config.request_timeout_ms, max(deadline.remaining_ms, 1)),
+            )
+            if answer.error_code:
+                raise error_for(answer.error_code, f"coordinator of {key!r}: {answer.error_message or 'none'}")
+            self.pool.set_address(answer.node_id, answer.host, answer.port)
+            self._coordinators[key_type, key] = answer.node_id
+            return answer.node_id
+
+        return await retrying(
+            ask,
+            edge=self.edge,
+            backoff=Backoff(self.edge, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms),
+            timeout_ms=self.config.max_block_ms if timeout_ms is None else timeout_ms,
+            what=f"finding the coordinator of {key!r}",
+        )
+
+    def forget_coordinator(self, key: str, key_type: int = GROUP) -> None:
+        """The coordinator is elsewhere, or gone: look it up again next time."""
+        self._coordinators.pop((key_type, key), None)
+
+    # Inside
+
+    async def _any_node(self) -> tuple[int, Connection]:
+        known = list(self.metadata.brokers)
+        self.edge.rng.shuffle(known)
+        for node_id in known:
+            live = self.pool.live(node_id, Role.CONTROL)
+            if live is not None:
+                return node_id, live
+        failures = []
+        for node_id in [*known, *self._bootstrap_ids]:
+            try:
+                return node_id, await self.pool.connection(node_id, Role.CONTROL)
+            except (KafkaConnectionError, UnsupportedVersionError) as error:
+                failures.append(error.message)
+        raise KafkaConnectionError("; ".join(failures))
+
+    async def _keep_fresh(self) -> None:
+        config = self.config
+        backoff = Backoff(self.edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
+        while True:
+            await self._until_stale()
+            waiters, self._waiters = self._waiters, []
+            try:
+                await self._fetch()
+            except KafkaError as error:
+                log.warning("metadata of %s cannot be refreshed, trying again: %s", config.client_id, error)
+                self._waiters = waiters + self._waiters
+                self._stale.set()
+                await asyncio.sleep(backoff.next_ms() / 1000)
+                continue
+            backoff.reset()
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(self.metadata)
+
+    async def _until_stale(self) -> None:
+        config = self.config
+        while not self._stale.is_set():
+            age_ms = (self.edge.monotonic() - self._fetched_at) * 1000
+            if age_ms >= config.metadata_max_age_ms:
+                break
+            pause_ms = min(config.metadata_max_age_ms - age_ms, max(config.connections_max_idle_ms / 2, 1))
+            try:
+                async with asyncio.timeout(pause_ms / 1000):
+                    await self._stale.wait()
+            except TimeoutError:
+                self.pool.close_idle()
+
+    async def _fetch(self) -> None:
+        node_id, connection = await self._any_node()
+        self._stale.clear()
+        topics = None if self._wants_all else [MetadataRequestTopic(name=name) for name in self._wanted]
+        answer: MetadataResponse = await connection.request(
+            MetadataRequest(topics=topics, allow_auto_topic_creation=self._auto_create_topics and topics is not None),
+            timeout_ms=self.config.request_timeout_ms,
+        )
+        if not answer.brokers:
+            raise KafkaConnectionError(f"{connection.name} knows no broker yet")
+        for broker in answer.brokers:
+            self.pool.set_address(broker.node_id, broker.host, broker.port)
+        self.metadata = merged(self.metadata, answer)
+        self._fetched_at = self.edge.monotonic()
+        if node_id < 0:
+            for broker in answer.brokers:
+                self.pool.adopt(node_id, broker.node_id)
+        for listener in self._listeners:
+            listener()
+
+    def _resolve(self, error: KafkaError) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
+        self._waiters = []
+
+
+def merged(known: Metadata, answer: MetadataResponse) -> Metadata:
+    """The new picture: the answer's, but for partitions whose leader epoch would go back."""
+    topics, errors = {}, {}
+    for topic in answer.topics:
+        name = topic.name or ""
+        if topic.error_code != ErrorCode.NONE:
+            errors[name] = topic.error_code
+        if topic.error_code == ErrorCode.NONE or topic.partitions:
+            topics[name] = _topic(known.topics.get(name), topic)
+    return Metadata(
+        brokers={
+            broker.node_id: BrokerMetadata(broker.node_id, broker.host, broker.port, broker.rack)
+            for broker in answer.brokers
+        },
+        topics=topics,
+        controller_id=answer.controller_id,
+        cluster_id=answer.cluster_id,
+        errors=errors,
+    )
+
+
+def _topic(known: TopicMetadata | None, topic: MetadataResponseTopic) -> TopicMetadata:
+    name = topic.name or ""
+    partitions = []
+    # Partition indexes are dense; sorted, a partition's place is its index.
+    for row in sorted(topic.partitions, key=lambda row: row.partition_index):
+        new = PartitionMetadata(
+            topic=name,
+            partition=row.partition_index,
+            leader=row.leader_id,
+            leader_epoch=row.leader_epoch,
+            replicas=tuple(row.replica_nodes),
+            isr=tuple(row.isr_nodes),
+        )
+        if known is not None and known.topic_id == topic.topic_id and row.partition_index < len(known.partitions):
+            old = known.partitions[row.partition_index]
+            if 0 <= new.leader_epoch < old.leader_epoch:
+                new = old
+        partitions.append(new)
+    return TopicMetadata(name, tuple(partitions), topic.is_internal, topic.topic_id)

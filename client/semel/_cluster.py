@@ -138,7 +138,10 @@ class Cluster:
             raise KafkaTimeoutError(f"no broker gave metadata within {timeout_ms:.0f} ms") from None
 
     async def wait_for_topic(self, topic: str, timeout_ms: float | None = None) -> TopicMetadata:
-        """The topic, once it has partitions. Raises KafkaTimeoutError, InvalidTopicError, TopicAuthorizationFailedError."""
+        """The topic, once it has partitions.
+
+        Raises KafkaTimeoutError (max_block_ms by default), InvalidTopicError, TopicAuthorizationFailedError.
+        """
         timeout_ms = self.config.max_block_ms if timeout_ms is None else timeout_ms
         deadline = Deadline(self.edge, timeout_ms)
         backoff = Backoff(self.edge, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
@@ -185,7 +188,10 @@ class Cluster:
     async def coordinator_connection(
         self, key: str, key_type: int = GROUP, *, timeout_ms: float | None = None
     ) -> Connection:
-        """A connection to the coordinator of a group or transactional id. Raises KafkaTimeoutError, KafkaConnectionError."""
+        """A connection to the coordinator of a group or transactional id.
+
+        Raises what `coordinator` raises, and KafkaConnectionError.
+        """
         node_id = await self.coordinator(key, key_type, timeout_ms=timeout_ms)
         try:
             return await self.pool.connection(node_id, Role.COORDINATOR)
@@ -196,7 +202,8 @@ class Cluster:
     async def coordinator(self, key: str, key_type: int = GROUP, *, timeout_ms: float | None = None) -> int:
         """Node id of the coordinator, remembered until `forget_coordinator`.
 
-        Raises KafkaTimeoutError (max_block_ms by default) and what the broker refuses, such as GroupAuthorizationFailedError.
+        Raises KafkaTimeoutError (max_block_ms by default) and what the broker refuses with, such as
+        GroupAuthorizationFailedError.
         """
         known = self._coordinators.get((key_type, key))
         if known is not None:
@@ -248,19 +255,14 @@ class Cluster:
         backoff = Backoff(self.edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
         while True:
             await self._until_stale()
-            waiters, self._waiters = self._waiters, []
             try:
                 await self._fetch()
             except KafkaError as error:
                 log.warning("metadata of %s cannot be refreshed, trying again: %s", config.client_id, error)
-                self._waiters = waiters + self._waiters
                 self._stale.set()
                 await asyncio.sleep(backoff.next_ms() / 1000)
-                continue
-            backoff.reset()
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(self.metadata)
+            else:
+                backoff.reset()
 
     async def _until_stale(self) -> None:
         config = self.config
@@ -277,7 +279,9 @@ class Cluster:
 
     async def _fetch(self) -> None:
         node_id, connection = await self._any_node()
+        # Whoever asks from here on wants a newer answer than the one to this request.
         self._stale.clear()
+        served = len(self._waiters)
         topics = None if self._wants_all else [MetadataRequestTopic(name=name) for name in self._wanted]
         answer: MetadataResponse = await connection.request(
             MetadataRequest(topics=topics, allow_auto_topic_creation=self._auto_create_topics and topics is not None),
@@ -294,6 +298,10 @@ class Cluster:
                 self.pool.adopt(node_id, broker.node_id)
         for listener in self._listeners:
             listener()
+        waiters, self._waiters = self._waiters[:served], self._waiters[served:]
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(self.metadata)
 
     def _resolve(self, error: KafkaError) -> None:
         for waiter in self._waiters:

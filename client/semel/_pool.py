@@ -77,7 +77,8 @@ class Pool:
 
         After a failure the next attempt waits reconnect_backoff_ms, doubling up to reconnect_backoff_max_ms.
         """
-        return self.live(node_id, role) or await asyncio.shield(self.connecting(node_id, role))
+        live = self.live(node_id, role)
+        return live if live is not None else await asyncio.shield(self.connecting(node_id, role))
 
     def connecting(self, node_id: int, role: Role) -> asyncio.Task[Connection]:
         """The attempt under way to open a connection, begun now if there is none."""

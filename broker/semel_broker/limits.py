@@ -24,6 +24,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     total_write_buffer_bytes_max: int = 256 * MIB
     # A frame begun must be complete within this time (slow loris).
     partial_frame_timeout_ms: int = 60_000
+    # While that last bound is reached, a peer that takes nothing for so long is closed.
+    stalled_reader_timeout_ms: int = 10_000
 
     topic_name_length_max: int = 249  # so that "<topic>-<partition>.<id>-delete" stays a legal file name
     partitions_per_topic_max: int = 10_000

@@ -1,0 +1,303 @@
+"""One client connection: frames in, requests started in order, answers out in the same order, memory bounded.
+
+A Produce does not hold up what is behind it: when it has started its append has happened, and only its durability is
+awaited, so that pipelined produces share a sync. Any other request holds back what follows until it is answered, which
+is Kafka's own order. What is not read is the peer's to keep: reading pauses when too much is in flight, and no request
+is started while the peer does not take its answers.
+"""
+
+from __future__ import annotations
+
+from asyncio import BaseTransport, BufferedProtocol, CancelledError, Task, Transport
+from collections import deque
+from enum import IntFlag
+from typing import TYPE_CHECKING, Any, cast
+
+from semel_protocol.errors import ProtocolError
+
+from semel_broker.dispatch import Chunks, CloseConnectionError, Peer
+from semel_broker.frame_buffer import FrameBuffer
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from semel_broker.server import Server
+
+PRODUCE = b"\x00\x00"
+FETCH = b"\x00\x01"
+
+
+class Hold(IntFlag):
+    """Why a connection is not read at present."""
+
+    IN_FLIGHT = 1  # too much of what it sent is unanswered
+    MEMORY = 2  # the frame that has begun waits for its share of the common budget
+    STOPPING = 4
+
+
+class Request:
+    """A request that was started: its place in the order of answers."""
+
+    __slots__ = ("chunks", "frame_bytes", "is_fetch", "pipelined", "task")
+
+    def __init__(self, frame: bytearray) -> None:
+        api_key = frame[:2]
+        self.frame_bytes = len(frame)
+        self.pipelined = api_key == PRODUCE
+        self.is_fetch = api_key == FETCH
+        self.chunks: Chunks | None = None  # None: not answered yet
+        self.task: Task[Chunks] | None = None
+
+
+class Connection(BufferedProtocol):
+    """The protocol of one accepted connection. Its server knows it from `connection_made` to `connection_lost`."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._frames = FrameBuffer(
+            server.scratch, produce_bytes_max=server.produce_bytes_max, other_bytes_max=server.other_bytes_max
+        )
+        self._transport: Transport | None = None
+        self.peer = Peer(host="?", port=0)
+        self._queue: deque[bytearray] = deque()  # received, not started
+        self._requests: deque[Request] = deque()  # started, not written; the oldest first
+        self._blocked: Request | None = None  # started and unanswered, and not a Produce
+        self._in_flight_bytes = 0
+        self._reserved_bytes = 0  # of the large frame that is being received
+        self._unsent_bytes = 0  # of answers, while the peer does not take them
+        self._holds = Hold(0)
+        self._write_paused = False
+        self._closed = ""  # the reason
+        self._finishing = False
+        self._active_at = server.loop.time()
+        self._partial_since: float | None = None
+
+    # --- the transport's callbacks ---------------------------------------------------------------------------
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        self._transport = cast("Transport", transport)
+        address = transport.get_extra_info("peername")
+        if isinstance(address, tuple):
+            self.peer.host, self.peer.port = str(address[0]), int(address[1])
+        limits = self._server.limits
+        self._transport.set_write_buffer_limits(limits.write_buffer_high_bytes, limits.write_buffer_low_bytes)
+        self._server.opened(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._active_at = self._server.loop.time()
+        if self._closed:
+            return
+        try:
+            frames = self._frames.received(nbytes)
+        except ProtocolError as error:
+            self.close("malformed_frame", error=str(error))
+            return
+        for frame in frames:
+            self._in_flight_bytes += len(frame)
+            if self._reserved_bytes:  # what was reserved for this frame is now in flight
+                self._reserved_bytes = 0
+            else:
+                self._server.in_flight.take(len(frame))
+        self._queue.extend(frames)
+        self._note_partial_frame(begun_now=bool(frames))
+        if frames:
+            self.advance()
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        self._note_unsent()
+
+    def resume_writing(self) -> None:
+        self._active_at = self._server.loop.time()
+        self._write_paused = False
+        self._note_unsent()
+        self.advance()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._closed:
+            self._log_closed("peer_closed" if exc is None else "connection_lost", {"error": str(exc)} if exc else {})
+        self._cancel_fetches()
+        self._queue.clear()
+        self._requests.clear()
+        self._server.in_flight.withdraw(self)
+        self._server.in_flight.give_back(self._in_flight_bytes + self._reserved_bytes)
+        self._in_flight_bytes = self._reserved_bytes = 0
+        self._write_paused = False
+        self._note_unsent()
+        self._server.lost(self)
+
+    # --- requests --------------------------------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Start what may be started, write what is answered, read on if there is room."""
+        while self._queue and self._blocked is None and not self._write_paused and not self._closed:
+            if self._queue[0].startswith(FETCH) and not self._server.may_fetch(self):
+                break
+            self._start(self._queue.popleft())
+        self._write()
+        self._check_in_flight()
+
+    def _start(self, frame: bytearray) -> None:
+        request = Request(frame)
+        self._requests.append(request)
+        try:
+            answer = self._server.dispatcher.start(frame, self.peer)
+        except CloseConnectionError as reason:
+            self.close(reason.reason, **reason.fields)
+            return
+        if isinstance(answer, list):
+            request.chunks = answer
+            return
+        if not request.pipelined:
+            self._blocked = request
+        self._wait_for(request, answer)
+
+    def _wait_for(self, request: Request, answer: Coroutine[Any, Any, Chunks]) -> None:
+        request.task = self._server.loop.create_task(answer)
+        self._server.tasks[request.task] = None
+
+        def answered(task: Task[Chunks]) -> None:
+            del self._server.tasks[task]
+            request.task = None
+            if self._blocked is request:
+                self._blocked = None
+            try:
+                request.chunks = task.result()
+            except CancelledError:
+                request.chunks = []
+                self._finishing = True
+                self.advance()
+            except CloseConnectionError as reason:
+                self.close(reason.reason, **reason.fields)
+            else:
+                self.advance()
+
+        request.task.add_done_callback(answered)
+
+    def _write(self) -> None:
+        """Hand over the answers that are ready and whose turn it is."""
+        ready: Chunks = []
+        done_bytes = 0
+        requests = self._requests
+        while requests and (chunks := requests[0].chunks) is not None:
+            done_bytes += requests.popleft().frame_bytes
+            ready += chunks
+        if done_bytes:
+            self._in_flight_bytes -= done_bytes
+            self._server.in_flight.give_back(done_bytes)
+        if self._transport is None or self._transport.is_closing():
+            return
+        if ready:
+            self._transport.writelines(ready)
+            if self._write_paused:
+                self._note_unsent()
+        if self._finishing and not requests:
+            self.close("stopping")
+
+    # --- bounds ----------------------------------------------------------------------------------------------
+
+    def _check_in_flight(self) -> None:
+        limits = self._server.limits
+        if (
+            self._in_flight_bytes > limits.in_flight_bytes_max
+            or len(self._queue) + len(self._requests) >= limits.in_flight_requests_max
+        ):
+            self._hold(Hold.IN_FLIGHT)
+        elif Hold.IN_FLIGHT in self._holds:
+            self._release(Hold.IN_FLIGHT)
+
+    def _note_partial_frame(self, *, begun_now: bool) -> None:
+        """A frame that has begun must come to an end, and needs its share of the common memory first."""
+        if not self._frames.is_partial:
+            self._partial_since = None
+            return
+        if begun_now or self._partial_since is None:
+            self._partial_since = self._active_at
+        partial_bytes = self._frames.partial_bytes
+        if partial_bytes and not self._reserved_bytes:
+            if self._server.in_flight.ask(self, partial_bytes, self._memory_granted):
+                self._reserved_bytes = partial_bytes
+            else:
+                self._hold(Hold.MEMORY)
+
+    def _memory_granted(self) -> None:
+        self._reserved_bytes = self._frames.partial_bytes
+        self._active_at = self._partial_since = self._server.loop.time()
+        self._release(Hold.MEMORY)
+
+    def _note_unsent(self) -> None:
+        unsent = self._transport.get_write_buffer_size() if self._transport and self._write_paused else 0
+        if unsent < self._unsent_bytes:
+            self._active_at = self._server.loop.time()
+        change, self._unsent_bytes = unsent - self._unsent_bytes, unsent
+        self._server.note_unsent(change)
+
+    def _hold(self, why: Hold) -> None:
+        if not self._holds and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._holds |= why
+
+    def _release(self, why: Hold) -> None:
+        self._holds &= ~why
+        if not self._holds and self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    # --- the end ---------------------------------------------------------------------------------------------
+
+    def expired(self, now: float) -> str:
+        """Why this connection is to be closed at loop time `now`; "" if it is not."""
+        server = self._server
+        if self._write_paused:
+            self._note_unsent()
+            if server.unsent_exhausted and now - self._active_at > server.stalled_s:
+                return "does_not_read"
+        elif self._requests:
+            return ""  # it waits for us
+        if self._partial_since is not None and not self._holds and now - self._partial_since > server.partial_s:
+            return "partial_frame_timeout"
+        return "idle" if now - self._active_at > server.idle_s else ""
+
+    def finish(self) -> None:
+        """Read no more and start no more; answer what is in progress (but long-polling fetches), then close."""
+        self._hold(Hold.STOPPING)
+        self._finishing = True
+        self._queue.clear()
+        self._cancel_fetches()
+        self._write()
+
+    def _cancel_fetches(self) -> None:
+        """They only read. What other requests have begun to persist they must also apply, so those go on."""
+        for request in self._requests:
+            if request.is_fetch and request.task is not None:
+                request.task.cancel()
+
+    def close(self, reason: str, **fields: object) -> None:
+        """Close now; what is written already is still sent. The first reason given is the one that is logged."""
+        if self._closed:
+            return
+        self._log_closed(reason, fields)
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """Close without waiting for the peer to take what is written."""
+        self.close(reason)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _log_closed(self, reason: str, fields: dict[str, object]) -> None:
+        self._closed = reason
+        peer = self.peer
+        log = self._server.log.debug if reason in ("peer_closed", "stopping", "idle") else self._server.log.warning
+        log(
+            "connection_closed",
+            reason=reason,
+            client_host=peer.host,
+            client_port=peer.port,
+            client_id=peer.client_id,
+            requests=peer.requests,
+            **fields,
+        )

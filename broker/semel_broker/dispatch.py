@@ -1,0 +1,138 @@
+"""From a request frame to its answer: header, version, decoding, handler, encoding, and what an error becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Coroutine, Mapping
+from functools import cache
+from typing import Any
+
+import msgspec
+from semel_protocol.api import APIS, Api
+from semel_protocol.errors import ErrorCode, KafkaError, ProtocolError
+from semel_protocol.headers import encode_response_frame, read_request_header
+from semel_protocol.primitives import Buffer
+from semel_protocol.schema import Message
+
+from semel_broker.context import Broker, RequestContext
+from semel_broker.handlers import HANDLERS, Handler, k18_api_versions
+
+API_VERSIONS = 18
+Chunks = list[Buffer]
+"""A response frame in pieces, ready to be written; empty when nothing is answered."""
+
+
+class CloseConnectionError(Exception):
+    """There is no answer to this request: the connection is closed, and the log says why."""
+
+    def __init__(self, reason: str, **fields: object) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.fields = fields
+
+
+class Peer(msgspec.Struct, kw_only=True):
+    """Who is at the other end of a connection. `requests`: how many of its requests have been started."""
+
+    host: str
+    port: int
+    listener: str = "PLAINTEXT"
+    client_id: str = ""
+    requests: int = 0
+
+
+class Dispatcher:
+    """Starts requests. One for all connections of a broker."""
+
+    def __init__(self, broker: Broker, handlers: Mapping[int, Handler] = HANDLERS) -> None:
+        self._broker = broker
+        self._handlers = handlers
+
+    def start(self, frame: bytearray, peer: Peer) -> Chunks | Coroutine[Any, Any, Chunks]:
+        """Start the request in `frame`; its answer, or a coroutine that waits for it.
+
+        Raises CloseConnectionError (so does the coroutine) when it is not to be answered.
+        """
+        try:
+            header = read_request_header(frame)
+        except ProtocolError as error:
+            raise CloseConnectionError("malformed_header", error=str(error)) from None
+        peer.client_id = header.client_id or ""
+        peer.requests += 1
+        key, version = header.api_key, header.api_version
+        handler = self._handlers.get(key)
+        if handler is None:
+            raise CloseConnectionError("api_not_served", api_key=key, api_version=version)
+        api = APIS[key]
+        assert api.advertised is not None
+        if not api.low <= version <= api.advertised[1]:
+            if key == API_VERSIONS and version > api.low:
+                answer = k18_api_versions.unsupported_version()
+                return encode_response_frame(api, 0, header.correlation_id, answer)
+            raise CloseConnectionError("version_not_served", api=api.name, api_version=version)
+        call = Call(api, version, header.correlation_id)
+        try:
+            request = api.decode_request(frame, version, header.body_at(api, frame))
+        except ProtocolError as error:
+            raise CloseConnectionError(
+                "malformed_request", api=api.name, api_version=version, error=str(error)
+            ) from None
+        ctx = RequestContext(self._broker, version, peer.client_id, peer.host, peer.listener, peer.requests)
+        return self._run(call, handler, request, ctx)
+
+    def _run(
+        self, call: Call, handler: Handler, request: Message, ctx: RequestContext
+    ) -> Chunks | Coroutine[Any, Any, Chunks]:
+        try:
+            answer = handler(request, ctx)
+        except KafkaError as error:
+            return call.encode(call.refusal(error))
+        except Exception as error:
+            raise self._failed(call, error) from error
+        if answer is None or isinstance(answer, Message):
+            return call.encode(answer)
+        return self._wait(call, answer)
+
+    async def _wait(self, call: Call, answer: Awaitable[Message | None]) -> Chunks:
+        try:
+            response = await answer
+        except KafkaError as error:
+            response = call.refusal(error)
+        except Exception as error:
+            raise self._failed(call, error) from error
+        return call.encode(response)
+
+    def _failed(self, call: Call, error: Exception) -> CloseConnectionError:
+        """A bug of ours: it costs this one connection, and is logged with its traceback."""
+        self._broker.log.error("request_failed", api=call.api.name, api_version=call.version, exc_info=error)
+        return CloseConnectionError("internal_error", api=call.api.name, api_version=call.version)
+
+
+class Call(msgspec.Struct, frozen=True, gc=False):
+    """What is needed to answer a request."""
+
+    api: Api
+    version: int
+    correlation_id: int
+
+    def encode(self, response: Message | None) -> Chunks:
+        if response is None:
+            return []
+        return encode_response_frame(self.api, self.version, self.correlation_id, response)
+
+    def refusal(self, error: KafkaError) -> Message:
+        """The response that carries `error`. Raises CloseConnectionError if this version has no place for it."""
+        if not _has_error_code(self.api, self.version):
+            raise CloseConnectionError("refused", api=self.api.name, code=error.code.name, error=error.message)
+        fields: dict[str, object] = {"error_code": int(error.code)}
+        if "error_message" in self.api.response.__struct_fields__:
+            fields["error_message"] = error.message or None
+        return self.api.response(**fields)
+
+
+@cache
+def _has_error_code(api: Api, version: int) -> bool:
+    """Whether the body of this response has a top-level error code: then it makes a difference to the bytes."""
+    if "error_code" not in api.response.__struct_fields__:
+        return False
+    refused = api.response(error_code=int(ErrorCode.UNKNOWN_SERVER_ERROR))  # type: ignore[call-arg]
+    return api.encode_response(refused, version) != api.encode_response(api.response(), version)

@@ -1,0 +1,194 @@
+"""The four codecs of a record batch's blob, in the forms that Kafka clients write, with a cap on what comes out.
+
+gzip is one RFC 1952 member, lz4 one LZ4 *frame* of independent blocks (Java refuses dependent ones), zstd one frame.
+snappy is written with the xerial framing that Java writes, and read with it or as the one bare block that librdkafka
+and franz-go send. Output goes into a buffer that grows in steps and never beyond `bytes_max`, so that a bomb takes no
+more memory than it was allowed, and nothing is allocated on the word of a declared size alone.
+"""
+
+from collections.abc import Callable
+
+import cramjam
+
+from semel_protocol.batch import Bytes, CorruptBatch
+from semel_protocol.errors import ErrorCode, KafkaError
+
+NONE = 0
+GZIP = 1
+SNAPPY = 2
+LZ4 = 3
+ZSTD = 4
+
+CODECS: dict[str, int] = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
+"""Kafka's names (compression.type) to the codec in a batch's attributes."""
+CODEC_NAMES: dict[int, str] = {codec: name for name, codec in CODECS.items()}
+
+BYTES_MAX = 100 * 1024 * 1024
+"""Cap on decompressed records when the caller has no better one: Kafka's socket.request.max.bytes."""
+
+XERIAL_MAGIC = b"\x82SNAPPY\x00"
+XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2
+XERIAL_CHUNK_BYTES = 32 * 1024
+SNAPPY_RATIO_MAX = 22
+"""A snappy copy of 64 bytes takes three, so that a larger claim than this times the input is a lie."""
+
+FIRST_ROOM_RATIO = 8
+FIRST_ROOM_BYTES_MIN = 4096
+ROOM_GROWTH = 4
+NO_ROOM = "failed to write whole buffer"
+"""What cramjam says when the output does not fit."""
+
+GZIP_LEVEL = 6
+LZ4_LEVEL = 1
+ZSTD_LEVEL = 3
+
+
+def compress(codec: int, data: Bytes, level: int | None = None) -> bytes:
+    """`data` as a blob of `codec` (0 to 4); `level` is the codec's own, by default what Kafka's producer uses."""
+    return _COMPRESS[codec](data, level)
+
+
+def decompress(codec: int, data: Bytes, bytes_max: int = BYTES_MAX) -> bytes:
+    """What `compress` was given.
+
+    Raises CorruptBatch when the blob is not one of this codec or would give more than `bytes_max` bytes, KafkaError
+    UNSUPPORTED_COMPRESSION_TYPE for a codec that nobody knows.
+    """
+    inflate = _DECOMPRESS.get(codec)
+    if inflate is None:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} is unknown; this side reads 0 to {ZSTD}"
+        )
+    try:
+        return inflate(data, bytes_max)
+    except cramjam.DecompressionError as error:
+        raise CorruptBatch(f"{len(data)} bytes are no {CODEC_NAMES[codec]} blob: {error}") from error
+
+
+def _compress_gzip(data: Bytes, level: int | None) -> bytes:
+    return bytes(cramjam.gzip.compress(data, GZIP_LEVEL if level is None else level))
+
+
+def _compress_snappy(data: Bytes, level: int | None) -> bytes:
+    view = memoryview(data)
+    out = bytearray(XERIAL_HEADER)
+    for at in range(0, len(view), XERIAL_CHUNK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[at : at + XERIAL_CHUNK_BYTES]))
+        out += len(block).to_bytes(4, "big")
+        out += block
+    return bytes(out)
+
+
+def _compress_lz4(data: Bytes, level: int | None) -> bytes:
+    compressor = cramjam.lz4.Compressor(LZ4_LEVEL if level is None else level, False, False)
+    compressor.compress(data)
+    return bytes(compressor.finish())
+
+
+def _compress_zstd(data: Bytes, level: int | None) -> bytes:
+    return bytes(cramjam.zstd.compress(data, ZSTD_LEVEL if level is None else level))
+
+
+def _as_is(data: Bytes, bytes_max: int) -> bytes:
+    if len(data) > bytes_max:
+        raise _too_large(len(data), bytes_max)
+    return bytes(data)
+
+
+def _decompress_gzip(data: Bytes, bytes_max: int) -> bytes:
+    declared = int.from_bytes(data[-4:], "little")
+    return _inflate(cramjam.gzip.decompress_into, data, declared, bytes_max)
+
+
+def _decompress_lz4(data: Bytes, bytes_max: int) -> bytes:
+    return _inflate(cramjam.lz4.decompress_into, data, None, bytes_max)
+
+
+def _decompress_zstd(data: Bytes, bytes_max: int) -> bytes:
+    declared = _zstd_content_bytes(data)
+    if declared is not None and declared > bytes_max:
+        raise _too_large(declared, bytes_max)
+    return _inflate(cramjam.zstd.decompress_into, data, declared, bytes_max)
+
+
+def _inflate(into: Callable[[Bytes, bytearray], int], data: Bytes, declared: int | None, bytes_max: int) -> bytes:
+    """Decompress into a buffer of the declared size if the input makes it likely, else into ever larger ones."""
+    likely = max(FIRST_ROOM_BYTES_MIN, FIRST_ROOM_RATIO * len(data))
+    room = min(bytes_max, likely if declared is None else min(declared, ROOM_GROWTH * likely))
+    while True:
+        out = bytearray(room)
+        try:
+            count = into(data, out)
+        except cramjam.DecompressionError as error:
+            if str(error) != NO_ROOM:
+                raise
+        else:
+            return bytes(memoryview(out)[:count])
+        if room == bytes_max:
+            raise _too_large(None, bytes_max)
+        room = min(bytes_max, ROOM_GROWTH * max(room, FIRST_ROOM_BYTES_MIN))
+
+
+def _zstd_content_bytes(data: Bytes) -> int | None:
+    """The content size that the frame's header declares (RFC 8878, 3.1.1.1); None when it declares none."""
+    if len(data) < 6:
+        return None
+    descriptor = data[4]
+    single_segment = descriptor & 0x20
+    size_flag = descriptor >> 6
+    if not size_flag and not single_segment:
+        return None
+    at = 5 + (0 if single_segment else 1) + (0, 1, 2, 4)[descriptor & 3]
+    width = (1, 2, 4, 8)[size_flag]
+    declared = int.from_bytes(data[at : at + width], "little")
+    return declared + 256 if width == 2 else declared
+
+
+def _decompress_snappy(data: Bytes, bytes_max: int) -> bytes:
+    view = memoryview(data)
+    if bytes(view[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
+        return _snappy_block(view, bytes_max)
+    out: list[bytes] = []
+    room = bytes_max
+    at = len(XERIAL_HEADER)
+    while at < len(view):
+        length = int.from_bytes(view[at : at + 4], "big")
+        at += 4
+        if length > len(view) - at:
+            raise CorruptBatch(f"a snappy chunk of {length} bytes, {max(0, len(view) - at)} are left")
+        block = _snappy_block(view[at : at + length], room)
+        room -= len(block)
+        out.append(block)
+        at += length
+    return b"".join(out)
+
+
+def _snappy_block(block: memoryview, bytes_max: int) -> bytes:
+    declared = cramjam.snappy.decompress_raw_len(block)
+    if declared > bytes_max:
+        raise _too_large(declared, bytes_max)
+    if declared > SNAPPY_RATIO_MAX * len(block):
+        raise CorruptBatch(f"{len(block)} bytes of snappy cannot hold {declared}")
+    out = bytearray(declared)
+    return bytes(memoryview(out)[: cramjam.snappy.decompress_raw_into(block, out)])
+
+
+def _too_large(size: int | None, bytes_max: int) -> CorruptBatch:
+    stated = "more" if size is None else f"{size} bytes"
+    return CorruptBatch(f"the records decompress to {stated}, at most {bytes_max} bytes are allowed")
+
+
+_COMPRESS: dict[int, Callable[[Bytes, int | None], bytes]] = {
+    NONE: lambda data, _: bytes(data),
+    GZIP: _compress_gzip,
+    SNAPPY: _compress_snappy,
+    LZ4: _compress_lz4,
+    ZSTD: _compress_zstd,
+}
+_DECOMPRESS: dict[int, Callable[[Bytes, int], bytes]] = {
+    NONE: _as_is,
+    GZIP: _decompress_gzip,
+    SNAPPY: _decompress_snappy,
+    LZ4: _decompress_lz4,
+    ZSTD: _decompress_zstd,
+}

@@ -1,0 +1,42 @@
+"""The two hashes that place things: murmur2 puts a key into a partition, Java's hashCode a group into a coordinator."""
+
+from struct import unpack_from
+
+_MURMUR2_SEED = 0x9747B28C
+_M = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+
+
+def murmur2(data: bytes) -> int:
+    """The 32-bit murmur2 hash of Kafka's default partitioner, unsigned (Java prints the same bits signed)."""
+    length = len(data)
+    whole = length >> 2
+    h = _MURMUR2_SEED ^ length
+    for k in unpack_from(f"<{whole}I", data):
+        k = k * _M & _MASK
+        h = (h * _M & _MASK) ^ ((k ^ k >> 24) * _M & _MASK)
+    at = whole << 2
+    if at < length:
+        h = (h ^ int.from_bytes(data[at:], "little")) * _M & _MASK
+    h = (h ^ h >> 13) * _M & _MASK
+    return h ^ h >> 15
+
+
+def partition_for_key(key: bytes, partition_count: int) -> int:
+    """The partition that Java's default partitioner gives a record of this key."""
+    return (murmur2(key) & 0x7FFFFFFF) % partition_count
+
+
+def java_hash_code(text: str) -> int:
+    """Java's String.hashCode: over UTF-16 code units, as a signed 32-bit integer."""
+    units = text.encode("utf-16-le", "surrogatepass")
+    h = 0
+    for unit in unpack_from(f"<{len(units) >> 1}H", units):
+        h = (31 * h + unit) & _MASK
+    return h - (1 << 32) if h & 0x80000000 else h
+
+
+def coordinator_partition(name: str, partition_count: int) -> int:
+    """The partition of `__consumer_offsets` that coordinates a group, or of `__transaction_state` a transactional id."""
+    h = java_hash_code(name)
+    return (0 if h == -(1 << 31) else abs(h)) % partition_count

@@ -1,0 +1,199 @@
+"""The records of a batch, read into columns: the consumer's hot path.
+
+Columns rather than objects, so that a caller makes its own rows in one pass (`list(map(Row, columns.offsets,
+columns.timestamps, …))`) and nobody builds an object to copy it into another.
+Layout: KIP-98, "record"; every integer is a zigzag varint.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from semel_protocol.batch import HEADER_BYTES, BatchHeader, Bytes, CorruptBatch, read_header
+from semel_protocol.compression import BYTES_MAX, decompress
+from semel_protocol.varint import VARLONG_BYTES_MAX, read_varint
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+RECORD_BYTES_MIN = 7
+"""Length, attributes, timestamp delta, offset delta, key length, value length, header count: a byte each at least."""
+RECORD_HEADER_BYTES_MIN = 2
+NO_HEADERS: list[Headers] = [()]
+
+
+class Columns(msgspec.Struct, frozen=True, gc=False):
+    """The records of one batch, column by column; all are equally long, and offsets ascend."""
+
+    offsets: Sequence[int]
+    timestamps: Sequence[int]
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    headers: Sequence[Headers]
+
+
+def decode_columns(buf: Bytes, header: BatchHeader | None = None, *, bytes_max: int = BYTES_MAX) -> Columns:
+    """The records of the batch at the start of `buf`; `header` when the caller has read it already.
+
+    Takes at most `bytes_max` bytes for decompressed records. Raises CorruptBatch when anything in the batch
+    contradicts its header or itself (count, lengths, offsets, codec); the CRC is the caller's to check.
+    """
+    if header is None:
+        header = read_header(buf)
+    if len(buf) < header.size:
+        raise CorruptBatch(f"the batch states {header.size} bytes, {len(buf)} are here")
+    codec = header.codec
+    if codec:
+        data = decompress(codec, memoryview(buf)[HEADER_BYTES : header.size], bytes_max)
+        at = 0
+    else:
+        data = bytes(memoryview(buf)[: header.size])
+        at = HEADER_BYTES
+    count = header.record_count
+    if count < 0 or count * RECORD_BYTES_MIN > len(data) - at:
+        raise CorruptBatch(f"{len(data) - at} bytes cannot hold {count} records")
+    if count > header.last_offset_delta + 1:
+        raise CorruptBatch(f"{count} records do not fit into offset deltas up to {header.last_offset_delta}")
+    try:
+        return _scan(data, at, header)
+    except IndexError:
+        raise CorruptBatch("the records end in the middle of one") from None
+
+
+def _scan(data: bytes, at: int, header: BatchHeader) -> Columns:
+    """Read all records from `at` on, and see that nothing is left."""
+    columns = _Columns()
+    at = _rows(data, at, 0, header.record_count, header, columns)
+    if at != len(data):
+        raise CorruptBatch(f"{len(data) - at} bytes follow the last of {header.record_count} records")
+    return columns.finish(header)
+
+
+class _Columns:
+    """Columns that are being filled. Most batches have dense offsets and no headers: nothing is kept for these."""
+
+    __slots__ = ("deltas", "headers", "keys", "timestamps", "values")
+
+    def __init__(self) -> None:
+        self.deltas: list[int] = []
+        self.timestamps: list[int] = []
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.headers: dict[int, Headers] = {}
+
+    def add_delta(self, u: int, header: BatchHeader) -> None:
+        """Take the offset delta of raw zigzag `u`, in a batch where it does not simply equal its row.
+
+        Raises CorruptBatch unless deltas ascend up to the header's last one.
+        """
+        delta = u >> 1
+        previous = self.deltas[-1] if self.deltas else -1
+        if u & 1 or not previous < delta <= header.last_offset_delta or _dense(header):
+            raise CorruptBatch(
+                f"offset delta {(u >> 1) ^ -(u & 1)} after {previous}, of {header.last_offset_delta} at most"
+            )
+        self.deltas.append(delta)
+
+    def finish(self, header: BatchHeader) -> Columns:
+        count = header.record_count
+        base = header.base_offset
+        offsets = range(base, base + count) if _dense(header) else [base + delta for delta in self.deltas]
+        timestamps = [header.max_timestamp] * count if header.log_append_time else self.timestamps
+        by_row = self.headers
+        headers = [by_row.get(row, ()) for row in range(count)] if by_row else NO_HEADERS * count
+        return Columns(offsets, timestamps, self.keys, self.values, headers)
+
+
+def _dense(header: BatchHeader) -> bool:
+    """No record of the batch was compacted away, so that the nth record has offset delta n."""
+    return header.record_count == header.last_offset_delta + 1
+
+
+def _rows(data: bytes, at: int, row: int, row_end: int, header: BatchHeader, columns: _Columns) -> int:
+    """Read the records `row` to `row_end`, the first one at `at`; give the position after the last.
+
+    Integers of one and two bytes are read here, as raw zigzag (an odd one is negative), longer ones by `_long`.
+    A length beyond the end shows at the next byte read (IndexError), a wrong one where the record should end.
+    """
+    base_timestamp = header.base_timestamp
+    dense = _dense(header)
+    add_timestamp, add_key, add_value = columns.timestamps.append, columns.keys.append, columns.values.append
+    for n in range(row, row_end):
+        length = data[at]
+        at += 1
+        if length >= 0x80:
+            length, at = (length & 0x7F | c << 7, at + 1) if (c := data[at]) < 0x80 else _long(data, at, length)
+        start = at
+        u = data[at + 1]
+        at += 2
+        if u >= 0x80:
+            u, at = (u & 0x7F | c << 7, at + 1) if (c := data[at]) < 0x80 else _long(data, at, u)
+        add_timestamp(base_timestamp + ((u >> 1) ^ -(u & 1)))
+        u = data[at]
+        at += 1
+        if u >= 0x80:
+            u, at = (u & 0x7F | c << 7, at + 1) if (c := data[at]) < 0x80 else _long(data, at, u)
+        if u != n + n or not dense:
+            columns.add_delta(u, header)
+        u = data[at]
+        at += 1
+        if u == 1:
+            add_key(None)
+        else:
+            if u >= 0x80:
+                u, at = _long(data, at, u)
+            if u & 1:
+                raise CorruptBatch(f"a key of length {-(u >> 1) - 1}")
+            u = at + (u >> 1)
+            add_key(data[at:u])
+            at = u
+        u = data[at]
+        at += 1
+        if u == 1:
+            add_value(None)
+        else:
+            if u >= 0x80:
+                u, at = (u & 0x7F | c << 7, at + 1) if (c := data[at]) < 0x80 else _long(data, at, u)
+            if u & 1:
+                raise CorruptBatch(f"a value of length {-(u >> 1) - 1}")
+            u = at + (u >> 1)
+            add_value(data[at:u])
+            at = u
+        if data[at]:
+            columns.headers[n], at = _read_headers(data, at)
+        else:
+            at += 1
+        if at + at - start - start != length:
+            raise CorruptBatch(f"record {n} states {length / 2:g} bytes and takes {at - start}")
+    return at
+
+
+def _long(data: bytes, at: int, first: int) -> tuple[int, int]:
+    """The raw zigzag integer whose first byte came before `at`, and the position after it."""
+    u = first & 0x7F
+    for shift in range(7, 7 * VARLONG_BYTES_MAX, 7):
+        byte = data[at]
+        at += 1
+        u |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return u, at
+    raise CorruptBatch(f"a varint does not end within {VARLONG_BYTES_MAX} bytes, by byte {at}")
+
+
+def _read_headers(data: bytes, at: int) -> tuple[Headers, int]:
+    """The headers of a record from their count on, and the position after them."""
+    count, at = read_varint(data, at)
+    if count < 0 or count * RECORD_HEADER_BYTES_MIN > len(data) - at:
+        raise CorruptBatch(f"{count} record headers in {len(data) - at} bytes")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        length, at = read_varint(data, at)
+        if not 0 <= length <= len(data) - at:
+            raise CorruptBatch(f"a record header's key of length {length}, {len(data) - at} bytes are left")
+        key = data[at : at + length].decode("utf-8", "surrogateescape")
+        at += length
+        length, at = read_varint(data, at)
+        if not -1 <= length <= len(data) - at:
+            raise CorruptBatch(f"a record header's value of length {length}, {len(data) - at} bytes are left")
+        headers.append((key, None if length < 0 else data[at : at + length]))
+        at += max(length, 0)
+    return tuple(headers), at

@@ -1,0 +1,290 @@
+"""Records and whole batches of them: build, decode, and thin out (compaction).
+
+What an appended record costs is a handful of table look-ups; its bytes are copied once, when the batch is built.
+Layout: KIP-98, "record"; every integer is a zigzag varint.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from semel_protocol.batch import (
+    CODEC_MASK,
+    CONTROL,
+    DELETE_HORIZON,
+    HEADER_BYTES,
+    MAGIC,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    BatchHeader,
+    Bytes,
+    pack_batch,
+)
+from semel_protocol.compression import BYTES_MAX, NONE, compress
+from semel_protocol.record_columns import Columns, Headers, decode_columns
+from semel_protocol.varint import TABLE_LIMIT, VARINTS, varint
+
+__all__ = [
+    "BatchBuilder",
+    "Columns",
+    "Headers",
+    "Record",
+    "build_batch",
+    "decode_batch",
+    "decode_columns",
+    "rebuild_batch",
+    "record_bytes_max",
+]
+
+NO_LEADER_EPOCH = -1
+"""What a producer writes; the broker stamps its own."""
+
+RECORD_OVERHEAD_BYTES_MAX = 5 + 1 + 10 + 5 + 5 + 5 + 5
+"""Length, attributes, timestamp delta, offset delta, key length, value length, header count: at their longest."""
+RECORD_HEADER_OVERHEAD_BYTES_MAX = 5 + 5
+
+ATTRIBUTES_AND_DELTA = tuple(b"\x00" + encoded for encoded in VARINTS)
+"""By timestamp delta: a record from its attributes to that delta."""
+NULL_KEY_AND_LENGTH = tuple(b"\x01" + encoded for encoded in VARINTS)
+"""By value length: a record from its key, which is null, to that length."""
+NULL = b"\x01"
+NO_HEADERS = b"\x00"
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One record; `offset` is absolute, `timestamp` in ms, header keys keep bytes that are not UTF-8 as surrogates."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: Headers = ()
+
+
+def decode_batch(buf: Bytes, header: BatchHeader | None = None, *, bytes_max: int = BYTES_MAX) -> list[Record]:
+    """The records of the batch at the start of `buf`; as `decode_columns`, with a Record for each."""
+    columns = decode_columns(buf, header, bytes_max=bytes_max)
+    return list(map(Record, columns.offsets, columns.timestamps, columns.keys, columns.values, columns.headers))
+
+
+class BatchBuilder:
+    """Takes records one by one until `bytes_max` is reached, then builds their batch, as often as it has to be sent.
+
+    `size_bytes` is what the batch would take uncompressed, header included, and from the first `build` on what it
+    does take; `record_count` the records taken.
+    """
+
+    __slots__ = (
+        "_base_timestamp",
+        "_body",
+        "_bytes_max",
+        "_codec",
+        "_level",
+        "_max_timestamp",
+        "_parts",
+        "record_count",
+        "size_bytes",
+    )
+
+    def __init__(self, codec: int = NONE, bytes_max: int = 16384, *, level: int | None = None) -> None:
+        self._codec = codec
+        self._level = level
+        self._bytes_max = bytes_max
+        self._parts: list[bytes] = []
+        self._body: bytes | None = None
+        self._base_timestamp = NO_TIMESTAMP
+        self._max_timestamp = NO_TIMESTAMP
+        self.record_count = 0
+        self.size_bytes = HEADER_BYTES
+
+    def append(
+        self,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+    ) -> int | None:
+        """Take one record and give its offset delta; None when it does not fit any more or the batch is built.
+
+        The first record is taken whatever its size. `bytes_max` counts uncompressed bytes.
+        """
+        row = self.record_count
+        if row == 0:
+            self._base_timestamp = self._max_timestamp = timestamp_ms
+        delta = timestamp_ms - self._base_timestamp
+        if headers or value is None or row >= TABLE_LIMIT or not 0 <= delta < TABLE_LIMIT:
+            return self._take(timestamp_ms, encode_record(delta, row, key, value, headers))
+        width = len(value)
+        if key is None:
+            lead = NULL_KEY_AND_LENGTH[width] if width < TABLE_LIMIT else NULL + varint(width)
+        else:
+            lead = varint(len(key)) + key + varint(width)
+        attributes = ATTRIBUTES_AND_DELTA[delta]
+        offset = VARINTS[row]
+        width += len(attributes) + len(offset) + len(lead) + 1
+        length = VARINTS[width] if width < TABLE_LIMIT else varint(width)
+        size = self.size_bytes + width + len(length)
+        if size > self._bytes_max and row:
+            return None
+        self.size_bytes = size
+        self.record_count = row + 1
+        if timestamp_ms > self._max_timestamp:
+            self._max_timestamp = timestamp_ms
+        self._parts += (length, attributes, offset, lead, value, NO_HEADERS)
+        return row
+
+    def _take(self, timestamp_ms: int, record: bytes) -> int | None:
+        """Take a record that is encoded already."""
+        row = self.record_count
+        size = self.size_bytes + len(record)
+        if size > self._bytes_max and row:
+            return None
+        self.size_bytes = size
+        self.record_count = row + 1
+        self._max_timestamp = max(self._max_timestamp, timestamp_ms)
+        self._parts.append(record)
+        return row
+
+    def build(self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool = False) -> bytes:
+        """The batch under this producer state (-1, -1, -1 for none).
+
+        Records are encoded and compressed only once, so that a batch that has to be sent again under another epoch
+        or sequence costs a header and a CRC.
+        """
+        assert self.record_count, "an empty batch is never sent"
+        if self._body is None:
+            self._body = compress(self._codec, b"".join(self._parts), self._level)
+            self._parts.clear()
+            self._bytes_max = 0
+            self.size_bytes = HEADER_BYTES + len(self._body)
+        return pack_batch(
+            BatchHeader(
+                base_offset=0,
+                batch_length=0,
+                partition_leader_epoch=NO_LEADER_EPOCH,
+                magic=MAGIC,
+                crc=0,
+                attributes=self._codec | (TRANSACTIONAL if is_transactional else 0),
+                last_offset_delta=self.record_count - 1,
+                base_timestamp=self._base_timestamp,
+                max_timestamp=self._max_timestamp,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=base_sequence,
+                record_count=self.record_count,
+            ),
+            self._body,
+        )
+
+
+def build_batch(
+    records: Iterable[Record],
+    *,
+    base_offset: int = 0,
+    codec: int = NONE,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+    is_control: bool = False,
+) -> bytes:
+    """One batch of all these records, numbered one by one from `base_offset`; their own `offset` is not looked at."""
+    parts = []
+    timestamps = []
+    for row, record in enumerate(records):
+        timestamps.append(record.timestamp)
+        parts.append(encode_record(record.timestamp - timestamps[0], row, record.key, record.value, record.headers))
+    assert parts, "an empty batch is never written"
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        partition_leader_epoch=NO_LEADER_EPOCH,
+        magic=MAGIC,
+        crc=0,
+        attributes=codec | (TRANSACTIONAL if is_transactional else 0) | (CONTROL if is_control else 0),
+        last_offset_delta=len(parts) - 1,
+        base_timestamp=timestamps[0],
+        max_timestamp=max(timestamps),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(parts),
+    )
+    return pack_batch(header, compress(codec, b"".join(parts)))
+
+
+def rebuild_batch(header: BatchHeader, records: Sequence[Record], *, delete_horizon_ms: int | None = None) -> bytes:
+    """The batch of `header` with only these of its records left: what compaction writes in its place.
+
+    Offsets, last offset delta, codec, timestamp type and producer state stay, so that sequences survive even when no
+    record does. A delete horizon takes the place of the base timestamp (and stays once it is there).
+    """
+    if not records:
+        emptied = replace(
+            header,
+            attributes=header.attributes & ~(DELETE_HORIZON | CODEC_MASK),
+            base_timestamp=NO_TIMESTAMP,
+            record_count=0,
+        )
+        return pack_batch(emptied, b"")
+    horizon = header.delete_horizon_ms if delete_horizon_ms is None else delete_horizon_ms
+    base_timestamp = records[0].timestamp if horizon is None else horizon
+    body = b"".join(
+        encode_record(
+            record.timestamp - base_timestamp,
+            record.offset - header.base_offset,
+            record.key,
+            record.value,
+            record.headers,
+        )
+        for record in records
+    )
+    thinned = replace(
+        header,
+        attributes=header.attributes if horizon is None else header.attributes | DELETE_HORIZON,
+        base_timestamp=base_timestamp,
+        max_timestamp=header.max_timestamp if header.log_append_time else max(r.timestamp for r in records),
+        record_count=len(records),
+    )
+    return pack_batch(thinned, compress(header.codec, body))
+
+
+def encode_record(
+    timestamp_delta: int,
+    offset_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[tuple[str, bytes | None]],
+) -> bytes:
+    """One record as it lies in a batch, its length in front."""
+    body = b"".join(
+        (
+            b"\x00",
+            varint(timestamp_delta),
+            varint(offset_delta),
+            NULL if key is None else varint(len(key)) + key,
+            NULL if value is None else varint(len(value)) + value,
+            _encode_headers(headers) if headers else NO_HEADERS,
+        )
+    )
+    return varint(len(body)) + body
+
+
+def _encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    parts = [varint(len(headers))]
+    for name, value in headers:
+        key = name.encode("utf-8", "surrogateescape")
+        parts += (varint(len(key)), key, NULL if value is None else varint(len(value)) + value)
+    return b"".join(parts)
+
+
+def record_bytes_max(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]] = ()) -> int:
+    """An upper bound for the uncompressed batch that holds this one record: what max_request_size is held against."""
+    size = HEADER_BYTES + RECORD_OVERHEAD_BYTES_MAX + len(key or b"") + len(value or b"")
+    for name, content in headers:
+        size += RECORD_HEADER_OVERHEAD_BYTES_MAX + len(name.encode("utf-8", "surrogateescape")) + len(content or b"")
+    return size

@@ -1,0 +1,254 @@
+"""Log compaction: of every key the last record stays, at the offset it always had.
+
+One round reads the dirty part of a log (from where the last round stopped) into a map of key digests, then copies the
+segments from the oldest on without what the map outdates, several small ones into one, and swaps each copy in. When the
+map is full before the dirty part ends, the round ends there and the next one goes on. Nothing at or above the last
+stable offset, in the active segment, or not yet synced is touched. Memory: the map, one read window, one batch.
+
+The swap survives a crash at every step (`compaction_swap`). A log calls `recover_swaps` before it looks at its files.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+from semel_protocol.batch import HEADER_BYTES, BatchHeader, CorruptBatch, read_header
+
+from semel_storage.compaction_filter import (
+    AbortedTransaction,
+    Cleaning,
+    OffsetMap,
+    TransactionFates,
+    checked,
+    inflate,
+    walk,
+)
+from semel_storage.compaction_swap import CLEANED, recover_swaps, swap_in
+from semel_storage.index import RELATIVE_OFFSET_MAX
+from semel_storage.log_config import INT64_MAX, LogConfig
+from semel_storage.pace import Pace, Pause
+from semel_storage.segment import LOG, SUFFIXES, Segment
+
+if TYPE_CHECKING:
+    from semel_storage.log import Log
+
+__all__ = ["Compacted", "CompactionAborted", "Dirtiness", "compact", "dirtiness", "recover_swaps"]
+
+
+class CompactionAborted(Exception):  # noqa: N818 (named for what happened)
+    """A segment under compaction has gone: records were deleted, or the log was cut or closed. Start a new round."""
+
+
+class Dirtiness(msgspec.Struct, frozen=True):
+    """How much of a log could be compacted: bytes before the first dirty offset, and from there to where it may."""
+
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    overdue: bool
+    """A dirty record is older than max.compaction.lag.ms: the ratio no longer matters."""
+
+    @property
+    def ratio(self) -> float:
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+    def is_due(self, config: LogConfig) -> bool:
+        return self.dirty_bytes > 0 and (self.overdue or self.ratio > config.min_cleanable_dirty_ratio)
+
+
+class Compacted(msgspec.Struct, frozen=True):
+    """What a round did: `end_offset` is the next first dirty offset; bytes of the segments read and written."""
+
+    end_offset: int
+    bytes_before: int
+    bytes_after: int
+    is_complete: bool
+    """False: the map was full; another round should follow."""
+
+
+def dirtiness(log: "Log", first_dirty_offset: int, *, last_stable_offset: int, now_ms: int) -> Dirtiness:
+    """How dirty `log` is, given where the last round stopped.
+
+    A first dirty offset outside the log (the checkpoint is older or newer than the log) counts from the log's start.
+    """
+    config = log.config
+    first_segment_offset = log.segments[0].base_offset
+    if not first_segment_offset <= first_dirty_offset <= log.end_offset:
+        first_dirty_offset = first_segment_offset
+    uncleanable = min(last_stable_offset, log.synced_offset, log.active.base_offset)
+    if config.min_compaction_lag_ms > 0:
+        for segment in log.segments[:-1]:
+            is_dirty = segment.next_offset > first_dirty_offset
+            if is_dirty and segment.max_timestamp > now_ms - config.min_compaction_lag_ms:
+                uncleanable = min(uncleanable, segment.base_offset)
+                break
+    uncleanable = max(uncleanable, first_dirty_offset)
+    below = [s for s in log.segments[:-1] if s.base_offset < uncleanable]
+    clean = [s for s in below if s.next_offset <= first_dirty_offset]
+    dirty = below[len(clean) :]
+    return Dirtiness(
+        first_dirty_offset,
+        uncleanable,
+        sum(segment.size for segment in clean),
+        sum(segment.size for segment in dirty),
+        any(_is_overdue(segment, config, now_ms) for segment in dirty),
+    )
+
+
+def _is_overdue(segment: Segment, config: LogConfig, now_ms: int) -> bool:
+    if config.max_compaction_lag_ms == INT64_MAX:
+        return False
+    first = segment.file.pread(HEADER_BYTES, 0)
+    return len(first) == HEADER_BYTES and now_ms - read_header(first).max_timestamp > config.max_compaction_lag_ms
+
+
+async def compact(
+    log: "Log",
+    dirty: Dirtiness,
+    *,
+    now_ms: int,
+    keys_max: int,
+    pause: Pause,
+    aborted: Sequence[AbortedTransaction] = (),
+) -> Compacted:
+    """One round over `log`. `pause` is awaited every few milliseconds of work.
+
+    `aborted`: every aborted transaction that overlaps the offsets below `dirty.first_uncleanable_offset`. Raises
+    CorruptBatch when a batch cannot be read, CompactionAborted when the log changed underneath; finished groups of
+    segments stay compacted then, and the log is whole.
+    """
+    pace = Pace(pause)
+    latest = OffsetMap(keys_max)
+    is_complete = await _map_keys(log, dirty, latest, TransactionFates(aborted), pace)
+    cleaning = Cleaning(
+        latest=latest,
+        now_ms=now_ms,
+        delete_retention_ms=log.config.delete_retention_ms,
+        first_uncleanable_offset=dirty.first_uncleanable_offset,
+        last_offsets={p.producer_id: p.last_offset for p in log.active_producers()},
+        transactions=TransactionFates(aborted),
+        pace=pace,
+    )
+    bytes_before = bytes_after = 0
+    for group in list(_groups([s for s in log.segments[:-1] if s.base_offset < latest.end_offset], log.config)):
+        bytes_before += sum(segment.size for segment in group)
+        bytes_after += await _clean_group(log, group, cleaning)
+    return Compacted(latest.end_offset, bytes_before, bytes_after, is_complete)
+
+
+async def _map_keys(log: "Log", dirty: Dirtiness, latest: OffsetMap, fates: TransactionFates, pace: Pace) -> bool:
+    """Fill `latest` from the dirty part, batch by batch. False when there is no room for the next batch's keys.
+
+    Ends between batches always: a tombstone that the map does not know must not be dropped, or an older value of its
+    key would come back to life.
+    """
+    start, stop = dirty.first_dirty_offset, dirty.first_uncleanable_offset
+    latest.end_offset = start
+    for segment in [s for s in log.segments[:-1] if s.next_offset > start and s.base_offset < stop]:
+        _check_there(log, segment)
+        for header, data in _batches(segment, segment.position_of(start)):
+            if header.next_offset > stop:
+                return True
+            if not latest.has_room(header.record_count):
+                return False
+            await _map_batch(latest, header, data, fates, start, pace)
+            latest.end_offset = header.next_offset
+            await pace.spend(HEADER_BYTES)
+            _check_there(log, segment)
+    latest.end_offset = stop
+    return True
+
+
+async def _map_batch(
+    latest: OffsetMap, header: BatchHeader, data: memoryview, fates: TransactionFates, start: int, pace: Pace
+) -> None:
+    blob = inflate(header, checked(header, data))
+    if fates.can_discard(header, blob) or header.is_control:
+        return
+    for record in walk(blob, header.record_count):
+        offset = header.base_offset + record.offset_delta
+        if record.key is not None and offset >= start:
+            latest.put(record.key, offset)
+        await pace.spend(record.end - record.start)
+
+
+def _groups(segments: Sequence[Segment], config: LogConfig) -> Iterator[list[Segment]]:
+    """Neighbours whose sizes add up to no more than one segment may have, in files and in offsets."""
+    group: list[Segment] = []
+    size = index_size = 0
+    for segment in segments:
+        size += segment.size
+        index_size += max(segment.index.size, segment.time_index.size)
+        fits = size <= config.segment_bytes and index_size <= config.segment_index_bytes
+        if group and not (fits and segment.next_offset - group[0].base_offset <= RELATIVE_OFFSET_MAX):
+            yield group
+            group, size, index_size = [], segment.size, max(segment.index.size, segment.time_index.size)
+        group.append(segment)
+    if group:
+        yield group
+
+
+class CleanedSegment(Segment):
+    """A segment in the making, under names that a start takes for rubbish."""
+
+    def path(self, suffix: str) -> str:
+        return super().path(suffix) + CLEANED
+
+    def remove(self) -> None:
+        self.close()
+        for suffix in SUFFIXES:
+            self.disk.remove(self.path(suffix))
+
+
+async def _clean_group(log: "Log", group: list[Segment], cleaning: Cleaning) -> int:
+    """Copy the group without what is outdated and swap the copy in. Returns the bytes that stand there now."""
+    for suffix in SUFFIXES:
+        log.disk.remove(group[0].path(suffix) + CLEANED)
+    cleaned = CleanedSegment(log.disk, log.directory, group[0].base_offset)
+    cleaned.activate(reset_indexes=True)
+    try:
+        has_changed = len(group) > 1
+        for segment in group:
+            _check_there(log, segment)
+            for header, data in _batches(segment):
+                kept = await cleaning.retained(header, checked(header, data))
+                has_changed = has_changed or kept is not data
+                if kept is not None:
+                    _append(cleaned, kept, log.config)
+                _check_there(log, segment)
+        if not has_changed:
+            cleaned.remove()
+            return group[0].size
+        cleaned.seal()
+        await cleaned.sync()
+        for segment in group:
+            _check_there(log, segment)
+    except BaseException:
+        cleaned.remove()
+        raise
+    cleaned.close()
+    swap_in(log.disk, log.directory, group)
+    return log.replace_segments(group).size
+
+
+def _append(cleaned: Segment, batch: bytes | memoryview, config: LogConfig) -> None:
+    header = read_header(batch)
+    position = cleaned.append(batch)
+    cleaned.note(position, header.size, header.last_offset, header.max_timestamp, config.index_interval_bytes)
+
+
+def _batches(segment: Segment, start: int = 0) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The batches from the boundary `start` to the end. Raises CorruptBatch when bytes are left that are none."""
+    at = start
+    for position, header, data in segment.scan(start):
+        yield header, data
+        at = position + header.size
+    if at != segment.size:
+        raise CorruptBatch(f"{segment.path(LOG)} holds no batch at byte {at} of {segment.size}")
+
+
+def _check_there(log: "Log", segment: Segment) -> None:
+    if not any(segment is other for other in log.segments):
+        raise CompactionAborted(f"{segment.path(LOG)} has gone")

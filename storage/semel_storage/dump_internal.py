@@ -1,0 +1,122 @@
+"""PURE: the records of the internal topics in words, for `semel log dump`.
+
+A decoder turns the key and value of one record into two plain dicts; what it cannot read it shows as it is, with the
+reason, because a dump is what one looks at when something is wrong.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from semel_protocol.errors import ProtocolError
+from semel_protocol.schema import Message
+
+from semel_storage.internal_topics import (
+    CONSUMER_OFFSETS,
+    OFFSETS_KEYS,
+    TRANSACTION_STATE,
+    TRANSACTION_STATES,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    TransactionLogKey,
+    TransactionLogValue,
+    decode_versioned,
+    version_of,
+)
+
+Shown = str | dict[str, Any] | None
+Decoder = Callable[[bytes | None, bytes | None], tuple[Shown, Shown]]
+
+VALUE_OF: dict[type[Message], type[Message]] = {
+    OffsetCommitKey: OffsetCommitValue,
+    GroupMetadataKey: GroupMetadataValue,
+    TransactionLogKey: TransactionLogValue,
+}
+TYPE_NAME: dict[type[Message], str] = {
+    OffsetCommitKey: "offset_commit",
+    GroupMetadataKey: "group_metadata",
+    TransactionLogKey: "transaction",
+}
+
+
+def text(data: bytes | None) -> str | None:
+    """Bytes as one printable line: UTF-8 where they are that (control characters escaped), else 0x and hex."""
+    if data is None:
+        return None
+    try:
+        decoded = bytes(data).decode()
+    except UnicodeDecodeError:
+        return "0x" + bytes(data).hex()
+    if decoded.isprintable():
+        return decoded
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in decoded)
+
+
+def plain(key: bytes | None, value: bytes | None) -> tuple[Shown, Shown]:
+    """Any topic: keys and values as text."""
+    return text(key), text(value)
+
+
+def offsets(key: bytes | None, value: bytes | None) -> tuple[Shown, Shown]:
+    """`__consumer_offsets`: committed offsets, and groups with their members."""
+    return _decode(OFFSETS_KEYS.get, key, value)
+
+
+def transactions(key: bytes | None, value: bytes | None) -> tuple[Shown, Shown]:
+    """`__transaction_state`: the state of each transactional id."""
+    return _decode({0: TransactionLogKey}.get, key, value)
+
+
+DECODERS: dict[str, Decoder] = {"plain": plain, "offsets": offsets, "transactions": transactions}
+DECODER_OF_TOPIC = {CONSUMER_OFFSETS: "offsets", TRANSACTION_STATE: "transactions"}
+
+
+def decoder_for(partition_directory: str) -> str:
+    """The decoder's name for a file in the directory `<topic>-<partition>`."""
+    return DECODER_OF_TOPIC.get(partition_directory.rpartition("-")[0], "plain")
+
+
+def _decode(
+    key_class: Callable[[int], type[Message] | None], key: bytes | None, value: bytes | None
+) -> tuple[Shown, Shown]:
+    if key is None:
+        return None, text(value)
+    try:
+        cls = key_class(version_of(key))
+        if cls is None:
+            return {"type": f"unknown v{version_of(key)}", "bytes": text(key)}, text(value)
+        shown_key = {"type": TYPE_NAME[cls]} | _plain_fields(decode_versioned(cls, key))
+    except ProtocolError as e:
+        return {"type": f"unreadable: {e}", "bytes": text(key)}, text(value)
+    if value is None:
+        return shown_key, None
+    try:
+        shown_value = {"version": version_of(value)} | _plain_fields(decode_versioned(VALUE_OF[cls], value))
+    except ProtocolError as e:
+        return shown_key, {"unreadable": str(e), "bytes": text(value)}
+    return shown_key, _named(shown_value)
+
+
+def _plain_fields(message: Message) -> dict[str, Any]:
+    """A message as a dict of JSON types; opaque bytes as text."""
+    fields: dict[str, Any] = msgspec.to_builtins(message, builtin_types=(bytes, memoryview))
+    return {name: _readable(value) for name, value in fields.items()}
+
+
+def _readable(value: Any) -> Any:
+    if isinstance(value, bytes | memoryview):
+        return text(bytes(value))
+    if isinstance(value, dict):
+        return {name: _readable(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_readable(inner) for inner in value]
+    return value
+
+
+def _named(value: dict[str, Any]) -> dict[str, Any]:
+    status = value.get("transaction_status")
+    if status is not None and 0 <= status < len(TRANSACTION_STATES):
+        value["transaction_status"] = TRANSACTION_STATES[status]
+    return value

@@ -1,0 +1,104 @@
+"""Which segments may go: by age, by size, and because every record in them lies below the start offset.
+
+`deletable` is PURE and decides; `apply_retention` carries it out on a log. Kafka's rules (`retention.ms`,
+`retention.bytes`, `cleanup.policy`): whole segments only, oldest first, never past the high watermark. -1 means "no
+limit". A segment without any timestamp has no age, so that only its size can cost it its place.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from semel_storage.log import Log
+from semel_storage.log_config import LogConfig
+
+NO_LIMIT = -1
+NO_TIMESTAMP = -1
+
+
+class SegmentFacts(Protocol):
+    """What retention asks of a segment."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+
+
+class Expired(msgspec.Struct, frozen=True):
+    """How many of a log's oldest segments may go, and why the last of them may."""
+
+    count: int = 0
+    reason: str = ""
+
+
+class Deleted(msgspec.Struct, frozen=True):
+    """What retention removed: segments, their bytes, and the start offset that is left."""
+
+    segments: int
+    size_bytes: int
+    start_offset: int
+    reason: str
+
+
+def deletable(
+    segments: Sequence[SegmentFacts], config: LogConfig, *, start_offset: int, high_watermark: int, now_ms: int
+) -> Expired:
+    """How many segments from the oldest on may go; the active one (the last) counts only when it is not empty.
+
+    Stops at the first segment that has to stay, as no gap may open in the log.
+    """
+    excess_bytes = sum(segment.size for segment in segments) - config.retention_bytes
+    expired = Expired()
+    for count, segment in enumerate(segments, 1):
+        is_active = count == len(segments)
+        upper_offset = segment.next_offset if is_active else segments[count].base_offset
+        if upper_offset > high_watermark or (is_active and segment.size == 0):
+            break
+        reason = _reason(segment, config, excess_bytes=excess_bytes, now_ms=now_ms)
+        if not reason and not is_active and upper_offset <= start_offset:
+            reason = "start_offset"
+        if not reason:
+            break
+        excess_bytes -= segment.size
+        expired = Expired(count, reason)
+    return expired
+
+
+def _reason(segment: SegmentFacts, config: LogConfig, *, excess_bytes: int, now_ms: int) -> str:
+    if not config.is_deleted:
+        return ""
+    has_age = config.retention_ms != NO_LIMIT and segment.max_timestamp > NO_TIMESTAMP
+    if has_age and now_ms - segment.max_timestamp > config.retention_ms:
+        return "retention.ms"
+    if config.retention_bytes != NO_LIMIT and excess_bytes >= segment.size:
+        return "retention.bytes"
+    return ""
+
+
+def apply_retention(log: Log, *, high_watermark: int, now_ms: int) -> Deleted | None:
+    """Remove the segments of `log` that may go; None when there is none.
+
+    What is not synced yet stays, whatever the high watermark says. When even the active segment is due, it is rolled
+    first, so that the log stays open at its end offset.
+    """
+    expired = deletable(
+        log.segments,
+        log.config,
+        start_offset=log.start_offset,
+        high_watermark=min(high_watermark, log.synced_offset),
+        now_ms=now_ms,
+    )
+    if not expired.count:
+        return None
+    old = log.segments[: expired.count]
+    size_bytes = sum(segment.size for segment in old)
+    if expired.count == len(log.segments):
+        log.roll()
+    log.delete_segments(old)
+    return Deleted(len(old), size_bytes, log.start_offset, expired.reason)

@@ -1,0 +1,66 @@
+"""What every command shares: the broker's address, running a coroutine, errors as one line and an exit status."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from semel.errors import KafkaError
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def bootstrap_option(command: F) -> F:
+    """The option that names the broker."""
+    return click.option(
+        "-b",
+        "--bootstrap-server",
+        "bootstrap",
+        default="localhost:9092",
+        show_default=True,
+        envvar="SEMEL_BOOTSTRAP_SERVER",
+        metavar="HOST:PORT[,…]",
+        help="Broker(s) to ask first.",
+    )(command)
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Runs a command's coroutine; what a broker refused becomes one line on standard error and exit status 1."""
+    try:
+        return asyncio.run(main)
+    except KafkaError as e:
+        raise click.ClickException(f"{type(e).__name__}: {e}") from e
+    except (OSError, ValueError) as e:
+        raise click.ClickException(str(e)) from e
+
+
+def table(title: str, *columns: str, right: tuple[str, ...] = ()) -> Table:
+    """A table in the house style; the columns in `right` hold numbers."""
+    made = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left")
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return made
+
+
+def console() -> Console:
+    """Standard output. Without a terminal it is as wide as it needs to be, so that grep and awk see whole lines."""
+    out = Console(highlight=False)
+    return out if out.is_terminal else Console(highlight=False, width=240)
+
+
+def key_values(pairs: tuple[str, ...], option: str) -> dict[str, str]:
+    """`("a=1", "b=2")` as a dict. Raises click.BadParameter naming the pair that has no `=`."""
+    found = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint=option)
+        found[key] = value
+    return found

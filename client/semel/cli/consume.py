@@ -1,0 +1,173 @@
+"""`semel consume`: records of a topic on standard output, as text, by a format, or as JSON lines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+import click
+import msgspec
+from rich.console import Console
+
+from semel import Consumer, ConsumerRecord, TopicPartition
+from semel.cli.common import bootstrap_option, run
+
+ESCAPES = {"\\n": b"\n", "\\t": b"\t", "\\0": b"\0", "\\r": b"\r", "\\\\": b"\\", "%%": b"%"}
+
+Record = ConsumerRecord[bytes | None, bytes | None]
+FIELDS: dict[str, Callable[[Record], bytes]] = {
+    "%k": lambda r: r.key or b"",
+    "%v": lambda r: r.value or b"",
+    "%t": lambda r: r.topic.encode(),
+    "%p": lambda r: b"%d" % r.partition,
+    "%o": lambda r: b"%d" % r.offset,
+    "%T": lambda r: b"%d" % r.timestamp,
+    "%h": lambda r: b",".join(b"%b=%b" % (key.encode(), value or b"") for key, value in r.headers),
+}
+
+
+@click.command()
+@bootstrap_option
+@click.argument("topic")
+@click.option("-g", "--group", help="Read as a member of this group and commit what was printed.")
+@click.option(
+    "-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only these partitions."
+)
+@click.option(
+    "-o",
+    "--offset",
+    default="latest",
+    show_default=True,
+    help="Where to start: earliest, latest, or an offset (with a group: where nothing is committed).",
+)
+@click.option("--from-beginning", is_flag=True, help="The same as --offset earliest.")
+@click.option("-n", "--max-records", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end that the topic has when the command starts.")
+@click.option("--isolation", type=click.Choice(["read_committed", "read_uncommitted"]), default="read_committed")
+@click.option(
+    "-f",
+    "--format",
+    "pattern",
+    default="%v\\n",
+    help="%k key, %v value, %t topic, %p partition, %o offset, %T timestamp in ms, %h headers.  [default: %v\\n]",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def consume(
+    bootstrap: str,
+    topic: str,
+    group: str | None,
+    partitions: tuple[int, ...],
+    offset: str,
+    from_beginning: bool,
+    max_records: int | None,
+    exit_at_end: bool,
+    isolation: str,
+    pattern: str,
+    as_json: bool,
+) -> None:
+    """Print the records of TOPIC until interrupted, or as --max-records and --exit-at-end say."""
+    start = "earliest" if from_beginning else offset
+    if start not in ("earliest", "latest") and not start.isdigit():
+        raise click.BadParameter(f"{start!r} is neither earliest, latest nor a number", param_hint="--offset")
+    if group and (partitions or start.isdigit()):
+        raise click.UsageError("--group shares out all partitions by itself; leave out --partition and numeric offsets")
+    show = _json if as_json else _formatter(pattern)
+    consumer = Consumer(
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        auto_offset_reset=start if not start.isdigit() else "earliest",
+        enable_auto_commit=False,
+        isolation_level=isolation,
+    )
+    run(_read(consumer, topic, sorted(set(partitions)), start, max_records, exit_at_end, show))
+
+
+async def _read(
+    consumer: Consumer,
+    topic: str,
+    partitions: list[int],
+    start: str,
+    max_records: int | None,
+    exit_at_end: bool,
+    show: Callable[[Any], bytes],
+) -> None:
+    printed = 0
+    out: BinaryIO = sys.stdout.buffer
+    grouped = consumer.group_id is not None
+    if grouped:
+        consumer.subscribe([topic])
+    async with consumer:
+        places = await _places(consumer, topic, partitions)
+        ends = await consumer.end_offsets(places)
+        if not grouped:
+            consumer.assign(places)
+            if start.isdigit():
+                for tp in places:
+                    consumer.seek(tp, int(start))
+        try:
+            while max_records is None or printed < max_records:
+                if exit_at_end and await _at_end(consumer, ends):
+                    break
+                most = None if max_records is None else max_records - printed
+                for records in (await consumer.getmany(timeout_ms=200, max_records=most)).values():
+                    out.write(b"".join(map(show, records)))
+                    printed += len(records)
+                out.flush()
+                if grouped:
+                    await consumer.commit()
+        except BrokenPipeError:
+            sys.stderr.close()  # the reader of a pipe has gone: end quietly, as head(1) expects
+            return
+    if sys.stderr.isatty():
+        Console(stderr=True).print(f"{printed:,} records", highlight=False)
+
+
+async def _places(consumer: Consumer, topic: str, partitions: list[int]) -> list[TopicPartition]:
+    known = sorted(await consumer.fetch_partitions(topic))
+    missing = [p for p in partitions if p not in known]
+    if missing:
+        raise click.ClickException(f"{topic} has no partition {missing[0]}; it has {len(known)}")
+    return [TopicPartition(topic, p) for p in partitions or known]
+
+
+async def _at_end(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
+    owned = [tp for tp in ends if tp in consumer.assignment()]
+    if not owned:
+        return False
+    return all([await consumer.position(tp) >= ends[tp] for tp in owned])
+
+
+def _json(record: Record) -> bytes:
+    def text(data: bytes | None) -> str | None:
+        return None if data is None else data.decode("utf-8", "backslashreplace")
+
+    fields = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": text(record.key),
+        "value": text(record.value),
+        "headers": [[key, text(value)] for key, value in record.headers],
+    }
+    return msgspec.json.encode(fields) + b"\n"
+
+
+def _formatter(pattern: str) -> Callable[[Record], bytes]:
+    """A function from a record to the bytes that `pattern` asks for. Raises click.BadParameter for an unknown %x."""
+    parts: list[bytes | Callable[[Record], bytes]] = []
+    at = 0
+    while at < len(pattern):
+        two = pattern[at : at + 2]
+        if two in FIELDS:
+            parts.append(FIELDS[two])
+        elif two in ESCAPES:
+            parts.append(ESCAPES[two])
+        elif two.startswith("%"):
+            raise click.BadParameter(f"{two!r} is not a field; fields: {' '.join(FIELDS)} %%", param_hint="--format")
+        else:
+            parts.append(pattern[at].encode())
+            at -= 1
+        at += 2
+    return lambda record: b"".join([part if isinstance(part, bytes) else part(record) for part in parts])

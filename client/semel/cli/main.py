@@ -1,0 +1,71 @@
+"""The `semel` command itself: finds its subcommands, loads only the one that runs."""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import entry_points
+
+import click
+from semel_protocol import __version__
+
+OWN = {
+    "topic": "semel.cli.topic:topic",
+    "group": "semel.cli.group:group",
+    "produce": "semel.cli.produce:produce",
+    "consume": "semel.cli.consume:consume",
+}
+"""Commands that the bare client can serve."""
+
+EXTRA_OF = {"semel_broker": "broker", "semel_storage": "broker"}
+
+HELP_OF = {
+    "consume": "Print the records of a topic.",
+    "group": "Look at consumer groups: members, offsets, lag.",
+    "log": "Look into the files of a data directory.",
+    "produce": "Write lines to a topic, idempotently.",
+    "serve": "Run a broker.",
+    "topic": "Create, list, describe and delete topics.",
+}
+
+
+class Commands(click.Group):
+    """Subcommands by name: our own, then those that other packages registered under `semel.commands`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*OWN, *(found.name for found in entry_points(group="semel.commands"))})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        target = OWN.get(cmd_name)
+        if target is None:
+            target = next((e.value for e in entry_points(group="semel.commands") if e.name == cmd_name), None)
+        return None if target is None else _load(cmd_name, target)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands without importing them, so that `semel --help` is quick and needs no extra."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, HELP_OF.get(name, "")) for name in self.list_commands(ctx)])
+
+
+def _load(name: str, target: str) -> click.Command:
+    module, attribute = target.split(":")
+    try:
+        command = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as e:
+        extra = EXTRA_OF.get(module.split(".")[0])
+        if extra is None:
+            raise
+        raise click.ClickException(
+            f"`semel {name}` needs the package {e.name!r}, which is not installed. "
+            f"Install the broker's packages: pip install 'semel[{extra}]'"
+        ) from e
+    assert isinstance(command, click.Command), f"{target} is not a command"
+    return command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="semel")
+def main() -> None:
+    """semel: a Kafka-wire-compatible log broker and client whose centre is exactly once.
+
+    Every command that talks to a broker takes --bootstrap-server, or the environment variable SEMEL_BOOTSTRAP_SERVER.
+    """

@@ -1,0 +1,126 @@
+"""`semel produce`: lines of standard input or of a file become records, idempotently."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
+
+from semel import Producer, RecordMetadata
+from semel.cli.common import bootstrap_option, key_values, run
+
+CHUNK_BYTES = 1 << 16
+
+
+@click.command()
+@bootstrap_option
+@click.argument("topic")
+@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("-k", "--key-separator", metavar="TEXT", help="Split each line into key and value at the first TEXT.")
+@click.option("-p", "--partition", type=click.IntRange(min=0), help="Write to this partition only.")
+@click.option("-H", "--header", "headers", multiple=True, metavar="KEY=VALUE", help="A header for every record.")
+@click.option("-z", "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none")
+@click.option("--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True)
+@click.option("--linger-ms", type=click.IntRange(min=0), default=5, show_default=True)
+@click.option("-q", "--quiet", is_flag=True, help="No progress bar and no summary.")
+def produce(
+    bootstrap: str,
+    topic: str,
+    file: Path | None,
+    key_separator: str | None,
+    partition: int | None,
+    headers: tuple[str, ...],
+    compression: str,
+    acks: str,
+    linger_ms: int,
+    quiet: bool,
+) -> None:
+    """Write each line of FILE (or standard input) to TOPIC as one record.
+
+    With acks=all every record is stored once, also when the broker restarts on the way. Ends with exit status 1 if any
+    record could not be stored.
+    """
+    pairs = [(key, value.encode()) for key, value in key_values(headers, "--header").items()]
+    settings = {
+        "acks": "all" if acks == "all" else int(acks),
+        "enable_idempotence": acks == "all",
+        "compression_type": None if compression == "none" else compression,
+        "linger_ms": linger_ms,
+    }
+    job = _Job(topic, None if key_separator is None else key_separator.encode(), partition, pairs)
+    with file.open("rb") if file else sys.stdin.buffer as source:
+        hidden = quiet or (file is None and sys.stdin.isatty())
+        run(job.run(bootstrap, source, file.stat().st_size if file else None, settings, hidden))
+    if not quiet:
+        job.summarize()
+
+
+class _Job:
+    """One run of the command: what it sends and what became of it."""
+
+    def __init__(
+        self, topic: str, separator: bytes | None, partition: int | None, headers: list[tuple[str, bytes]]
+    ) -> None:
+        self.topic, self.separator, self.partition, self.headers = topic, separator, partition, headers
+        self.stored = 0
+        self.failure: BaseException | None = None
+        self.last: RecordMetadata | None = None
+
+    async def run(
+        self, bootstrap: str, source: BinaryIO, size_bytes: int | None, settings: dict[str, Any], hidden: bool
+    ) -> None:
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        hidden = hidden or not console.is_terminal
+        with Progress(*columns, TimeElapsedColumn(), console=console, disable=hidden, transient=True) as progress:
+            bar = progress.add_task(self.topic, total=size_bytes)
+            async with Producer(bootstrap_servers=bootstrap, **settings) as producer:
+                async for chunk in _lines(source):
+                    for line in chunk:
+                        await self._send(producer, line)
+                    progress.advance(bar, sum(map(len, chunk)) + len(chunk))
+                    if self.failure is not None:
+                        break
+                await producer.flush()
+        if self.failure is not None:
+            raise click.ClickException(f"{self.stored:,} records stored, then: {self.failure}")
+
+    def summarize(self) -> None:
+        place = f", the last one at partition {self.last.partition}, offset {self.last.offset}" if self.last else ""
+        click.echo(f"{self.stored:,} records stored in {self.topic}{place}", err=True)
+
+    async def _send(self, producer: Producer, line: bytes) -> None:
+        key: bytes | None = None
+        if self.separator is not None:
+            key, found, line = line.partition(self.separator)
+            if not found:
+                raise click.ClickException(
+                    f"a line has no {self.separator.decode()!r} between key and value: {key[:80]!r}"
+                )
+        future = await producer.send(self.topic, line, key, partition=self.partition, headers=self.headers or None)
+        future.add_done_callback(self._done)
+
+    def _done(self, future: asyncio.Future[RecordMetadata]) -> None:
+        if error := future.exception():
+            self.failure = self.failure or error
+        else:
+            self.stored += 1
+            self.last = future.result()
+
+
+async def _lines(source: BinaryIO) -> AsyncIterator[list[bytes]]:
+    """Whole lines as they come, without their ends; a reading thread keeps the event loop free for the sender."""
+    loop = asyncio.get_running_loop()
+    read = getattr(source, "read1", source.read)
+    rest = b""
+    while chunk := await loop.run_in_executor(None, read, CHUNK_BYTES):
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield [line.removesuffix(b"\r") for line in whole]
+    if rest:
+        yield [rest]

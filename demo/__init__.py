@@ -1,0 +1,1 @@
+"""The main job: a year of real flights through a broker that is killed on the way, counted exactly."""

@@ -1,0 +1,104 @@
+"""The processes of the demo: a broker that can be killed, and the counters that report how far they are."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from pathlib import Path
+
+READY_TIMEOUT_S = 20
+
+
+class Broker:
+    """`semel serve` as a child process; it keeps its port and its data over restarts."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.port = 0
+        self.kills = 0
+        self._log = directory.with_suffix(".log")
+        self._process: asyncio.subprocess.Process | None = None
+        self._reader: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        command = ["--data-dir", str(self.directory), "--port", str(self.port), "--log-format", "json"]
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "semel_broker",
+            *command,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        ready = asyncio.get_running_loop().create_future()
+        self._reader = asyncio.create_task(self._read(self._process, ready))
+        async with asyncio.timeout(READY_TIMEOUT_S):
+            self.port = await ready
+
+    async def _read(self, process: asyncio.subprocess.Process, ready: asyncio.Future[int]) -> None:
+        assert process.stdout is not None
+        with self._log.open("ab") as log:
+            async for line in process.stdout:
+                log.write(line)
+                log.flush()
+                if not ready.done() and b'"ready"' in line:
+                    ready.set_result(int(json.loads(line)["port"]))
+        if not ready.done():
+            ready.set_exception(RuntimeError(f"the broker did not start; see {self._log}"))
+
+    async def kill(self) -> None:
+        """SIGKILL: no goodbye, no last sync."""
+        self.kills += 1
+        await self._end(signal.SIGKILL)
+
+    async def stop(self) -> None:
+        await self._end(signal.SIGTERM)
+
+    async def _end(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(number)
+            await self._process.wait()
+        if self._reader is not None:
+            await self._reader
+
+
+class Counter:
+    """One `demo.counter` process; `reached` says the offset that each of its partitions is counted up to."""
+
+    def __init__(self, bootstrap: str, group: str, directory: Path) -> None:
+        self._command = ["--bootstrap", bootstrap, "--group", group, "--directory", str(directory)]
+        self.reached: dict[int, int] = {}
+        self._process: asyncio.subprocess.Process | None = None
+        self._reader: asyncio.Task[None] | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self._process is not None and self._process.returncode not in (None, 0)
+
+    async def start(self) -> None:
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "demo.counter", *self._command, stdout=asyncio.subprocess.PIPE
+        )
+        self._reader = asyncio.create_task(self._read(self._process))
+
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        async for line in process.stdout:
+            self.reached = {int(partition): offset for partition, offset in json.loads(line).items()}
+
+    async def stop(self) -> None:
+        if self._process is None:
+            return
+        if self._process.returncode is None:
+            self._process.send_signal(signal.SIGTERM)
+            await self._process.wait()
+        if self._reader is not None:
+            await self._reader
+        if self._process.returncode != 0:
+            raise RuntimeError(f"a counter ended with exit status {self._process.returncode}")

@@ -42,7 +42,7 @@ check: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/tidy
 
 bench: $(VENV)/.dev
-	$(BIN)/python -m bench $(ARGS)
+	PYTHONPATH=tests $(BIN)/python -m bench $(ARGS)
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

@@ -1,0 +1,1 @@
+"""Figures of semel, measured: `make bench`. A table, never a timed test."""

@@ -1,0 +1,87 @@
+"""make bench: every figure of README, measured on this machine in this run. `ARGS="--only produce"` picks some."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import tempfile
+from pathlib import Path
+
+import psutil
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from bench import curves, sections
+from bench.figure import Figure
+
+SECTIONS = {
+    "start": sections.start,
+    "produce": sections.produce,
+    "consume": sections.consume,
+    "round-trip": sections.round_trip,
+    "recovery": sections.recovery,
+    "client": sections.client,
+    "log-length": curves.log_length,
+    "partitions": curves.partitions,
+    "connections": curves.connections,
+}
+
+
+def machine() -> str:
+    model = next(
+        (
+            line.split(":", 1)[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in line
+        ),
+        platform.processor(),
+    )
+    memory = psutil.virtual_memory().total >> 30
+    return (
+        f"{model}, {psutil.cpu_count()} cores, {memory} GiB, Python {platform.python_version()}, {platform.release()}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("--only", default=",".join(SECTIONS), help=f"some of: {', '.join(SECTIONS)}")
+    parser.add_argument("--records", type=int, default=1_000_000, help="records a run (default 1,000,000)")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each rate; the median counts (default 3)")
+    parser.add_argument("--json", type=Path, help="write the figures here as well")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.only.split(",") if name not in SECTIONS]
+    if unknown:
+        parser.error(f"no section {unknown[0]!r}; there are {', '.join(SECTIONS)}")
+
+    console = Console(width=None if Console().is_terminal else 140)
+    console.print(machine(), highlight=False)
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory(prefix="semel-bench-") as directory:
+        for name in arguments.only.split(","):
+            with console.status(f"{name} …"):
+                found = SECTIONS[name](Path(directory) / name, arguments.records, arguments.runs)
+            figures += found
+            console.print(table(name, found))
+    if arguments.json:
+        arguments.json.write_text(json.dumps([figure._asdict() for figure in figures], indent=1) + "\n")
+    short = [figure for figure in figures if figure.met is False]
+    for figure in short:
+        console.print(f"short of its aim: {figure.name}: {figure.shown} (aim {figure.aim})", highlight=False)
+
+
+def table(name: str, figures: list[Figure]) -> Table:
+    made = Table(title=name, box=box.SIMPLE_HEAD, title_justify="left")
+    made.add_column("figure")
+    made.add_column("measured", justify="right")
+    made.add_column("aim", justify="right")
+    made.add_column("")
+    for figure in figures:
+        verdict = {True: "[green]met[/]", False: "[red]short[/]", None: ""}[figure.met]
+        made.add_row(figure.name, figure.shown, figure.aim, verdict)
+    return made
+
+
+if __name__ == "__main__":
+    main()

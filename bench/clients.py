@@ -1,0 +1,172 @@
+"""The measured work of one client, in a process of its own: `python -m bench.clients WORK {json}` prints one JSON line.
+
+Every worker warms up first (connection, metadata, producer id), then times only the work that its name says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import statistics
+import sys
+import time
+from typing import Any
+
+VALUE = b"x" * 100
+TOPIC = "bench"
+
+
+def rate(count: int, seconds: float) -> dict[str, float]:
+    return {"records": count, "seconds": round(seconds, 3), "records_per_s": round(count / seconds)}
+
+
+def librdkafka_produce(address: str | None, records: int, partitions: int = 1, topic: str = TOPIC) -> dict[str, float]:
+    """Idempotent produce through confluent-kafka; without an address against librdkafka's own mock broker."""
+    from confluent_kafka import Producer
+
+    where = {"test.mock.num.brokers": 1} if address is None else {"bootstrap.servers": address}
+    producer = Producer(
+        {
+            **where,
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "queue.buffering.max.messages": 500_000,
+            "queue.buffering.max.kbytes": 1 << 20,
+        }
+    )
+    failed = []
+    producer.produce(topic, VALUE, partition=0, on_delivery=lambda e, _: e and failed.append(e))
+    producer.flush(30)
+    send = producer.produce
+    started = time.perf_counter()
+    for i in range(records):
+        while True:
+            try:
+                send(topic, VALUE, partition=i % partitions)
+                break
+            except BufferError:
+                producer.poll(0.01)
+    left = producer.flush(120)
+    seconds = time.perf_counter() - started
+    if left or failed:
+        raise SystemExit(f"{left} records were not delivered: {failed[:1]}")
+    return rate(records, seconds)
+
+
+def librdkafka_consume(address: str, records: int, topic: str = TOPIC) -> dict[str, float]:
+    """Reads from the first offset through confluent-kafka, 10,000 messages a call."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "fetch.min.bytes": 1,
+            "fetch.message.max.bytes": 8 << 20,
+            "queued.max.messages.kbytes": 1 << 18,
+            "queued.min.messages": 1_000_000,
+        }
+    )
+    partitions = consumer.list_topics(topic, 10).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
+    count, started = 0, time.perf_counter()
+    while count < records:
+        got = consumer.consume(10_000, 5.0)
+        if not got:
+            raise SystemExit(f"only {count} of {records} records came")
+        count += len(got)
+    seconds = time.perf_counter() - started
+    consumer.close()
+    return rate(count, seconds)
+
+
+def librdkafka_round_trip(address: str, times: int) -> dict[str, float]:
+    """One record produced, then waited for by a consumer; the next one only then. Milliseconds."""
+    from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
+
+    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 0})
+    consumer = Consumer(
+        {"bootstrap.servers": address, "group.id": "unused", "fetch.wait.max.ms": 500, "enable.auto.commit": False}
+    )
+    consumer.assign([TopicPartition("round-trip", 0, OFFSET_END)])
+    producer.produce("round-trip", b"warm-up", partition=0)
+    producer.flush(10)
+    while consumer.poll(0.5) is None:
+        producer.produce("round-trip", b"warm-up", partition=0)
+        producer.flush(10)
+    while consumer.poll(0.5) is not None:
+        pass
+    took = []
+    for i in range(times):
+        started = time.perf_counter()
+        producer.produce("round-trip", b"%d" % i, partition=0)
+        producer.poll(0)
+        message = consumer.poll(5)
+        took.append((time.perf_counter() - started) * 1000)
+        assert message is not None, f"record {i} did not come back"
+        assert message.value() == b"%d" % i, (message.value(), i)
+    consumer.close()
+    took.sort()
+    return {
+        "p50_ms": round(statistics.median(took), 3),
+        "p99_ms": round(took[int(len(took) * 0.99)], 3),
+        "times": times,
+    }
+
+
+async def _asyncio_produce(module: str, address: str, records: int, partitions: int) -> dict[str, float]:
+    api = importlib.import_module(module)
+    producer = api.AIOKafkaProducer(bootstrap_servers=address, enable_idempotence=True, linger_ms=5)
+    await producer.start()
+    await producer.send_and_wait(TOPIC, VALUE, partition=0)
+    started = time.perf_counter()
+    for i in range(records):
+        await producer.send(TOPIC, VALUE, partition=i % partitions)
+    await producer.flush()
+    seconds = time.perf_counter() - started
+    await producer.stop()
+    return rate(records, seconds)
+
+
+async def _asyncio_consume(module: str, address: str, records: int) -> dict[str, float]:
+    api = importlib.import_module(module)
+    consumer = api.AIOKafkaConsumer(
+        TOPIC, bootstrap_servers=address, auto_offset_reset="earliest", enable_auto_commit=False
+    )
+    await consumer.start()
+    count, started = 0, time.perf_counter()
+    while count < records:
+        got = await consumer.getmany(timeout_ms=5000)
+        if not got:
+            raise SystemExit(f"only {count} of {records} records came")
+        count += sum(map(len, got.values()))
+    seconds = time.perf_counter() - started
+    await consumer.stop()
+    return rate(count, seconds)
+
+
+def asyncio_produce(module: str, address: str, records: int, partitions: int = 1) -> dict[str, float]:
+    """`await producer.send(...)` in a loop, then `flush`, for a module that has aiokafka's names."""
+    return asyncio.run(_asyncio_produce(module, address, records, partitions))
+
+
+def asyncio_consume(module: str, address: str, records: int) -> dict[str, float]:
+    """`getmany` in a loop from the first offset, for a module that has aiokafka's names."""
+    return asyncio.run(_asyncio_consume(module, address, records))
+
+
+WORK = {
+    f.__name__: f
+    for f in (librdkafka_produce, librdkafka_consume, librdkafka_round_trip, asyncio_produce, asyncio_consume)
+}
+
+
+def main() -> None:
+    arguments: dict[str, Any] = json.loads(sys.argv[2])
+    print(json.dumps(WORK[sys.argv[1]](**arguments)))
+
+
+if __name__ == "__main__":
+    main()

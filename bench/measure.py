@@ -1,0 +1,48 @@
+"""Running workers and reading what a broker process cost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+from support.processes import BrokerProcess
+
+
+def work(name: str, **arguments: Any) -> dict[str, float]:
+    """One worker of `bench.clients` in a fresh process. Raises RuntimeError with what it wrote on standard error."""
+    command = [sys.executable, "-m", "bench.clients", name, json.dumps(arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    if done.returncode != 0:
+        raise RuntimeError(f"{name} {arguments}: {done.stderr[-2000:]}")
+    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+@contextmanager
+def broker(directory: Path, durability: str = "fsync", **settings: str) -> Iterator[BrokerProcess]:
+    """A fresh broker with one-partition topics made on first use."""
+    process = BrokerProcess(directory, durability=durability, **{"num.partitions": "1", **settings}).start()
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+def cpu_s(process: BrokerProcess) -> float:
+    """User and system seconds that the broker has used so far."""
+    times = psutil.Process(process.pid).cpu_times()
+    return float(times.user + times.system)
+
+
+def peak_rss_mib(process: BrokerProcess) -> float:
+    """The most memory that the broker has held so far (VmHWM)."""
+    for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError("this kernel does not tell VmHWM")

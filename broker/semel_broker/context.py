@@ -33,10 +33,12 @@ class Broker(msgspec.Struct, kw_only=True):
 
 
 class RequestContext(msgspec.Struct, frozen=True, gc=False):
-    """One request's circumstances. `client_host` is the peer's address without port."""
+    """One request's circumstances. `client_host` is the peer's address without port; `turn` counts the requests of
+    the connection."""
 
     broker: Broker
     api_version: int
     client_id: str
     client_host: str
     listener: str
+    turn: int = 0

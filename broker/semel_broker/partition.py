@@ -92,6 +92,14 @@ class Partition:
         """Where a reader of this isolation level ends."""
         return self.last_stable_offset if isolation == READ_COMMITTED else self.high_watermark
 
+    def check_leader_epoch(self, epoch: int) -> None:
+        """The epoch a client believes in (KIP-320), -1 for none. Raises FENCED_ or UNKNOWN_LEADER_EPOCH."""
+        if epoch < 0 or epoch == self.leader_epoch:
+            return
+        if epoch < self.leader_epoch:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {epoch} is over, now is {self.leader_epoch}")
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch {epoch} is not known here yet")
+
     # --- writing ---------------------------------------------------------------------------------------------
 
     def append(self, batch: Buffer, *, header: BatchHeader) -> AppendResult:
@@ -192,7 +200,7 @@ class Partition:
     # --- inside ----------------------------------------------------------------------------------------------
 
     def _schedule_flush(self) -> None:
-        if self._flushing is None:
+        if self._flushing is None or self._flushing.done():  # done, but its callback has not run yet
             self._flushing = get_running_loop().create_task(self._flush())
             self._flushing.add_done_callback(self._flushed)
 
@@ -206,7 +214,8 @@ class Partition:
             self._advance(end, appended)
 
     def _flushed(self, task: Task[None]) -> None:
-        self._flushing = None
+        if self._flushing is task:
+            self._flushing = None
         if not task.cancelled() and (error := task.exception()) is not None:
             assert isinstance(error, Exception)
             self._committing.fail(error)

@@ -1,0 +1,150 @@
+"""EDGE: `semel serve`: arguments, the real clock, chance and disk, uvloop, signals."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable
+from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL
+from pathlib import Path
+from random import SystemRandom
+from time import monotonic, time_ns
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from semel_broker.config import BrokerConfig
+    from semel_broker.world import World
+
+_STARTED = monotonic()
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--data-dir", help="Directory of all data (log.dir).")
+@click.option("--host", help="Address to listen on (host.name); 127.0.0.1 unless told otherwise.")
+@click.option("--port", type=int, help="Port to listen on (port), 9092 unless told otherwise; 0 takes a free one.")
+@click.option("--advertised-host", help="Address told to clients (advertised.host.name).")
+@click.option("--advertised-port", type=int, help="Port told to clients (advertised.port).")
+@click.option("--broker-id", type=int, help="Id of this broker (node.id).")
+@click.option(
+    "--config", "config_file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file."
+)
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Any setting, under Kafka's name.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
+@click.option("--log-format", type=click.Choice(["auto", "console", "json"]), default="auto")
+def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, log_format: Any, **flags: Any) -> None:
+    """Run a broker until SIGTERM or SIGINT.
+
+    Settings, later ones winning: defaults, the --config file, SEMEL_... variables, --set, and the flags above.
+    """
+    from semel_storage.os_disk import OsDisk
+
+    from semel_broker.config import ConfigError, load
+    from semel_broker.logging import make_logger
+    from semel_broker.world import World
+
+    given = [f"{SETTING_OF[flag]}={value}" for flag, value in flags.items() if value is not None]
+    toml = config_file.read_text() if config_file else None
+    try:
+        config = load(toml, os.environ, [*overrides, *given])
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from None
+    log = make_logger(log_level, log_format)
+    world = World(
+        now_ms=lambda: time_ns() // 1_000_000, monotonic=monotonic, rng=SystemRandom(), disk=OsDisk(), log=log
+    )
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        sys.exit(runner.run(_serve(config, world)))
+
+
+SETTING_OF = {
+    "data_dir": "log.dir",
+    "host": "host.name",
+    "port": "port",
+    "advertised_host": "advertised.host.name",
+    "advertised_port": "advertised.port",
+    "broker_id": "node.id",
+}
+
+
+async def _serve(config: BrokerConfig, world: World) -> int:
+    from semel_broker.node import Node
+
+    log = world.log
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.set_exception_handler(lambda _, context: _log_loop_error(world, context))
+    try:
+        node = await Node.start(config, world)
+    except Exception as error:
+        words = _why_not_started(config, error)
+        if words is None:
+            raise
+        log.error("start_failed", error=words)
+        print(f"semel: {words}", file=sys.stderr)  # noqa: T201
+        return 1
+    if config.host_name not in LOOPBACK:
+        log.warning("listens_beyond_loopback", host=config.host_name, authentication="none")
+    gc.collect()
+    gc.freeze()  # what lives as long as the broker is never looked at again
+    log.info(
+        "ready",
+        host=config.host_name,
+        port=node.port,
+        advertised=f"{node.broker.host}:{node.broker.port}",
+        node_id=node.broker.node_id,
+        data_dir=config.log_dir,
+        durability=config.durability,
+        pid=os.getpid(),
+        start_ms=round((monotonic() - _STARTED) * 1000),
+    )
+    await stop.wait()
+    log.info("stopping")
+    await node.stop()
+    log.info("stopped")
+    return 0
+
+
+def _why_not_started(config: BrokerConfig, error: Exception) -> str | None:
+    """The one sentence for an operator, or None for a bug of ours."""
+    from semel_storage.disk import DirectoryLocked
+    from semel_storage.recovery import CorruptLog
+
+    from semel_broker.cluster.local_store import CorruptStoreError
+    from semel_broker.config import ConfigError
+
+    where = f"{config.host_name}:{config.port}"
+    match error:
+        case DirectoryLocked() | CorruptLog() | CorruptStoreError() | ConfigError():
+            return str(error)
+        case OSError(errno=errno) if errno == EADDRINUSE:
+            return f"{where} is in use by another process; stop it, or choose another port with --port"
+        case OSError(errno=errno) if errno == EADDRNOTAVAIL:
+            return f"{where}: this machine has no such address; choose one of its own with --host"
+        case OSError(errno=errno) if errno == EACCES:
+            return f"{where}: not permitted ({error}); choose another --port or --data-dir"
+    return None
+
+
+def _log_loop_error(world: World, context: dict[str, Any]) -> None:
+    world.log.error("unexpected_error", what=context.get("message"), exc_info=context.get("exception"))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:  # Windows, or the bare install
+        return asyncio.new_event_loop
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+if __name__ == "__main__":
+    serve()

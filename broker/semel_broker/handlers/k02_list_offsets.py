@@ -1,0 +1,45 @@
+"""ListOffsets (key 2): the ends of a log, and offsets by timestamp.
+
+Served: v1 to v7. -1 latest (high watermark, or last stable offset for read_committed), -2 earliest, -3 the record with
+the greatest timestamp (v7); any other negative value is INVALID_REQUEST. No record at or after a timestamp is no error:
+offset and timestamp are -1.
+"""
+
+from __future__ import annotations
+
+from semel_protocol.errors import KafkaError
+from semel_protocol.messages.k02_list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsResponse,
+    ListOffsetsResponsePartition,
+    ListOffsetsResponseTopic,
+)
+
+from semel_broker.context import RequestContext
+
+
+def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsResponseTopic(
+                name=topic.name,
+                partitions=[_look_up(topic.name, row, request.isolation_level, ctx) for row in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _look_up(
+    topic: str, row: ListOffsetsRequestPartition, isolation: int, ctx: RequestContext
+) -> ListOffsetsResponsePartition:
+    try:
+        partition = ctx.broker.topics.partition(topic, row.partition_index)
+        partition.check_leader_epoch(row.current_leader_epoch)
+        offset, timestamp = partition.offset_for(row.timestamp, isolation)
+    except KafkaError as error:
+        return ListOffsetsResponsePartition(partition_index=row.partition_index, error_code=error.code)
+    return ListOffsetsResponsePartition(
+        partition_index=row.partition_index, offset=offset, timestamp=timestamp, leader_epoch=partition.leader_epoch
+    )

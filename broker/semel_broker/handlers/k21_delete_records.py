@@ -1,0 +1,41 @@
+"""DeleteRecords (key 21): move the log start of partitions up, -1 to the high watermark (KIP-107).
+
+Served: v0 and v1. The answer's low watermark is the new log start. Beyond the high watermark: OFFSET_OUT_OF_RANGE.
+"""
+
+from __future__ import annotations
+
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k21_delete_records import (
+    DeleteRecordsRequest,
+    DeleteRecordsRequestPartition,
+    DeleteRecordsResponse,
+    DeleteRecordsResponsePartition,
+    DeleteRecordsResponseTopic,
+)
+
+from semel_broker.context import RequestContext
+from semel_broker.topics import INTERNAL_TOPICS
+
+
+async def handle(request: DeleteRecordsRequest, ctx: RequestContext) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsResponseTopic(
+                name=topic.name, partitions=[_delete(topic.name, row, ctx) for row in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _delete(topic: str, row: DeleteRecordsRequestPartition, ctx: RequestContext) -> DeleteRecordsResponsePartition:
+    try:
+        if topic in INTERNAL_TOPICS:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal: only the broker deletes from it")
+        low_watermark = ctx.broker.topics.partition(topic, row.partition_index).delete_records(row.offset)
+    except KafkaError as error:
+        return DeleteRecordsResponsePartition(
+            partition_index=row.partition_index, low_watermark=-1, error_code=error.code
+        )
+    return DeleteRecordsResponsePartition(partition_index=row.partition_index, low_watermark=low_watermark)

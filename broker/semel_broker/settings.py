@@ -73,6 +73,12 @@ class Setting(msgspec.Struct, frozen=True):
         """The unit of the value (`ms`, `bytes`, ...); units come last in Kafka's names."""
         return next((part for part in reversed(self.name.split(".")) if part in UNITS), None)
 
+    @property
+    def documentation(self) -> str:
+        """What the setting does, in which unit, and what it may be."""
+        unit = f" Unit: {self.unit}." if self.unit in ("ms", "minutes", "hours", "bytes") else ""
+        return f"{self.doc.text}{unit} Must be {self.allowed}."
+
     def parse(self, raw: object) -> Any:
         """The value of `raw`: text as an environment variable or a request has it, or a value of TOML.
 

@@ -147,6 +147,11 @@ def value_of(name: str, given: Mapping[str, str], broker: BrokerConfig) -> Confi
     return ConfigValue(setting, setting.render(_default(setting, broker)), followed.source)
 
 
+def describe(given: Mapping[str, str], broker: BrokerConfig) -> list[ConfigValue]:
+    """Every setting of a topic that was given these, as it stands."""
+    return [value_of(name, given, broker) for name in TOPIC_SETTINGS]
+
+
 def synonyms_of(value: ConfigValue, broker: BrokerConfig) -> list[ConfigValue]:
     """A topic's setting on every level where it has a value, in order of precedence (KIP-226)."""
     levels = [value] if value.source is ConfigSource.TOPIC else []

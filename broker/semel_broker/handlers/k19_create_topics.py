@@ -1,0 +1,69 @@
+"""CreateTopics (key 19): each topic on its own; one that is refused says why and does not hold up the others.
+
+A topic is durable before it is answered. Refused: 17 bad name, a name that differs from another only in `.` and `_`, or
+one of the broker's own topics; 36 exists; 37, 38 partitions and replicas; 39 manual assignment; 40 settings; 42 named
+twice, or numbers beside an assignment. v4+: -1 asks for the broker's defaults (KIP-464); we take that in every version.
+v5+ tells the settings (KIP-525), v7 the topic id.
+"""
+
+from collections import Counter
+
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k19_create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+    CreateTopicsResponseConfig,
+    CreateTopicsResponseTopic,
+)
+
+from semel_broker.config_edits import replaced
+from semel_broker.context import RequestContext
+from semel_broker.topic_configs import describe
+from semel_broker.topic_plan import INTERNAL_TOPICS, NewTopic
+
+
+async def handle(request: CreateTopicsRequest, ctx: RequestContext) -> CreateTopicsResponse:
+    """One row per name, in the order of the request."""
+    times = Counter(topic.name for topic in request.topics)
+    rows: dict[str, CreateTopicsResponseTopic] = {}
+    for topic in request.topics:
+        if topic.name in rows:
+            continue
+        try:
+            if times[topic.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is named twice in one request")
+            rows[topic.name] = await _create(topic, request.validate_only, ctx)
+        except KafkaError as error:
+            rows[topic.name] = CreateTopicsResponseTopic(
+                name=topic.name, error_code=error.code, error_message=error.message
+            )
+    return CreateTopicsResponse(topics=list(rows.values()))
+
+
+async def _create(
+    asked: CreateTopicsRequestTopic, validate_only: bool, ctx: RequestContext
+) -> CreateTopicsResponseTopic:
+    if asked.name in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{asked.name} is made by the broker itself when needed")
+    assignments = {row.partition_index: row.broker_ids for row in asked.assignments}
+    if len(assignments) != len(asked.assignments):
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the assignment names a partition twice")
+    new = NewTopic(
+        name=asked.name,
+        partitions=asked.num_partitions,
+        replication_factor=asked.replication_factor,
+        configs=replaced([(config.name, config.value) for config in asked.configs]),
+        assignments=assignments,
+    )
+    topic = await ctx.broker.topics.create(new, validate_only=validate_only)
+    return CreateTopicsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        num_partitions=topic.partition_count,
+        replication_factor=len(topic.record.replicas[0]),
+        configs=[
+            CreateTopicsResponseConfig(name=row.setting.name, value=row.value, config_source=row.source)
+            for row in describe(topic.configs, ctx.broker.config)
+        ],
+    )

@@ -1,0 +1,58 @@
+"""DeleteTopics (key 20): gone when answered; the files go behind the answer.
+
+v1-5 names, v6 names or ids (KIP-516). 3 unknown name, 100 unknown id, 42 neither or both given, 17 one of the broker's
+own topics, 44 when delete.topic.enable is false. A name given twice is answered once.
+"""
+
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k20_delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsRequestTopic,
+    DeleteTopicsResponse,
+    DeleteTopicsResponseTopic,
+)
+from semel_protocol.schema import ZERO_UUID
+
+from semel_broker.context import RequestContext
+from semel_broker.topic_plan import INTERNAL_TOPICS, text_of_id
+
+
+async def handle(request: DeleteTopicsRequest, ctx: RequestContext) -> DeleteTopicsResponse:
+    """One row per name or id, in the order of the request."""
+    asked = [DeleteTopicsRequestTopic(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
+    rows: dict[tuple[str | None, bytes], DeleteTopicsResponseTopic] = {}
+    for topic in (*asked, *request.topics):
+        key = (topic.name, topic.topic_id)
+        if key not in rows:
+            rows[key] = await _delete(topic, ctx)
+    return DeleteTopicsResponse(responses=list(rows.values()))
+
+
+async def _delete(asked: DeleteTopicsRequestTopic, ctx: RequestContext) -> DeleteTopicsResponseTopic:
+    row = DeleteTopicsResponseTopic(name=asked.name, topic_id=asked.topic_id)
+    topics = ctx.broker.topics
+    try:
+        name = _name_of(asked, ctx)
+        if name in INTERNAL_TOPICS:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} belongs to the broker and cannot be deleted")
+        if not ctx.broker.config.delete_topic_enable:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "topics cannot be deleted here: delete.topic.enable is false")
+        row.topic_id = topics.required(name).topic_id
+        await topics.delete(name)
+        row.name = name
+    except KafkaError as error:
+        row.error_code, row.error_message = error.code, error.message
+    return row
+
+
+def _name_of(asked: DeleteTopicsRequestTopic, ctx: RequestContext) -> str:
+    if asked.name is not None and asked.topic_id != ZERO_UUID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "give a topic's name or its id, not both")
+    if asked.name is not None:
+        return asked.name
+    if asked.topic_id == ZERO_UUID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "neither a topic's name nor its id is given")
+    topic = ctx.broker.topics.get_by_id(asked.topic_id)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {text_of_id(asked.topic_id)}")
+    return topic.name

@@ -1,0 +1,50 @@
+"""DescribeConfigs (key 32): the settings of topics (2) and brokers (4), with where each value comes from.
+
+v1+: sources and synonyms (KIP-226); v3+: types and, if asked for, documentation (KIP-569). Broker "" stands for all
+brokers and has only what was altered for all. 3 unknown topic, 17 no topic name, 42 another type or another broker.
+"""
+
+from semel_protocol.errors import KafkaError
+from semel_protocol.messages.k32_describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeConfigsResponseConfig,
+    DescribeConfigsResponseResult,
+    DescribeConfigsResponseSynonym,
+)
+
+from semel_broker.context import RequestContext
+from semel_broker.resource_configs import Described, ResourceConfigs
+
+
+async def handle(request: DescribeConfigsRequest, ctx: RequestContext) -> DescribeConfigsResponse:
+    """One row per resource, in the order of the request."""
+    resources = ResourceConfigs(ctx.broker.config, ctx.broker.store, ctx.broker.topics)
+    results = []
+    for asked in request.resources:
+        result = DescribeConfigsResponseResult(resource_type=asked.resource_type, resource_name=asked.resource_name)
+        try:
+            found = resources.describe(asked.resource_type, asked.resource_name, asked.configuration_keys)
+            result.configs = [_row(described, request) for described in found]
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+        results.append(result)
+    return DescribeConfigsResponse(results=results)
+
+
+def _row(described: Described, request: DescribeConfigsRequest) -> DescribeConfigsResponseConfig:
+    value = described.value
+    synonyms = [
+        DescribeConfigsResponseSynonym(name=level.setting.name, value=level.value, source=level.source)
+        for level in described.synonyms
+        if level.value is not None
+    ]
+    return DescribeConfigsResponseConfig(
+        name=value.setting.name,
+        value=value.value,
+        read_only=described.read_only,
+        config_source=value.source,
+        synonyms=synonyms if request.include_synonyms else [],
+        config_type=value.setting.kind,
+        documentation=value.setting.documentation if request.include_documentation else None,
+    )

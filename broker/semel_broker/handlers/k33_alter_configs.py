@@ -1,0 +1,28 @@
+"""AlterConfigs (key 33): replace all settings of topics and brokers (KIP-133). What is not named follows the default
+again; IncrementalAlterConfigs (44) is the one to use. Errors as there."""
+
+from semel_protocol.errors import KafkaError
+from semel_protocol.messages.k33_alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    AlterConfigsResponseResource,
+)
+
+from semel_broker.config_edits import replaced
+from semel_broker.context import RequestContext
+from semel_broker.resource_configs import ResourceConfigs
+
+
+async def handle(request: AlterConfigsRequest, ctx: RequestContext) -> AlterConfigsResponse:
+    """One row per resource, in the order of the request; each is altered wholly or not at all."""
+    resources = ResourceConfigs(ctx.broker.config, ctx.broker.store, ctx.broker.topics)
+    rows = []
+    for asked in request.resources:
+        row = AlterConfigsResponseResource(resource_type=asked.resource_type, resource_name=asked.resource_name)
+        try:
+            configs = replaced([(config.name, config.value) for config in asked.configs])
+            await resources.replace(row.resource_type, row.resource_name, configs, validate_only=request.validate_only)
+        except KafkaError as error:
+            row.error_code, row.error_message = error.code, error.message
+        rows.append(row)
+    return AlterConfigsResponse(responses=rows)

@@ -1,0 +1,34 @@
+"""IncrementalAlterConfigs (key 44): set, delete, append to and subtract from settings of topics and brokers (KIP-339).
+
+Durable, and in force on open logs, when answered. Broker "" stands for all brokers. 3 unknown topic; 40 unknown
+setting, a value that cannot be, or a broker's setting that cannot change while it runs; 42 another type or broker, an
+unknown operation, a setting named twice.
+"""
+
+from semel_protocol.errors import KafkaError
+from semel_protocol.messages.k44_incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    IncrementalAlterConfigsResponseResource,
+)
+
+from semel_broker.config_edits import Edit
+from semel_broker.context import RequestContext
+from semel_broker.resource_configs import ResourceConfigs
+
+
+async def handle(request: IncrementalAlterConfigsRequest, ctx: RequestContext) -> IncrementalAlterConfigsResponse:
+    """One row per resource, in the order of the request; each is altered wholly or not at all."""
+    resources = ResourceConfigs(ctx.broker.config, ctx.broker.store, ctx.broker.topics)
+    rows = []
+    for asked in request.resources:
+        row = IncrementalAlterConfigsResponseResource(
+            resource_type=asked.resource_type, resource_name=asked.resource_name
+        )
+        try:
+            edits = [Edit(config.name, config.config_operation, config.value) for config in asked.configs]
+            await resources.edit(row.resource_type, row.resource_name, edits, validate_only=request.validate_only)
+        except KafkaError as error:
+            row.error_code, row.error_message = error.code, error.message
+        rows.append(row)
+    return IncrementalAlterConfigsResponse(responses=rows)

@@ -3,7 +3,7 @@
 One round reads the dirty part of a log (from where the last round stopped) into a map of key digests, then copies the
 segments from the oldest on without what the map outdates, several small ones into one, and swaps each copy in. When the
 map is full before the dirty part ends, the round ends there and the next one goes on. Nothing at or above the last
-stable offset, in the active segment, or not yet synced is touched. Memory: the map, one read window, one batch.
+stable offset or the recovery point, or in the active segment, is touched. Memory: the map, one read window, one batch.
 
 The swap survives a crash at every step (`compaction_swap`). A log calls `recover_swaps` before it looks at its files.
 """
@@ -19,9 +19,8 @@ from semel_storage.compaction_filter import (
     Cleaning,
     OffsetMap,
     TransactionFates,
-    checked,
-    inflate,
-    walk,
+    cost,
+    decode,
 )
 from semel_storage.compaction_swap import CLEANED, recover_swaps, swap_in
 from semel_storage.index import RELATIVE_OFFSET_MAX
@@ -71,13 +70,14 @@ class Compacted(msgspec.Struct, frozen=True):
 def dirtiness(log: "Log", first_dirty_offset: int, *, last_stable_offset: int, now_ms: int) -> Dirtiness:
     """How dirty `log` is, given where the last round stopped.
 
-    A first dirty offset outside the log (the checkpoint is older or newer than the log) counts from the log's start.
+    Only what lies below the recovery point can be compacted: above it a start after a crash expects no gaps. A first
+    dirty offset outside the log (the checkpoint is older or newer than the log) counts from the log's start.
     """
     config = log.config
     first_segment_offset = log.segments[0].base_offset
     if not first_segment_offset <= first_dirty_offset <= log.end_offset:
         first_dirty_offset = first_segment_offset
-    uncleanable = min(last_stable_offset, log.synced_offset, log.active.base_offset)
+    uncleanable = min(last_stable_offset, log.recovery_point, log.active.base_offset)
     if config.min_compaction_lag_ms > 0:
         for segment in log.segments[:-1]:
             is_dirty = segment.next_offset > first_dirty_offset
@@ -127,7 +127,7 @@ async def compact(
         now_ms=now_ms,
         delete_retention_ms=log.config.delete_retention_ms,
         first_uncleanable_offset=dirty.first_uncleanable_offset,
-        last_offsets={p.producer_id: p.last_offset for p in log.active_producers()},
+        producers={state.producer_id: state for state in log.active_producers()},
         transactions=TransactionFates(aborted),
         pace=pace,
     )
@@ -164,14 +164,13 @@ async def _map_keys(log: "Log", dirty: Dirtiness, latest: OffsetMap, fates: Tran
 async def _map_batch(
     latest: OffsetMap, header: BatchHeader, data: memoryview, fates: TransactionFates, start: int, pace: Pace
 ) -> None:
-    blob = inflate(header, checked(header, data))
-    if fates.can_discard(header, blob) or header.is_control:
+    if fates.can_discard(header, data) or header.is_control:
         return
-    for record in walk(blob, header.record_count):
-        offset = header.base_offset + record.offset_delta
-        if record.key is not None and offset >= start:
-            latest.put(record.key, offset)
-        await pace.spend(record.end - record.start)
+    columns = decode(header, data)
+    for offset, key in zip(columns.offsets, columns.keys, strict=True):
+        if key is not None and offset >= start:
+            latest.put(key, offset)
+    await pace.spend(cost(header))
 
 
 def _groups(segments: Sequence[Segment], config: LogConfig) -> Iterator[list[Segment]]:
@@ -196,6 +195,15 @@ class CleanedSegment(Segment):
     def path(self, suffix: str) -> str:
         return super().path(suffix) + CLEANED
 
+    async def finish(self) -> None:
+        """End of writing: all of it durable, also when no batch was worth keeping."""
+        self.seal()
+        await self.file.sync()
+        for index in (self.index, self.time_index):
+            file = self.disk.open(index.path)
+            await file.sync()
+            file.close()
+
     def remove(self) -> None:
         self.close()
         for suffix in SUFFIXES:
@@ -213,7 +221,7 @@ async def _clean_group(log: "Log", group: list[Segment], cleaning: Cleaning) -> 
         for segment in group:
             _check_there(log, segment)
             for header, data in _batches(segment):
-                kept = await cleaning.retained(header, checked(header, data))
+                kept = await cleaning.retained(header, data)
                 has_changed = has_changed or kept is not data
                 if kept is not None:
                     _append(cleaned, kept, log.config)
@@ -221,8 +229,7 @@ async def _clean_group(log: "Log", group: list[Segment], cleaning: Cleaning) -> 
         if not has_changed:
             cleaned.remove()
             return group[0].size
-        cleaned.seal()
-        await cleaned.sync()
+        await cleaned.finish()
         for segment in group:
             _check_there(log, segment)
     except BaseException:

@@ -1,0 +1,128 @@
+"""EDGE: `semel log dump`, which prints what the files of a partition hold.
+
+It opens files read-only and needs no broker; that of a running one may be looked at too (its last batch may then be
+half written, which shows as a torn tail). Exit status 1 when anything in a file is wrong.
+"""
+
+import mmap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from semel_storage import dump_rows
+from semel_storage.disk import Buffer
+from semel_storage.dump_internal import DECODERS, decoder_for
+from semel_storage.dump_render import json_line, plain_line, styled_line
+from semel_storage.dump_rows import Kind, Options, Row
+
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+AUTO = "auto"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+def log() -> None:
+    """Look into the files of a data directory."""
+
+
+@log.command()
+@click.argument(
+    "files", nargs=-1, required=True, metavar="FILE...", type=click.Path(exists=True, readable=True, path_type=Path)
+)
+@click.option("--records/--no-records", default=True, show_default=True, help="The records of each batch.")
+@click.option("--values/--no-values", default=True, show_default=True, help="Keys and values of the records.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--from-offset", type=click.IntRange(min=0), default=0, metavar="N", help="Start at this offset.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N records (N batches, without records)."
+)
+@click.option(
+    "--decoder",
+    type=click.Choice([AUTO, *DECODERS]),
+    default=AUTO,
+    show_default=True,
+    help="How keys and values read; auto: by the directory's name.",
+)
+def dump(
+    files: tuple[Path, ...],
+    records: bool,
+    values: bool,
+    as_json: bool,
+    from_offset: int,
+    limit: int | None,
+    decoder: str,
+) -> None:
+    """Print the batches and records of log segments, and the entries of the files beside them.
+
+    FILE is a .log, .index, .timeindex, .snapshot, .txnindex or leader-epoch-checkpoint, or a partition's directory,
+    of which all logs are printed. On a terminal the output is for eyes, otherwise each line has `name: value` pairs.
+    Ends with status 1 if anything in a file is wrong: a torn tail, a CRC that does not hold, an index that contradicts
+    its log.
+    """
+    emit = _emitter(as_json)
+    has_problem = False
+    for path in _expanded(files):
+        name = decoder_for(path.resolve().parent.name) if decoder == AUTO else decoder
+        options = Options(decoder=DECODERS[name], records=records, values=values, from_offset=from_offset, limit=limit)
+        if len(files) > 1 or files[0].is_dir():
+            click.echo(f"{path}:", err=as_json)
+        for row in _rows(path, options):
+            has_problem = has_problem or row.kind is Kind.PROBLEM
+            emit(row)
+    if has_problem:
+        raise SystemExit(1)
+
+
+def _emitter(as_json: bool) -> Callable[[Row], None]:
+    console = Console(highlight=False, soft_wrap=True)
+    if as_json:
+        return lambda row: click.echo(json_line(row))
+    if console.is_terminal:
+        return lambda row: console.print(styled_line(row))
+    return lambda row: click.echo(plain_line(row))
+
+
+def _expanded(files: tuple[Path, ...]) -> Iterator[Path]:
+    for path in files:
+        if not path.is_dir():
+            yield path
+            continue
+        logs = sorted(path.glob("*.log"))
+        if not logs:
+            raise click.ClickException(f"{path} holds no .log file; name a partition's directory, such as flights-0")
+        yield from logs
+
+
+def _rows(path: Path, options: Options) -> Iterator[Row]:
+    data = _bytes_of(path)
+    if path.name == LEADER_EPOCHS:
+        return dump_rows.epoch_rows(data)
+    if path.suffix == ".txnindex":
+        return dump_rows.aborted_rows(data)
+    if path.suffix == ".snapshot":
+        return dump_rows.snapshot_rows(data)
+    if path.suffix == ".timeindex":
+        return dump_rows.time_index_rows(data, _base_offset(path))
+    if path.suffix == ".index":
+        beside = path.with_suffix(".log")
+        return dump_rows.index_rows(data, _base_offset(path), _bytes_of(beside) if beside.exists() else None)
+    if path.suffix == ".log":
+        return dump_rows.log_rows(data, options)
+    raise click.ClickException(
+        f"{path.name} is none of .log, .index, .timeindex, .snapshot, .txnindex, {LEADER_EPOCHS}"
+    )
+
+
+def _base_offset(path: Path) -> int:
+    if not path.stem.isdecimal():
+        raise click.ClickException(f"{path.name} is not named after an offset, from which its entries count")
+    return int(path.stem)
+
+
+def _bytes_of(path: Path) -> Buffer:
+    """The file as memory: mapped, so that a segment of a gigabyte takes none."""
+    with path.open("rb") as file:
+        if path.stat().st_size == 0:
+            return b""
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -1,0 +1,102 @@
+"""PURE: rows of a dump as lines: plain ones to grep, JSON ones to process, and styled ones for a terminal."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.text import Text
+
+from semel_storage.dump_rows import Kind, Row
+
+RECORD_INDENT = "| "
+STYLE_OF = {Kind.BATCH: "bold cyan", Kind.RECORD: "", Kind.ENTRY: "", Kind.PROBLEM: "bold red"}
+NO_PRODUCER = -1
+
+
+def plain_line(row: Row) -> str:
+    """`name: value name: value`, as Kafka's dump tool prints them; records are indented by `| `."""
+    line = " ".join(f"{name}: {_plain(value)}" for name, value in row.facts.items())
+    return RECORD_INDENT + line if row.kind is Kind.RECORD else line
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False)
+    return "null" if value is None else str(value)
+
+
+def json_line(row: Row) -> str:
+    """One JSON object; `kind` says what it tells of."""
+    return json.dumps({"kind": row.kind.value, **row.facts}, ensure_ascii=False)
+
+
+def styled_line(row: Row) -> Text:
+    """The row for eyes: times as dates, what is usual left out."""
+    if row.kind is Kind.BATCH:
+        return _styled_batch(row.facts)
+    if row.kind is Kind.RECORD:
+        return _styled_record(row.facts)
+    if row.kind is Kind.PROBLEM:
+        facts = {name: value for name, value in row.facts.items() if name != "problem"}
+        return Text(f"✗ {row.facts['problem']}  ", STYLE_OF[row.kind]).append_text(_pairs(facts))
+    return _pairs(row.facts)
+
+
+def _styled_batch(facts: Mapping[str, Any]) -> Text:
+    text = Text()
+    text.append(f"{facts['baseOffset']}..{facts['lastOffset']}", STYLE_OF[Kind.BATCH])
+    time_name = "LogAppendTime" if "LogAppendTime" in facts else "CreateTime"
+    text.append(f"  {facts['count']} records, {facts['size']} bytes at {facts['position']}")
+    text.append(f"  {facts['compresscodec']}", "magenta" if facts["compresscodec"] != "none" else "dim")
+    text.append(f"  {when(facts[time_name])}", "dim")
+    if facts["producerId"] != NO_PRODUCER:
+        text.append(f"  producer {facts['producerId']}/{facts['producerEpoch']}", "green")
+        if facts["baseSequence"] >= 0:
+            text.append(f" seq {facts['baseSequence']}..{facts['lastSequence']}", "green")
+    if facts["isControl"] or facts["isTransactional"]:
+        text.append("  control" if facts["isControl"] else "  transactional", "yellow")
+    if "deleteHorizonMs" in facts:
+        text.append(f"  tombstones until {when(facts['deleteHorizonMs'])}", "dim")
+    text.append(f"  epoch {facts['partitionLeaderEpoch']}", "dim")
+    if not facts["isvalid"]:
+        text.append("  CRC wrong", STYLE_OF[Kind.PROBLEM])
+    return text
+
+
+def _styled_record(facts: Mapping[str, Any]) -> Text:
+    text = Text(RECORD_INDENT, "dim")
+    text.append(f"{facts['offset']:>8} ", "cyan").append(f"{when(facts['timestamp'])}  ", "dim")
+    if "endTxnMarker" in facts:
+        marker = str(facts["endTxnMarker"])
+        text.append(marker, "bold green" if marker == "COMMIT" else "bold red")
+        return text.append(f"  coordinator epoch {facts['coordinatorEpoch']}", "dim")
+    if "payload" in facts:
+        text.append(_plain(facts["key"]), "green").append(" → ", "dim")
+        payload = facts["payload"]
+        text.append("tombstone" if payload is None else _plain(payload), "yellow" if payload is None else "")
+    else:
+        text.append(f"key {facts.get('keySize')} value {facts.get('valueSize')} bytes")
+    if facts.get("headers"):
+        text.append(f"  {_plain(facts['headers'])}", "dim")
+    return text
+
+
+def _pairs(facts: Mapping[str, Any]) -> Text:
+    text = Text()
+    for name, value in facts.items():
+        text.append(f"{name} ", "dim").append(f"{_plain(value)}  ")
+    return text
+
+
+def when(timestamp_ms: int) -> str:
+    """A timestamp in UTC to the millisecond; as it is when it is none or far off the calendar."""
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp_ms)
+    return (
+        str(timestamp_ms) if timestamp_ms < 0 else moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{timestamp_ms % 1000:03d}"
+    )

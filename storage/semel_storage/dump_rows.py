@@ -1,0 +1,278 @@
+"""PURE: the files of a partition as rows of facts, for `semel log dump`.
+
+Every function takes bytes and yields `Row`s; what is wrong comes as rows of kind PROBLEM, at the place where it was
+met, so that a damaged file still shows all that can be read of it.
+"""
+
+from collections.abc import Iterator
+from enum import Enum
+from struct import Struct as Layout
+from typing import Any
+
+import msgspec
+from semel_protocol.batch import HEADER_BYTES, BatchHeader, CorruptBatch, crc_ok, read_header
+from semel_protocol.compression import CODEC_NAMES
+from semel_protocol.control import read_marker
+from semel_protocol.errors import KafkaError
+from semel_protocol.records import Record, decode_batch
+
+from semel_storage.disk import Buffer
+from semel_storage.dump_internal import Decoder, text
+from semel_storage.index import OffsetIndex, TimeIndex
+from semel_storage.snapshot import CorruptSnapshot
+from semel_storage.snapshot import decode as decode_snapshot
+
+INFLATED_BYTES_MAX = 256 << 20
+ZEROS = memoryview(bytes(1 << 16))
+ABORTED = Layout(">hqqqq")
+"""An entry of `.txnindex`: version, producer id, first offset, last offset, last stable offset."""
+
+
+class Kind(Enum):
+    """What a row tells of."""
+
+    BATCH = "batch"
+    RECORD = "record"
+    ENTRY = "entry"
+    PROBLEM = "problem"
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One line of a dump; the names are those of Kafka's own dump tool where it has one."""
+
+    kind: Kind
+    facts: dict[str, Any]
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What to show of a log: `from_offset` skips batches that end before it, `limit` counts records (batches, when
+    records are not shown).
+    """
+
+    decoder: Decoder
+    records: bool = True
+    values: bool = True
+    from_offset: int = 0
+    limit: int | None = None
+
+
+def problem(message: str, **facts: Any) -> Row:
+    return Row(Kind.PROBLEM, {**facts, "problem": message})
+
+
+def log_rows(data: Buffer, options: Options) -> Iterator[Row]:
+    """Batches and records of a `.log` file. Ends at the first bytes that cannot be a batch; says where that is."""
+    view = memoryview(data)
+    left = options.limit
+    at, expected = 0, 0
+    while at < len(view) and left != 0:
+        found = _header_at(view, at)
+        if isinstance(found, str):
+            yield problem(found, position=at, bytes=len(view) - at, nextOffset=expected)
+            return
+        header, batch = found, view[at : at + found.size]
+        if header.base_offset < expected:
+            yield problem(f"offset {header.base_offset} where at least {expected} was due", position=at)
+        expected = header.next_offset
+        if header.last_offset >= options.from_offset:
+            is_valid = crc_ok(batch, header)
+            yield Row(Kind.BATCH, _batch_facts(header, at, is_valid))
+            if not is_valid:
+                yield problem("the CRC does not hold; its records are not shown", position=at, bytes=header.size)
+            shown = 0
+            if is_valid and options.records:
+                for row in _record_rows(header, batch, options):
+                    if left is not None and shown >= left:
+                        break
+                    shown += row.kind is Kind.RECORD
+                    yield row
+            if left is not None:
+                left = max(0, left - (shown if options.records else 1))
+        at += header.size
+
+
+def _header_at(view: memoryview, at: int) -> BatchHeader | str:
+    """The header of a whole batch at `at`, or why there is none."""
+    if _is_zero(view[at : at + HEADER_BYTES]):
+        if _is_zero(view[at:]):
+            return "torn tail: only zeros from here; a start cuts them off"
+        return "corrupt: zeros where a batch was due"
+    if len(view) - at < HEADER_BYTES:
+        return "torn tail: not even a batch header is left; a start cuts it off"
+    try:
+        header = read_header(view, at)
+    except CorruptBatch as e:
+        return f"corrupt: {e.message}"
+    if header.size > len(view) - at:
+        return f"torn tail: the batch takes {header.size} bytes; a start cuts it off"
+    return header
+
+
+def _is_zero(view: memoryview) -> bool:
+    return all(view[at : at + len(ZEROS)] == ZEROS[: len(view) - at] for at in range(0, len(view), len(ZEROS)))
+
+
+def _batch_facts(header: BatchHeader, position: int, is_valid: bool) -> dict[str, Any]:
+    time_name = "LogAppendTime" if header.log_append_time else "CreateTime"
+    facts: dict[str, Any] = {
+        "baseOffset": header.base_offset,
+        "lastOffset": header.last_offset,
+        "count": header.record_count,
+        "baseSequence": header.base_sequence,
+        "lastSequence": header.last_sequence,
+        "producerId": header.producer_id,
+        "producerEpoch": header.producer_epoch,
+        "partitionLeaderEpoch": header.partition_leader_epoch,
+        "isTransactional": header.is_transactional,
+        "isControl": header.is_control,
+        "position": position,
+        time_name: header.max_timestamp,
+        "size": header.size,
+        "magic": header.magic,
+        "compresscodec": CODEC_NAMES.get(header.codec, str(header.codec)),
+        "crc": header.crc,
+        "isvalid": is_valid,
+    }
+    if header.delete_horizon_ms is not None:
+        facts["deleteHorizonMs"] = header.delete_horizon_ms
+    return facts
+
+
+def _record_rows(header: BatchHeader, batch: memoryview, options: Options) -> Iterator[Row]:
+    try:
+        if header.is_control:
+            yield from _marker_rows(header, batch)
+            return
+        records = decode_batch(batch, header, bytes_max=INFLATED_BYTES_MAX)
+    except KafkaError as e:
+        yield problem(f"the CRC holds, the records do not: {e.message}", baseOffset=header.base_offset)
+        return
+    for record in records:
+        if record.offset >= options.from_offset:
+            yield Row(Kind.RECORD, _record_facts(header, record, options))
+
+
+def _marker_rows(header: BatchHeader, batch: memoryview) -> Iterator[Row]:
+    if header.record_count == 0:
+        return
+    marker = read_marker(batch, header)
+    facts: dict[str, Any] = {"offset": header.base_offset, "timestamp": header.max_timestamp}
+    if marker is None:
+        facts["controlType"] = "unknown"
+    else:
+        facts |= {"endTxnMarker": marker.control_type.name, "coordinatorEpoch": marker.coordinator_epoch}
+    yield Row(Kind.RECORD, facts)
+
+
+def _record_facts(header: BatchHeader, record: Record, options: Options) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "keySize": -1 if record.key is None else len(record.key),
+        "valueSize": -1 if record.value is None else len(record.value),
+    }
+    if header.base_sequence >= 0:
+        facts["sequence"] = (header.base_sequence + record.offset - header.base_offset) & 0x7FFFFFFF
+    facts["headers"] = {name: text(value) for name, value in record.headers}
+    if options.values:
+        facts["key"], facts["payload"] = options.decoder(record.key, record.value)
+    return facts
+
+
+def index_rows(data: Buffer, base_offset: int, log: Buffer | None) -> Iterator[Row]:
+    """Entries of a `.index`, each held against the log beside it, when that is there."""
+    previous = (-1, -1)
+    for relative, position in _entries(OffsetIndex.ENTRY, data):
+        if previous >= (0, 0) and (relative, position) == (0, 0):
+            return
+        offset = base_offset + relative
+        yield Row(Kind.ENTRY, {"offset": offset, "position": position})
+        if relative <= previous[0] or position <= previous[1]:
+            yield problem("entries must ascend", offset=offset)
+        if log is not None:
+            found = _header_at(memoryview(log), position) if position < len(log) else "the log is shorter"
+            if isinstance(found, str) or found.last_offset != offset:
+                stated = found if isinstance(found, str) else f"the batch there ends with offset {found.last_offset}"
+                yield problem(f"contradicts the log: {stated}", offset=offset, position=position)
+        previous = (relative, position)
+    yield from _rest(OffsetIndex.ENTRY, data)
+
+
+def time_index_rows(data: Buffer, base_offset: int) -> Iterator[Row]:
+    """Entries of a `.timeindex`: no record up to `offset` is later than `timestamp`."""
+    previous = (-1, -1)
+    for timestamp, relative in _entries(TimeIndex.ENTRY, data):
+        if previous >= (0, 0) and (timestamp, relative) == (0, 0):
+            return
+        yield Row(Kind.ENTRY, {"timestamp": timestamp, "offset": base_offset + relative})
+        if timestamp <= previous[0] or relative < previous[1]:
+            yield problem("entries must ascend", offset=base_offset + relative)
+        previous = (timestamp, relative)
+    yield from _rest(TimeIndex.ENTRY, data)
+
+
+def aborted_rows(data: Buffer) -> Iterator[Row]:
+    """Entries of a `.txnindex`: aborted transactions."""
+    for version, producer_id, first_offset, last_offset, last_stable_offset in _entries(ABORTED, data):
+        yield Row(
+            Kind.ENTRY,
+            {
+                "version": version,
+                "producerId": producer_id,
+                "firstOffset": first_offset,
+                "lastOffset": last_offset,
+                "lastStableOffset": last_stable_offset,
+            },
+        )
+    yield from _rest(ABORTED, data)
+
+
+def snapshot_rows(data: Buffer) -> Iterator[Row]:
+    """Producers of a `.snapshot`, with the batches whose retries would be recognised."""
+    try:
+        states = decode_snapshot(data)
+    except CorruptSnapshot as e:
+        yield problem(f"no usable snapshot: {e}; a start replays the log instead")
+        return
+    for state in states:
+        facts: dict[str, Any] = {
+            "producerId": state.producer_id,
+            "producerEpoch": state.epoch,
+            "coordinatorEpoch": state.coordinator_epoch,
+            "currentTxnFirstOffset": state.txn_first_offset,
+            "lastTimestamp": state.last_timestamp,
+        }
+        if state.batches:
+            last = state.batches[-1]
+            facts |= {
+                "firstSequence": last.base_sequence,
+                "lastSequence": last.last_sequence,
+                "lastOffset": last.last_offset,
+                "offsetDelta": last.offset_delta,
+                "timestamp": last.timestamp,
+                "batches": len(state.batches),
+            }
+        yield Row(Kind.ENTRY, facts)
+
+
+def epoch_rows(data: Buffer) -> Iterator[Row]:
+    """Lines of a `leader-epoch-checkpoint`."""
+    lines = bytes(data).decode("utf-8", "replace").splitlines()
+    if len(lines) < 2 or lines[0].strip() != "0" or lines[1].strip() != str(len(lines) - 2):
+        yield problem("expected version 0, the number of entries, and as many lines")
+    for line in lines[2:]:
+        epoch, _, start_offset = line.partition(" ")
+        if epoch.isdecimal() and start_offset.isdecimal():
+            yield Row(Kind.ENTRY, {"leaderEpoch": int(epoch), "startOffset": int(start_offset)})
+        else:
+            yield problem("no epoch and start offset", line=line)
+
+
+def _entries(layout: Layout, data: Buffer) -> Iterator[tuple[Any, ...]]:
+    return layout.iter_unpack(memoryview(data)[: len(data) - len(data) % layout.size])
+
+
+def _rest(layout: Layout, data: Buffer) -> Iterator[Row]:
+    rest = len(data) % layout.size
+    if rest:
+        yield problem(f"torn tail: {rest} bytes are no entry of {layout.size}", position=len(data) - rest)

@@ -108,7 +108,10 @@ def _decompress_zstd(data: Bytes, bytes_max: int) -> bytes:
     declared = _zstd_content_bytes(data)
     if declared is not None and declared > bytes_max:
         raise _too_large(declared, bytes_max)
-    return _inflate(cramjam.zstd.decompress_into, data, declared, bytes_max)
+    out = _inflate(cramjam.zstd.decompress_into, data, declared, bytes_max)
+    if declared is not None and len(out) < declared:
+        raise CorruptBatch(f"a zstd frame declares {declared} bytes and holds {len(out)}")
+    return out
 
 
 def _inflate(into: Callable[[Bytes, bytearray], int], data: Bytes, declared: int | None, bytes_max: int) -> bytes:

@@ -37,6 +37,6 @@ def java_hash_code(text: str) -> int:
 
 
 def coordinator_partition(name: str, partition_count: int) -> int:
-    """The partition of `__consumer_offsets` that coordinates a group, or of `__transaction_state` a transactional id."""
+    """The partition of `__consumer_offsets` that coordinates a group, or of `__transaction_state` an id."""
     h = java_hash_code(name)
     return (0 if h == -(1 << 31) else abs(h)) % partition_count

@@ -121,8 +121,10 @@ class BatchBuilder:
         width = len(value)
         if key is None:
             lead = NULL_KEY_AND_LENGTH[width] if width < TABLE_LIMIT else NULL + varint(width)
+        elif (key_width := len(key)) < TABLE_LIMIT and width < TABLE_LIMIT:
+            lead = VARINTS[key_width] + key + VARINTS[width]
         else:
-            lead = varint(len(key)) + key + varint(width)
+            lead = varint(key_width) + key + varint(width)
         attributes = ATTRIBUTES_AND_DELTA[delta]
         offset = VARINTS[row]
         width += len(attributes) + len(offset) + len(lead) + 1

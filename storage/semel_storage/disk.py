@@ -19,11 +19,11 @@ from typing import Protocol
 Buffer = bytes | bytearray | memoryview
 
 
-class MissingFile(Exception):
+class MissingFile(Exception):  # noqa: N818 (named for what it tells)
     """The path that was to be read, renamed or removed does not exist."""
 
 
-class DirectoryLocked(Exception):
+class DirectoryLocked(Exception):  # noqa: N818 (named for what it tells)
     """Another process holds the data directory."""
 
 

@@ -4,9 +4,9 @@
 `position`. `.timeindex` holds (timestamp int64, relative offset int32): no record up to that offset, and of what stood
 in the segment when the entry was made, is later than `timestamp`. All big-endian.
 
-An index is a hint that can always be rebuilt from the log, so its writes are never synced. The active segment's
-entries live in memory and go to the file at checkpoints; a sealed segment's are searched in the file, so that memory
-does not grow with the log.
+An index is a hint that can always be rebuilt from the log, so its writes are not synced before it is sealed. The active
+segment's entries live in memory and go to the file at checkpoints; a sealed segment's are searched in the file, so that
+memory does not grow with the log.
 """
 
 from bisect import bisect_left, bisect_right
@@ -71,12 +71,13 @@ class Index:
         self._flushed_bytes = len(self._entries)
 
     def seal(self) -> None:
-        """No more appends: write out, and search the file from now on."""
+        """No more appends: write out, synced for once (nobody looks at it again), and search the file from now on."""
         if self._entries is None:
             return
         self.flush()
-        if not self._entries:
-            self._disk.open(self.path).close()
+        file = self._disk.open(self.path)
+        file.sync_now()
+        file.close()
         self._entries = None
 
     def last(self) -> tuple[int, int] | None:
@@ -113,11 +114,11 @@ class Index:
         width = self.ENTRY.size
         if self._entries is not None:
             entries = self._entries
-            visit(lambda at: unpack_from(entries, at * width))  # type: ignore[arg-type,return-value]
+            visit(lambda at: unpack_from(entries, at * width))
             return
         file: File = self._disk.open(self.path)
         try:
-            visit(lambda at: unpack_from(file.pread(width, at * width)))  # type: ignore[arg-type,return-value]
+            visit(lambda at: unpack_from(file.pread(width, at * width)))
         finally:
             file.close()
 

@@ -6,25 +6,25 @@ is needed. Only `sync` waits. The three offsets: `start_offset <= synced_offset 
 """
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from struct import Struct as Layout
 
 import msgspec
 from semel_protocol.batch import BatchHeader, read_header, stamp_log_append_time
 from semel_protocol.errors import ErrorCode, KafkaError
 
-from semel_storage import lookup, producers, recovery
+from semel_storage import checkpoints, lookup, producers, recovery
 from semel_storage.disk import Buffer, Disk, Event, ignore_event
 from semel_storage.epochs import EpochHistory
 from semel_storage.log_config import LogConfig
 from semel_storage.producers import ProducerState
 from semel_storage.segment import Segment
+from semel_storage.segments import Segments
 from semel_storage.snapshot import Snapshots
 
 CHECKPOINT_BYTES = 32 << 20
 """Appended bytes after which the recovery point is moved up, so that a start after a crash scans little."""
-CURSORS_MAX = 128
 
 _PREFIX = Layout(">qii")
 """Base offset, batch length, leader epoch: what a broker writes in front of the bytes that it passes on."""
@@ -44,17 +44,23 @@ class Log:
     """Open with `Log.open`. Not for use from several threads.
 
     `config` may be replaced at any time. `recovery_point` is the offset below which a start after a crash need not
-    look at the log: everything below is durable and a producer snapshot stands at it. `before_checkpoint` (set by the
+    look at the log: everything below is durable and a producer snapshot stands at it. `save_checkpoints` (set by the
     log directory) is called when the recovery point or the start offset has changed and must reach its file.
     """
 
     def __init__(
-        self, disk: Disk, directory: str, config: LogConfig, state: recovery.Recovered, *, checkpoint_bytes: int
+        self,
+        disk: Disk,
+        directory: str,
+        config: LogConfig,
+        state: recovery.Recovered,
+        *,
+        now_ms: int,
+        checkpoint_bytes: int,
     ) -> None:
         self.disk = disk
         self.directory = directory
         self.config = config
-        self.segments: list[Segment] = state.segments
         self.start_offset: int = state.start_offset
         self.end_offset: int = state.end_offset
         self.synced_offset: int = state.end_offset
@@ -67,10 +73,10 @@ class Log:
         self._bytes_since_snapshot = 0
         self._bytes_since_sync = 0
         self._snapshot_offset = state.recovery_point
-        self._bases = [segment.base_offset for segment in self.segments]
+        self._segments = Segments(state.segments)
         self._unsynced: list[Segment] = []
-        self._cursors: dict[int, tuple[Segment, int]] = {}
         self._truncations = 0
+        self._last_now_ms = now_ms
         self._background: asyncio.Task[None] | None = None
 
     @classmethod
@@ -81,7 +87,7 @@ class Log:
         config: LogConfig,
         *,
         now_ms: int,
-        recovery_point: int = 0,
+        recovery_point: int | None = None,
         start_offset: int = 0,
         clean: bool = False,
         allow_data_loss: bool = False,
@@ -90,9 +96,9 @@ class Log:
     ) -> "Log":
         """Create the log, or recover the one that is there (see `recovery`).
 
-        `recovery_point` and `start_offset` come from the data directory's checkpoint files; `clean` says that the
-        last owner closed the log. Raises `recovery.CorruptLog` rather than lose what may have been acknowledged,
-        unless `allow_data_loss`.
+        `recovery_point` and `start_offset` come from the data directory's checkpoint files (None: it has none);
+        `clean` says that the last owner closed the log. Raises `recovery.CorruptLog`
+        rather than lose what may have been acknowledged, unless `allow_data_loss`.
         """
         state = recovery.recover(
             disk,
@@ -105,11 +111,16 @@ class Log:
             allow_data_loss=allow_data_loss,
             event=event,
         )
-        return cls(disk, directory, config, state, checkpoint_bytes=checkpoint_bytes)
+        return cls(disk, directory, config, state, now_ms=now_ms, checkpoint_bytes=checkpoint_bytes)
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Ascending; the last one is the active one. For looking at, not for changing."""
+        return self._segments.all
 
     @property
     def active(self) -> Segment:
-        return self.segments[-1]
+        return self._segments.all[-1]
 
     @property
     def size(self) -> int:
@@ -147,7 +158,7 @@ class Log:
             stamp_ms = now_ms
         base_offset = self.end_offset
         last_offset = base_offset + header.last_offset_delta
-        segment = self.segments[-1]
+        segment = self._segments.all[-1]
         if segment.is_full(size, last_offset, header.max_timestamp, config):
             segment = self.roll()
         if leader_epoch > self.epochs.latest:
@@ -158,6 +169,7 @@ class Log:
         if header.producer_id >= 0:
             self._producers[header.producer_id] = producers.apply(state, header, base_offset, batch, now_ms)
         self.end_offset = last_offset + 1
+        self._last_now_ms = now_ms
         self._bytes_since_snapshot += size
         self._bytes_since_sync += size
         if self._bytes_since_sync >= self._checkpoint_bytes:
@@ -169,6 +181,8 @@ class Log:
         old = self.segments[-1]
         if old.size == 0:
             return old
+        if len(self.segments) == 1:
+            self.save_checkpoints()  # from the second segment on, recovery relies on an entry being there
         old.seal()
         self._unsynced.append(old)
         self._write_snapshot()
@@ -176,8 +190,7 @@ class Log:
         new.activate(reset_indexes=True)
         assert new.file.size() == 0, f"{new.file.path} holds data already"
         self.disk.sync_dir(self.directory)
-        self.segments.append(new)
-        self._bases.append(new.base_offset)
+        self._segments.add(new)
         return new
 
     def roll_if_due(self, now_ms: int) -> bool:
@@ -200,7 +213,7 @@ class Log:
             truncations = self._truncations
             active = self.segments[-1]
             rolled = list(self._unsynced)
-            self._remember(end_offset, active, active.size)
+            self._segments.remember(end_offset, active, active.size)
             self._bytes_since_sync = 0
             for segment in rolled:
                 await segment.file.sync()
@@ -237,11 +250,13 @@ class Log:
 
     def _write_snapshot(self) -> None:
         if self._snapshot_offset != self.end_offset or not self._snapshots.has(self.end_offset):
-            keep = [*self._bases, self.recovery_point]
+            keep = [*self._segments.bases, self.recovery_point]
             self._snapshots.write(self.end_offset, self._producers.values(), keep=keep)
             self._snapshot_offset = self.end_offset
         self.active.flush_indexes()
-        self.epochs.flush()
+        if self.epochs.is_dirty:
+            checkpoints.write_epochs(self.disk, f"{self.directory}/{checkpoints.LEADER_EPOCH}", self.epochs.entries)
+            self.epochs.is_dirty = False
         self._bytes_since_snapshot = 0
 
     def _move_recovery_point(self) -> None:
@@ -274,32 +289,15 @@ class Log:
         At most `bytes_max` bytes, but with `at_least_one` the first batch always whole. The first batch may start
         below `offset`. Empty when there is nothing in between. Raises KafkaError OFFSET_OUT_OF_RANGE.
         """
-        self._check_range(offset)
+        if not self.start_offset <= offset <= self.end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not within [{self.start_offset}, {self.end_offset}]; reset it to either end",
+            )
         assert up_to <= self.end_offset, f"reading up to {up_to}, the log ends at {self.end_offset}"
         if offset >= up_to:
             return b""
-        segment, position = self._locate(offset)
-        chunks: list[bytes] = []
-        room = bytes_max
-        while True:
-            limit = position + room
-            known = self._cursors.get(up_to)
-            if known is not None and known[0] is segment and position <= known[1] <= limit:
-                stop, next_offset = known[1], up_to
-            else:
-                stop, next_offset = segment.boundary(
-                    position, limit, up_to=up_to, at_least_one=at_least_one and not chunks
-                )
-            if stop > position:
-                chunks.append(segment.file.pread(stop - position, position))
-                room -= stop - position
-                self._remember(next_offset, segment, stop)
-            if stop < segment.size or room <= 0 or segment is self.segments[-1]:
-                break
-            segment, position = self.segments[bisect_right(self._bases, segment.base_offset)], 0
-            if segment.base_offset >= up_to:
-                break
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        return self._segments.read(offset, up_to=up_to, bytes_max=bytes_max, at_least_one=at_least_one)
 
     def offset_for_timestamp(self, timestamp_ms: int, *, up_to: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record below `up_to` with timestamp >= `timestamp_ms`; None: no such."""
@@ -308,34 +306,6 @@ class Log:
     def max_timestamp(self, *, up_to: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record below `up_to` with the largest timestamp; None when there is none."""
         return lookup.max_timestamp(self.segments, start=self.start_offset, up_to=up_to)
-
-    def _check_range(self, offset: int) -> None:
-        if not self.start_offset <= offset <= self.end_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is not within [{self.start_offset}, {self.end_offset}]; reset it to either end",
-            )
-
-    def _locate(self, offset: int) -> tuple[Segment, int]:
-        """The segment and position of the batch that holds `offset`, or of the first one after it."""
-        known = self._cursors.get(offset)
-        if known is not None and known[1] < known[0].size:
-            return known
-        at = max(0, bisect_right(self._bases, offset) - 1)
-        while True:
-            segment = self.segments[at]
-            position = segment.position_of(offset)
-            if position < segment.size or segment is self.segments[-1]:
-                return segment, position
-            at += 1
-
-    def _remember(self, offset: int, segment: Segment, position: int) -> None:
-        """Note that `offset` starts at `position`: where the next sequential read will ask, or where it will stop."""
-        cursors = self._cursors
-        cursors.pop(offset, None)
-        cursors[offset] = (segment, position)
-        if len(cursors) > CURSORS_MAX:
-            del cursors[next(iter(cursors))]
 
     # Cutting
 
@@ -367,8 +337,8 @@ class Log:
         self.start_offset = min(self.start_offset, end_offset)
         self.synced_offset = min(self.synced_offset, end_offset)
         self.epochs.truncate_from_end(end_offset)
-        self._producers = recovery.producers_at(self.segments, self._snapshots, end_offset)
-        self._cursors.clear()
+        self._producers = recovery.producers_at(self.segments, self._snapshots, end_offset, now_ms=self._last_now_ms)
+        self._segments.forget()
 
     def delete_records_before(self, offset: int) -> None:
         """Move the start offset up (never down), saved before this returns, and drop the segments wholly below it.
@@ -381,8 +351,8 @@ class Log:
         self.start_offset = offset
         self.epochs.truncate_from_start(offset)
         self.save_checkpoints()
-        bases = self._bases
-        self.delete_segments([s for s, after in zip(self.segments, bases[1:], strict=False) if after <= offset])
+        gone = [segment for segment, after in pairwise(self.segments) if after.base_offset <= offset]
+        self.delete_segments(gone)
 
     def delete_segments(self, old: Sequence[Segment]) -> None:
         """Retention: remove the oldest segments, never the active one; the start offset follows."""
@@ -401,26 +371,19 @@ class Log:
 
         Returns the segment that stands for them now.
         """
-        at = self.segments.index(old[0])
-        assert list(old) == self.segments[at : at + len(old)], "only neighbouring segments can be replaced"
         assert not any(segment.is_active for segment in old)
         for segment in old:
             segment.close()
         new = Segment(self.disk, self.directory, old[0].base_offset)
         new.next_offset = old[-1].next_offset
-        self.segments[at : at + len(old)] = [new]
-        self._bases = [segment.base_offset for segment in self.segments]
+        self._segments.replace(old, new)
         self._unsynced = [segment for segment in self._unsynced if segment not in old]
-        self._cursors.clear()
         return new
 
     def _drop(self, segment: Segment) -> None:
-        self.segments.remove(segment)
-        self._bases.remove(segment.base_offset)
         if segment in self._unsynced:
             self._unsynced.remove(segment)
-        self._cursors.clear()
-        segment.delete()
+        self._segments.drop(segment)
 
     # Producers
 

@@ -7,6 +7,7 @@ Files are named after the first offset the segment may hold, twenty digits, as K
 from collections.abc import Iterator
 
 from semel_protocol.batch import HEADER, HEADER_BYTES, MAGIC, BatchHeader
+from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_storage.disk import Buffer, Disk, File
 from semel_storage.index import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex
@@ -19,6 +20,15 @@ DELETED = ".deleted"
 SUFFIXES = (LOG, INDEX, TIME_INDEX)
 
 _HOP_BYTES = 4096
+
+
+class CorruptLog(KafkaError):  # noqa: N818 (named for what the bytes are)
+    """Stored bytes that should be whole batches are not. Code KAFKA_STORAGE_ERROR (56); names file and position."""
+
+    def __init__(self, path: str, position: int, problem: str) -> None:
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}, byte {position}: {problem}")
+        self.path = path
+        self.position = position
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -157,6 +167,17 @@ class Segment:
         self._max_timestamp = None
         self._largest_of_tail()
 
+    def rewind(self, position: int, offset: int) -> None:
+        """Forget what is known of the batches from `position`, which holds `offset`, on; `note` tells it again."""
+        assert self.is_active
+        self.index.truncate(position=position + 1)
+        self.time_index.truncate(offset=offset)
+        last = self.time_index.last()
+        self._max_timestamp = (last[0], self.base_offset + last[1]) if last else None
+        self._bytes_since_index = 0
+        if position > 0:
+            self.first_timestamp = next(self.scan(0))[1].max_timestamp
+
     def _largest_of_tail(self) -> None:
         last = self.time_index.last()
         timestamp, offset = (last[0], self.base_offset + last[1]) if last else (NO_TIMESTAMP, self.base_offset)
@@ -196,9 +217,8 @@ class Segment:
                 header = HEADER.unpack_from(window, at)
                 if header[0] + header[6] >= offset:
                     return position + at
-                at += header[1] + 12
-            assert at > 0, f"{self.path(LOG)} ends within a batch at byte {position}"
-            position += at
+                at += self._step(header, position + at)
+            position += at or self._step(None, position)
         return self.size
 
     def boundary(self, start: int, limit: int, *, up_to: int, at_least_one: bool) -> tuple[int, int]:
@@ -215,16 +235,23 @@ class Segment:
             at = 0
             while at + HEADER_BYTES <= len(window):
                 header = HEADER.unpack_from(window, at)
-                after = position + at + header[1] + 12
+                step = self._step(header, position + at)
+                after = position + at + step
                 next_offset = header[0] + header[6] + 1
                 first = at_least_one and position + at == start
                 if next_offset > up_to or (after > limit and not first):
                     return position + at, header[0]
-                at += header[1] + 12
+                at += step
                 offset = next_offset
-            assert at > 0, f"{self.path(LOG)} ends within a batch at byte {position}"
-            position += at
+            position += at or self._step(None, position)
         return position, offset
+
+    def _step(self, header: tuple[int, ...] | None, position: int) -> int:
+        """Bytes from the batch at `position` to the next; raises CorruptLog where no whole batch can be."""
+        size = header[1] + 12 if header is not None else 0
+        if size < HEADER_BYTES or position + size > self.size:
+            raise CorruptLog(self.path(LOG), position, "no record batch starts here; restore the file from a copy")
+        return size
 
     def scan(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         """(position, header, bytes) of the batches from the boundary `start`, read in big windows.

@@ -1,0 +1,98 @@
+"""The small text files beside the logs, in Kafka's formats. Each is replaced whole (`Disk.write_atomically`).
+
+| file | lines after the version (0) and the count |
+|---|---|
+| `recovery-point-offset-checkpoint`, `log-start-offset-checkpoint` | `topic partition offset` |
+| `leader-epoch-checkpoint` | `epoch start-offset` |
+
+`partition.metadata` and `meta.properties` are `key: value` and `key=value` lines.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Mapping
+
+from semel_storage.disk import Disk
+
+RECOVERY_POINT = "recovery-point-offset-checkpoint"
+LOG_START_OFFSET = "log-start-offset-checkpoint"
+LEADER_EPOCH = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+META_PROPERTIES = "meta.properties"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+
+TopicPartition = tuple[str, int]
+
+
+class CorruptCheckpoint(Exception):  # noqa: N818 (named for what it tells)
+    """A checkpoint file does not read as one. Names the file and the line."""
+
+
+def _rows(disk: Disk, path: str, columns: int) -> list[list[str]]:
+    if not disk.exists(path):
+        return []
+    lines = disk.read_bytes(path).decode("utf-8", "replace").splitlines()
+    if len(lines) < 2 or lines[0].strip() != "0":
+        raise CorruptCheckpoint(f"{path}: expected version 0 and a count; move the file away to start without it")
+    rows = [line.split() for line in lines[2:]]
+    if not lines[1].strip().isdecimal() or len(rows) != int(lines[1]):
+        raise CorruptCheckpoint(f"{path}: {lines[1]!r} entries are announced, {len(rows)} lines follow")
+    for number, row in enumerate(rows, start=3):
+        if len(row) != columns or not all(cell.lstrip("-").isdecimal() for cell in row[columns - 2 :]):
+            raise CorruptCheckpoint(f"{path}: line {number} does not have {columns} columns")
+    return rows
+
+
+def _write_rows(disk: Disk, path: str, rows: Iterable[Iterable[object]]) -> None:
+    lines = [" ".join(str(cell) for cell in row) for row in rows]
+    disk.write_atomically(path, "".join(f"{line}\n" for line in ("0", str(len(lines)), *lines)).encode())
+
+
+def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
+    """Offsets per partition; empty when there is no file. Raises CorruptCheckpoint."""
+    return {(topic, int(partition)): int(offset) for topic, partition, offset in _rows(disk, path, 3)}
+
+
+def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
+    _write_rows(disk, path, ((topic, partition, offset) for (topic, partition), offset in sorted(offsets.items())))
+
+
+def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]]:
+    """(epoch, start offset) pairs; empty when there is no file. Raises CorruptCheckpoint."""
+    return [(int(epoch), int(start)) for epoch, start in _rows(disk, path, 2)]
+
+
+def write_epochs(disk: Disk, path: str, entries: Iterable[tuple[int, int]]) -> None:
+    _write_rows(disk, path, entries)
+
+
+def topic_id_text(topic_id: bytes) -> str:
+    """Sixteen bytes as Kafka writes a Uuid: base64 for URLs, no padding."""
+    return urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+
+
+def read_topic_id(disk: Disk, path: str) -> bytes | None:
+    """The topic id in a `partition.metadata`; None when there is no file. Raises CorruptCheckpoint."""
+    if not disk.exists(path):
+        return None
+    fields = dict(line.partition(": ")[::2] for line in disk.read_bytes(path).decode("utf-8", "replace").splitlines())
+    topic_id = urlsafe_b64decode(fields.get("topic_id", "") + "==")
+    if fields.get("version") != "0" or len(topic_id) != 16:
+        raise CorruptCheckpoint(f"{path}: expected version 0 and a topic id of 16 bytes")
+    return topic_id
+
+
+def write_topic_id(disk: Disk, path: str, topic_id: bytes) -> None:
+    disk.write_atomically(path, f"version: 0\ntopic_id: {topic_id_text(topic_id)}".encode())
+
+
+def read_properties(disk: Disk, path: str) -> dict[str, str]:
+    """`key=value` lines; comments and blank lines are skipped; empty when there is no file."""
+    if not disk.exists(path):
+        return {}
+    lines = disk.read_bytes(path).decode("utf-8", "replace").splitlines()
+    pairs = (line.partition("=")[::2] for line in lines if line.strip() and not line.startswith("#"))
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
+def write_properties(disk: Disk, path: str, properties: Mapping[str, str]) -> None:
+    disk.write_atomically(path, "".join(f"{key}={value}\n" for key, value in properties.items()).encode())

@@ -1,0 +1,67 @@
+"""PURE: the history of leader epochs in one log, each with the first offset written under it (KIP-101, KIP-279)."""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+UNDEFINED = -1
+
+
+class EpochHistory:
+    """Ascending (epoch, start offset) pairs. `is_dirty`: changed since the flag was last cleared by who saves it."""
+
+    def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
+        self.entries: list[tuple[int, int]] = list(entries)
+        self.is_dirty = False
+
+    @property
+    def latest(self) -> int:
+        """The newest epoch, -1 when there is none."""
+        return self.entries[-1][0] if self.entries else UNDEFINED
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """From `start_offset` on, records are of `epoch`. An epoch that is not newer than the latest changes nothing.
+
+        Epochs that began at or after `start_offset` wrote nothing that is left, and go.
+        """
+        if epoch <= self.latest:
+            return
+        while self.entries and self.entries[-1][1] >= start_offset:
+            self.entries.pop()
+        self.entries.append((epoch, start_offset))
+        self.is_dirty = True
+
+    def epoch_of(self, offset: int) -> int:
+        """The epoch under which `offset` was or will be written, -1 when unknown."""
+        place = bisect_right(self.entries, offset, key=lambda entry: entry[1])
+        return self.entries[place - 1][0] if place else UNDEFINED
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(largest known epoch <= `epoch`, first offset that is not of it or an older one).
+
+        (-1, -1) when `epoch` is newer than all known or nothing is known. An epoch older than all known ends where the
+        first known one starts.
+        """
+        if not self.entries or epoch > self.latest or epoch < 0:
+            return UNDEFINED, UNDEFINED
+        if epoch == self.latest:
+            return epoch, log_end_offset
+        place = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
+        if place == 0:
+            return epoch, self.entries[0][1]
+        return self.entries[place - 1][0], self.entries[place][1]
+
+    def truncate_from_end(self, offset: int) -> None:
+        """The log was cut to end at `offset`."""
+        kept = [entry for entry in self.entries if entry[1] < offset]
+        self._replace(kept)
+
+    def truncate_from_start(self, offset: int) -> None:
+        """The log starts at `offset` now: older epochs go, the one in force at `offset` starts there."""
+        place = bisect_right(self.entries, offset, key=lambda entry: entry[1])
+        if place:
+            self._replace([(self.entries[place - 1][0], offset), *self.entries[place:]])
+
+    def _replace(self, entries: list[tuple[int, int]]) -> None:
+        if entries != self.entries:
+            self.entries = entries
+            self.is_dirty = True

@@ -1,0 +1,203 @@
+"""A data directory: its owner's lock, who it belongs to, its partitions, and the checkpoint files over all of them.
+
+Layout as Kafka's: `<topic>-<partition>/` per log, `meta.properties`, `recovery-point-offset-checkpoint`,
+`log-start-offset-checkpoint`, and `.kafka_cleanshutdown` while nobody has it open after a clean close.
+"""
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+from semel_storage import checkpoints
+from semel_storage.checkpoints import TopicPartition
+from semel_storage.disk import Disk, Event, ignore_event
+from semel_storage.log import CHECKPOINT_BYTES, Log
+from semel_storage.log_config import LogConfig
+
+DELETE_SUFFIX = "-delete"
+_PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
+
+
+class WrongDirectory(Exception):  # noqa: N818 (named for what it tells)
+    """The data directory belongs to another cluster or another node."""
+
+
+def partition_directory(topic: str, partition: int) -> str:
+    return f"{topic}-{partition}"
+
+
+class LogDirectory:
+    """Open with `LogDirectory.open`. `logs` holds the open ones."""
+
+    def __init__(self, disk: Disk, root: str, unlock: Callable[[], None], event: Event) -> None:
+        self.disk = disk
+        self.root = root
+        self.logs: dict[TopicPartition, Log] = {}
+        self.cluster_id = ""
+        self.node_id = -1
+        self.was_clean = False
+        self._unlock = unlock
+        self._event = event
+        self._recovery_points = checkpoints.read_offsets(disk, self._path(checkpoints.RECOVERY_POINT))
+        self._start_offsets = checkpoints.read_offsets(disk, self._path(checkpoints.LOG_START_OFFSET))
+        self._fresh: dict[TopicPartition, None] = {}
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        root: str,
+        *,
+        node_id: int,
+        cluster_id: str,
+        directory_id: str,
+        event: Event = ignore_event,
+    ) -> "LogDirectory":
+        """Take the directory (created when missing).
+
+        `cluster_id` and `directory_id` (a fresh random one, base64 as Kafka writes a Uuid) are written when the
+        directory is new; afterwards `LogDirectory.cluster_id` tells whose it is ("" accepts any). Raises
+        `DirectoryLocked` when another process has it, WrongDirectory when it belongs to another node or cluster.
+        """
+        disk.mkdir(root)
+        directory = cls(disk, root, disk.lock(root), event)
+        try:
+            directory._identify(node_id, cluster_id, directory_id)
+        except WrongDirectory:
+            directory._unlock()
+            raise
+        marker = directory._path(checkpoints.CLEAN_SHUTDOWN)
+        directory.was_clean = disk.exists(marker)
+        disk.remove(marker)
+        for name in disk.listdir(root):
+            if name.endswith(DELETE_SUFFIX) and "." in name:
+                disk.rmtree(directory._path(name))
+        disk.sync_dir(root)
+        return directory
+
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions that have a directory here, sorted."""
+        found = [_PARTITION.fullmatch(name) for name in self.disk.listdir(self.root)]
+        return sorted((match["topic"], int(match["partition"])) for match in found if match is not None)
+
+    def topic_id(self, topic: str, partition: int) -> bytes | None:
+        """The topic id that the partition's directory was made for; None when it says nothing."""
+        return checkpoints.read_topic_id(
+            self.disk, self._partition_path(topic, partition, checkpoints.PARTITION_METADATA)
+        )
+
+    def open_log(
+        self,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        topic_id: bytes | None = None,
+        allow_data_loss: bool = False,
+        checkpoint_bytes: int = CHECKPOINT_BYTES,
+    ) -> Log:
+        """Open the partition's log, recovering it after a crash; create it when there is none. One owner each."""
+        key = (topic, partition)
+        assert key not in self.logs, f"{topic}-{partition} is open already"
+        path = self._partition_path(topic, partition)
+        is_new = not self.disk.exists(path)
+        if is_new:
+            self.disk.mkdir(path)
+            self._recovery_points.pop(key, None)
+            self._start_offsets.pop(key, None)
+        if topic_id is not None and self.topic_id(topic, partition) is None:
+            checkpoints.write_topic_id(self.disk, f"{path}/{checkpoints.PARTITION_METADATA}", topic_id)
+        log = Log.open(
+            self.disk,
+            path,
+            config,
+            now_ms=now_ms,
+            recovery_point=self._recovery_points.get(key),
+            start_offset=self._start_offsets.get(key, 0),
+            clean=self.was_clean and not is_new,
+            allow_data_loss=allow_data_loss,
+            event=partial(self._event, topic=topic, partition=partition),
+            checkpoint_bytes=checkpoint_bytes,
+        )
+        log.save_checkpoints = self.save_checkpoints
+        self.logs[key] = log
+        return log
+
+    def delete_log(self, topic: str, partition: int, *, unique: str) -> None:
+        """Delete the partition: gone from here when this returns, its files a moment later.
+
+        `unique` keeps the doomed directory's name from meeting another's (a number or id never used before).
+        """
+        key = (topic, partition)
+        log = self.logs.pop(key, None)
+        if log is not None:
+            log.abandon()
+        self._recovery_points.pop(key, None)
+        self._start_offsets.pop(key, None)
+        path = self._partition_path(topic, partition)
+        if not self.disk.exists(path):
+            return
+        doomed = f"{path}.{unique}{DELETE_SUFFIX}"
+        self.disk.rename(path, doomed)
+        self.disk.sync_dir(self.root)
+        self.save_checkpoints()
+        self.disk.rmtree(doomed)
+
+    async def checkpoint(self) -> None:
+        """Make every log durable and move its recovery point to its end (log.flush.offset.checkpoint.interval.ms)."""
+        for key in sorted(self.logs):
+            log = self.logs.get(key)
+            if log is not None and log.recovery_point < log.end_offset:
+                await log.checkpoint()
+        self.save_checkpoints()
+
+    def save_checkpoints(self) -> None:
+        """Write both checkpoint files as of now, durably."""
+        points, starts = self._recovery_points, self._start_offsets
+        before = (dict(points), dict(starts))
+        for key, log in self.logs.items():
+            points[key] = log.recovery_point
+            if log.start_offset > log.segments[0].base_offset:
+                starts[key] = log.start_offset
+            else:
+                starts.pop(key, None)
+        if points != before[0]:
+            checkpoints.write_offsets(self.disk, self._path(checkpoints.RECOVERY_POINT), points)
+        if starts != before[1]:
+            checkpoints.write_offsets(self.disk, self._path(checkpoints.LOG_START_OFFSET), starts)
+
+    def close(self) -> None:
+        """Clean shutdown: close every log, save the checkpoints, leave the marker, give the lock back."""
+        for key in sorted(self.logs):
+            self.logs[key].close()
+        self.save_checkpoints()
+        self.logs.clear()
+        self.disk.write_atomically(self._path(checkpoints.CLEAN_SHUTDOWN), b'{"version":0,"brokerEpoch":-1}')
+        self._unlock()
+
+    def _identify(self, node_id: int, cluster_id: str, directory_id: str) -> None:
+        path = self._path(checkpoints.META_PROPERTIES)
+        stored = checkpoints.read_properties(self.disk, path)
+        if not stored:
+            stored = {
+                "version": "1",
+                "cluster.id": cluster_id,
+                "node.id": str(node_id),
+                "directory.id": directory_id,
+            }
+            checkpoints.write_properties(self.disk, path, stored)
+        owner = stored.get("node.id", stored.get("broker.id", str(node_id)))
+        if owner != str(node_id):
+            raise WrongDirectory(f"{path} says node.id={owner}, this is node {node_id}; choose another data directory")
+        self.cluster_id = stored.get("cluster.id", "")
+        if cluster_id and self.cluster_id != cluster_id:
+            raise WrongDirectory(f"{path} says cluster.id={self.cluster_id}, this is cluster {cluster_id}")
+        self.node_id = node_id
+
+    def _path(self, name: str) -> str:
+        return f"{self.root}/{name}"
+
+    def _partition_path(self, topic: str, partition: int, name: str | None = None) -> str:
+        path = self._path(partition_directory(topic, partition))
+        return path if name is None else f"{path}/{name}"

@@ -1,0 +1,251 @@
+"""A disk in memory that forgets, on `crash()`, what was not synced: for tests and simulation.
+
+Follows the promises of `disk` to the letter and gives nothing beyond them: names are lost without `sync_dir`, bytes
+without `sync`. With a random source, a crash keeps an arbitrary subset of the unsynced sectors; a lost one reads as
+zeros.
+"""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import NoReturn
+
+from semel_storage.disk import Buffer, DirectoryLocked, MissingFile
+
+SECTOR_BYTES = 512
+
+
+class DiskFailed(Exception):  # noqa: N818 (named for what it tells)
+    """Stands for the end of the process after a failed write or sync."""
+
+
+class _Inode:
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.synced_size = 0
+
+    def crash(self, rng: Random | None) -> None:
+        """Keep what was synced, and of the rest what `rng` grants."""
+        synced, size = self.synced_size, len(self.data)
+        if rng is None:
+            del self.data[synced:]
+        else:
+            del self.data[rng.randint(synced, size) :]
+            start = synced
+            while start < len(self.data):
+                end = min(len(self.data), (start // SECTOR_BYTES + 1) * SECTOR_BYTES)
+                if rng.random() < 0.5:
+                    self.data[start:end] = bytes(end - start)
+                start = end
+        self.synced_size = len(self.data)
+
+
+class MemoryFile:
+    """See `disk.File`. Handles from before a crash must not be used."""
+
+    def __init__(self, disk: "MemoryDisk", path: str, inode: _Inode) -> None:
+        self.path = path
+        self._disk = disk
+        self._inode = inode
+        self._boot = disk.boots
+        self._closed = False
+
+    def append(self, *chunks: Buffer) -> int:
+        self._check()
+        if self._disk.failing_writes:
+            self._disk.fail("write", self.path)
+        position = len(self._inode.data)
+        for chunk in chunks:
+            self._inode.data += chunk
+        return position
+
+    def pread(self, n: int, at: int) -> bytes:
+        self._check()
+        return bytes(memoryview(self._inode.data)[at : at + n])
+
+    def size(self) -> int:
+        return len(self._inode.data)
+
+    def truncate(self, n: int) -> None:
+        self._check()
+        del self._inode.data[n:]
+        self._inode.synced_size = n
+
+    async def sync(self) -> None:
+        self._check()
+        covered = len(self._inode.data)
+        if self._inode.synced_size >= covered:
+            return
+        boot = self._disk.boots
+        if self._disk.held is not None:
+            await asyncio.shield(self._disk.held)
+        else:
+            await asyncio.sleep(0)
+        if boot == self._disk.boots and not self._closed:
+            self._sync_up_to(min(covered, len(self._inode.data)))
+
+    def sync_now(self) -> None:
+        self._check()
+        self._sync_up_to(len(self._inode.data))
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _sync_up_to(self, size: int) -> None:
+        self._disk.syncs += 1
+        if self._disk.failing_syncs:
+            self._disk.fail("fdatasync", self.path)
+        self._inode.synced_size = max(self._inode.synced_size, size)
+
+    def _check(self) -> None:
+        assert not self._closed, f"{self.path} is closed"
+        assert self._boot == self._disk.boots, f"{self.path} was opened before the crash"
+
+
+class MemoryDisk:
+    """See `disk.Disk`.
+
+    `hold_syncs()` makes awaited syncs wait until `release_syncs()`; `failing_syncs` and `failing_writes` make them
+    fail, by raising `DiskFailed` in place of ending a process. `syncs` counts.
+    """
+
+    def __init__(self) -> None:
+        self.boots = 0
+        self.syncs = 0
+        self.failing_syncs = False
+        self.failing_writes = False
+        self.held: asyncio.Future[None] | None = None
+        self._names: dict[str, _Inode] = {}
+        self._durable_names: dict[str, _Inode] = {}
+        self._directories: dict[str, None] = {}
+        self._durable_directories: dict[str, None] = {}
+        self._locks: dict[str, None] = {}
+
+    def hold_syncs(self) -> None:
+        self.held = asyncio.get_running_loop().create_future()
+
+    def release_syncs(self) -> None:
+        assert self.held is not None
+        held, self.held = self.held, None
+        held.set_result(None)
+
+    def crash(self, rng: Random | None = None) -> None:
+        """Power loss: unsynced bytes and names are gone (or, with `rng`, some of the bytes). Open handles are dead."""
+        self.boots += 1
+        self.held = None
+        self._names = dict(self._durable_names)
+        self._directories = dict(self._durable_directories)
+        self._locks.clear()
+        for path in sorted(self._names):
+            self._names[path].crash(rng)
+
+    def kill(self) -> None:
+        """The process dies, the machine lives: nothing that was written is lost. Open handles are dead."""
+        self.boots += 1
+        self.held = None
+        self._locks.clear()
+
+    def open(self, path: str) -> MemoryFile:
+        return MemoryFile(self, path, self._names.setdefault(path, _Inode()))
+
+    def exists(self, path: str) -> bool:
+        return path in self._names or path in self._directories
+
+    def size(self, path: str) -> int:
+        return len(self._inode(path).data)
+
+    def listdir(self, path: str) -> list[str]:
+        prefix = path + "/"
+        inside = [name[len(prefix) :] for name in (*self._names, *self._directories) if name.startswith(prefix)]
+        return sorted({name: None for name in inside if "/" not in name})
+
+    def mkdir(self, path: str) -> None:
+        parts = path.split("/")
+        for depth in range(1, len(parts) + 1):
+            parent = "/".join(parts[:depth])
+            if parent:
+                self._directories[parent] = None
+                self._durable_directories[parent] = None
+
+    def rename(self, old: str, new: str) -> None:
+        if old in self._directories:
+            moved = [name for name in self._names if name.startswith(old + "/")]
+            for name in moved:
+                self._names[new + name[len(old) :]] = self._names.pop(name)
+            for name in [name for name in self._directories if name == old or name.startswith(old + "/")]:
+                del self._directories[name]
+                self._directories[new + name[len(old) :]] = None
+            return
+        inode = self._inode(old)
+        del self._names[old]
+        self._names[new] = inode
+
+    def remove(self, path: str) -> None:
+        self._names.pop(path, None)
+
+    def remove_later(self, path: str) -> None:
+        self.remove(path)
+
+    def rmtree(self, path: str) -> None:
+        inside = path + "/"
+        self._names = {name: inode for name, inode in self._names.items() if not name.startswith(inside)}
+        self._directories = {name: None for name in self._directories if name != path and not name.startswith(inside)}
+
+    def sync_dir(self, path: str) -> None:
+        """The names directly inside, and for a directory among them all that it holds (it may have been renamed)."""
+        self.syncs += 1
+        prefix = path + "/"
+
+        def is_new(name: str) -> bool:
+            return name.startswith(prefix) and "/" not in name[len(prefix) :]
+
+        gone = [name for name in self._durable_directories if is_new(name) and name not in self._directories]
+        come = [name for name in self._directories if is_new(name) and name not in self._durable_directories]
+        for name in gone:
+            del self._durable_directories[name]
+            for inside in [path for path in self._durable_names if path.startswith(name + "/")]:
+                del self._durable_names[inside]
+        for name in come:
+            self._durable_directories[name] = None
+            for inside, inode in self._names.items():
+                if inside.startswith(name + "/"):
+                    self._durable_names[inside] = inode
+        for name in [name for name in self._durable_names if is_new(name) and name not in self._names]:
+            del self._durable_names[name]
+        for name, inode in self._names.items():
+            if is_new(name):
+                self._durable_names[name] = inode
+
+    def read_bytes(self, path: str) -> bytes:
+        return bytes(self._inode(path).data)
+
+    def write_atomically(self, path: str, data: Buffer) -> None:
+        if self.failing_writes:
+            self.fail("write", path)
+        inode = _Inode()
+        inode.data += data
+        inode.synced_size = len(inode.data)
+        self._names[path] = inode
+        self._durable_names[path] = inode
+        self.syncs += 1
+
+    def lock(self, directory: str) -> Callable[[], None]:
+        if directory in self._locks:
+            raise DirectoryLocked(f"data directory {directory} is in use")
+        self._locks[directory] = None
+        return lambda: self._locks.pop(directory, None)
+
+    def overwrite(self, path: str, data: Buffer) -> None:
+        """Tests: put these bytes there, as bit rot or an editor would."""
+        inode = self._inode(path)
+        inode.data[:] = data
+        inode.synced_size = len(inode.data)
+
+    def fail(self, action: str, path: str) -> NoReturn:
+        raise DiskFailed(f"{action} of {path} failed")
+
+    def _inode(self, path: str) -> _Inode:
+        inode = self._names.get(path)
+        if inode is None:
+            raise MissingFile(path)
+        return inode

@@ -1,0 +1,253 @@
+"""EDGE: the real disk. Appends are written at once; syncs run on a few threads, one at a time per file.
+
+A write, sync or truncation that fails ends the process (see `disk`): what the kernel still holds of the file cannot be
+known after it, and the log on disk is right up to the last sync that succeeded.
+"""
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from concurrent.futures import Future as Job
+from concurrent.futures import ThreadPoolExecutor
+from typing import NoReturn
+
+from semel_storage.disk import Buffer, DirectoryLocked, MissingFile
+
+SYNC_THREADS = 4
+EXIT_STATUS = 74
+"""EX_IOERR of sysexits.h."""
+LOCK_FILE = ".lock"
+
+Fatal = Callable[[str], NoReturn]
+
+
+def end_process(message: str) -> NoReturn:
+    """Say why and go, without a chance for anything to be written after the failure."""
+    print(f"semel: {message}; the process ends, start it again once the disk is well", file=sys.stderr, flush=True)  # noqa: T201
+    os._exit(EXIT_STATUS)
+
+
+class OsFile:
+    """See `disk.File`."""
+
+    def __init__(self, disk: "OsDisk", path: str) -> None:
+        self.path = path
+        self._disk = disk
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._size = os.fstat(self._fd).st_size
+        self._dirty = False
+        self._job: Job[None] | None = None
+        self._running: asyncio.Future[None] | None = None
+        self._next: asyncio.Future[None] | None = None
+
+    def append(self, *chunks: Buffer) -> int:
+        position = self._size
+        self._dirty = True
+        try:
+            written = os.pwritev(self._fd, chunks, position)
+            total = sum(map(len, chunks))
+            if written < total:
+                rest = memoryview(b"".join(chunks))
+                while written < total:
+                    written += os.pwrite(self._fd, rest[written:], position + written)
+        except OSError as error:
+            self._disk.fail("write", self.path, error)
+        self._size = position + total
+        return position
+
+    def pread(self, n: int, at: int) -> bytes:
+        return os.pread(self._fd, n, at)
+
+    def size(self) -> int:
+        return self._size
+
+    def truncate(self, n: int) -> None:
+        try:
+            os.ftruncate(self._fd, n)
+            os.fdatasync(self._fd)
+        except OSError as error:
+            self._disk.fail("truncate", self.path, error)
+        self._size = n
+
+    async def sync(self) -> None:
+        if self._running is None:
+            if not self._dirty:
+                return
+            shared = asyncio.get_running_loop().create_future()
+            self._start(shared)
+        elif not self._dirty:
+            shared = self._running
+        else:
+            if self._next is None:
+                self._next = asyncio.get_running_loop().create_future()
+            shared = self._next
+        await asyncio.shield(shared)
+
+    def sync_now(self) -> None:
+        self._dirty = False
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            self._disk.fail("fdatasync", self.path, error)
+
+    def close(self) -> None:
+        if self._fd < 0:
+            return
+        if self._job is not None:
+            self._job.exception()  # waits: the descriptor must not be given to another file under a running sync
+        os.close(self._fd)
+        self._fd = -1
+        self._dirty = False
+
+    def _start(self, shared: "asyncio.Future[None]") -> None:
+        """Sync on a thread; `shared` is everybody who waits for it."""
+        self._dirty = False
+        self._running = shared
+        loop = shared.get_loop()
+        job = self._disk.submit(os.fdatasync, self._fd)
+        self._job = job
+
+        def report(done: Job[None]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(self._finish, done)
+
+        job.add_done_callback(report)
+
+    def _finish(self, job: Job[None]) -> None:
+        error = job.exception()
+        if isinstance(error, OSError):
+            self._disk.fail("fdatasync", self.path, error)
+        assert error is None, error
+        waiting, self._running, self._job = self._running, None, None
+        following, self._next = self._next, None
+        if following is not None:
+            if self._fd < 0:
+                following.set_result(None)  # closed meanwhile: its log is gone, there is nothing to keep
+            else:
+                self._start(following)
+        assert waiting is not None
+        if not waiting.done():
+            waiting.set_result(None)
+
+
+class OsDisk:
+    """See `disk.Disk`. `on_fatal` is called with what happened when a write or sync fails; it must not return."""
+
+    def __init__(self, on_fatal: Fatal = end_process) -> None:
+        self._on_fatal = on_fatal
+        self._threads: ThreadPoolExecutor | None = None
+
+    def open(self, path: str) -> OsFile:
+        return OsFile(self, path)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def size(self, path: str) -> int:
+        try:
+            return os.stat(path).st_size
+        except FileNotFoundError:
+            raise MissingFile(path) from None
+
+    def listdir(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def mkdir(self, path: str) -> None:
+        if os.path.isdir(path):
+            return
+        parent = os.path.dirname(os.path.abspath(path))
+        self.mkdir(parent)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path)
+        self.sync_dir(parent)
+
+    def rename(self, old: str, new: str) -> None:
+        try:
+            os.replace(old, new)
+        except FileNotFoundError:
+            raise MissingFile(old) from None
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def remove_later(self, path: str) -> None:
+        self.submit(self.remove, path)
+
+    def rmtree(self, path: str) -> None:
+        shutil.rmtree(path, ignore_errors=not os.path.exists(path))
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            self.fail("fsync of directory", path, error)
+        finally:
+            os.close(fd)
+
+    def read_bytes(self, path: str) -> bytes:
+        try:
+            with open(path, "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            raise MissingFile(path) from None
+
+    def write_atomically(self, path: str, data: Buffer) -> None:
+        temporary = path + ".tmp"
+        try:
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            try:
+                rest = memoryview(data)
+                while len(rest):
+                    rest = rest[os.write(fd, rest) :]
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+            os.replace(temporary, path)
+        except OSError as error:
+            self.fail("write", path, error)
+        self.sync_dir(os.path.dirname(path) or ".")
+
+    def lock(self, directory: str) -> Callable[[], None]:
+        path = f"{directory}/{LOCK_FILE}"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
+            os.close(fd)
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+            raise DirectoryLocked(
+                f"data directory {directory} is in use by process {holder or 'unknown'}; "
+                "stop that process or choose another data directory"
+            ) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        return lambda: os.close(fd)
+
+    def close(self) -> None:
+        """Wait for the threads: removals under way are finished."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=True)
+            self._threads = None
+
+    def submit(self, call: Callable[..., None], *arguments: object) -> Job[None]:
+        """Run on one of the disk's threads."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="semel-disk")
+        return self._threads.submit(call, *arguments)
+
+    def fail(self, action: str, path: str, error: OSError) -> NoReturn:
+        """End the process for a failed write."""
+        number = error.errno or 0
+        self._on_fatal(f"{action} of {path} failed: {errno.errorcode.get(number, str(number))} ({error.strerror})")

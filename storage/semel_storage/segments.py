@@ -1,0 +1,92 @@
+"""The segments of one log in offset order: finding and reading across them, and places lately asked for.
+
+What a read costs does not depend on the length of the log: a reader that goes on where it stopped finds its place in
+a small table, any other one by two binary searches.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from semel_storage.segment import Segment
+
+CURSORS_MAX = 128
+
+
+class Segments:
+    """`all` is the list itself, ascending, never empty; change it through the methods only."""
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        assert segments, "a log has at least one segment"
+        self.all: list[Segment] = list(segments)
+        self.bases: list[int] = [segment.base_offset for segment in segments]
+        self._cursors: dict[int, tuple[Segment, int]] = {}
+
+    def add(self, segment: Segment) -> None:
+        """A new last segment."""
+        assert segment.base_offset > self.bases[-1]
+        self.all.append(segment)
+        self.bases.append(segment.base_offset)
+
+    def drop(self, segment: Segment) -> None:
+        """Take a segment out and delete its files."""
+        at = self.all.index(segment)
+        del self.all[at], self.bases[at]
+        self.forget()
+        segment.delete()
+
+    def replace(self, old: Sequence[Segment], new: Segment) -> None:
+        """Let `new` stand for the neighbours `old`, whose first one's base offset it has."""
+        at = self.all.index(old[0])
+        assert list(old) == self.all[at : at + len(old)], "only neighbouring segments can be replaced"
+        assert new.base_offset == old[0].base_offset
+        self.all[at : at + len(old)] = [new]
+        del self.bases[at + 1 : at + len(old)]
+        self.forget()
+
+    def locate(self, offset: int) -> tuple[Segment, int]:
+        """The segment and position of the batch that holds `offset`, or of the first one after it."""
+        known = self._cursors.get(offset)
+        if known is not None and known[1] < known[0].size:
+            return known
+        at = max(0, bisect_right(self.bases, offset) - 1)
+        while True:
+            segment = self.all[at]
+            position = segment.position_of(offset)
+            if position < segment.size or at + 1 == len(self.all):
+                return segment, position
+            at += 1
+
+    def read(self, offset: int, *, up_to: int, bytes_max: int, at_least_one: bool) -> bytes:
+        """See `Log.read`; `offset` is within the log and below `up_to`."""
+        segment, position = self.locate(offset)
+        chunks: list[bytes] = []
+        room = bytes_max
+        while True:
+            known = self._cursors.get(up_to)
+            if known is not None and known[0] is segment and position <= known[1] <= position + room:
+                stop, next_offset = known[1], up_to
+            else:
+                whole_first = at_least_one and not chunks
+                stop, next_offset = segment.boundary(position, position + room, up_to=up_to, at_least_one=whole_first)
+            if stop > position:
+                chunks.append(segment.file.pread(stop - position, position))
+                room -= stop - position
+                self.remember(next_offset, segment, stop)
+            if stop < segment.size or room <= 0 or segment is self.all[-1]:
+                break
+            segment, position = self.all[bisect_right(self.bases, segment.base_offset)], 0
+            if segment.base_offset >= up_to:
+                break
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def remember(self, offset: int, segment: Segment, position: int) -> None:
+        """Note that `offset` starts at `position`: where a sequential reader will go on, or where it will stop."""
+        cursors = self._cursors
+        cursors.pop(offset, None)
+        cursors[offset] = (segment, position)
+        if len(cursors) > CURSORS_MAX:
+            del cursors[next(iter(cursors))]
+
+    def forget(self) -> None:
+        """The places may have moved."""
+        self._cursors.clear()

@@ -1,0 +1,167 @@
+"""Producer state on disk: `<end offset>.snapshot`, Kafka's version 1 with a trailer that Kafka skips.
+
+version int16, crc uint32 (CRC-32C of all that follows), count int32, then per producer: producer id int64, epoch int16,
+last sequence int32, last offset int64, offset delta int32, timestamp int64, coordinator epoch int32, first offset of
+the open transaction int64 (-1: none).
+
+Kafka's entry holds a producer's last batch only, so that after a restart the retry of the one before it is refused.
+The trailer keeps the rest of the window: `SML1`, count int32, then per producer: producer id int64, last append ms
+int64, accepted int32, batches int8, each last sequence int32, last offset int64, offset delta int32, timestamp int64.
+Kafka's readers stop after the entries and include what follows in the checksum, which is why the trailer may be there.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from struct import Struct as Layout
+from struct import error as LayoutError  # noqa: N812 (it is a class)
+
+from crc32c import crc32c
+
+from semel_storage.disk import Buffer, Disk, Event, ignore_event
+from semel_storage.producers import NO_OFFSET, BatchPlace, ProducerState
+from semel_storage.segment import file_name, offset_of
+
+SNAPSHOT = ".snapshot"
+VERSION = 1
+TRAILER_MAGIC = b"SML1"
+
+_HEAD = Layout(">hI")
+_COUNT = Layout(">i")
+_ENTRY = Layout(">qhiqiqiq")
+_WINDOW = Layout(">qqib")
+_PLACE = Layout(">iqiq")
+
+
+class CorruptSnapshot(Exception):  # noqa: N818 (named for what it tells)
+    """The bytes are no producer snapshot of version 1, or their CRC does not hold."""
+
+
+def encode(states: Iterable[ProducerState]) -> bytes:
+    """The snapshot file of these producers."""
+    ordered = sorted(states, key=lambda state: state.producer_id)
+    body = bytearray(_COUNT.pack(len(ordered)))
+    trailer = bytearray(TRAILER_MAGIC + _COUNT.pack(len(ordered)))
+    for state in ordered:
+        last = state.batches[-1] if state.batches else None
+        body += _ENTRY.pack(
+            state.producer_id,
+            state.epoch,
+            state.last_sequence,
+            state.last_offset,
+            last.offset_delta if last else 0,
+            state.last_timestamp,
+            state.coordinator_epoch,
+            state.txn_first_offset,
+        )
+        earlier = state.batches[:-1]
+        trailer += _WINDOW.pack(state.producer_id, state.last_append_ms, state.accepted, len(earlier))
+        for place in earlier:
+            trailer += _PLACE.pack(place.last_sequence, place.last_offset, place.offset_delta, place.timestamp)
+    body += trailer
+    return _HEAD.pack(VERSION, crc32c(body)) + bytes(body)
+
+
+def decode(data: Buffer, *, now_ms: int = -1) -> list[ProducerState]:
+    """The producers in a snapshot file. `now_ms` stands for the time of the last append where the file has none.
+
+    Raises CorruptSnapshot.
+    """
+    try:
+        version, crc = _HEAD.unpack_from(data, 0)
+        if version != VERSION:
+            raise CorruptSnapshot(f"version {version}, expected {VERSION}")
+        if crc32c(memoryview(data)[_HEAD.size :]) != crc:
+            raise CorruptSnapshot("the CRC does not hold")
+        (count,) = _COUNT.unpack_from(data, _HEAD.size)
+        at = _HEAD.size + _COUNT.size
+        entries = [_ENTRY.unpack_from(data, at + place * _ENTRY.size) for place in range(count)]
+        windows = _decode_trailer(data, at + count * _ENTRY.size)
+    except LayoutError as error:
+        raise CorruptSnapshot(f"too short: {error}") from error
+    return [_state(entry, windows, now_ms) for entry in entries]
+
+
+def _decode_trailer(data: Buffer, at: int) -> dict[int, tuple[int, int, tuple[BatchPlace, ...]]]:
+    windows: dict[int, tuple[int, int, tuple[BatchPlace, ...]]] = {}
+    if bytes(memoryview(data)[at : at + 4]) != TRAILER_MAGIC:
+        return windows
+    (count,) = _COUNT.unpack_from(data, at + 4)
+    at += 8
+    for _ in range(count):
+        producer_id, last_append_ms, accepted, batches = _WINDOW.unpack_from(data, at)
+        at += _WINDOW.size
+        places = tuple(BatchPlace(*_PLACE.unpack_from(data, at + n * _PLACE.size)) for n in range(batches))
+        at += batches * _PLACE.size
+        windows[producer_id] = (last_append_ms, accepted, places)
+    return windows
+
+
+def _state(
+    entry: tuple[int, ...], windows: dict[int, tuple[int, int, tuple[BatchPlace, ...]]], now_ms: int
+) -> ProducerState:
+    producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, txn_first_offset = entry
+    known = last_offset != NO_OFFSET
+    last_append_ms, accepted, earlier = windows.get(producer_id, (now_ms, delta + 1 if known else 0, ()))
+    places = (*earlier, BatchPlace(last_sequence, last_offset, delta, timestamp)) if known else ()
+    return ProducerState(
+        producer_id=producer_id,
+        epoch=epoch,
+        batches=places,
+        accepted=accepted,
+        last_timestamp=timestamp,
+        last_append_ms=last_append_ms,
+        coordinator_epoch=coordinator_epoch,
+        txn_first_offset=txn_first_offset,
+    )
+
+
+class Snapshots:
+    """The snapshot files of one log."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        self.offsets = sorted(offset_of(name) for name in disk.listdir(directory) if name.endswith(SNAPSHOT))
+
+    def has(self, offset: int) -> bool:
+        return offset in self.offsets
+
+    def write(self, offset: int, states: Iterable[ProducerState], *, keep: Collection[int]) -> None:
+        """Store the state as of `offset`, durably; then remove all but it, its predecessor and those in `keep`.
+
+        Snapshots at segment bases are worth keeping: truncation and compaction start from them.
+        """
+        self._disk.write_atomically(self._path(offset), encode(states))
+        previous = max((known for known in self.offsets if known < offset), default=offset)
+        kept = [known for known in self.offsets if known in keep or known == previous]
+        self._remove([known for known in self.offsets if known not in kept and known != offset])
+        if offset not in kept:
+            kept.append(offset)
+        self.offsets = sorted(kept)
+
+    def load_newest(
+        self, at_most: int, *, now_ms: int, event: Event = ignore_event
+    ) -> tuple[int, dict[int, ProducerState]] | None:
+        """(offset, producers) of the newest usable snapshot not above `at_most`; unusable ones are removed."""
+        for offset in [known for known in reversed(self.offsets) if known <= at_most]:
+            try:
+                states = decode(self._disk.read_bytes(self._path(offset)), now_ms=now_ms)
+            except CorruptSnapshot as error:
+                event("producer_snapshot_unusable", file=self._path(offset), reason=str(error))
+                self._remove([offset])
+                continue
+            return offset, {state.producer_id: state for state in states}
+        return None
+
+    def remove_above(self, offset: int) -> None:
+        self._remove([known for known in self.offsets if known > offset])
+
+    def remove_below(self, offset: int) -> None:
+        self._remove([known for known in self.offsets if known < offset])
+
+    def _remove(self, offsets: Sequence[int]) -> None:
+        for offset in offsets:
+            self._disk.remove(self._path(offset))
+        self.offsets = [known for known in self.offsets if known not in offsets]
+
+    def _path(self, offset: int) -> str:
+        return f"{self._directory}/{file_name(offset, SNAPSHOT)}"

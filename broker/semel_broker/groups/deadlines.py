@@ -1,0 +1,94 @@
+"""When to look at whom: one timer for any number of sessions.
+
+A key is looked at once its time has come, and says itself whether it is really due. So a heartbeat, which only moves
+a session's end further away, costs nothing here; each member costs one look per session timeout.
+"""
+
+from __future__ import annotations
+
+import heapq
+from asyncio import TimerHandle, get_running_loop
+from collections.abc import Callable
+
+Key = tuple[str, str]
+"""(group id, member id); the member id "" stands for the group's own deadline."""
+
+GROUP = ""
+
+
+class Deadlines:
+    """Keys by time, in ms of one monotonic clock. Pure."""
+
+    __slots__ = ("_armed", "_count", "_heap")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Key]] = []
+        self._armed: dict[Key, int] = {}
+        self._count = 0
+
+    def arm(self, key: Key, when_ms: int) -> None:
+        """Look at `key` at `when_ms`, unless that is to happen earlier anyway."""
+        armed_ms = self._armed.get(key)
+        if armed_ms is None or when_ms < armed_ms:
+            self._armed[key] = when_ms
+            self._count += 1
+            heapq.heappush(self._heap, (when_ms, self._count, key))
+
+    def due(self, now_ms: int) -> list[Key]:
+        """Take out the keys whose time has come, earliest first."""
+        keys = []
+        while self._heap and self._heap[0][0] <= now_ms:
+            when_ms, _, key = heapq.heappop(self._heap)
+            if self._armed.get(key) == when_ms:
+                del self._armed[key]
+                keys.append(key)
+        return keys
+
+    @property
+    def next_ms(self) -> int | None:
+        """When something may be due next."""
+        return self._heap[0][0] if self._heap else None
+
+
+class Alarm:
+    """Deadlines and the loop's timer. `look(key, now_ms)` is called when a key may be due; it answers when to look
+    again (None: not of itself)."""
+
+    def __init__(self, monotonic_ms: Callable[[], int], look: Callable[[Key, int], int | None]) -> None:
+        self._monotonic_ms = monotonic_ms
+        self._look = look
+        self._deadlines = Deadlines()
+        self._timer: TimerHandle | None = None
+        self._stopped = False
+
+    def arm(self, key: Key, when_ms: int) -> None:
+        """Look at `key` at `when_ms` at the latest."""
+        self._deadlines.arm(key, when_ms)
+        self._schedule()
+
+    def stop(self) -> None:
+        """It rings no more."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _schedule(self) -> None:
+        next_ms = self._deadlines.next_ms
+        if next_ms is None or self._stopped:
+            return
+        loop = get_running_loop()
+        at_s = loop.time() + max(next_ms - self._monotonic_ms(), 1) / 1000
+        if self._timer is not None:
+            if self._timer.when() <= at_s:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_at(at_s, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        now_ms = self._monotonic_ms()
+        for key in self._deadlines.due(now_ms):
+            again_ms = self._look(key, now_ms)
+            if again_ms is not None:
+                self._deadlines.arm(key, again_ms)
+        self._schedule()

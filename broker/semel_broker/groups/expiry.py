@@ -1,0 +1,30 @@
+"""Which committed offsets have outlived their use (KIP-211). Pure; wall time in ms."""
+
+from __future__ import annotations
+
+from semel_broker.groups.group import CONSUMER, Group, GroupState
+from semel_broker.groups.offsets import NO_EXPIRY, CommittedOffset, OffsetRecord
+
+
+def expired_offsets(group: Group, now_ms: int, retention_ms: int) -> list[OffsetRecord]:
+    """Tombstones for the offsets of `group` that `offsets.retention.minutes` no longer keeps.
+
+    A group that has members keeps the offsets of the topics they read; an empty one keeps all for as long as it has
+    been empty; one that never had members counts from each commit. An expiry time that the committer asked for wins.
+    """
+    if group.state is GroupState.EMPTY:
+        empty_since_ms = group.since_ms if group.protocol_type else -1
+    elif group.state is not GroupState.STABLE or group.protocol_type != CONSUMER:
+        return []
+    else:
+        empty_since_ms = -1
+    kept = {topic: group.subscribes(topic) for topic in group.offsets.topics()} if group.members else {}
+
+    def doomed(topic: str, _partition: int, committed: CommittedOffset) -> bool:
+        if kept.get(topic):
+            return False
+        if committed.expire_timestamp_ms != NO_EXPIRY:
+            return now_ms >= committed.expire_timestamp_ms
+        return now_ms - max(empty_since_ms, committed.commit_timestamp_ms) >= retention_ms
+
+    return group.offsets.tombstones(doomed)

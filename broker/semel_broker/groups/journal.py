@@ -1,0 +1,184 @@
+"""The memory of groups on disk: records of `__consumer_offsets`, written in order, applied once durable.
+
+A group's records all lie in one partition, chosen by Java's hash of its id, so that whoever leads the partition
+coordinates the group. Records are appended at once (many share a sync), and what they mean takes effect in the order
+of the log as it becomes durable: exactly what a replay of the log would do.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future, Task, get_running_loop, sleep, wait
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+
+import msgspec
+from semel_protocol.batch import BatchHeader, iterate, read_header
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.hashes import coordinator_partition
+from semel_protocol.records import Record, build_batch, decode_batch
+from semel_storage.internal_topics import CONSUMER_OFFSETS
+
+from semel_broker.groups.records import Row
+from semel_broker.partition import Partition
+from semel_broker.topics import Topics
+from semel_broker.world import World
+
+READ_BYTES = 1 << 20
+BATCH_BYTES = 512 << 10
+"""Rows beyond this go into the next batch."""
+ROW_OVERHEAD_BYTES = 32
+
+REFUSALS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
+"""What a failed append means to a member; anything else is UNKNOWN_SERVER_ERROR."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """Something written and not yet durable: `apply` once everything below `end_offset` is, or `refuse`."""
+
+    end_offset: int
+    apply: Callable[[], None]
+    refuse: Callable[[Exception], None]
+
+
+class Journal:
+    """All partitions of `__consumer_offsets` that this broker leads."""
+
+    def __init__(self, world: World, topics: Topics) -> None:
+        self._world = world
+        self._topics = topics
+        self._partition_count = 0
+        self._pending: dict[int, deque[Entry]] = {}
+        self._settling: dict[int, Task[None]] = {}
+
+    async def create(self) -> None:
+        """Make sure that the topic exists."""
+        if not self._partition_count:
+            topic = await self._topics.ensure(CONSUMER_OFFSETS)
+            self._partition_count = topic.partition_count
+
+    def write(
+        self, group_id: str, rows: Sequence[Row], apply: Callable[[], None], refuse: Callable[[Exception], None]
+    ) -> None:
+        """Append `rows` now; once they and all before them are durable `apply` is called, or `refuse` if they cannot.
+
+        Neither is called before this returns, unless the rows are refused or durable at once.
+        """
+        index = coordinator_partition(group_id, self._partition_count)
+        partition = self._topics.partition(CONSUMER_OFFSETS, index)
+        try:
+            for batch in self._batches(rows):
+                partition.append(batch, header=read_header(batch))
+        except KafkaError as error:
+            refuse(_as_seen_by_members(error))
+            return
+        pending = self._pending.setdefault(index, deque())
+        if not pending and partition.high_watermark >= partition.end_offset:
+            apply()
+            return
+        pending.append(Entry(partition.end_offset, apply, refuse))
+        if index not in self._settling:
+            task = self._settling[index] = get_running_loop().create_task(self._settle(partition, pending))
+            task.add_done_callback(partial(self._settled, index))
+
+    async def store(self, group_id: str, rows: Sequence[Row], apply: Callable[[], None]) -> None:
+        """`write`, and wait until it is applied. Raises the KafkaError of a refusal."""
+        done: Future[None] = get_running_loop().create_future()
+
+        def applied() -> None:
+            apply()
+            _resolve(done)
+
+        self.write(group_id, rows, applied, partial(_resolve, done))
+        await done
+
+    async def flushed(self, group_id: str) -> None:
+        """Return once everything written about this group so far is applied."""
+        index = coordinator_partition(group_id, self._partition_count)
+        if pending := self._pending.get(index):
+            done: Future[None] = get_running_loop().create_future()
+            pending.append(Entry(pending[-1].end_offset, partial(_resolve, done), partial(_resolve, done)))
+            await done
+
+    async def replay(self) -> AsyncIterator[list[Record]]:
+        """All records of the topic, partition by partition, in bites that leave the loop room to breathe."""
+        topic = self._topics.get(CONSUMER_OFFSETS)
+        if topic is None:
+            return
+        self._partition_count = topic.partition_count
+        for index in range(topic.partition_count):
+            partition = self._topics.partition(CONSUMER_OFFSETS, index)
+            if not partition.is_open:
+                continue
+            await partition.committed(partition.end_offset)
+            offset = partition.log_start_offset
+            while data := partition.read(offset, bytes_max=READ_BYTES):
+                for header, batch in iterate(data):
+                    yield [] if _is_transactional(header) else decode_batch(batch, header)
+                    offset = header.next_offset
+                await sleep(0)
+
+    async def close(self) -> None:
+        """Return once everything written is applied."""
+        if self._settling:
+            await wait(self._settling.values())
+
+    def _batches(self, rows: Sequence[Row]) -> list[bytearray]:
+        now_ms = self._world.now_ms()
+        batches: list[bytearray] = []
+        records: list[Record] = []
+        size = 0
+        for key, value in rows:
+            row_bytes = len(key) + len(value or b"") + ROW_OVERHEAD_BYTES
+            if records and size + row_bytes > BATCH_BYTES:
+                batches.append(bytearray(build_batch(records)))
+                records, size = [], 0
+            records.append(Record(len(records), now_ms, key, value))
+            size += row_bytes
+        batches.append(bytearray(build_batch(records)))
+        return batches
+
+    async def _settle(self, partition: Partition, pending: deque[Entry]) -> None:
+        """Apply what becomes durable, in the order in which it was written. Ends when nothing is left."""
+        while pending:
+            await partition.committed(pending[-1].end_offset)
+            high_watermark = partition.high_watermark
+            while pending and pending[0].end_offset <= high_watermark:
+                pending.popleft().apply()
+
+    def _settled(self, index: int, task: Task[None]) -> None:
+        del self._settling[index]
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        assert isinstance(error, Exception)
+        seen = _as_seen_by_members(error) if isinstance(error, KafkaError) else error
+        pending = self._pending[index]
+        while pending:
+            pending.popleft().refuse(seen)
+        if not isinstance(error, KafkaError):
+            raise error  # a bug of ours: the loop's exception handler has it logged
+
+
+def _resolve(done: Future[None], error: Exception | None = None) -> None:
+    if done.done():  # whoever waited has gone
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)
+
+
+def _is_transactional(header: BatchHeader) -> bool:
+    """Offsets of transactions, which this release neither writes nor may take for committed."""
+    return header.is_transactional or header.is_control
+
+
+def _as_seen_by_members(error: KafkaError) -> KafkaError:
+    return KafkaError(REFUSALS.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR), f"could not store: {error}")

@@ -1,0 +1,77 @@
+"""What a group has committed: topic -> partition -> offset. Pure; changed only by records that are durable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+NO_EXPIRY = -1
+
+
+class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
+    """The next offset to read. `leader_epoch` -1: not told. Times in ms since 1970; `expire_timestamp_ms` -1: by the
+    broker's own retention (only OffsetCommit v2-4 may ask for another)."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_timestamp_ms: int = -1
+    expire_timestamp_ms: int = NO_EXPIRY
+
+
+class OffsetRecord(msgspec.Struct, frozen=True, gc=False):
+    """One record of a group's offsets: a commit, or (`committed` None) that there is none any more."""
+
+    topic: str
+    partition: int
+    committed: CommittedOffset | None
+
+
+class GroupOffsets:
+    """The committed offsets of one group. `apply` is the only way in, live and on replay."""
+
+    __slots__ = ("_topics",)
+
+    def __init__(self) -> None:
+        self._topics: dict[str, dict[int, CommittedOffset]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._topics.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._topics)
+
+    def __iter__(self) -> Iterator[tuple[str, int, CommittedOffset]]:
+        return (
+            (topic, partition, committed)
+            for topic, partitions in self._topics.items()
+            for partition, committed in partitions.items()
+        )
+
+    def apply(self, record: OffsetRecord) -> None:
+        """What the record says holds from now on."""
+        if record.committed is not None:
+            self._topics.setdefault(record.topic, {})[record.partition] = record.committed
+        elif (partitions := self._topics.get(record.topic)) is not None:
+            partitions.pop(record.partition, None)
+            if not partitions:
+                del self._topics[record.topic]
+
+    def get(self, topic: str, partition: int) -> CommittedOffset | None:
+        return self._topics.get(topic, {}).get(partition)
+
+    def of_topic(self, topic: str) -> dict[int, CommittedOffset]:
+        """Partition -> offset of one topic, to read."""
+        return self._topics.get(topic, {})
+
+    def topics(self) -> list[str]:
+        return list(self._topics)
+
+    def tombstones(self, doomed: Callable[[str, int, CommittedOffset], bool]) -> list[OffsetRecord]:
+        """The records that would forget every offset that is `doomed(topic, partition, committed)`."""
+        return [
+            OffsetRecord(topic, partition, None)
+            for topic, partition, committed in self
+            if doomed(topic, partition, committed)
+        ]

@@ -1,0 +1,80 @@
+"""OffsetCommit: a group stores its positions; answered once they are durable.
+
+A partition that does not exist (3) or whose metadata is too long (12) fails alone; whatever is wrong with the member
+or its generation fails them all. v2-4 may ask for an expiry of its own (KIP-211 ended that), v6 adds the leader epoch,
+v7 the instance id. v9 tells an unknown group apart (69) from a stale generation (22).
+"""
+
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+from semel_broker.context import RequestContext
+from semel_broker.groups.offsets import NO_EXPIRY, CommittedOffset, OffsetRecord
+
+UNKNOWN_GROUP_VERSION = 9
+
+
+async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitResponse:
+    groups = ctx.broker.groups
+    codes = {
+        (topic.name, row.partition_index): _check(topic.name, row, ctx)
+        for topic in request.topics
+        for row in topic.partitions
+    }
+    now_ms = ctx.broker.world.now_ms()
+    expire_ms = NO_EXPIRY if request.retention_time_ms < 0 else now_ms + request.retention_time_ms
+    records = [
+        OffsetRecord(topic.name, row.partition_index, _committed(row, now_ms, expire_ms))
+        for topic in request.topics
+        for row in topic.partitions
+        if codes[topic.name, row.partition_index] is ErrorCode.NONE
+    ]
+    refusal = ErrorCode.NONE
+    try:
+        await groups.commit(
+            request.group_id,
+            records,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            generation_id=request.generation_id_or_member_epoch,
+        )
+    except KafkaError as error:
+        refusal = error.code
+        if refusal is ErrorCode.GROUP_ID_NOT_FOUND and ctx.api_version < UNKNOWN_GROUP_VERSION:
+            refusal = ErrorCode.ILLEGAL_GENERATION
+    topics = [
+        OffsetCommitResponseTopic(
+            name=topic.name,
+            partitions=[
+                OffsetCommitResponsePartition(
+                    partition_index=row.partition_index, error_code=refusal or codes[topic.name, row.partition_index]
+                )
+                for row in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return OffsetCommitResponse(topics=topics)
+
+
+def _check(name: str, row: OffsetCommitRequestPartition, ctx: RequestContext) -> ErrorCode:
+    topic = ctx.broker.topics.get(name)
+    if topic is None or not 0 <= row.partition_index < topic.partition_count:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    metadata = row.committed_metadata or ""
+    bytes_max = ctx.broker.config.offset_metadata_max_bytes
+    if len(metadata) > bytes_max or (not metadata.isascii() and len(metadata.encode()) > bytes_max):
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
+
+
+def _committed(row: OffsetCommitRequestPartition, now_ms: int, expire_ms: int) -> CommittedOffset:
+    return CommittedOffset(
+        row.committed_offset, row.committed_leader_epoch, row.committed_metadata or "", now_ms, expire_ms
+    )

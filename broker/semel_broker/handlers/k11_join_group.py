@@ -1,0 +1,50 @@
+"""JoinGroup: enter a group, or its next generation; answered when that begins.
+
+v0 has no rebalance timeout: the session timeout stands in. From v4 a dynamic newcomer first gets its id (79), from v5
+there are static members. v7 echoes the protocol type, v9 may tell a returning leader not to assign.
+"""
+
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+
+from semel_broker.context import RequestContext
+from semel_broker.groups.requests import Join, MemberIdRequiredError
+
+MEMBER_ID_REQUIRED_VERSION = 4
+SKIP_ASSIGNMENT_VERSION = 9
+
+
+async def handle(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupResponse:
+    groups = ctx.broker.groups
+    session_ms, rebalance_ms = request.session_timeout_ms, request.rebalance_timeout_ms
+    ask = Join(
+        member_id=request.member_id,
+        new_member_id="" if request.member_id else groups.new_member_id(request.group_instance_id or ctx.client_id),
+        instance_id=request.group_instance_id,
+        client_id=ctx.client_id,
+        client_host=f"/{ctx.client_host}",  # as Java prints an address, and every tool expects it
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=session_ms if rebalance_ms < 0 else rebalance_ms,
+        protocol_type=request.protocol_type,
+        protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
+        must_return=ctx.api_version >= MEMBER_ID_REQUIRED_VERSION,
+        may_skip_assignment=ctx.api_version >= SKIP_ASSIGNMENT_VERSION,
+    )
+    try:
+        joined = await groups.join(request.group_id, ask)
+    except MemberIdRequiredError as error:
+        return JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=error.member_id)
+    return JoinGroupResponse(
+        generation_id=joined.generation_id,
+        protocol_type=joined.protocol_type,
+        protocol_name=joined.protocol,
+        leader=joined.leader,
+        skip_assignment=joined.skip_assignment,
+        member_id=joined.member_id,
+        members=[
+            JoinGroupResponseMember(
+                member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
+            )
+            for member in joined.members
+        ],
+    )

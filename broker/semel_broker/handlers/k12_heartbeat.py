@@ -1,0 +1,16 @@
+"""Heartbeat: a member is alive. Answers 27 while the group rebalances, so that the member joins again.
+
+v3 adds the instance id (KIP-345), v4 is flexible.
+"""
+
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
+
+from semel_broker.context import RequestContext
+
+
+async def handle(request: HeartbeatRequest, ctx: RequestContext) -> HeartbeatResponse:
+    await ctx.broker.groups.heartbeat(
+        request.group_id, request.generation_id, request.member_id, request.group_instance_id
+    )
+    return HeartbeatResponse(error_code=ErrorCode.NONE)

@@ -1,0 +1,24 @@
+"""SyncGroup: the leader hands in the assignments of a generation; each member is answered with its own.
+
+Answered once the leader's assignments are durable. v3 adds the instance id, v5 the protocol the member believes in.
+"""
+
+from semel_protocol.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
+
+from semel_broker.context import RequestContext
+from semel_broker.groups.requests import Sync
+
+
+async def handle(request: SyncGroupRequest, ctx: RequestContext) -> SyncGroupResponse:
+    ask = Sync(
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation_id=request.generation_id,
+        protocol_type=request.protocol_type,
+        protocol=request.protocol_name,
+        assignments={row.member_id: row.assignment for row in request.assignments},
+    )
+    synced = await ctx.broker.groups.sync(request.group_id, ask)
+    return SyncGroupResponse(
+        protocol_type=synced.protocol_type, protocol_name=synced.protocol, assignment=synced.assignment
+    )

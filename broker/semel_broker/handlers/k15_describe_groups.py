@@ -1,0 +1,51 @@
+"""DescribeGroups: state and members of groups. An unknown group is "Dead", without an error.
+
+What members said and were assigned is shown while the group is Stable. v3 adds authorized operations (none are
+reported), v4 the instance id.
+"""
+
+from semel_protocol.errors import KafkaError
+from semel_protocol.messages.k15_describe_groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    DescribeGroupsResponseGroup,
+    DescribeGroupsResponseMember,
+)
+
+from semel_broker.context import RequestContext
+from semel_broker.groups.group import Group, GroupState
+
+
+async def handle(request: DescribeGroupsRequest, ctx: RequestContext) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(groups=[await _describe(group_id, ctx) for group_id in request.groups])
+
+
+async def _describe(group_id: str, ctx: RequestContext) -> DescribeGroupsResponseGroup:
+    try:
+        group = await ctx.broker.groups.group(group_id)
+    except KafkaError as error:
+        return DescribeGroupsResponseGroup(group_id=group_id, error_code=error.code)
+    if group is None:
+        return DescribeGroupsResponseGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+    stable = group.state is GroupState.STABLE
+    return DescribeGroupsResponseGroup(
+        group_id=group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type,
+        protocol_data=(group.protocol or "") if stable else "",
+        members=_members(group, stable),
+    )
+
+
+def _members(group: Group, stable: bool) -> list[DescribeGroupsResponseMember]:
+    return [
+        DescribeGroupsResponseMember(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata_for(group.protocol) if stable else b"",
+            member_assignment=member.assignment if stable else b"",
+        )
+        for member in group.members.values()
+    ]

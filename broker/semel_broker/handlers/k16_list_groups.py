@@ -1,0 +1,25 @@
+"""ListGroups: the groups of this broker, by id. v4 filters by state, v5 by type; names are compared without case."""
+
+from semel_protocol.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse, ListGroupsResponseGroup
+
+from semel_broker.context import RequestContext
+
+CLASSIC = "classic"
+
+
+async def handle(request: ListGroupsRequest, ctx: RequestContext) -> ListGroupsResponse:
+    states = {name.lower() for name in request.states_filter}
+    types = {name.lower() for name in request.types_filter}
+    groups = [] if types and CLASSIC not in types else await ctx.broker.groups.groups()
+    return ListGroupsResponse(
+        groups=[
+            ListGroupsResponseGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state.value,
+                group_type=CLASSIC,
+            )
+            for group in groups
+            if not states or group.state.value.lower() in states
+        ]
+    )

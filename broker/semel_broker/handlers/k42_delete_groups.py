@@ -1,0 +1,22 @@
+"""DeleteGroups: forget groups without members, with their offsets; answered once that is durable (KIP-229)."""
+
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k42_delete_groups import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DeleteGroupsResponseResult,
+)
+
+from semel_broker.context import RequestContext
+
+
+async def handle(request: DeleteGroupsRequest, ctx: RequestContext) -> DeleteGroupsResponse:
+    results = []
+    for group_id in request.groups_names:
+        code = ErrorCode.NONE
+        try:
+            await ctx.broker.groups.delete_group(group_id)
+        except KafkaError as error:
+            code = error.code
+        results.append(DeleteGroupsResponseResult(group_id=group_id, error_code=code))
+    return DeleteGroupsResponse(results=results)

@@ -1,0 +1,29 @@
+"""OffsetDelete: forget offsets of topics that no member of the group reads (86 if one does), once durable (KIP-496)."""
+
+from semel_protocol.messages.k47_offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+from semel_broker.context import RequestContext
+
+
+async def handle(request: OffsetDeleteRequest, ctx: RequestContext) -> OffsetDeleteResponse:
+    partitions = [(topic.name, row.partition_index) for topic in request.topics for row in topic.partitions]
+    codes = await ctx.broker.groups.delete_offsets(request.group_id, partitions)
+    code_of = dict(zip(partitions, codes, strict=True))
+    topics = [
+        OffsetDeleteResponseTopic(
+            name=topic.name,
+            partitions=[
+                OffsetDeleteResponsePartition(
+                    partition_index=row.partition_index, error_code=code_of[topic.name, row.partition_index]
+                )
+                for row in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return OffsetDeleteResponse(topics=topics)

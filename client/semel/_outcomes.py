@@ -1,0 +1,119 @@
+"""What becomes of a batch that was sent: stored, to be sent again, or given up. Decides; sends nothing itself.
+
+What each error code asks for is the table in `_retry`; what it means for the sequences behind it is here (KIP-360).
+"""
+
+import logging
+
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k00_produce import ProduceResponsePartition
+
+from semel._accumulator import Batch, BatchState, BufferMemory, PartitionQueue
+from semel._cluster import Cluster
+from semel._config import CODEC_OF, ProducerConfig
+from semel._retry import NOT_ENOUGH_REPLICAS_AFTER_APPEND, Action, action_for
+from semel._transaction_manager import TransactionManager
+from semel.errors import KafkaError, KafkaTimeoutError, error_for
+
+log = logging.getLogger(__name__)
+
+MAYBE_STORED = (ErrorCode.REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+"""Answers that leave open whether the batch is in the log."""
+
+
+class Outcomes:
+    """Applies answers, and their absence, to batches. `apply` and `lost` give True for what has to be sent again."""
+
+    def __init__(
+        self, cluster: Cluster, config: ProducerConfig, manager: TransactionManager | None, memory: BufferMemory
+    ) -> None:
+        self._cluster, self._edge, self._config = cluster, cluster.edge, config
+        self._manager, self._memory = manager, memory
+
+    def apply(self, batch: Batch, row: ProduceResponsePartition) -> bool:
+        """The broker's answer about the batch's partition."""
+        code, queue = row.error_code, batch.queue
+        if code == ErrorCode.NONE:
+            self.stored(batch, row.base_offset, row.log_append_time_ms, row.log_start_offset)
+            return False
+        action = action_for(code)
+        if action is Action.STORED:
+            self.stored(batch, -1, -1, row.log_start_offset)
+            return False
+        error = error_for(code, f"produce to {queue.name}" + (f": {row.error_message}" if row.error_message else ""))
+        if action is Action.NEW_EPOCH and self._manager is not None:
+            # Behind a batch that is to be sent again, a gap is only its echo.
+            queue.needs_new_epoch = queue.needs_new_epoch or queue.is_first_open(batch)
+            return self._retry(batch, error)
+        if action is Action.REFRESH:
+            self._cluster.request_refresh()
+        if action in (Action.REFRESH, Action.BACKOFF):
+            batch.maybe_stored = batch.maybe_stored or code in MAYBE_STORED
+            return self._retry(batch, error)
+        if code == ErrorCode.MESSAGE_TOO_LARGE and 1 < batch.builder.record_count == len(batch.futures):
+            log.info("%d records for %s are too large together: sent in halves", len(batch.futures), queue.name)
+            queue.replace(batch, batch.halves(CODEC_OF[self._config.compression_type]))
+            return False
+        self.failed(batch, error)
+        return False
+
+    def lost(self, batch: Batch, error: KafkaError, *, sent: bool) -> bool:
+        """No answer came; the batch may have been stored, if it was sent at all."""
+        batch.maybe_stored = batch.maybe_stored or sent
+        if error.retriable:
+            return self._retry(batch, error)
+        self.failed(batch, error)
+        return False
+
+    def stored(self, batch: Batch, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> None:
+        batch.queue.failures = 0
+        batch.queue.resolve(batch)
+        self._memory.release(batch.reserved_bytes)
+        batch.records_stored(base_offset, log_append_time_ms, log_start_offset)
+
+    def failed(self, batch: Batch, error: KafkaError) -> None:
+        """The batch is given up; unless it is stored after all, what was numbered behind it needs a new epoch."""
+        queue = batch.queue
+        if batch.stamp is not None and self._manager is not None:
+            queue.needs_new_epoch = queue.needs_new_epoch or not batch.maybe_stored
+            queue.abandoned = queue.abandoned or batch.maybe_stored
+        queue.resolve(batch)
+        self._memory.release(batch.reserved_bytes)
+        batch.records_failed(error)
+
+    def expire(self, queue: PartitionQueue, now: float) -> float | None:
+        """Fails what is past its deadline; gives the next deadline of the queue."""
+        for batch in (*queue.sent, *queue.waiting):  # the oldest first
+            if batch.deadline > now:
+                return batch.deadline
+            if batch.state is BatchState.IN_FLIGHT:
+                batch.records_failed(self._too_late(batch))  # its answer still decides about the sequences
+            else:
+                self.failed(batch, self._too_late(batch))
+        return None
+
+    def rewind(self, queue: PartitionQueue) -> bool:
+        """Puts a settled queue under a new epoch; False when a new producer id is needed first."""
+        assert self._manager is not None
+        doubtful = queue.rewind(self._manager)
+        if doubtful is None:
+            return False
+        log.info("%s starts again at sequence 0 of epoch %d", queue.name, queue.sequences.producer_epoch)
+        for batch in doubtful:
+            self.failed(batch, error_for(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"produce to {queue.name}"))
+        return True
+
+    def _retry(self, batch: Batch, error: KafkaError) -> bool:
+        if self._edge.monotonic() >= batch.deadline:
+            self.failed(batch, self._too_late(batch, error))
+            return False
+        log.debug("produce to %s is tried again: %s", batch.queue.name, error)
+        batch.queue.retry(batch)
+        return True
+
+    def _too_late(self, batch: Batch, error: KafkaError | None = None) -> KafkaTimeoutError:
+        open_end = batch.maybe_stored or batch.state is BatchState.IN_FLIGHT
+        return KafkaTimeoutError(
+            f"no success within delivery_timeout_ms={self._config.delivery_timeout_ms} for {batch.queue.name} "
+            f"({'may or may not be stored' if open_end else 'not stored'})" + (f": {error.message}" if error else "")
+        )

@@ -1,0 +1,383 @@
+"""The Sender: turns waiting batches into Produce requests, and answers into outcomes.
+
+One loop (`_pump`) looks at every broker that has something to send and a free request, and groups the first batch of
+each ready partition into one request. It runs when a batch opens or fills, when an answer arrives, and when a timer is
+due; there is no task per record, batch or request.
+
+With linger_ms=0 full batches are pipelined, while one that still has room waits until nothing is in flight to its
+broker: what a round trip costs is time in which records gather.
+"""
+
+import asyncio
+import logging
+from functools import partial
+
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+    ProduceResponsePartition,
+)
+from semel_protocol.records import BatchBuilder
+
+from semel._accumulator import Batch, BatchState, BufferMemory, PartitionQueue
+from semel._cluster import Cluster
+from semel._config import CODEC_OF, ProducerConfig
+from semel._connection import Connection
+from semel._outcomes import Outcomes
+from semel._pool import Role
+from semel._producer_id import new_producer_id
+from semel._retry import Backoff
+from semel._transaction_manager import TransactionManager
+from semel.errors import (
+    KafkaError,
+    ProducerClosed,
+    UnsupportedVersionError,
+)
+
+log = logging.getLogger(__name__)
+
+NO_LEADER = -1
+ZSTD, ZSTD_PRODUCE_VERSION_MIN = 4, 7
+SILENCE = ProduceResponsePartition(error_code=ErrorCode.REQUEST_TIMED_OUT)
+"""What a broker that leaves a partition out of its answer has told us about it."""
+
+
+class _Node:
+    """One broker as the Sender sees it: the partitions it leads that have something to send."""
+
+    __slots__ = ("connecting", "in_flight", "node_id", "partial", "ready")
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self.in_flight = 0
+        self.connecting: asyncio.Task[Connection] | None = None
+        """What has to happen before anything is sent: a connection, or its peer reading on."""
+        self.ready: dict[PartitionQueue, None] = {}
+        """To be sent as soon as a request is free."""
+        self.partial: dict[PartitionQueue, None] = {}
+        """Their only batch still has room."""
+
+
+class Sender:
+    """Sends the batches of one producer. Not started: it runs whenever there is something to do, until `close`."""
+
+    def __init__(self, cluster: Cluster, config: ProducerConfig, memory: BufferMemory) -> None:
+        self.fatal: KafkaError | None = None
+        self._cluster, self._config, self._memory = cluster, config, memory
+        self._edge = cluster.edge
+        self._loop = asyncio.get_running_loop()
+        self._manager = TransactionManager() if config.enable_idempotence else None
+        self._outcomes = Outcomes(cluster, config, self._manager, memory)
+        self._codec = CODEC_OF[config.compression_type]
+        self._acks = config.required_acks
+        self._queues: dict[tuple[str, int], PartitionQueue] = {}
+        self._nodes: dict[int, _Node] = {}
+        self._scheduled = False
+        self._expiry: asyncio.TimerHandle | None = None
+        self._refresh: asyncio.TimerHandle | None = None
+        self._obtaining: asyncio.Task[None] | None = None
+        cluster.on_change(self._rebind)
+
+    # What the producer uses
+
+    def queue(self, topic: str, partition: int) -> PartitionQueue:
+        """The queue of a partition; there is one for as long as the producer lives."""
+        found = self._queues.get((topic, partition))
+        if found is None:
+            found = self._queues[topic, partition] = PartitionQueue(topic, partition, self._loop)
+            found.node_id = self._cluster.metadata.leader(topic, partition)
+        return found
+
+    def open_batch(self, queue: PartitionQueue, reserved_bytes: int, builder: BatchBuilder | None = None) -> Batch:
+        """A new batch at the end of the queue, whose memory is reserved already."""
+        self.check_usable()
+        if builder is None:
+            builder = BatchBuilder(self._codec, self._config.max_batch_size)
+        deadline = self._edge.monotonic() + self._config.delivery_timeout_ms / 1000
+        queue.close_batch()
+        batch = Batch(queue, builder, deadline, reserved_bytes)
+        queue.waiting.append(batch)
+        if self._expiry is None:
+            self._expiry = self._loop.call_later(self._config.delivery_timeout_ms / 1000, self._on_expiry)
+        if self._config.linger_ms > 0:
+            self._loop.call_later(self._config.linger_ms / 1000, self._lingered, batch)
+        self.place(queue)
+        return batch
+
+    def place(self, queue: PartitionQueue) -> None:
+        """Something about the queue has changed: list it where it belongs, and run soon."""
+        if not queue.waiting or queue.paused:
+            return
+        node = self._node(queue.node_id)
+        if queue.waiting[0].closed:
+            node.partial.pop(queue, None)
+            node.ready[queue] = None
+        elif queue not in node.ready:
+            node.partial[queue] = None
+        if queue.node_id == NO_LEADER:
+            self._ask_for_leaders()
+        self._schedule()
+
+    async def flush(self) -> None:
+        """Waits until every record sent so far is stored or has failed."""
+        watchers: list[asyncio.Future[None]] = []
+        for queue in self._queues.values():
+            for batch in (*queue.sent, *queue.waiting):
+                if batch.futures:
+                    watchers.append(self._loop.create_future())
+                    batch.watchers.append(watchers[-1])
+        for node in self._nodes.values():
+            node.ready.update(node.partial)
+            node.partial.clear()
+        self._schedule()
+        if watchers:
+            await asyncio.wait(watchers)
+
+    def check_usable(self) -> None:
+        """Raises the error that ended this producer, ProducerClosed after `close`."""
+        if self.fatal is not None:
+            raise self.fatal
+
+    async def close(self) -> None:
+        """Fails what is not stored yet, and stops."""
+        self._end(ProducerClosed("the producer was stopped before the record was stored"))
+        if self._obtaining is not None:
+            self._obtaining.cancel()
+            await asyncio.gather(self._obtaining, return_exceptions=True)
+
+    # The loop
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        self._scheduled = False
+        if self.fatal is not None:
+            return
+        try:
+            self._pump()
+        except Exception as error:
+            # A bug of ours: nobody awaits this loop, so every record has to hear of it.
+            log.exception("the Sender of %s failed", self._config.client_id)
+            self._end(ProducerClosed(f"the Sender failed: {type(error).__name__}: {error}"))
+            raise
+
+    def _pump(self) -> None:
+        if self._manager is not None and not self._manager.has_producer_id:
+            if self._obtaining is None:
+                self._obtaining = self._loop.create_task(self._obtain_producer_id(self._manager), name="InitProducerId")
+            return
+        for node in list(self._nodes.values()):
+            if not node.in_flight and node.partial and self._config.linger_ms <= 0:
+                node.ready.update(node.partial)
+                node.partial.clear()
+            if node.ready and node.node_id != NO_LEADER:
+                self._pump_node(node)
+
+    def _pump_node(self, node: _Node) -> None:
+        connection = self._cluster.pool.live(node.node_id, Role.DATA)
+        if connection is None:
+            self._connect(node)
+            return
+        limit = self._config.max_in_flight_requests_per_connection
+        while node.ready and node.in_flight < limit and not connection.closed:
+            if not connection.writable:
+                self._send_when_writable(node, connection)
+                return
+            batches = self._gather(node, connection)
+            if not batches:
+                return
+            self._send(node, connection, batches)
+
+    def _gather(self, node: _Node, connection: Connection) -> list[Batch]:
+        """The next request: the first batch of each ready partition, as many as max_request_size takes."""
+        batches: list[Batch] = []
+        size = 0
+        for queue in list(node.ready):
+            if queue.needs_new_epoch and not queue.sent and not self._outcomes.rewind(queue):
+                self._schedule()  # to ask for a new producer id
+                return batches
+            if not queue.waiting:
+                del node.ready[queue]
+                continue
+            if not queue.may_send(connection):
+                continue
+            size += queue.waiting[0].builder.size_bytes
+            if batches and size > self._config.max_request_size:
+                break
+            del node.ready[queue]
+            batches.append(queue.take(connection, self._manager))
+            self.place(queue)
+        return batches
+
+    def _send(self, node: _Node, connection: Connection, batches: list[Batch]) -> None:
+        topics: dict[str, list[ProduceRequestPartition]] = {}
+        for batch in batches:
+            stamp, queue = batch.stamp, batch.queue
+            assert stamp is not None
+            records = batch.builder.build(stamp.producer_id, stamp.producer_epoch, stamp.base_sequence)
+            topics.setdefault(queue.topic, []).append(ProduceRequestPartition(index=queue.partition, records=records))
+        request = ProduceRequest(
+            acks=self._acks,
+            timeout_ms=self._config.request_timeout_ms,
+            topic_data=[ProduceRequestTopic(name=topic, partition_data=rows) for topic, rows in topics.items()],
+        )
+        try:
+            if self._codec == ZSTD and connection.version(ProduceRequest) < ZSTD_PRODUCE_VERSION_MIN:
+                raise UnsupportedVersionError(f"compression_type='zstd': {connection.name} is too old for it")
+            if self._acks == 0:
+                connection.send_unanswered(request)
+                for batch in batches:
+                    self._outcomes.stored(batch, -1, -1, -1)
+                return
+            answer = connection.send(request, timeout_ms=self._config.request_timeout_ms)
+        except KafkaError as error:
+            self._unanswered(batches, error, sent=False)
+            return
+        node.in_flight += 1
+        answer.add_done_callback(partial(self._answered, node, batches))
+
+    def _answered(self, node: _Node, batches: list[Batch], answer: asyncio.Future[ProduceResponse]) -> None:
+        node.in_flight -= 1
+        if self.fatal is not None:
+            return
+        error = answer.exception()
+        if error is not None:
+            assert isinstance(error, KafkaError), error
+            self._unanswered(batches, error, sent=True)
+        else:
+            topics = answer.result().responses
+            rows = {(topic.name, row.index): row for topic in topics for row in topic.partition_responses}
+            apply = self._outcomes.apply
+            self._settle(
+                batches,
+                [apply(batch, rows.get((batch.queue.topic, batch.queue.partition), SILENCE)) for batch in batches],
+            )
+        self._run()
+
+    def _unanswered(self, batches: list[Batch], error: KafkaError, *, sent: bool) -> None:
+        self._cluster.request_refresh()
+        self._settle(batches, [self._outcomes.lost(batch, error, sent=sent) for batch in batches])
+
+    def _settle(self, batches: list[Batch], again: list[bool]) -> None:
+        self._pause([batch.queue for batch, must_retry in zip(batches, again, strict=True) if must_retry])
+        for batch in batches:
+            if batch.queue.waiting:
+                self.place(batch.queue)
+
+    def _pause(self, queues: list[PartitionQueue]) -> None:
+        """Leaves partitions alone for retry_backoff_ms, longer after every failure in a row."""
+        if not queues:
+            return
+        for queue in queues:
+            queue.paused = True
+            queue.failures += 1
+            self._node(queue.node_id).ready.pop(queue, None)
+        backoff = Backoff(self._edge, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
+        backoff.failures = min(queue.failures for queue in queues) - 1
+        self._loop.call_later(backoff.next_ms() / 1000, self._resume, queues)
+
+    def _resume(self, queues: list[PartitionQueue]) -> None:
+        for queue in queues:
+            queue.paused = False
+            self.place(queue)
+
+    # Timers, connections, leaders
+
+    def _lingered(self, batch: Batch) -> None:
+        queue = batch.queue
+        if batch.state is BatchState.WAITING and not queue.paused:
+            node = self._node(queue.node_id)
+            node.partial.pop(queue, None)
+            node.ready[queue] = None
+            self._schedule()
+
+    def _on_expiry(self) -> None:
+        """Ends what has not been stored within delivery_timeout_ms."""
+        self._expiry = None
+        now = self._edge.monotonic()
+        deadlines = []
+        for queue in self._queues.values():
+            deadline = self._outcomes.expire(queue, now)
+            if deadline is not None:
+                deadlines.append(deadline)
+            self.place(queue)
+        if deadlines:
+            self._expiry = self._loop.call_later(min(deadlines) - now, self._on_expiry)
+
+    def _connect(self, node: _Node) -> None:
+        if node.connecting is None:
+            self._pump_after(node, self._cluster.pool.connecting(node.node_id, Role.DATA))
+
+    def _send_when_writable(self, node: _Node, connection: Connection) -> None:
+        if node.connecting is None:
+            self._pump_after(node, self._loop.create_task(self._drained(connection), name=f"drain {node.node_id}"))
+
+    def _pump_after(self, node: _Node, task: asyncio.Task[Connection]) -> None:
+        node.connecting = task
+        task.add_done_callback(partial(self._connected, node))
+
+    def _connected(self, node: _Node, attempt: asyncio.Task[Connection]) -> None:
+        node.connecting = None
+        if not attempt.cancelled():
+            if attempt.exception() is not None:
+                self._cluster.request_refresh()
+            self._run()
+
+    async def _drained(self, connection: Connection) -> Connection:
+        await connection.drained()
+        return connection
+
+    def _node(self, node_id: int) -> _Node:
+        node = self._nodes.get(node_id)
+        if node is None:
+            node = self._nodes[node_id] = _Node(node_id)
+        return node
+
+    def _ask_for_leaders(self) -> None:
+        if self._refresh is None:
+            self._refresh = self._loop.call_later(self._config.retry_backoff_ms / 1000, self._ask_now)
+
+    def _ask_now(self) -> None:
+        self._refresh = None
+        self._cluster.request_refresh()
+
+    def _rebind(self) -> None:
+        """New metadata: every queue goes to its partition's leader of now."""
+        for queue in self._queues.values():
+            leader = self._cluster.metadata.leader(queue.topic, queue.partition)
+            if leader != queue.node_id:
+                node = self._node(queue.node_id)
+                lingered = queue in node.ready
+                node.ready.pop(queue, None)
+                node.partial.pop(queue, None)
+                queue.node_id = leader
+                if lingered:
+                    self._node(leader).ready[queue] = None
+            self.place(queue)
+
+    async def _obtain_producer_id(self, manager: TransactionManager) -> None:
+        try:
+            manager.set_producer_id(*await new_producer_id(self._cluster, self._config))
+        except KafkaError as error:
+            self._end(error)
+        self._obtaining = None
+        self._schedule()
+
+    def _end(self, error: KafkaError) -> None:
+        """Nothing is sent any more; every record that is not stored fails with `error`."""
+        if self.fatal is not None:
+            return
+        self.fatal = error
+        for timer in (self._expiry, self._refresh):
+            if timer is not None:
+                timer.cancel()
+        for queue in self._queues.values():
+            for batch in (*queue.sent, *queue.waiting):
+                batch.records_failed(error)
+        self._memory.fail_waiters(error)

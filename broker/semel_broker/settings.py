@@ -27,6 +27,7 @@ Ratio = Annotated[float, Meta(ge=0, le=1)]
 CleanupPolicy = tuple[Literal["delete", "compact"], ...]
 TimestampType = Literal["CreateTime", "LogAppendTime"]
 
+BOOLEANS: Final = {"true": True, "false": False}
 UNITS: Final = ("ms", "minutes", "hours", "bytes", "ratio", "partitions", "size")
 
 
@@ -86,11 +87,13 @@ class Setting(msgspec.Struct, frozen=True):
         """
         value: object = raw
         if isinstance(raw, str):
-            value = raw.strip()
+            value = raw.strip().lower() if self.kind is ConfigType.BOOLEAN else raw.strip()
             if self.kind is ConfigType.LIST:
                 value = [part.strip() for part in raw.split(",") if part.strip()]
             elif self.kind is ConfigType.BOOLEAN:
-                value = {"true": True, "false": False}.get(raw.strip().lower(), raw)
+                if value not in BOOLEANS:
+                    raise self._refused(raw)
+                value = BOOLEANS[value]
         elif self.kind is not ConfigType.BOOLEAN and isinstance(raw, bool):
             raise self._refused(raw)  # a bool is an int to Python, never to an operator
         try:

@@ -16,7 +16,7 @@ import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.log import Log
 from semel_storage.log_config import LogConfig
-from semel_storage.log_directory import LogDirectory
+from semel_storage.log_directory import LogDirectory, partition_directory
 
 from semel_broker import dynamic_configs, topic_configs, topic_plan
 from semel_broker.cluster.store import ABSENT, Delete, Entry, Expect, Put, Store
@@ -28,6 +28,7 @@ from semel_broker.world import World
 
 _TOPICS: Final = "topics/"
 _DELETIONS: Final = "deletions/"
+STRAY_SUFFIX: Final = "-stray"
 _decode = msgspec.json.Decoder(TopicRecord).decode
 
 
@@ -231,6 +232,7 @@ class Topics:
             await self._removals[key]
         for partition in self.partitions():
             await partition.close()
+            self._logs.logs.pop((partition.topic, partition.index))
 
     # --- inside: persist -------------------------------------------------------------------------------------
 
@@ -308,9 +310,8 @@ class Topics:
 
     def _new_partition(self, topic: Topic, index: int) -> Partition:
         def open_log() -> Log:
-            return self._logs.open_log(
-                topic.name, index, topic_id=topic.topic_id, config=topic.config, now_ms=self._world.now_ms()
-            )
+            now_ms = self._world.now_ms()
+            return self._logs.open_log(topic.name, index, topic.config, now_ms=now_ms, topic_id=topic.topic_id)
 
         fsync = self._config.durability == "fsync"
         partition = Partition(topic.name, index, open_log=open_log, world=self._world, fsync=fsync)
@@ -318,20 +319,25 @@ class Topics:
         return partition
 
     def _recover(self) -> None:
-        """Open every log that has a directory; set aside one that belongs to no topic."""
-        for found in self._logs.partitions():
-            topic = self._by_name.get(found.topic)
-            if topic is None or found.topic_id != topic.topic_id or found.index >= topic.partition_count:
-                self._logs.set_aside(found.topic, found.index)
-                self._world.log.warning("stray_partition_set_aside", topic=found.topic, partition=found.index)
-            else:
-                self.partition(found.topic, found.index).open()
+        """Open every log that has a directory. One that belongs to no topic is set aside, never deleted: should the
+        store have been lost, the records are still there."""
+        for name, index in self._logs.partitions():
+            topic = self._by_name.get(name)
+            topic_id = self._logs.topic_id(name, index)
+            if topic is not None and index < topic.partition_count and topic_id in (topic.topic_id, None):
+                self.partition(name, index).open()
+                continue
+            path = f"{self._logs.root}/{partition_directory(name, index)}"
+            aside = f"{path}.{topic_plan.text_of_id(self._new_id())}{STRAY_SUFFIX}"
+            self._logs.disk.rename(path, aside)
+            self._logs.disk.sync_dir(self._logs.root)
+            self._world.log.warning("stray_partition_set_aside", topic=name, partition=index, directory=aside)
 
     def _take_away(self, record: TopicRecord) -> None:
-        """The directories of a deleted topic, as far as they are its own."""
-        for found in self._logs.partitions(record.name):
-            if found.topic_id == record.id_bytes:
-                self._logs.delete(found.topic, found.index)
+        """Delete the logs of a deleted topic, if the directories are its own and not of a successor of that name."""
+        for index in range(len(record.replicas)):
+            if self._logs.topic_id(record.name, index) in (record.id_bytes, None):
+                self._logs.delete_log(record.name, index, unique=record.topic_id)
 
     # --- inside: checks --------------------------------------------------------------------------------------
 

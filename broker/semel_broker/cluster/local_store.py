@@ -130,7 +130,7 @@ def _payload(data: bytes, at: int) -> bytes | None:
         return None
     magic, length, checksum = _HEAD.unpack_from(data, at)
     start = at + _HEAD.size
-    if magic != MAGIC or start + length > len(data):
+    if magic != MAGIC or not 0 < length <= len(data) - start:  # zeros are what a torn head leaves
         return None
     payload = data[start : start + length]
     return payload if crc32c(payload) == checksum else None

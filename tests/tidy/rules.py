@@ -1,0 +1,318 @@
+"""The house rules as functions: a source file goes in, the places that break the rule come out.
+
+A rule sees one file. Only a file whose docstring starts with `EDGE:` may touch the world outside (clock, chance, files,
+sockets, threads); everything else is given what it needs, so that a simulator can give something else.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 70
+
+OUTSIDE_MODULES = {
+    "concurrent.futures",
+    "fcntl",
+    "multiprocessing",
+    "os",
+    "secrets",
+    "select",
+    "selectors",
+    "shutil",
+    "signal",
+    "socket",
+    "subprocess",
+    "tempfile",
+    "threading",
+    "time",
+    "uvloop",
+}
+"""Modules whose import is contact with the outside."""
+OUTSIDE_NAMES = {
+    "pathlib.Path",
+    "random.SystemRandom",
+    "random.choice",
+    "random.choices",
+    "random.getrandbits",
+    "random.randbytes",
+    "random.randint",
+    "random.random",
+    "random.randrange",
+    "random.sample",
+    "random.seed",
+    "random.shuffle",
+    "random.uniform",
+    "uuid.uuid1",
+    "uuid.uuid4",
+    "asyncio.to_thread",
+}
+"""Names of modules that are otherwise harmless: `random.Random` is a type, `uuid.UUID` a value."""
+OUTSIDE_METHODS = {"now", "utcnow", "today"}
+"""Of datetime and date: the hidden clock."""
+FORBIDDEN_WORDS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+CHATTY_FOLDERS = ("/cli/",)
+ORDER_KEEPERS = {"list", "tuple", "iter", "enumerate", "map", "filter", "zip", "dict", "deque"}
+"""Callables that pass the order of what they are given on to their result."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of a package."""
+
+    path: str
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, self.path)
+
+    @property
+    def docstring(self) -> str:
+        return ast.get_docstring(self.tree) or ""
+
+    @property
+    def is_edge(self) -> bool:
+        return self.docstring.startswith("EDGE:")
+
+
+Rule = Callable[[Source], Iterator[str]]
+RULES: list[Rule] = []
+
+
+def rule(function: Rule) -> Rule:
+    RULES.append(function)
+    return function
+
+
+def dotted(node: ast.AST) -> str:
+    """`a.b.c` of a chain of names, "" of anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        owner = dotted(node.value)
+        return f"{owner}.{node.attr}" if owner else ""
+    return ""
+
+
+def at(source: Source, node: ast.AST, what: str) -> str:
+    return f"{source.path}:{getattr(node, 'lineno', 1)}: {what}"
+
+
+@rule
+def files_are_short(source: Source) -> Iterator[str]:
+    lines = source.text.count("\n")
+    if lines > FILE_LINES_MAX:
+        yield f"{source.path}: {lines} lines, at most {FILE_LINES_MAX}: one noun a file"
+
+
+@rule
+def functions_are_short(source: Source) -> Iterator[str]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > FUNCTION_LINES_MAX:
+                yield at(source, node, f"{node.name} has {lines} lines, at most {FUNCTION_LINES_MAX}")
+
+
+@rule
+def files_say_what_they_are(source: Source) -> Iterator[str]:
+    if not source.docstring.removeprefix("EDGE:").strip():
+        yield f"{source.path}: no module docstring"
+
+
+def imported(node: ast.AST) -> Iterator[str]:
+    """The modules, and the names of modules, that an import statement brings in."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield alias.name
+    elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        yield node.module
+        for alias in node.names:
+            yield f"{node.module}.{alias.name}"
+
+
+def is_outside_module(name: str) -> bool:
+    return any(name == module or name.startswith(module + ".") for module in OUTSIDE_MODULES)
+
+
+@rule
+def only_edge_imports_the_outside(source: Source) -> Iterator[str]:
+    if source.is_edge:
+        return
+    for node in ast.walk(source.tree):
+        for name in imported(node):
+            if is_outside_module(name) or name in OUTSIDE_NAMES:
+                yield at(source, node, f"imports {name}; only files marked EDGE do")
+                break
+
+
+@rule
+def only_edge_calls_the_outside(source: Source) -> Iterator[str]:
+    if source.is_edge:
+        return
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.Call):
+            continue
+        name = dotted(node.func)
+        last = name.rpartition(".")[2]
+        if name in ("open", "input") or name in OUTSIDE_NAMES:
+            yield at(source, node, f"calls {name}(); only files marked EDGE do")
+        elif last in OUTSIDE_METHODS and any(part in ("datetime", "date") for part in name.split(".")):
+            yield at(source, node, f"calls {name}(); time is an argument")
+        elif last == "Random" and not node.args:
+            yield at(source, node, f"calls {name}() without a seed; chance is an argument")
+        elif isinstance(node.func, ast.Attribute) and node.func.attr == "run_in_executor":
+            yield at(source, node, "uses a thread; only files marked EDGE do")
+
+
+def is_set(node: ast.AST | None, names: frozenset[str]) -> bool:
+    """Whether the expression is a set for sure: by its form, or by the name of something that holds one."""
+    if isinstance(node, ast.Set | ast.SetComp):
+        return True
+    if isinstance(node, ast.Call):
+        return dotted(node.func) in ("set", "frozenset")
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd | ast.BitOr | ast.Sub | ast.BitXor):
+        return is_set(node.left, names) or is_set(node.right, names)
+    return node is not None and dotted(node) in names
+
+
+def is_set_type(node: ast.AST) -> bool:
+    owner = node.value if isinstance(node, ast.Subscript) else node
+    return dotted(owner) in ("set", "frozenset", "Set", "AbstractSet", "MutableSet")
+
+
+def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
+    """Everything inside a scope but the bodies of the functions in it."""
+    for node in ast.iter_child_nodes(scope):
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from own_nodes(node)
+
+
+def set_names(nodes: Iterator[ast.AST]) -> frozenset[str]:
+    """Names (`seen`) and attributes (`self.members`) that these nodes declare to be sets, or bind to one."""
+    found = set()
+    for node in nodes:
+        if isinstance(node, ast.arg) and node.annotation and is_set_type(node.annotation):
+            found.add(node.arg)
+        elif isinstance(node, ast.AnnAssign) and is_set_type(node.annotation):
+            found.add(dotted(node.target))
+        elif isinstance(node, ast.Assign) and is_set(node.value, frozenset()):
+            found.update(dotted(target) for target in node.targets)
+    return frozenset(found - {""})
+
+
+def iterated(node: ast.AST) -> list[ast.expr]:
+    """The expressions whose order this node passes on."""
+    match node:
+        case ast.For() | ast.AsyncFor():
+            return [node.iter]
+        case ast.ListComp() | ast.DictComp() | ast.GeneratorExp():
+            return [generator.iter for generator in node.generators]
+        case ast.Starred():
+            return [node.value]
+        case ast.Call(func=ast.Attribute(attr="join" | "extend")):
+            return node.args
+        case ast.Call() if dotted(node.func).rpartition(".")[2] in ORDER_KEEPERS:
+            return node.args
+    return []
+
+
+ORDER_LOSERS = {"all", "any", "frozenset", "len", "max", "min", "set", "sorted", "sum"}
+
+
+def unordered_uses(scope: ast.AST, names: frozenset[str]) -> Iterator[ast.AST]:
+    """Places in a scope where the order of a set gets out; `sorted(x for x in seen)` lets nothing out."""
+    harmless: list[ast.AST] = []
+    for node in own_nodes(scope):
+        if isinstance(node, ast.Call) and dotted(node.func) in ORDER_LOSERS:
+            harmless += node.args
+        if node not in harmless and any(is_set(each, names) for each in iterated(node)):
+            yield node
+
+
+@rule
+def sets_are_never_iterated(source: Source) -> Iterator[str]:
+    functions = [n for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    everywhere = set_names(own_nodes(source.tree))
+    attributes = frozenset(name for scope in functions for name in set_names(own_nodes(scope)) if "." in name)
+    fields = frozenset(f"self.{name}" for name in everywhere)
+    for scope in [source.tree, *functions]:
+        names = everywhere | fields | attributes | set_names(own_nodes(scope))
+        for node in unordered_uses(scope, names):
+            yield at(source, node, "iterates over a set; use a dict, or sort it")
+
+
+@rule
+def nothing_depends_on_the_garbage_collector(source: Source) -> Iterator[str]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.FunctionDef) and node.name == "__del__":
+            yield at(source, node, "__del__ runs whenever it likes; close from an ordered list")
+        elif "weakref" in imported(node):
+            yield at(source, node, "weak references vanish whenever they like")
+
+
+@rule
+def nothing_is_ordered_by_id_or_hash(source: Source) -> Iterator[str]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.keyword) and node.arg == "key" and dotted(node.value) in ("id", "hash"):
+            yield at(
+                node=node.value, source=source, what=f"orders by {dotted(node.value)}(), which differs in every run"
+            )
+
+
+@rule
+def only_the_command_line_prints(source: Source) -> Iterator[str]:
+    if any(folder in source.path for folder in CHATTY_FOLDERS):
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and dotted(node.func) == "print":
+            to = [dotted(each.value) for each in node.keywords if each.arg == "file"]
+            if not (source.is_edge and to == ["sys.stderr"]):
+                yield at(source, node, "prints; log instead (an EDGE file may say its last words on stderr)")
+
+
+def catches_everything(handler: ast.ExceptHandler) -> bool:
+    caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(each is not None and dotted(each) in ("Exception", "BaseException") for each in caught)
+
+
+def does_nothing(body: list[ast.stmt]) -> bool:
+    return all(
+        isinstance(each, ast.Pass | ast.Continue)
+        or (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+        for each in body
+    )
+
+
+def suppresses_everything(call: ast.Call) -> bool:
+    named = dotted(call.func).rpartition(".")[2] == "suppress"
+    return named and any(dotted(each) in ("Exception", "BaseException") for each in call.args)
+
+
+@rule
+def exceptions_are_not_swallowed(source: Source) -> Iterator[str]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ExceptHandler) and node.type is None:
+            yield at(source, node, "bare except: name what is expected")
+        elif isinstance(node, ast.ExceptHandler) and catches_everything(node) and does_nothing(node.body):
+            yield at(source, node, "swallows every exception")
+        elif isinstance(node, ast.Call) and suppresses_everything(node):
+            yield at(source, node, "suppresses every exception")
+
+
+@rule
+def nothing_is_left_for_later(source: Source) -> Iterator[str]:
+    for number, line in enumerate(source.text.splitlines(), 1):
+        if found := FORBIDDEN_WORDS.search(line):
+            yield f"{source.path}:{number}: {found.group()}: do it, or write it into an issue"
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Raise) and node.exc is not None:
+            raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+            if dotted(raised) == "NotImplementedError":
+                yield at(
+                    source, node, "a stub; an abstract method is marked with @abstractmethod and says what it gives"
+                )

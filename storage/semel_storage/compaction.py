@@ -113,7 +113,8 @@ async def compact(
     pause: Pause,
     aborted: Sequence[AbortedTransaction] = (),
 ) -> Compacted:
-    """One round over `log`. `pause` is awaited every few milliseconds of work.
+    """One round over `log`. `pause` is awaited every few milliseconds of work, and before each swap; it may raise to
+    end the round (CompactionAborted, when the log was deleted).
 
     `aborted`: every aborted transaction that overlaps the offsets below `dirty.first_uncleanable_offset`. Raises
     CorruptBatch when a batch cannot be read, CompactionAborted when the log changed underneath; finished groups of
@@ -198,11 +199,9 @@ class CleanedSegment(Segment):
     async def finish(self) -> None:
         """End of writing: all of it durable, also when no batch was worth keeping."""
         self.seal()
-        await self.file.sync()
         for index in (self.index, self.time_index):
-            file = self.disk.open(index.path)
-            await file.sync()
-            file.close()
+            self.disk.write_atomically(index.path, self.disk.read_bytes(index.path))
+        await self.file.sync()
 
     def remove(self) -> None:
         self.close()
@@ -230,6 +229,7 @@ async def _clean_group(log: "Log", group: list[Segment], cleaning: Cleaning) -> 
             cleaned.remove()
             return group[0].size
         await cleaned.finish()
+        await cleaning.pace.rest()
         for segment in group:
             _check_there(log, segment)
     except BaseException:

@@ -19,8 +19,13 @@ class Pace:
         self._step_bytes = step_bytes
         self._left = step_bytes
 
-    async def spend(self, count: int) -> None:
-        self._left -= count
+    async def spend(self, size_bytes: int) -> None:
+        """Account for work on so many bytes, and pause if it is time."""
+        self._left -= size_bytes
         if self._left <= 0:
-            self._left = self._step_bytes
-            await self._pause()
+            await self.rest()
+
+    async def rest(self) -> None:
+        """Pause now."""
+        self._left = self._step_bytes
+        await self._pause()

@@ -132,12 +132,13 @@ class Connection(BufferedProtocol):
     # --- requests --------------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Start what may be started, write what is answered, read on if there is room."""
+        """Write what is answered, start what may be started, read on if there is room."""
+        self._write()
         while self._queue and self._blocked is None and not self._write_paused and not self._closed:
             if self._queue[0].startswith(FETCH) and not self._server.may_fetch(self):
                 break
             self._start(self._queue.popleft())
-        self._write()
+            self._write()  # at once: it may be large, and pause writing
         self._check_in_flight()
 
     def _start(self, frame: bytearray) -> None:

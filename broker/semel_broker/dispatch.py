@@ -134,5 +134,5 @@ def _has_error_code(api: Api, version: int) -> bool:
     """Whether the body of this response has a top-level error code: then it makes a difference to the bytes."""
     if "error_code" not in api.response.__struct_fields__:
         return False
-    refused = api.response(error_code=int(ErrorCode.UNKNOWN_SERVER_ERROR))  # type: ignore[call-arg]
+    refused = api.response(error_code=int(ErrorCode.UNKNOWN_SERVER_ERROR))
     return api.encode_response(refused, version) != api.encode_response(api.response(), version)

@@ -67,7 +67,8 @@ class FrameBuffer:
         return self._cut(count)
 
     def _cut(self, end: int) -> list[bytearray]:
-        scratch, frames, at = self._scratch, [], 0
+        scratch, at = self._scratch, 0
+        frames: list[bytearray] = []
         while end - at >= _HEAD.size:
             size, api_key = _HEAD.unpack_from(scratch, at)
             self._check(size, api_key)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from asyncio import get_running_loop
+from base64 import urlsafe_b64encode
 from contextlib import AsyncExitStack
 
+from semel_storage.checkpoints import META_PROPERTIES
 from semel_storage.log_directory import LogDirectory
 
-from semel_broker import dynamic_configs
-from semel_broker.cleaner import Cleaner
 from semel_broker.cluster.local_store import LocalStore
 from semel_broker.config import BrokerConfig
 from semel_broker.context import Broker
@@ -47,7 +47,7 @@ class Node:
 
             async def stop_server() -> None:
                 server.stop_accepting()
-                await broker.groups.stop()
+                await broker.groups.close()  # answers those who wait in a rebalance
                 await server.stop(STOP_GRACE_S)
 
             parts.push_async_callback(stop_server)
@@ -57,3 +57,44 @@ class Node:
     async def stop(self) -> None:
         """Answer what is in progress, then sync, snapshot and mark the data directory as cleanly shut down."""
         await self._parts.aclose()
+
+
+async def _open(config: BrokerConfig, world: World, parts: AsyncExitStack) -> Broker:
+    """Everything below the listening socket, each part to be closed after those that stand on it."""
+    is_new = not world.disk.exists(f"{config.log_dir}/{META_PROPERTIES}")
+    logs = LogDirectory.open(
+        world.disk,
+        config.log_dir,
+        node_id=config.node_id,
+        cluster_id=_new_uuid(world) if is_new else "",  # the first broker names the cluster
+        directory_id=_new_uuid(world),
+        event=world.log.info,
+    )
+    recovered = False
+    parts.callback(lambda: logs.close() if recovered else logs.abandon())  # never mark as clean what was not recovered
+    store = LocalStore.open(world.disk, f"{config.log_dir}/{STORE_FILE}")
+    parts.push_async_callback(store.close)
+    topics = await Topics.open(world=world, config=config, store=store, logs=logs)
+    recovered = True
+    parts.push_async_callback(topics.close)
+    groups = GroupCoordinator(world, config, topics)
+    groups.start()
+    parts.push_async_callback(groups.close)
+    return Broker(
+        world=world,
+        config=config,
+        store=store,
+        topics=topics,
+        groups=groups,
+        producer_ids=ProducerIds(store),
+        node_id=config.node_id,
+        cluster_id=logs.cluster_id,
+        host=config.host_name,
+        port=config.port,
+        log=world.log,
+    )
+
+
+def _new_uuid(world: World) -> str:
+    """A random id as Kafka writes them: 22 characters of base64."""
+    return urlsafe_b64encode(world.rng.randbytes(16)).decode().rstrip("=")

@@ -59,6 +59,11 @@ class Partition:
         return self._log is not None
 
     @property
+    def is_retired(self) -> bool:
+        """Whether the topic was deleted: the log is about to be closed, or is."""
+        return self._retired
+
+    @property
     def log(self) -> Log:
         """The log, opened now if it is not yet. Raises UNKNOWN_TOPIC_OR_PARTITION once the partition is retired."""
         return self._log or self.open()
@@ -187,14 +192,13 @@ class Partition:
         self._release_fetches()
 
     async def close(self) -> None:
-        """Finish the sync in progress, then close the log (flush and snapshot)."""
+        """For good: nothing is appended any more, and all that was is durable. The data directory closes the log."""
         if self._flushing is not None:
             await self._flushing
-        if self._log is not None:
-            if not self._retired:
-                await self._log.sync()
-                self._advance(self._log.end_offset, self._bytes_appended)
-            self._log.close()
+        log, retired, self._retired = self._log, self._retired, True
+        if log is not None and not retired:
+            await log.sync()
+            self._advance(log.end_offset, self._bytes_appended)
         self._release_fetches()
 
     # --- inside ----------------------------------------------------------------------------------------------
@@ -238,4 +242,4 @@ class Partition:
             waiter.release()
 
     def _gone(self) -> KafkaError:
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic}-{self.index} was deleted")
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic}-{self.index} is deleted or closed")

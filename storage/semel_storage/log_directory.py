@@ -176,6 +176,13 @@ class LogDirectory:
         self.disk.write_atomically(self._path(checkpoints.CLEAN_SHUTDOWN), b'{"version":0,"brokerEpoch":-1}')
         self._unlock()
 
+    def abandon(self) -> None:
+        """Give the lock back without the marker of a clean shutdown: a log could not be opened."""
+        for key in sorted(self.logs):
+            self.logs[key].abandon()
+        self.logs.clear()
+        self._unlock()
+
     def _identify(self, node_id: int, cluster_id: str, directory_id: str) -> None:
         path = self._path(checkpoints.META_PROPERTIES)
         stored = checkpoints.read_properties(self.disk, path)

@@ -38,7 +38,7 @@ class EventLog(SilentLogger):
     def __init__(self) -> None:
         self.lines: list[tuple[str, dict[str, object]]] = []
 
-    def _add(self, event: str, /, **fields: object) -> None:
+    def _add(self, event: str, **fields: object) -> None:
         self.lines.append((event, fields))
 
     debug = info = warning = error = exception = _add
@@ -119,7 +119,7 @@ class Wire:
         topic = CreateTopicsRequestTopic(
             name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=rows
         )
-        response = await self.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
+        response = await self.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000, validate_only=False))
         assert response.topics[0].error_code == 0, response
 
     async def produce(

@@ -20,6 +20,7 @@ from semel_protocol.messages.k00_produce import (
     ProduceResponsePartition,
     ProduceResponseTopic,
 )
+from semel_protocol.primitives import Buffer
 from semel_protocol.records import decode_batch
 
 from semel_broker.context import RequestContext
@@ -45,7 +46,8 @@ def handle(
         ]
     )
     if request.acks == ACKS_NONE:
-        return _raise_first_error(response)
+        _raise_first_error(response)
+        return None
     if uncommitted:
         return _when_committed(response, uncommitted)
     return response
@@ -95,7 +97,7 @@ def _writable(name: str, index: int, ctx: RequestContext) -> Partition:
     return partition
 
 
-def _check_batch(partition: Partition, header: BatchHeader, records: memoryview, ctx: RequestContext) -> None:
+def _check_batch(partition: Partition, header: BatchHeader, records: Buffer, ctx: RequestContext) -> None:
     """What the topic's configuration and this issue's broker ask of a well-formed batch."""
     if header.is_transactional:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served by this broker")

@@ -7,7 +7,7 @@ otherwise it is answered with UNKNOWN_TOPIC_OR_PARTITION; an illegal name with I
 
 from __future__ import annotations
 
-from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k03_metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -17,7 +17,8 @@ from semel_protocol.messages.k03_metadata import (
 )
 
 from semel_broker.context import Broker, RequestContext
-from semel_broker.topics import INTERNAL_TOPICS, Topic
+from semel_broker.topic_plan import INTERNAL_TOPICS
+from semel_broker.topics import Topic
 
 
 async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataResponse:
@@ -60,6 +61,6 @@ async def _describe(name: str, broker: Broker, may_create: bool) -> MetadataResp
 
 
 async def _create(name: str, broker: Broker, may_create: bool) -> Topic:
-    if not may_create or name in INTERNAL_TOPICS:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-    return await broker.topics.ensure(name)
+    if may_create and name not in INTERNAL_TOPICS:
+        return await broker.topics.ensure(name)
+    return broker.topics.required(name)

@@ -15,7 +15,7 @@ from semel_protocol.messages.k21_delete_records import (
 )
 
 from semel_broker.context import RequestContext
-from semel_broker.topics import INTERNAL_TOPICS
+from semel_broker.topic_plan import INTERNAL_TOPICS
 
 
 async def handle(request: DeleteRecordsRequest, ctx: RequestContext) -> DeleteRecordsResponse:

@@ -41,11 +41,11 @@ def _describe(topic: str, index: int, ctx: RequestContext) -> DescribeProducersR
         active_producers=[
             DescribeProducersResponseActiveProducer(
                 producer_id=producer.producer_id,
-                producer_epoch=producer.producer_epoch,
+                producer_epoch=producer.epoch,
                 last_sequence=producer.last_sequence,
                 last_timestamp=producer.last_timestamp,
                 coordinator_epoch=producer.coordinator_epoch,
-                current_txn_start_offset=producer.current_txn_first_offset,
+                current_txn_start_offset=producer.txn_first_offset,
             )
             for producer in producers
         ],

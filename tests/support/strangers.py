@@ -60,8 +60,8 @@ class Confluent:
     def create_topic(self, topic: str, partitions: int) -> None:
         from confluent_kafka.admin import AdminClient, NewTopic
 
-        made = AdminClient(self.config).create_topics([NewTopic(topic, partitions, 1)])
-        made[topic].result(20)
+        admin = AdminClient(self.config)
+        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(20)
 
     def produce(self, topic: str, rows: Sent, codec: str = "none") -> None:
         from confluent_kafka import Producer

@@ -70,7 +70,7 @@ class Log:
         self._producers: dict[int, ProducerState] = state.producers
         self._snapshots: Snapshots = state.snapshots
         self._checkpoint_bytes = checkpoint_bytes
-        self._bytes_since_snapshot = 0
+        self._bytes_since_snapshot = state.replayed_bytes
         self._bytes_since_sync = 0
         self._snapshot_offset = state.recovery_point
         self._segments = Segments(state.segments)

@@ -32,45 +32,47 @@ def offset_for_timestamp(
 
 def max_timestamp(segments: Sequence[Segment], *, start: int, up_to: int) -> tuple[int, int] | None:
     """(offset, timestamp) of the first record within [start, up_to) that has the largest timestamp there."""
-    best: tuple[Segment, BatchHeader, int] | None = None
+    best: tuple[int, int] | None = None
     for segment in segments:
         if segment.base_offset >= up_to:
             break
         if segment.next_offset <= start or segment.size == 0:
             continue
-        if best is not None and segment.max_timestamp <= best[1].max_timestamp:
-            continue
-        found = _latest_batch(segment, start, up_to)
-        if found is not None and (best is None or found[0].max_timestamp > best[1].max_timestamp):
-            best = (segment, *found)
-    if best is None:
-        return None
-    segment, header, position = best
-    batch = segment.file.pread(header.size, position)
-    stamps = [stamp for stamp in _stamps(header, batch) if start <= stamp[0] < up_to]
-    offset, timestamp = max(stamps, key=lambda stamp: (stamp[1], -stamp[0]), default=(-1, -1))
-    return (offset, timestamp) if offset >= 0 else None
+        if best is None or segment.max_timestamp > best[1]:
+            found = _latest_record(segment, start, up_to)
+            if found is not None and (best is None or found[1] > best[1]):
+                best = found
+    return best
 
 
-def _latest_batch(segment: Segment, start: int, up_to: int) -> tuple[BatchHeader, int] | None:
-    """Header and position of the first batch within [start, up_to) that has the segment's largest timestamp there."""
-    if segment.base_offset >= start and segment.next_offset <= up_to:
-        offset = segment.max_timestamp_offset
-    elif segment.base_offset >= start:
-        offset = segment.time_index.up_to(up_to)[1]
+def _latest_record(segment: Segment, start: int, up_to: int) -> tuple[int, int] | None:
+    """`max_timestamp` within one segment: by headers, looking into the batch that has it."""
+    if segment.base_offset < start:
+        since = start
+    elif segment.next_offset <= up_to:
+        since = segment.max_timestamp_offset
     else:
-        offset = start
+        since = segment.time_index.up_to(up_to)[1]
+    latest = -1
     best: tuple[BatchHeader, int] | None = None
-    for position, header, _ in segment.scan(segment.position_of(offset)):
+    for position, header, batch in segment.scan(segment.position_of(since)):
         if header.base_offset >= up_to:
             break
         if header.next_offset <= start or header.is_control or header.record_count == 0:
             continue
-        if best is None or header.max_timestamp > best[0].max_timestamp:
+        timestamp = header.max_timestamp
+        if header.base_offset < start:  # its largest timestamp may be that of a record before the start
+            timestamp = max((stamp for offset, stamp in _stamps(header, batch) if offset >= start), default=-1)
+        if timestamp > latest:
+            latest = timestamp
             best = (header, position)
-            if header.max_timestamp >= segment.max_timestamp:
+            if timestamp == segment.max_timestamp:
                 break
-    return best
+    if best is None:
+        return None
+    header, position = best
+    stamps = _stamps(header, segment.file.pread(header.size, position))
+    return next(((offset, stamp) for offset, stamp in stamps if stamp == latest and start <= offset < up_to), None)
 
 
 def _stamps(header: BatchHeader, batch: Buffer) -> list[tuple[int, int]]:

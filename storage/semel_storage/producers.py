@@ -5,12 +5,11 @@
 """
 
 from collections.abc import Mapping
-from struct import Struct as Layout
 
 import msgspec
 from semel_protocol.batch import BatchHeader
+from semel_protocol.control import read_marker
 from semel_protocol.errors import ErrorCode, KafkaError
-from semel_protocol.records import decode_batch
 
 from semel_storage.disk import Buffer
 
@@ -21,9 +20,6 @@ ACCEPTED_MAX = 1 << 30
 """Half of the sequence space: below this distance, earlier and later can be told apart across the wrap."""
 NO_OFFSET = -1
 NO_SEQUENCE = -1
-
-_MARKER_VALUE = Layout(">hi")
-"""Version, coordinator epoch."""
 
 
 class BatchPlace(msgspec.Struct, frozen=True, gc=False):
@@ -158,8 +154,7 @@ def apply(
 
 def _apply_marker(state: ProducerState | None, header: BatchHeader, batch: Buffer, now_ms: int) -> ProducerState:
     """A marker ends the transaction; with a bumped epoch it also starts that epoch's sequences anew (KIP-890)."""
-    value = decode_batch(batch)[0].value
-    coordinator_epoch = _MARKER_VALUE.unpack_from(value)[1] if value and len(value) >= _MARKER_VALUE.size else -1
+    marker = read_marker(batch)
     same_epoch = state is not None and state.epoch == header.producer_epoch
     return ProducerState(
         producer_id=header.producer_id,
@@ -168,7 +163,7 @@ def _apply_marker(state: ProducerState | None, header: BatchHeader, batch: Buffe
         accepted=state.accepted if state is not None and same_epoch else 0,
         last_timestamp=header.max_timestamp,
         last_append_ms=now_ms,
-        coordinator_epoch=coordinator_epoch,
+        coordinator_epoch=marker.coordinator_epoch if marker is not None else -1,
     )
 
 

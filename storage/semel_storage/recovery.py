@@ -19,7 +19,7 @@ from bisect import bisect_right
 from itertools import pairwise
 
 import msgspec
-from semel_protocol.batch import HEADER_BYTES, BatchHeader, crc_ok, read_header
+from semel_protocol.batch import HEADER_BYTES, PREFIX_BYTES, BatchHeader, crc_ok, read_header
 from semel_protocol.errors import KafkaError
 
 from semel_storage import checkpoints, producers
@@ -37,9 +37,6 @@ SECTOR_BYTES = 512
 SEARCH_WINDOW_BYTES = 4 << 20
 TEMPORARY = ".tmp"
 
-_ZERO_RUN_BYTES_MIN = 16
-"""Fewer zeros than this may well be part of a header (the high bytes of a base offset are zeros)."""
-
 
 class Recovered(msgspec.Struct):
     """All that a log knows when it opens."""
@@ -51,6 +48,8 @@ class Recovered(msgspec.Struct):
     epochs: EpochHistory
     producers: dict[int, ProducerState]
     snapshots: Snapshots
+    replayed_bytes: int
+    """What lay above the recovery point and would be scanned again."""
 
 
 def recover(
@@ -102,6 +101,7 @@ def recover(
         epochs=epochs,
         producers=scan.producers,
         snapshots=scan.snapshots,
+        replayed_bytes=scan.replayed_bytes,
     )
 
 
@@ -160,6 +160,7 @@ class _Scan(msgspec.Struct, kw_only=True):
     now_ms: int
     index_interval_bytes: int
     producers: dict[int, ProducerState] = {}
+    replayed_bytes: int = 0
 
     def run(self) -> int:
         """Scan; leaves the last segment active. Returns the end offset."""
@@ -186,6 +187,9 @@ class _Scan(msgspec.Struct, kw_only=True):
             if not segment.is_active:
                 start = self._open_for_scan(segment)
             end_offset, stopped = self._scan_segment(segment, start, max(end_offset, segment.base_offset))
+            if self.verify and end_offset > self.floor:
+                segment.file.sync_now()  # a killed process leaves bytes that only the kernel has
+                self.replayed_bytes += stopped - start
             if stopped < segment.size:
                 self._judge(at, stopped, end_offset)
                 self._cut(at, stopped, end_offset, "the write was not finished")
@@ -290,7 +294,7 @@ class _Scan(msgspec.Struct, kw_only=True):
         follows = self._next_valid(segment, position, end_offset)
         if follows is None and not any(self._starts_valid(later) for later in self.segments[at + 1 :]):
             return
-        if self._has_zero_sector(segment, position, segment.size if follows is None else follows):
+        if self._is_lost_write(segment, position, segment.size if follows is None else follows, end_offset):
             return
         raise CorruptLog(
             segment.path(LOG),
@@ -325,12 +329,21 @@ class _Scan(msgspec.Struct, kw_only=True):
             return False
         return crc_ok(segment.file.pread(header.size, position), header)
 
-    def _has_zero_sector(self, segment: Segment, position: int, end: int) -> bool:
-        while position < end:
-            after = min(end, (position // SECTOR_BYTES + 1) * SECTOR_BYTES)
-            if after - position >= _ZERO_RUN_BYTES_MIN and not any(segment.file.pread(after - position, position)):
+    def _is_lost_write(self, segment: Segment, position: int, end: int, end_offset: int) -> bool:
+        """Whether a sector of what lies between `position` and `end` reads as one that never reached the disk.
+
+        Of the first sector only the part from `position` on, as what stood before it had been written earlier. Zeros
+        there tell something when a batch that starts at `end_offset` could not have them.
+        """
+        after = min(end, (position // SECTOR_BYTES + 1) * SECTOR_BYTES)
+        part = after - position
+        cannot_be_zero = part >= PREFIX_BYTES or any(end_offset.to_bytes(8, "big")[:part])
+        if cannot_be_zero and not any(segment.file.pread(part, position)):
+            return True
+        while after + SECTOR_BYTES <= end:
+            if not any(segment.file.pread(SECTOR_BYTES, after)):
                 return True
-            position = after
+            after += SECTOR_BYTES
         return False
 
     def _cut(self, at: int, position: int, end_offset: int, reason: str) -> None:

@@ -1,0 +1,126 @@
+"""Retention: the rows of the decision, and the log after it."""
+
+import msgspec
+import pytest
+from semel_storage.log_config import LogConfig
+from semel_storage.retention import Deleted, Expired, apply_retention, deletable
+from support.logs import NOW_MS, DataDirectory, pairs_of
+
+DAY_MS = 86_400_000
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """Stands for a segment."""
+
+    base_offset: int
+    next_offset: int
+    size: int
+    max_timestamp: int
+
+
+def three(*ages_ms: int, size: int = 100, active_size: int = 100) -> list[Facts]:
+    """Segments of ten offsets each with these ages; the last is the active one."""
+    last = len(ages_ms) - 1
+    return [
+        Facts(
+            10 * n,
+            10 * n + (10 if n < last or active_size else 0),
+            size if n < last else active_size,
+            NOW_MS - age if age >= 0 else -1,
+        )
+        for n, age in enumerate(ages_ms)
+    ]
+
+
+BY_TIME = LogConfig(retention_ms=1000)
+BY_SIZE = LogConfig(retention_ms=-1, retention_bytes=150)
+FOR_EVER = LogConfig(retention_ms=-1, retention_bytes=-1)
+COMPACTED = LogConfig(cleanup_policy=("compact",), retention_ms=1, retention_bytes=0)
+BOTH = LogConfig(cleanup_policy=("compact", "delete"), retention_ms=1000)
+
+
+@pytest.mark.parametrize(
+    ("segments", "config", "start_offset", "high_watermark", "expected"),
+    [
+        pytest.param(three(3000, 2000, 500), BY_TIME, 0, 30, Expired(2, "retention.ms"), id="older-than-retention-ms"),
+        pytest.param(three(1001, 1000, 0), BY_TIME, 0, 30, Expired(1, "retention.ms"), id="exactly-that-old-stays"),
+        pytest.param(three(500, 3000, 0), BY_TIME, 0, 30, Expired(), id="no-gap-opens"),
+        pytest.param(three(3000, 3000, 3000), BY_TIME, 0, 30, Expired(3, "retention.ms"), id="active-one-too"),
+        pytest.param(
+            three(3000, 3000, 3000, active_size=0), BY_TIME, 0, 20, Expired(2, "retention.ms"), id="empty-active-stays"
+        ),
+        pytest.param(three(3000, 3000, 3000), BY_TIME, 0, 15, Expired(1, "retention.ms"), id="high-watermark-bounds"),
+        pytest.param(three(3000, 3000, 3000), BY_TIME, 0, 9, Expired(), id="all-above-high-watermark"),
+        pytest.param(three(-1, 3000, 0), BY_TIME, 0, 30, Expired(), id="no-timestamp-no-age"),
+        pytest.param(three(-5000, 0, 0), BY_TIME, 0, 30, Expired(), id="future-stays"),
+        pytest.param(three(0, 0, 0), BY_SIZE, 0, 30, Expired(1, "retention.bytes"), id="only-while-enough-stays"),
+        pytest.param(
+            three(0, 0, 0, active_size=50), BY_SIZE, 0, 30, Expired(1, "retention.bytes"), id="exactly-enough"
+        ),
+        pytest.param(three(0, 0, active_size=49), BY_SIZE, 0, 20, Expired(), id="below-retention-bytes"),
+        pytest.param(three(9 * DAY_MS, DAY_MS, 0), FOR_EVER, 0, 30, Expired(), id="minus-one-means-no-limit"),
+        pytest.param(three(9 * DAY_MS, DAY_MS, 0), FOR_EVER, 20, 30, Expired(2, "start_offset"), id="below-start"),
+        pytest.param(three(0, 0, 0), FOR_EVER, 19, 30, Expired(1, "start_offset"), id="start-within-a-segment"),
+        pytest.param(three(0, 0, 0), FOR_EVER, 30, 30, Expired(2, "start_offset"), id="active-stays-below-start"),
+        pytest.param(three(5000, 5000, 0), COMPACTED, 0, 30, Expired(), id="compact-keeps-all"),
+        pytest.param(three(5000, 5000, 0), COMPACTED, 10, 30, Expired(1, "start_offset"), id="compact-below-start"),
+        pytest.param(three(5000, 5000, 0), BOTH, 0, 30, Expired(2, "retention.ms"), id="compact-and-delete"),
+    ],
+)
+def test_which_segments_may_go(
+    segments: list[Facts], config: LogConfig, start_offset: int, high_watermark: int, expected: Expired
+) -> None:
+    found = deletable(segments, config, start_offset=start_offset, high_watermark=high_watermark, now_ms=NOW_MS)
+    assert found == expected
+
+
+async def filled(config: LogConfig) -> DataDirectory:
+    """Three segments with offsets 0-1, 2-3 and 4-5, a second apart, all durable."""
+    data = DataDirectory(config)
+    for n in range(3):
+        if n:
+            data.log.roll()
+        data.append([(None, b"v%d" % (2 * n)), (None, b"v%d" % (2 * n + 1))])
+        data.now_ms += 1000
+    await data.log.sync()
+    return data
+
+
+async def test_old_segments_are_gone_after_a_restart_too() -> None:
+    data = await filled(LogConfig(retention_ms=1500))
+    done = apply_retention(data.log, high_watermark=6, now_ms=data.now_ms)
+    assert done is not None
+    assert (done.segments, done.start_offset, done.reason) == (2, 4, "retention.ms")
+    assert apply_retention(data.log, high_watermark=6, now_ms=data.now_ms) is None
+    data.restart()
+    assert (data.log.start_offset, data.log.end_offset) == (4, 6)
+    assert [value for _, _, value in pairs_of(data.log)] == [b"v4", b"v5"]
+
+
+async def test_when_all_is_old_the_log_is_empty_and_keeps_its_end() -> None:
+    data = await filled(LogConfig(retention_ms=1))
+    done = apply_retention(data.log, high_watermark=6, now_ms=data.now_ms + DAY_MS)
+    assert isinstance(done, Deleted)
+    assert (done.segments, done.start_offset) == (3, 6)
+    assert data.append([(None, b"next")]).base_offset == 6
+    data.restart()
+    assert pairs_of(data.log) == [(6, None, b"next")]
+
+
+async def test_what_is_not_synced_stays_whatever_the_high_watermark_says() -> None:
+    data = DataDirectory(LogConfig(retention_ms=1))
+    data.append([(None, b"a")])
+    assert apply_retention(data.log, high_watermark=1, now_ms=data.now_ms + DAY_MS) is None
+    await data.log.sync()
+    assert apply_retention(data.log, high_watermark=1, now_ms=data.now_ms + DAY_MS) is not None
+
+
+async def test_retention_deleting_a_producers_last_batch_does_not_refuse_its_next_one() -> None:
+    data = DataDirectory(LogConfig(retention_ms=1))
+    data.append([(None, b"a")], producer=(7, 0, 0))
+    await data.log.sync()
+    assert apply_retention(data.log, high_watermark=1, now_ms=data.now_ms + DAY_MS) is not None
+    assert data.append([(None, b"b")], producer=(7, 0, 1)).base_offset == 1
+    data.restart()
+    assert data.append([(None, b"b")], producer=(7, 0, 1)).duplicate
+    assert data.append([(None, b"c")], producer=(7, 0, 2)).base_offset == 2

@@ -271,7 +271,10 @@ class _Scan(msgspec.Struct, kw_only=True):
             if since > self.index_interval_bytes:
                 return False
             since += header.size
-        return True
+        timestamp, relative = segment.time_index.last() or (-1, 0)
+        at = segment.position_of(segment.base_offset + relative) if relative >= 0 else segment.size
+        latest = next(segment.scan(at), None)
+        return latest is not None and latest[1].max_timestamp == timestamp
 
     # Damage
 

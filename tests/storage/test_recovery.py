@@ -1,0 +1,350 @@
+"""Opening a log after a crash: the torn tail, indexes and snapshots that are missing or wrong, damage that is none."""
+
+import asyncio
+import random
+
+import pytest
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_storage.log import Log
+from semel_storage.log_config import LogConfig
+from semel_storage.memory_disk import MemoryDisk
+from semel_storage.recovery import CorruptLog
+
+from storage.batches import DIRECTORY, NOW_MS, make_batch, open_log, put, read_all
+
+SMALL = LogConfig(segment_bytes=600, index_interval_bytes=100)
+FIRST = f"{DIRECTORY}/{0:020d}"
+
+
+class Events:
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, dict[str, object]]] = []
+
+    def __call__(self, event: str, **facts: object) -> None:
+        self.seen.append((event, facts))
+
+    def names(self) -> list[str]:
+        return [name for name, _ in self.seen]
+
+
+def log_of(disk: MemoryDisk, batches: int, config: LogConfig | None = None) -> Log:
+    """A log of idempotent batches with one record each; values tell the offset."""
+    log = open_log(disk, config)
+    for n in range(batches):
+        put(log, make_batch(producer_id=5, sequence=n, value=b"value-%d" % n))
+    return log
+
+
+def expect(log: Log, count: int) -> None:
+    """The log holds exactly the first `count` batches, and what is derived from them."""
+    assert read_all(log) == [(n, b"value-%d" % n) for n in range(count)]
+    assert log.end_offset == log.synced_offset == count
+    if count:
+        (producer,) = log.active_producers()
+        assert producer.last_sequence == count - 1
+        assert [place.base_offset for place in producer.batches] == list(range(max(0, count - 5), count))
+        assert log.max_timestamp(up_to=count) == (0, NOW_MS)
+    again = put(log, make_batch(producer_id=5, sequence=count, value=b"value-%d" % count))
+    assert (again.base_offset, again.duplicate) == (count, False)
+
+
+# The torn tail
+
+
+def sizes_of(disk: MemoryDisk) -> tuple[bytes, int]:
+    """The file of a log with four batches, and where the last one starts."""
+    log = log_of(disk, 4)
+    data = disk.read_bytes(FIRST + ".log")
+    return data, log.segments[0].position_of(3)
+
+
+def reopened(data: bytes, recovery_point: int | None = None) -> tuple[Log, Events]:
+    disk = MemoryDisk()
+    disk.mkdir(DIRECTORY)
+    disk.open(FIRST + ".log")
+    disk.overwrite(FIRST + ".log", data)
+    events = Events()
+    return open_log(disk, recovery_point=recovery_point, event=events), events
+
+
+def test_torn_tail_is_cut_at_every_byte(disk: MemoryDisk) -> None:
+    data, last = sizes_of(disk)
+    for cut in range(last, len(data)):
+        log, events = reopened(data[:cut])
+        expect(log, 3)
+        assert events.names() == (["log_tail_cut"] if cut > last else [])
+        if cut > last:
+            assert events.seen[0][1]["bytes_cut"] == cut - last
+            assert events.seen[0][1]["file"] == FIRST + ".log"
+
+
+@pytest.mark.parametrize("change", [0x00, 0x01, 0x80, 0xFF], ids=hex)
+def test_every_wrong_byte_of_the_last_batch_cuts_it(disk: MemoryDisk, change: int) -> None:
+    data, last = sizes_of(disk)
+    outside_of_the_crc = [*range(last, last + 8), *range(last + 12, last + 16)]
+    for at in range(last, len(data)):
+        wrong = bytearray(data)
+        wrong[at] = wrong[at] ^ change if change else 0
+        if bytes(wrong) == data or at in outside_of_the_crc:
+            continue
+        log, _ = reopened(bytes(wrong))
+        expect(log, 3)
+
+
+def test_last_batch_with_an_offset_that_went_back_is_cut(disk: MemoryDisk) -> None:
+    data, last = sizes_of(disk)
+    log, _ = reopened(data[:last] + (2).to_bytes(8, "big") + data[last + 8 :])
+    expect(log, 3)
+
+
+def test_zeros_from_every_byte_of_the_last_batch_on_cut_it(disk: MemoryDisk) -> None:
+    data, last = sizes_of(disk)
+    for at in range(last, len(data)):
+        if any(data[at:]):
+            log, _ = reopened(data[:at] + bytes(len(data) - at))
+            expect(log, 3)
+
+
+@pytest.mark.parametrize("length", [1, 11, 12, 60, 61, 512, 5000])
+def test_zero_filled_tail_is_cut(disk: MemoryDisk, length: int) -> None:
+    data, _ = sizes_of(disk)
+    log, events = reopened(data + bytes(length))
+    expect(log, 4)
+    assert events.seen[0][1]["bytes_cut"] == length
+
+
+@pytest.mark.parametrize("length", [1, 17, 60, 61, 512, 5000])
+def test_garbage_tail_is_cut(disk: MemoryDisk, length: int) -> None:
+    data, _ = sizes_of(disk)
+    log, _ = reopened(data + random.Random(length).randbytes(length))
+    expect(log, 4)
+
+
+def test_file_of_nothing_but_garbage_is_an_empty_log() -> None:
+    log, _ = reopened(b"\x07" * 1000)
+    expect(log, 0)
+
+
+def test_torn_batch_larger_than_the_scan_window_is_cut(disk: MemoryDisk) -> None:
+    log = log_of(disk, 2)
+    put(log, make_batch(value=b"x" * (5 << 20)))
+    data = disk.read_bytes(FIRST + ".log")
+    expect(reopened(data[:-1])[0], 2)
+    whole, _ = reopened(data)
+    assert whole.end_offset == 3
+
+
+# Indexes and snapshots
+
+
+def crash_and_open(disk: MemoryDisk, recovery_point: int | None, **options: object) -> Log:
+    disk.kill()
+    return open_log(disk, SMALL, recovery_point=recovery_point, **options)
+
+
+@pytest.mark.parametrize("recovery_point", [None, 0, 13, 30, 40])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "short", "zeros", "garbage", "longer"])
+def test_derived_file_that_is_damaged_is_rebuilt(
+    disk: MemoryDisk, suffix: str, damage: str, recovery_point: int | None
+) -> None:
+    log = log_of(disk, 40, SMALL)
+    log._write_snapshot()
+    for name in disk.listdir(DIRECTORY):
+        path = f"{DIRECTORY}/{name}"
+        if not name.endswith(suffix):
+            continue
+        data = disk.read_bytes(path)
+        if damage == "missing" or suffix.startswith("leader"):
+            disk.remove(path)
+        else:
+            garbage = random.Random(name).randbytes(len(data))
+            disk.overwrite(
+                path,
+                {
+                    "empty": b"",
+                    "short": data[: len(data) // 2],
+                    "zeros": bytes(len(data)),
+                    "garbage": garbage,
+                    "longer": data + garbage,
+                }[damage],
+            )
+    log = crash_and_open(disk, recovery_point)
+    for up_to in (7, 23, 40):
+        assert log.max_timestamp(up_to=up_to) == (0, NOW_MS)
+        assert log.offset_for_timestamp(NOW_MS, up_to=up_to) == (0, NOW_MS)
+    expect(log, 40)
+
+
+def test_snapshot_newer_than_the_log_is_removed(disk: MemoryDisk) -> None:
+    log = log_of(disk, 10)
+    log._write_snapshot()
+    data = disk.read_bytes(FIRST + ".log")
+    disk.overwrite(FIRST + ".log", data[: log.segments[0].position_of(7)])
+    disk.kill()
+    expect(open_log(disk, recovery_point=3), 7)
+    assert f"{10:020d}.snapshot" not in disk.listdir(DIRECTORY)
+
+
+def test_index_newer_than_the_log_is_cut(disk: MemoryDisk) -> None:
+    log = log_of(disk, 40, SMALL)
+    log._write_snapshot()
+    segment = log.active
+    position = segment.position_of(segment.base_offset + 2)
+    path = segment.path(".log")
+    disk.overwrite(path, disk.read_bytes(path)[:position])
+    expect(crash_and_open(disk, segment.base_offset), segment.base_offset + 2)
+
+
+async def test_checkpoint_makes_a_start_read_only_what_came_later(disk: MemoryDisk) -> None:
+    log = log_of(disk, 500)
+    await log.checkpoint()
+    for n in range(500, 510):
+        put(log, make_batch(producer_id=5, sequence=n, value=b"value-%d" % n))
+    disk.kill()
+    log = open_log(disk, recovery_point=log.recovery_point)
+    assert log.recovery_point == 500
+    assert log.active_producers()[0].last_sequence == 509
+    assert log._bytes_since_snapshot < len(make_batch(value=b"value-1000")) * 70
+    expect(log, 510)
+
+
+def test_missing_segment_name_after_power_loss_loses_only_what_was_not_synced(disk: MemoryDisk) -> None:
+    """Rename and creation without a directory sync are forgotten by the disk; the log relies on neither."""
+    log = log_of(disk, 40, SMALL)
+    asyncio.run(log.sync())
+    log.close()
+    disk.crash()
+    expect(open_log(disk, SMALL, recovery_point=40), 40)
+
+
+def test_leftovers_of_deletions_and_atomic_writes_are_removed(disk: MemoryDisk) -> None:
+    log_of(disk, 3)
+    for name in ("7.log.deleted", "leader-epoch-checkpoint.tmp", f"{99:020d}.index"):
+        disk.open(f"{DIRECTORY}/{name}")
+    disk.kill()
+    expect(open_log(disk), 3)
+    assert not [name for name in disk.listdir(DIRECTORY) if name.endswith((".deleted", ".tmp")) or "99" in name]
+
+
+# Damage
+
+
+def damage(disk: MemoryDisk, log: Log, offset: int, *, at: int = 70) -> tuple[str, int]:
+    """Flip one bit of the batch at `offset`."""
+    segment = next(s for s in reversed(log.segments) if s.base_offset <= offset)
+    position = segment.position_of(offset)
+    data = bytearray(disk.read_bytes(segment.path(".log")))
+    data[position + at] ^= 0x10
+    disk.kill()
+    disk.overwrite(segment.path(".log"), data)
+    return segment.path(".log"), position
+
+
+@pytest.mark.parametrize("at", [16, 17, 21, 40, 65])
+def test_damage_followed_by_valid_batches_is_never_cut_silently(disk: MemoryDisk, at: int) -> None:
+    log = log_of(disk, 20)
+    path, position = damage(disk, log, 11, at=at)
+    with pytest.raises(CorruptLog) as refused:
+        open_log(disk)
+    assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert refused.value.path == path
+    assert refused.value.position == position
+    assert path in refused.value.message
+    assert "11" in refused.value.message
+
+
+def test_damaged_length_followed_by_valid_batches_is_never_cut_silently(disk: MemoryDisk) -> None:
+    for at in (8, 9, 10, 11):
+        disk = MemoryDisk()
+        damage(disk, log_of(disk, 20), 11, at=at)
+        with pytest.raises(CorruptLog):
+            open_log(disk)
+
+
+def test_damage_before_a_later_segment_is_never_cut_silently(disk: MemoryDisk) -> None:
+    log = log_of(disk, 40, SMALL)
+    damage(disk, log, log.segments[2].base_offset - 1)
+    with pytest.raises(CorruptLog):
+        open_log(disk, SMALL)
+
+
+def test_last_batch_below_the_recovery_point_is_not_taken_for_a_torn_tail(disk: MemoryDisk) -> None:
+    log = log_of(disk, 20)
+    log.close()
+    data = disk.read_bytes(FIRST + ".log")
+    disk.overwrite(FIRST + ".log", data[:-5])
+    disk.kill()
+    with pytest.raises(CorruptLog, match="offset 19, below the recovery point 20"):
+        open_log(disk, recovery_point=20)
+
+
+def test_log_that_lost_its_durable_end_is_refused(disk: MemoryDisk) -> None:
+    log_of(disk, 20).close()
+    disk.overwrite(FIRST + ".log", b"")
+    disk.kill()
+    with pytest.raises(CorruptLog, match="durable up to 20"):
+        open_log(disk, recovery_point=20)
+
+
+def test_data_loss_can_be_allowed_for_one_start(disk: MemoryDisk) -> None:
+    log = log_of(disk, 20)
+    damage(disk, log, 11)
+    events = Events()
+    expect(open_log(disk, allow_data_loss=True, event=events), 11)
+    assert events.names() == ["log_tail_cut"]
+
+
+def test_lost_sector_amid_unsynced_batches_is_cut(disk: MemoryDisk) -> None:
+    """A power loss may keep later sectors and lose earlier ones; nothing after the last sync was acknowledged."""
+    log = open_log(disk)
+    for n in range(20):
+        put(log, make_batch(producer_id=5, sequence=n, value=b"x" * 700))
+    data = bytearray(disk.read_bytes(FIRST + ".log"))
+    position = log.segments[0].position_of(7)
+    start = (position // 512 + 1) * 512
+    data[start : start + 512] = bytes(512)
+    disk.kill()
+    disk.overwrite(FIRST + ".log", data)
+    log = open_log(disk)
+    assert log.end_offset == 7
+    assert log.active_producers()[0].last_sequence == 6
+
+
+def test_segment_that_ends_before_its_successor_is_a_lost_write(disk: MemoryDisk) -> None:
+    log = log_of(disk, 40, SMALL)
+    second = log.segments[1]
+    path = second.path(".log")
+    position = second.position_of(second.base_offset + 1)
+    disk.kill()
+    disk.overwrite(path, disk.read_bytes(path)[:position])
+    events = Events()
+    expect(open_log(disk, SMALL, recovery_point=0, event=events), second.base_offset + 1)
+    assert events.names() == ["log_tail_cut"]
+
+
+def test_gap_between_segments_of_a_foreign_directory_is_left_alone(disk: MemoryDisk) -> None:
+    """Without a recovery point the log may come from elsewhere, compacted; gaps are no sign of loss."""
+    log = log_of(disk, 40, SMALL)
+    second = log.segments[1]
+    path = second.path(".log")
+    position = second.position_of(second.base_offset + 1)
+    disk.kill()
+    disk.overwrite(path, disk.read_bytes(path)[:position])
+    assert open_log(disk, SMALL).end_offset == 40
+
+
+def test_reading_a_rotten_segment_names_file_and_position(disk: MemoryDisk) -> None:
+    log = log_of(disk, 20)
+    damage(disk, log, 11, at=8)
+    disk.boots -= 1  # the process lives on over the damaged file
+    with pytest.raises(KafkaError, match=FIRST):
+        log._segments.forget()
+        log.read(12, up_to=20, bytes_max=100)
+
+
+def test_clean_log_is_opened_without_checking_it(disk: MemoryDisk) -> None:
+    log = log_of(disk, 20)
+    log.close()
+    disk.kill()
+    expect(open_log(disk, recovery_point=None, clean=True), 20)

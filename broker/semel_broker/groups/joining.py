@@ -9,7 +9,7 @@ import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.groups.group import Group, Member
-from semel_broker.groups.rebalance import joined, rebalance, renew
+from semel_broker.groups.rebalance import joined, rebalance, release_sync, renew
 from semel_broker.groups.requests import Join, MemberIdRequiredError, Moment, Rules
 from semel_broker.groups.turn import COMPLETING, EMPTY, STABLE, Replace, Turn, check_alive, rebalancing
 
@@ -124,8 +124,7 @@ def _fence(turn: Turn, member: Member, new_member_id: str) -> None:
     """From here on the seat belongs to `new_member_id`; the old id is refused with 82."""
     fenced = KafkaError(ErrorCode.FENCED_INSTANCE_ID, f"{new_member_id} has taken over this instance id")
     turn.answer(turn.group.set_joining(member, None), fenced)
-    to, member.syncing = member.syncing, None
-    turn.answer(to, fenced)
+    release_sync(turn, member, fenced)
     turn.group.rename(member, new_member_id)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.groups.group import Group, Member
-from semel_broker.groups.requests import Joined, JoinedMember
+from semel_broker.groups.requests import Joined, JoinedMember, Synced
 from semel_broker.groups.turn import COMPLETING, EMPTY, PREPARING, Empty, Turn, rebalancing
 
 
@@ -19,8 +19,7 @@ def rebalance(turn: Turn, *, wait_for_more: bool = False) -> None:
     group = turn.group
     if group.state is not PREPARING:
         for member in group.waiting():  # for an assignment that will not come
-            to, member.syncing = member.syncing, None
-            turn.answer(to, rebalancing(group))
+            release_sync(turn, member, rebalancing(group))
         group.enter(PREPARING, turn.now.wall_ms)
         group.deadline_ms = turn.now.monotonic_ms + group.rebalance_timeout_ms
         group.initial_limit_ms = group.deadline_ms if wait_for_more else None
@@ -90,6 +89,14 @@ def remove(turn: Turn, member: Member, why: str) -> None:
     turn.answer(member.syncing, gone)
     turn.group.remove(member)
     rebalance(turn)
+
+
+def release_sync(turn: Turn, member: Member, result: Synced | KafkaError) -> None:
+    """Answer whoever waits for the member's assignment; its session begins anew, for it was silent by our will."""
+    to, member.syncing = member.syncing, None
+    if to is not None:
+        renew(turn, member)
+        turn.answer(to, result)
 
 
 def renew(turn: Turn, member: Member) -> None:

@@ -11,7 +11,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.groups.group import Group, Member
 from semel_broker.groups.joining import join, replace
-from semel_broker.groups.rebalance import complete, complete_if_ready, rebalance, remove, renew
+from semel_broker.groups.rebalance import complete, complete_if_ready, rebalance, release_sync, remove, renew
 from semel_broker.groups.requests import Moment, Rules, Sync, Synced
 from semel_broker.groups.turn import (
     COMPLETING,
@@ -166,10 +166,7 @@ def apply(group: Group, change: Change, now: Moment, rules: Rules) -> Turn:
             group.deadline_ms = patience_ms
         for member in group.members.values():
             member.assignment = change.assignments.get(member.member_id, b"")
-            to, member.syncing = member.syncing, None
-            if to is not None:
-                renew(turn, member)
-                turn.answer(to, Synced(group.protocol_type, group.protocol, member.assignment))
+            release_sync(turn, member, Synced(group.protocol_type, group.protocol, member.assignment))
     return turn
 
 
@@ -180,8 +177,7 @@ def refuse(group: Group, change: Change, error: KafkaError, now: Moment, rules: 
         turn.answer(change.to, error)
     elif isinstance(change, Assign) and group.state is COMPLETING and group.generation_id == change.generation_id:
         for member in group.members.values():
-            to, member.syncing = member.syncing, None
-            turn.answer(to, error)
+            release_sync(turn, member, error)
         rebalance(turn)
     return turn
 
@@ -191,8 +187,7 @@ def shut(group: Group, error: KafkaError, now: Moment, rules: Rules) -> Turn:
     turn = Turn(group=group, now=now, rules=rules)
     for member in group.waiting():
         turn.answer(group.set_joining(member, None), error)
-        to, member.syncing = member.syncing, None
-        turn.answer(to, error)
+        release_sync(turn, member, error)
     return turn
 
 

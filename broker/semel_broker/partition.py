@@ -41,6 +41,7 @@ class Partition:
         self.index = index
         self.leader_epoch = 0
         self.high_watermark = 0
+        self.bytes_visible = 0  # that became readable since the log was opened
         self._open_log = open_log
         self._log: Log | None = None
         self._world = world
@@ -49,7 +50,6 @@ class Partition:
         self._committing = OffsetWaiters()
         self._fetching: dict[FetchWaiter, None] = {}
         self._bytes_appended = 0
-        self._bytes_visible = 0
         self._flushing: Task[None] | None = None
 
     # --- the log ---------------------------------------------------------------------------------------------
@@ -179,6 +179,8 @@ class Partition:
     def add_fetch_waiter(self, waiter: FetchWaiter) -> None:
         """`waiter` hears of every byte that becomes readable, until it is removed."""
         self._fetching[waiter] = None
+        if self._retired:
+            waiter.release()
 
     def remove_fetch_waiter(self, waiter: FetchWaiter) -> None:
         self._fetching.pop(waiter, None)
@@ -229,8 +231,8 @@ class Partition:
         """The high watermark moves; wake whom that concerns."""
         assert high_watermark >= self.high_watermark, (high_watermark, self.high_watermark)
         self.high_watermark = high_watermark
-        bytes_more = bytes_visible - self._bytes_visible
-        self._bytes_visible = bytes_visible
+        bytes_more = bytes_visible - self.bytes_visible
+        self.bytes_visible = bytes_visible
         if self._committing:
             self._committing.reached(high_watermark)
         if self._fetching:

@@ -33,8 +33,9 @@ class Reading(msgspec.Struct, gc=False):
 
     rows: list[FetchResponsePartition]  # in the order of the request
     partitions: list[Partition]  # those without an error
-    bytes_read: int
-    has_error: bool
+    bytes_read: int = 0
+    bytes_visible: int = 0  # sum of the partitions' counters: what is more than this came after the pass
+    has_error: bool = False
 
 
 def handle(request: FetchRequest, ctx: RequestContext) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
@@ -60,6 +61,7 @@ async def _read_later(request: FetchRequest, ctx: RequestContext, reading: Readi
     waiter = FetchWaiter(loop, request.min_bytes - reading.bytes_read)
     for partition in partitions:
         partition.add_fetch_waiter(waiter)
+    waiter.wake(sum(partition.bytes_visible for partition in partitions) - reading.bytes_visible)  # since the pass
     del reading  # while it waits, a fetch holds no data
     deadline = loop.call_later(request.max_wait_ms / 1000, waiter.release)
     try:
@@ -75,7 +77,7 @@ def _read(request: FetchRequest, ctx: RequestContext) -> Reading:
     """One pass over the partitions, beginning at another one with every request of the connection."""
     wanted = [(topic.topic, row) for topic in request.topics for row in topic.partitions]
     count = len(wanted)
-    reading = Reading([FetchResponsePartition()] * count, [], 0, False)
+    reading = Reading([FetchResponsePartition()] * count, [])
     bytes_left = min(request.max_bytes, ctx.broker.config.fetch_max_bytes)
     for turn in range(count):
         at = (ctx.turn + turn) % count
@@ -93,6 +95,7 @@ def _read(request: FetchRequest, ctx: RequestContext) -> Reading:
         assert found.records is not None
         bytes_left -= len(found.records)
         reading.bytes_read += len(found.records)
+        reading.bytes_visible += partition.bytes_visible
     return reading
 
 

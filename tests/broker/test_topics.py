@@ -1,0 +1,363 @@
+"""Topics over a disk in memory: who wins, what survives, what is cleaned up."""
+
+import asyncio
+from random import Random
+
+import pytest
+from broker.harness import EventLog, batch
+from msgspec import json
+from semel_broker import dynamic_configs
+from semel_broker.cluster.local_store import LocalStore
+from semel_broker.cluster.store import Delete, Put
+from semel_broker.config import BrokerConfig, load
+from semel_broker.limits import Limits
+from semel_broker.topic_plan import OFFSETS_TOPIC, NewTopic
+from semel_broker.topics import Topics
+from semel_broker.world import World
+from semel_protocol.batch import read_header
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_storage.log_directory import LogDirectory
+from semel_storage.memory_disk import MemoryDisk
+
+ROOT = "data"
+
+
+class Machine:
+    """One disk in memory, and the topics of a broker over it that can crash and start again."""
+
+    def __init__(self, **settings: str) -> None:
+        self.disk = MemoryDisk()
+        self.log = EventLog()
+        self.rng = Random(7)
+        self.overrides = [f"{key.replace('_', '.')}={value}" for key, value in settings.items()]
+        self.config: BrokerConfig
+        self.topics: Topics
+        self.store: LocalStore
+        self.logs: LogDirectory
+
+    async def start(self, limits: Limits | None = None) -> Topics:
+        self.config = load(overrides=self.overrides)
+        self.config.limits = limits or Limits()
+        world = World(
+            now_ms=lambda: 1_700_000_000_000, monotonic=lambda: 0.0, rng=self.rng, disk=self.disk, log=self.log
+        )
+        self.logs = LogDirectory.open(self.disk, ROOT, node_id=0, cluster_id="", directory_id="d")
+        self.store = LocalStore.open(self.disk, f"{ROOT}/semel.store")
+        self.topics = await Topics.open(world=world, config=self.config, store=self.store, logs=self.logs)
+        return self.topics
+
+    async def stop(self) -> None:
+        await self.topics.close()
+        await self.store.close()
+        self.logs.close()
+
+    async def crash(self) -> Topics:
+        self.disk.crash()
+        return await self.start()
+
+
+@pytest.fixture
+async def machine() -> Machine:
+    machine = Machine(num_partitions="2")
+    await machine.start()
+    return machine
+
+
+async def write(topics: Topics, name: str, index: int, *values: bytes) -> None:
+    partition = topics.partition(name, index)
+    data = batch(*values)
+    result = partition.append(data, header=read_header(data))
+    await partition.committed(result.last_offset + 1)
+
+
+def refused(code: ErrorCode, words: str | None = None) -> "pytest.RaisesExc[KafkaError]":
+    return pytest.raises(KafkaError, match=words, check=lambda error: error.code is code)
+
+
+# --- creating ---
+
+
+async def test_a_topic_has_the_brokers_defaults_unless_told_otherwise(machine: Machine) -> None:
+    topic = await machine.topics.create(NewTopic(name="t"))
+    assert (topic.partition_count, topic.configs, topic.is_internal) == (2, {}, False)
+    assert topic.config.retention_ms == 168 * 3_600_000
+    assert len(topic.topic_id) == 16
+    assert machine.topics.get("t") is topic
+    assert machine.topics.get_by_id(topic.topic_id) is topic
+    assert machine.topics.names() == ["t"]
+
+
+async def test_a_created_topic_survives_a_crash_before_its_first_directory(machine: Machine) -> None:
+    topic = await machine.topics.create(NewTopic(name="t", partitions=3, configs={"retention.ms": "5"}))
+    topics = await machine.crash()
+    again = topics.get("t")
+    assert again is not None
+    assert (again.topic_id, again.partition_count, again.config.retention_ms) == (topic.topic_id, 3, 5)
+    await write(topics, "t", 2, b"first")
+
+
+async def test_creating_costs_no_directory_until_the_first_write(machine: Machine) -> None:
+    await machine.topics.create(NewTopic(name="t", partitions=500))
+    assert machine.logs.partitions() == []
+    await write(machine.topics, "t", 7, b"x")
+    assert machine.logs.partitions() == [("t", 7)]
+    assert [partition.index for partition in machine.topics.partitions()] == [7]
+
+
+async def test_of_many_concurrent_creates_of_one_name_exactly_one_wins(machine: Machine) -> None:
+    creates = [machine.topics.create(NewTopic(name="t", partitions=i + 1)) for i in range(10)]
+    outcomes = await asyncio.gather(*creates, return_exceptions=True)
+    won = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+    lost = [outcome for outcome in outcomes if isinstance(outcome, KafkaError)]
+    assert (len(won), len(lost)) == (1, 9)
+    assert {error.code for error in lost} == {ErrorCode.TOPIC_ALREADY_EXISTS}
+    assert machine.topics.get("t") is won[0]
+
+
+async def test_concurrent_ensures_get_one_and_the_same(machine: Machine) -> None:
+    outcomes = await asyncio.gather(*(machine.topics.ensure("t") for _ in range(10)))
+    assert all(topic is outcomes[0] for topic in outcomes)
+
+
+async def test_names_that_collide_in_metrics_cannot_coexist_even_when_concurrent(machine: Machine) -> None:
+    outcomes = await asyncio.gather(
+        machine.topics.create(NewTopic(name="a.b")),
+        machine.topics.create(NewTopic(name="a_b")),
+        return_exceptions=True,
+    )
+    assert isinstance(outcomes[1], KafkaError)
+    assert outcomes[1].code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert "collides with 'a.b'" in outcomes[1].message
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "ä", "x" * 250, "a\x00", "t\n"])
+async def test_illegal_names_are_refused(machine: Machine, name: str) -> None:
+    with refused(ErrorCode.INVALID_TOPIC_EXCEPTION):
+        await machine.topics.create(NewTopic(name=name))
+
+
+@pytest.mark.parametrize("name", ["x" * 249, "...", "a.b-c_D9"])
+async def test_legal_names_are_taken(machine: Machine, name: str) -> None:
+    await machine.topics.create(NewTopic(name=name))
+    await write(machine.topics, name, 0, b"x")
+    assert (await machine.crash()).names() == [name]
+
+
+@pytest.mark.parametrize(
+    ("new", "code"),
+    [
+        (NewTopic(name="t", partitions=0), ErrorCode.INVALID_PARTITIONS),
+        (NewTopic(name="t", partitions=-2), ErrorCode.INVALID_PARTITIONS),
+        (NewTopic(name="t", partitions=2**31 - 1), ErrorCode.INVALID_PARTITIONS),
+        (NewTopic(name="t", replication_factor=0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (NewTopic(name="t", replication_factor=2), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (NewTopic(name="t", partitions=1, assignments={0: [0]}), ErrorCode.INVALID_REQUEST),
+        (NewTopic(name="t", assignments={1: [0]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic(name="t", assignments={0: []}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic(name="t", assignments={0: [5]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic(name="t", assignments={0: [0, 0]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic(name="t", configs={"retention.ms": "soon"}), ErrorCode.INVALID_CONFIG),
+        (NewTopic(name="t", configs={"retention.ms": None}), ErrorCode.INVALID_CONFIG),
+        (NewTopic(name="t", configs={"retention": "1"}), ErrorCode.INVALID_CONFIG),
+        (NewTopic(name="t", configs={"cleanup.policy": ""}), ErrorCode.INVALID_CONFIG),
+        (NewTopic(name="t", configs={"cleanup.policy": "x" * 40_000}), ErrorCode.INVALID_CONFIG),
+        (
+            NewTopic(name="t", configs={"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"}),
+            ErrorCode.INVALID_CONFIG,
+        ),
+    ],
+)
+async def test_impossible_topics_are_refused_and_leave_nothing(
+    machine: Machine, new: NewTopic, code: ErrorCode
+) -> None:
+    with refused(code):
+        await machine.topics.create(new)
+    assert machine.topics.names() == []
+    assert (await machine.store.list("topics/")).entries == ()
+
+
+async def test_a_manual_assignment_gives_the_partitions(machine: Machine) -> None:
+    topic = await machine.topics.create(NewTopic(name="t", assignments={1: [0], 0: [0], 2: [0]}))
+    assert topic.partition_count == 3
+
+
+async def test_validate_only_writes_nothing(machine: Machine) -> None:
+    topic = await machine.topics.create(NewTopic(name="t"), validate_only=True)
+    assert topic.partition_count == 2
+    assert machine.topics.names() == []
+    await machine.topics.create(NewTopic(name="t"))
+    with refused(ErrorCode.TOPIC_ALREADY_EXISTS):
+        await machine.topics.create(NewTopic(name="t"), validate_only=True)
+
+
+async def test_the_broker_holds_a_bounded_number_of_partitions() -> None:
+    topics = await Machine().start(Limits(partitions_max=10))
+    await topics.create(NewTopic(name="t", partitions=8))
+    with refused(ErrorCode.POLICY_VIOLATION, "may hold 10"):
+        await topics.create(NewTopic(name="u", partitions=3))
+    with refused(ErrorCode.POLICY_VIOLATION):
+        await topics.add_partitions("t", 11)
+    await topics.delete("t")
+    await topics.create(NewTopic(name="u", partitions=10))
+
+
+async def test_the_offsets_topic_is_made_with_settings_of_its_own(machine: Machine) -> None:
+    topic = await machine.topics.ensure(OFFSETS_TOPIC)
+    assert (topic.partition_count, topic.config.cleanup_policy, topic.is_internal) == (50, ("compact",), True)
+
+
+# --- deleting ---
+
+
+async def test_a_deleted_topic_is_gone_with_its_records(machine: Machine) -> None:
+    topic = await machine.topics.create(NewTopic(name="t"))
+    await write(machine.topics, "t", 0, b"x")
+    await machine.topics.delete("t")
+    assert (machine.topics.names(), machine.topics.get_by_id(topic.topic_id)) == ([], None)
+    with refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+        machine.topics.partition("t", 0)
+    assert machine.logs.partitions() == []
+    assert (await machine.store.list("")).entries == ()
+    assert (await machine.crash()).names() == []
+
+
+async def test_a_topic_of_the_same_name_begins_empty(machine: Machine) -> None:
+    old = await machine.topics.create(NewTopic(name="t"))
+    await write(machine.topics, "t", 0, b"old", b"old")
+    deleting = asyncio.ensure_future(machine.topics.delete("t"))
+    while machine.topics.get("t") is not None:  # its name is free before its files are gone
+        await asyncio.sleep(0)
+    new = await machine.topics.create(NewTopic(name="t"))
+    await deleting
+    assert new.topic_id != old.topic_id
+    await write(machine.topics, "t", 0, b"new")
+    assert machine.topics.partition("t", 0).end_offset == 1
+    assert (await machine.crash()).partition("t", 0).end_offset == 1
+
+
+async def test_deleting_what_is_not_there_is_refused(machine: Machine) -> None:
+    with refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+        await machine.topics.delete("t")
+    await machine.topics.create(NewTopic(name="t"))
+    outcomes = await asyncio.gather(machine.topics.delete("t"), machine.topics.delete("t"), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [type(None), KafkaError]
+
+
+async def test_a_deletion_cut_short_by_a_crash_is_finished_at_start(machine: Machine) -> None:
+    topic = await machine.topics.create(NewTopic(name="t"))
+    await write(machine.topics, "t", 0, b"x")
+    entry = await machine.store.get("topics/t")
+    assert entry is not None
+    changes = [Delete("topics/t"), Put(f"deletions/{topic.record.topic_id}", entry.value)]
+    await machine.store.transact([], changes)
+    topics = await machine.crash()
+    assert (topics.names(), machine.logs.partitions()) == ([], [])
+    assert (await machine.store.list("")).entries == ()
+
+
+async def test_a_finished_deletion_does_not_touch_a_successor(machine: Machine) -> None:
+    old = await machine.topics.create(NewTopic(name="t"))
+    await machine.topics.delete("t")
+    await machine.topics.create(NewTopic(name="t"))
+    await write(machine.topics, "t", 0, b"new")
+    await machine.store.transact([], [Put(f"deletions/{old.record.topic_id}", json.encode(old.record))])
+    assert (await machine.crash()).partition("t", 0).end_offset == 1
+
+
+async def test_a_log_without_topic_is_set_aside_not_deleted(machine: Machine) -> None:
+    await machine.topics.create(NewTopic(name="t"))
+    await write(machine.topics, "t", 0, b"precious")
+    await machine.store.transact([], [Delete("topics/t")])  # as if the store had been replaced by an older copy
+    topics = await machine.crash()
+    assert (topics.names(), machine.logs.partitions()) == ([], [])
+    assert [name for name in machine.disk.listdir(ROOT) if name.endswith("-stray")] != []
+    assert machine.log.of("stray_partition_set_aside")[0]["topic"] == "t"
+
+
+# --- growing ---
+
+
+async def test_a_grown_topic_keeps_its_records_and_its_id(machine: Machine) -> None:
+    topic = await machine.topics.create(NewTopic(name="t"))
+    await write(machine.topics, "t", 0, b"x")
+    grown = await machine.topics.add_partitions("t", 5)
+    assert (grown.topic_id, grown.partition_count) == (topic.topic_id, 5)
+    await write(machine.topics, "t", 4, b"y")
+    topics = await machine.crash()
+    assert [topics.partition("t", index).end_offset for index in range(5)] == [1, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, -1, 10_001])
+async def test_a_topic_only_grows(machine: Machine, count: int) -> None:
+    await machine.topics.create(NewTopic(name="t", partitions=2))
+    with refused(ErrorCode.INVALID_PARTITIONS):
+        await machine.topics.add_partitions("t", count)
+
+
+async def test_growing_by_assignment_needs_one_row_per_new_partition(machine: Machine) -> None:
+    await machine.topics.create(NewTopic(name="t", partitions=2))
+    with refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT):
+        await machine.topics.add_partitions("t", 4, assignments=[[0]])
+    with refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT):
+        await machine.topics.add_partitions("t", 3, assignments=[[9]])
+    assert (await machine.topics.add_partitions("t", 3, assignments=[[0]])).partition_count == 3
+
+
+# --- settings ---
+
+
+async def test_altered_settings_reach_the_open_log_at_once(machine: Machine) -> None:
+    await machine.topics.create(NewTopic(name="t"))
+    await write(machine.topics, "t", 0, b"x")
+    await machine.topics.alter_configs("t", lambda given: {**given, "max.message.bytes": "99"})
+    assert machine.topics.partition("t", 0).log.config.max_message_bytes == 99
+    topics = await machine.crash()
+    assert topics.partition("t", 0).log.config.max_message_bytes == 99
+
+
+async def test_concurrent_alterations_are_all_kept(machine: Machine) -> None:
+    await machine.topics.create(NewTopic(name="t"))
+    names = ["retention.ms", "retention.bytes", "segment.bytes", "max.message.bytes", "segment.ms"]
+    await asyncio.gather(
+        *(machine.topics.alter_configs("t", lambda given, name=name: {**given, name: "2000"}) for name in names)
+    )
+    assert machine.topics.required("t").configs == dict.fromkeys(names, "2000")
+
+
+async def test_a_refused_alteration_changes_nothing(machine: Machine) -> None:
+    await machine.topics.create(NewTopic(name="t", configs={"retention.ms": "5"}))
+    with refused(ErrorCode.INVALID_CONFIG, "retention.bytes = 'many'"):
+        await machine.topics.alter_configs("t", lambda _: {"retention.bytes": "many"})
+    assert machine.topics.required("t").configs == {"retention.ms": "5"}
+
+
+async def test_topics_follow_the_broker_unless_they_have_their_own(machine: Machine) -> None:
+    await machine.topics.create(NewTopic(name="own", configs={"retention.ms": "5"}))
+    await machine.topics.create(NewTopic(name="following"))
+    await write(machine.topics, "following", 0, b"x")
+    await dynamic_configs.alter(machine.store, machine.config, "", lambda _: {"log.retention.ms": "77"})
+    machine.topics.follow_broker()
+    assert machine.topics.required("own").config.retention_ms == 5
+    assert machine.topics.partition("following", 0).log.config.retention_ms == 77
+    topics = await machine.crash()
+    assert topics.required("following").config.retention_ms == 77
+
+
+# --- starting and stopping ---
+
+
+async def test_a_clean_stop_and_start_keeps_everything(machine: Machine) -> None:
+    await machine.topics.create(NewTopic(name="t"))
+    await write(machine.topics, "t", 1, b"x", b"y")
+    await machine.stop()
+    topics = await machine.start()
+    assert machine.logs.was_clean
+    assert topics.partition("t", 1).end_offset == 2
+    assert [partition.index for partition in topics.partitions()] == [1]
+
+
+async def test_partitions_that_do_not_exist_are_refused(machine: Machine) -> None:
+    await machine.topics.create(NewTopic(name="t"))
+    for name, index in (("t", 2), ("t", -1), ("u", 0), ("", 0)):
+        with refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            machine.topics.partition(name, index)

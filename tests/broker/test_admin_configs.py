@@ -1,0 +1,263 @@
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs on the wire."""
+
+from typing import Any
+
+import pytest
+from broker.harness import Harness, Wire, batch
+from hypothesis import given
+from hypothesis import strategies as st
+from semel_broker.config_edits import Edit, edited
+from semel_broker.context import RequestContext
+from semel_broker.handlers.k32_describe_configs import handle as describe_handler
+from semel_broker.topic_configs import TOPIC_SETTINGS
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k32_describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+    DescribeConfigsResponseConfig,
+    DescribeConfigsResponseResult,
+)
+from semel_protocol.messages.k33_alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsRequestConfig,
+    AlterConfigsRequestResource,
+)
+from semel_protocol.messages.k44_incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestConfig,
+    IncrementalAlterConfigsRequestResource,
+)
+
+TOPIC, BROKER, LOGGER = 2, 4, 8
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+async def describe(
+    wire: Wire, kind: int, name: str, keys: list[str] | None = None, synonyms: bool = False
+) -> DescribeConfigsResponseResult:
+    resource = DescribeConfigsRequestResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+    response = await wire.call(DescribeConfigsRequest(resources=[resource], include_synonyms=synonyms))
+    result: DescribeConfigsResponseResult = response.results[0]
+    return result
+
+
+async def value(wire: Wire, kind: int, name: str, key: str) -> DescribeConfigsResponseConfig:
+    (row,) = (await describe(wire, kind, name, [key], synonyms=True)).configs
+    return row
+
+
+async def alter(wire: Wire, kind: int, name: str, *edits: tuple[str, int, str | None], dry: bool = False) -> Any:
+    rows = [IncrementalAlterConfigsRequestConfig(name=n, config_operation=op, value=v) for n, op, v in edits]
+    resource = IncrementalAlterConfigsRequestResource(resource_type=kind, resource_name=name, configs=rows)
+    response = await wire.call(IncrementalAlterConfigsRequest(resources=[resource], validate_only=dry))
+    return response.responses[0]
+
+
+# --- describing ---
+
+
+async def test_a_topic_has_every_topic_setting_with_its_source(broker: Harness, wire: Wire) -> None:
+    await wire.create_topic("t", retention_ms="5")
+    rows = {row.name: row for row in (await describe(wire, TOPIC, "t")).configs}
+    assert list(rows) == list(TOPIC_SETTINGS)
+    assert (rows["retention.ms"].value, rows["retention.ms"].config_source) == ("5", 1)
+    assert (rows["cleanup.policy"].value, rows["cleanup.policy"].config_source) == ("delete", 5)
+    assert not any(row.read_only or row.is_sensitive for row in rows.values())
+
+
+async def test_keys_filter_and_unknown_ones_are_left_out(broker: Harness, wire: Wire) -> None:
+    await wire.create_topic("t")
+    result = await describe(wire, TOPIC, "t", ["segment.bytes", "nonsense"])
+    assert [row.name for row in result.configs] == ["segment.bytes"]
+    assert len((await describe(wire, TOPIC, "t", [])).configs) == len(TOPIC_SETTINGS)
+
+
+async def test_synonyms_tell_every_level_in_order(broker: Harness, wire: Wire) -> None:
+    await wire.create_topic("t", retention_ms="5")
+    await alter(wire, BROKER, "0", ("log.retention.ms", SET, "7"))
+    row = await value(wire, TOPIC, "t", "retention.ms")
+    assert [(s.name, s.value, s.source) for s in row.synonyms] == [
+        ("retention.ms", "5", 1),
+        ("log.retention.ms", "7", 2),
+        ("log.retention.hours", "168", 5),
+    ]
+
+
+async def test_a_broker_tells_what_it_was_started_with(broker: Harness, wire: Wire) -> None:
+    rows = {row.name: row for row in (await describe(wire, BROKER, "0")).configs}
+    assert (rows["durability"].value, rows["durability"].config_source, rows["durability"].read_only) == ("os", 4, True)
+    assert (rows["num.partitions"].value, rows["num.partitions"].read_only) == ("1", False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code"),
+    [
+        (TOPIC, "unknown", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "no/name", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (BROKER, "1", ErrorCode.INVALID_REQUEST),
+        (BROKER, "x", ErrorCode.INVALID_REQUEST),
+        (LOGGER, "0", ErrorCode.INVALID_REQUEST),
+        (127, "", ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_resources_that_are_not_here_are_refused_by_all_three(
+    broker: Harness, wire: Wire, kind: int, name: str, code: ErrorCode
+) -> None:
+    for row in (
+        await describe(wire, kind, name),
+        await alter(wire, kind, name, ("retention.ms", SET, "5")),
+        await replace(wire, kind, name, {"retention.ms": "5"}),
+    ):
+        assert (row.error_code, row.resource_type, row.resource_name) == (code, kind, name)
+        assert row.error_message
+
+
+async def test_kip569_types_and_documentation_when_asked_for(broker: Harness) -> None:
+    """v3 is not advertised; the handler is asked directly."""
+    assert broker.node is not None
+    ctx = RequestContext(broker=broker.node.broker, api_version=3, client_id="", client_host="", listener="")
+    resource = DescribeConfigsRequestResource(
+        resource_type=BROKER, resource_name="0", configuration_keys=["log.retention.ms"]
+    )
+    for wanted in (True, False):
+        request = DescribeConfigsRequest(resources=[resource], include_synonyms=False, include_documentation=wanted)
+        (row,) = (await describe_handler(request, ctx)).results[0].configs
+        assert row.config_type == 5
+        assert (row.documentation is not None) is wanted
+        assert "Unit: ms." in (row.documentation or "Unit: ms.")
+
+
+# --- IncrementalAlterConfigs ---
+
+
+async def test_set_and_delete_are_in_force_at_once_and_survive_a_restart(broker: Harness, wire: Wire) -> None:
+    await wire.create_topic("t", segment_bytes="2000")
+    assert (await wire.produce("t", batch(b"x" * 300))).error_code == 0
+    assert (
+        await alter(wire, TOPIC, "t", ("max.message.bytes", SET, "200"), ("segment.bytes", DELETE, None))
+    ).error_code == 0
+    assert (await wire.produce("t", batch(b"x" * 300))).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    await broker.restart()
+    wire = await broker.wire()
+    assert (await value(wire, TOPIC, "t", "max.message.bytes")).value == "200"
+    assert (await value(wire, TOPIC, "t", "segment.bytes")).config_source == 5
+    assert (await wire.produce("t", batch(b"x" * 300))).error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+async def test_lists_grow_and_shrink_from_the_value_in_force(broker: Harness, wire: Wire) -> None:
+    await wire.create_topic("t")
+    await alter(wire, TOPIC, "t", ("cleanup.policy", APPEND, "compact"))
+    assert (await value(wire, TOPIC, "t", "cleanup.policy")).value == "delete,compact"
+    await alter(wire, TOPIC, "t", ("cleanup.policy", APPEND, "compact"))
+    assert (await value(wire, TOPIC, "t", "cleanup.policy")).value == "delete,compact"
+    await alter(wire, TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete"))
+    assert (await value(wire, TOPIC, "t", "cleanup.policy")).value == "compact"
+    assert (
+        await alter(wire, TOPIC, "t", ("cleanup.policy", SUBTRACT, "compact"))
+    ).error_code == ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("edits", "code"),
+    [
+        ([("retention.ms", SET, "soon")], ErrorCode.INVALID_CONFIG),
+        ([("retention.ms", SET, None)], ErrorCode.INVALID_CONFIG),
+        ([("retention.mss", SET, "5")], ErrorCode.INVALID_CONFIG),
+        ([("retention.mss", APPEND, "5")], ErrorCode.INVALID_CONFIG),
+        ([("retention.ms", APPEND, "5")], ErrorCode.INVALID_CONFIG),
+        ([("retention.ms", 4, "5")], ErrorCode.INVALID_REQUEST),
+        ([("retention.ms", SET, "5"), ("retention.ms", SET, "6")], ErrorCode.INVALID_REQUEST),
+        ([("segment.bytes", SET, "2000"), ("retention.ms", SET, "soon")], ErrorCode.INVALID_CONFIG),
+    ],
+)
+async def test_a_refused_edit_leaves_the_topic_as_it_was(
+    broker: Harness, wire: Wire, edits: list[tuple[str, int, str | None]], code: ErrorCode
+) -> None:
+    await wire.create_topic("t", retention_ms="9")
+    row = await alter(wire, TOPIC, "t", *edits)
+    assert row.error_code == code
+    assert edits[-1][0] in row.error_message
+    assert (await value(wire, TOPIC, "t", "retention.ms")).value == "9"
+    assert (await value(wire, TOPIC, "t", "segment.bytes")).config_source == 5
+
+
+async def test_validate_only_alters_nothing(broker: Harness, wire: Wire) -> None:
+    await wire.create_topic("t")
+    assert (await alter(wire, TOPIC, "t", ("retention.ms", SET, "5"), dry=True)).error_code == 0
+    assert (await alter(wire, BROKER, "", ("num.partitions", SET, "5"), dry=True)).error_code == 0
+    assert (await value(wire, TOPIC, "t", "retention.ms")).config_source == 5
+    assert (await value(wire, BROKER, "0", "num.partitions")).value == "1"
+
+
+async def test_brokers_are_altered_for_one_and_for_all(broker: Harness, wire: Wire) -> None:
+    assert (await alter(wire, BROKER, "", ("num.partitions", SET, "3"))).error_code == 0
+    assert (await alter(wire, BROKER, "0", ("num.partitions", SET, "4"))).error_code == 0
+    for _ in range(2):
+        row = await value(wire, BROKER, "0", "num.partitions")
+        assert (row.value, [(s.value, s.source) for s in row.synonyms]) == ("4", [("4", 2), ("3", 3), ("1", 5)])
+        assert [(r.name, r.value) for r in (await describe(wire, BROKER, "")).configs] == [("num.partitions", "3")]
+        await broker.restart()
+        wire = await broker.wire()
+    await alter(wire, BROKER, "0", ("num.partitions", DELETE, None))
+    assert (await value(wire, BROKER, "0", "num.partitions")).value == "3"
+    await wire.create_topic("t", partitions=-1)
+    assert (await wire.produce("t", batch(b"x"), partition=2)).error_code == 0
+
+
+async def test_open_logs_follow_a_brokers_dynamic_setting(broker: Harness, wire: Wire) -> None:
+    await wire.create_topic("t")
+    assert (await wire.produce("t", batch(b"x" * 300))).error_code == 0
+    await alter(wire, BROKER, "0", ("message.max.bytes", SET, "200"))
+    assert (await wire.produce("t", batch(b"x" * 300))).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    await alter(wire, BROKER, "0", ("message.max.bytes", DELETE, None))
+    assert (await wire.produce("t", batch(b"x" * 300))).error_code == 0
+
+
+@pytest.mark.parametrize("key", ["log.dir", "durability", "node.id", "port"])
+async def test_static_broker_settings_are_refused_with_words(broker: Harness, wire: Wire, key: str) -> None:
+    row = await alter(wire, BROKER, "0", (key, SET, "1"))
+    assert row.error_code == ErrorCode.INVALID_CONFIG
+    assert "restart" in row.error_message
+
+
+# --- AlterConfigs ---
+
+
+async def replace(wire: Wire, kind: int, name: str, configs: dict[str, str | None]) -> Any:
+    rows = [AlterConfigsRequestConfig(name=key, value=text) for key, text in configs.items()]
+    resource = AlterConfigsRequestResource(resource_type=kind, resource_name=name, configs=rows)
+    response = await wire.call(AlterConfigsRequest(resources=[resource], validate_only=False), 1)
+    return response.responses[0]
+
+
+async def test_kip133_settings_not_named_follow_the_default_again(broker: Harness, wire: Wire) -> None:
+    await wire.create_topic("t", retention_ms="5", segment_bytes="2000")
+    assert (await replace(wire, TOPIC, "t", {"retention.ms": "6"})).error_code == 0
+    assert (await value(wire, TOPIC, "t", "retention.ms")).value == "6"
+    assert (await value(wire, TOPIC, "t", "segment.bytes")).config_source == 5
+    assert (await replace(wire, BROKER, "", {"num.partitions": "2"})).error_code == 0
+    assert (await replace(wire, BROKER, "", {})).error_code == 0
+    assert (await value(wire, BROKER, "0", "num.partitions")).value == "1"
+
+
+# --- the pure part ---
+
+NAMES = ["retention.ms", "cleanup.policy", "nonsense"]
+VALUES = st.sampled_from(["", "delete", "compact", "delete,compact", "5", None])
+
+
+@given(
+    st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["delete", "5", "compact"])),
+    st.lists(st.builds(Edit, st.sampled_from(NAMES), st.integers(-1, 5), VALUES), max_size=4),
+)
+def test_edits_touch_only_what_they_name_and_never_their_input(given_now: dict[str, str], edits: list[Edit]) -> None:
+    before = dict(given_now)
+    try:
+        after = edited(given_now, edits, declared=TOPIC_SETTINGS, in_force=given_now.get)
+    except KafkaError as error:
+        assert error.code in (ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_CONFIG)  # noqa: PT017
+    else:
+        named = [edit.name for edit in edits]
+        assert {k: v for k, v in after.items() if k not in named} == {k: v for k, v in before.items() if k not in named}
+        assert all(edit.name not in after for edit in edits if edit.operation == DELETE)
+    assert given_now == before

@@ -11,6 +11,7 @@ import msgspec
 
 from semel_protocol.batch import HEADER_BYTES, BatchHeader, Bytes, CorruptBatch, read_header
 from semel_protocol.compression import BYTES_MAX, decompress
+from semel_protocol.record_runs import RUN_ROWS_MIN, take_run
 from semel_protocol.varint import VARLONG_BYTES_MAX, read_varint
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -18,6 +19,9 @@ Headers = tuple[tuple[str, bytes | None], ...]
 RECORD_BYTES_MIN = 7
 """Length, attributes, timestamp delta, offset delta, key length, value length, header count: a byte each at least."""
 RECORD_HEADER_BYTES_MIN = 2
+STRETCH_ROWS_MIN = 16
+STRETCH_ROWS_MAX = 1024
+"""Rows read one by one before a run is looked for again; doubled each time that there was none."""
 NO_HEADERS: list[Headers] = [()]
 
 
@@ -62,9 +66,27 @@ def decode_columns(buf: Bytes, header: BatchHeader | None = None, *, bytes_max: 
 def _scan(data: bytes, at: int, header: BatchHeader) -> Columns:
     """Read all records from `at` on, and see that nothing is left."""
     columns = _Columns()
-    at = _rows(data, at, 0, header.record_count, header, columns)
+    count = header.record_count
+    base_timestamp = header.base_timestamp
+    dense = _dense(header)
+    row = 0
+    stretch = STRETCH_ROWS_MIN
+    while row < count:
+        run = take_run(data, at, row, count) if dense and count - row >= RUN_ROWS_MIN else None
+        if run is None:
+            row_end = min(count, row + stretch)
+            at = _rows(data, at, row, row_end, header, columns)
+            row = row_end
+            stretch = min(stretch * 2, STRETCH_ROWS_MAX)
+        else:
+            columns.timestamps += [base_timestamp + delta for delta in run.timestamp_deltas]
+            columns.keys += run.keys
+            columns.values += run.values
+            at = run.end
+            row = len(columns.values)
+            stretch = STRETCH_ROWS_MIN
     if at != len(data):
-        raise CorruptBatch(f"{len(data) - at} bytes follow the last of {header.record_count} records")
+        raise CorruptBatch(f"{len(data) - at} bytes follow the last of {count} records")
     return columns.finish(header)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from semel_protocol.batch import iterate, read_header
+from semel_protocol.batch import iterate, read_header, stamp
 from semel_protocol.records import Record, build_batch, decode_batch
 from semel_storage.log import AppendResult, Log
 from semel_storage.log_config import LogConfig
@@ -36,6 +36,19 @@ class DataDirectory:
         self.log = self.logs.open_log(TOPIC, 0, self.config, now_ms=self.now_ms)
         return self.log
 
+    @classmethod
+    def of_batches(cls, config: LogConfig, batches: Sequence[bytes]) -> DataDirectory:
+        """A log that another broker wrote: these batches, stamped one after the other, in one segment."""
+        disk, offset = MemoryDisk(), 0
+        disk.mkdir(f"{ROOT}/{TOPIC}-0")
+        file = disk.open(f"{ROOT}/{TOPIC}-0/{0:020d}.log")
+        for batch in batches:
+            stamped = bytearray(batch)
+            stamp(stamped, offset, 0)
+            file.append(stamped)
+            offset = read_header(stamped).next_offset
+        return cls(config, disk)
+
     @property
     def directory(self) -> str:
         return self.log.directory
@@ -62,23 +75,30 @@ class DataDirectory:
         codec: int = 0,
         producer: tuple[int, int, int] = (-1, -1, -1),
         timestamp_ms: int | None = None,
-        is_transactional: bool = False,
     ) -> AppendResult:
         """Append one batch; `producer`: id, epoch, base sequence."""
-        timestamp_ms = self.now_ms if timestamp_ms is None else timestamp_ms
-        return self.append_bytes(
-            build_batch(
-                [Record(0, timestamp_ms + row, key, value) for row, (key, value) in enumerate(pairs)],
-                codec=codec,
-                producer_id=producer[0],
-                producer_epoch=producer[1],
-                base_sequence=producer[2],
-                is_transactional=is_transactional,
-            )
-        )
-
-    def append_bytes(self, batch: bytes) -> AppendResult:
+        at_ms = self.now_ms if timestamp_ms is None else timestamp_ms
+        batch = batch_of(pairs, codec=codec, producer=producer, timestamp_ms=at_ms)
         return self.log.append(batch, header=read_header(batch), leader_epoch=0, now_ms=self.now_ms)
+
+
+def batch_of(
+    pairs: Sequence[Pair],
+    *,
+    codec: int = 0,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    timestamp_ms: int = NOW_MS,
+    is_transactional: bool = False,
+) -> bytes:
+    """One batch, its records a millisecond apart; `producer`: id, epoch, base sequence."""
+    return build_batch(
+        [Record(0, timestamp_ms + row, key, value) for row, (key, value) in enumerate(pairs)],
+        codec=codec,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=producer[2],
+        is_transactional=is_transactional,
+    )
 
 
 def records_of(log: Log, offset: int | None = None) -> list[Record]:

@@ -1,0 +1,422 @@
+"""Compaction of one log: what stays, where it stays, and for how long tombstones do."""
+
+import msgspec
+import pytest
+from semel_protocol.batch import CorruptBatch, iterate, read_header
+from semel_protocol.compression import CODECS
+from semel_protocol.control import ControlType, EndTxnMarker, build_marker
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.records import Record, decode_batch, rebuild_batch
+from semel_storage.compaction import Compacted, CompactionAborted, Dirtiness, compact, dirtiness
+from semel_storage.compaction_filter import AbortedTransaction
+from semel_storage.log import AppendResult, Log
+from semel_storage.log_config import LogConfig
+from support.logs import NOW_MS, DataDirectory, Pair, batch_of, no_pause, pairs_of, records_of
+
+COMPACTED = LogConfig(cleanup_policy=("compact",), delete_retention_ms=1000)
+HOUR_MS = 3_600_000
+
+
+def dirty_part(log: Log, first_dirty_offset: int = 0, last_stable_offset: int | None = None) -> Dirtiness:
+    stable = log.end_offset if last_stable_offset is None else last_stable_offset
+    return dirtiness(log, first_dirty_offset, last_stable_offset=stable, now_ms=NOW_MS)
+
+
+async def clean(
+    data: DataDirectory,
+    first_dirty_offset: int = 0,
+    *,
+    keys_max: int = 1000,
+    aborted: tuple[AbortedTransaction, ...] = (),
+    last_stable_offset: int | None = None,
+) -> Compacted:
+    """Make all durable, then one round."""
+    await data.log.checkpoint()
+    dirty = dirty_part(data.log, first_dirty_offset, last_stable_offset)
+    return await compact(data.log, dirty, now_ms=data.now_ms, keys_max=keys_max, pause=no_pause, aborted=aborted)
+
+
+def fill(data: DataDirectory, *segments: list[Pair], codec: int = 0) -> None:
+    """Each list of pairs as one batch in a segment of its own; an empty active segment follows."""
+    for pairs in segments:
+        data.append(pairs, codec=codec)
+        data.log.roll()
+
+
+def batches_of(log: Log) -> list[tuple[int, int, int]]:
+    """(base offset, last offset, records) of every batch."""
+    return [
+        (header.base_offset, header.last_offset, header.record_count)
+        for segment in log.segments
+        for _, header, _ in segment.scan()
+    ]
+
+
+# What stays
+
+
+@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+async def test_last_value_of_each_key_stays_at_its_offset(codec: int) -> None:
+    data = DataDirectory(COMPACTED)
+    fill(data, [(b"a", b"1"), (b"b", b"1"), (b"a", b"2")], [(b"b", b"2"), (b"c", b"1")], codec=codec)
+    before = {record.offset: record for record in records_of(data.log)}
+    done = await clean(data)
+    assert done == Compacted(5, done.bytes_before, done.bytes_after, True)
+    assert done.bytes_after == data.log.size < done.bytes_before
+    assert pairs_of(data.log) == [(2, b"a", b"2"), (3, b"b", b"2"), (4, b"c", b"1")]
+    assert all(record == before[record.offset] for record in records_of(data.log))
+    assert {header.codec for segment in data.log.segments for _, header, _ in segment.scan()} == {codec}
+    data.restart()
+    assert pairs_of(data.log) == [(2, b"a", b"2"), (3, b"b", b"2"), (4, b"c", b"1")]
+
+
+async def test_every_offset_can_still_be_asked_for() -> None:
+    data = DataDirectory(COMPACTED)
+    fill(data, *[[(b"a", b"%d" % n), (b"b%d" % n, b"x")] for n in range(6)])
+    await clean(data)
+    expected = pairs_of(data.log)
+    assert [offset for offset, _, _ in expected] == [1, 3, 5, 7, 9, 10, 11]
+    for offset in range(data.log.start_offset, data.log.end_offset):
+        assert [r.offset for r in records_of(data.log, offset)] == [o for o, _, _ in expected if o >= offset]
+
+
+async def test_records_without_a_key_are_dropped() -> None:
+    data = DataDirectory(COMPACTED)
+    fill(data, [(None, b"1"), (b"a", b"1")], [(b"b", b"1")])
+    await clean(data)
+    assert pairs_of(data.log) == [(1, b"a", b"1"), (2, b"b", b"1")]
+
+
+async def test_small_segments_become_one_and_the_active_one_stays_apart() -> None:
+    data = DataDirectory(COMPACTED)
+    fill(data, *[[(b"k%d" % n, b"x" * 40)] for n in range(8)])
+    data.append([(b"k0", b"later")])
+    assert len(data.log.segments) == 9
+    await clean(data)
+    assert [s.base_offset for s in data.log.segments] == [0, 8]
+    assert len(pairs_of(data.log)) == 9
+
+
+async def test_grouped_segments_never_exceed_segment_bytes() -> None:
+    data = DataDirectory(msgspec.structs.replace(COMPACTED, segment_bytes=300))
+    fill(data, *[[(b"k%d" % n, b"x" * 40)] for n in range(8)])
+    await clean(data)
+    assert len(pairs_of(data.log)) == 8
+    assert [s.base_offset for s in data.log.segments] == [0, 2, 4, 6, 8]
+    assert all(segment.size <= 300 for segment in data.log.segments)
+
+
+async def test_a_segment_that_loses_everything_leaves_a_readable_log() -> None:
+    data = DataDirectory(msgspec.structs.replace(COMPACTED, segment_bytes=100))
+    fill(data, [(b"a", b"x" * 20)], [(b"a", b"y" * 20)], [(b"a", b"z" * 20)])
+    await clean(data)
+    for _ in range(2):
+        assert pairs_of(data.log) == [(2, b"a", b"z" * 20)]
+        assert data.log.offset_for_timestamp(0, up_to=3) == (2, NOW_MS)
+        data.restart()
+
+
+async def test_a_second_round_over_a_clean_log_rewrites_nothing() -> None:
+    data = DataDirectory(COMPACTED)
+    fill(data, [(b"a", b"1"), (b"a", b"2")], [(b"b", b"1")])
+    first = await clean(data)
+    names, standing = data.disk.listdir(data.directory), data.log.segments[0]
+    assert dirty_part(data.log, first.end_offset).dirty_bytes == 0
+    again = await clean(data, first.end_offset)
+    assert again == Compacted(3, first.bytes_after, first.bytes_after, True)
+    assert data.log.segments[0] is standing
+    assert data.disk.listdir(data.directory) == names
+
+
+async def test_the_last_batch_of_a_round_stays_so_that_the_end_is_known() -> None:
+    data = DataDirectory(COMPACTED)
+    fill(data, [(b"a", b"1")], [(None, b"no key, so it goes")])
+    await clean(data)
+    assert batches_of(data.log) == [(0, 0, 1), (1, 1, 0)]
+
+
+# Where compaction ends
+
+
+async def test_compaction_never_passes_the_last_stable_offset() -> None:
+    data = DataDirectory(COMPACTED)
+    fill(data, [(b"a", b"1")], [(b"a", b"2")], [(b"a", b"3")])
+    done = await clean(data, last_stable_offset=2)
+    assert done.end_offset == 2
+    assert pairs_of(data.log) == [(1, b"a", b"2"), (2, b"a", b"3")]
+
+
+async def test_compaction_never_passes_the_recovery_point() -> None:
+    data = DataDirectory(COMPACTED)
+    fill(data, [(b"a", b"1")], [(b"a", b"2")])
+    assert dirty_part(data.log).first_uncleanable_offset == 0
+    await data.log.checkpoint()
+    assert dirty_part(data.log).first_uncleanable_offset == 2
+
+
+async def test_a_stable_offset_within_a_segment_splits_it_between_batches() -> None:
+    data = DataDirectory(COMPACTED)
+    data.append([(b"a", b"1")])
+    data.append([(b"a", b"2")])
+    data.append([(b"a", b"3")])
+    data.log.roll()
+    done = await clean(data, last_stable_offset=2)
+    assert (done.end_offset, done.is_complete) == (2, True)
+    assert pairs_of(data.log) == [(1, b"a", b"2"), (2, b"a", b"3")]
+    done = await clean(data, done.end_offset)
+    assert pairs_of(data.log) == [(2, b"a", b"3")]
+
+
+async def test_a_full_map_ends_the_round_between_batches_and_the_next_one_goes_on() -> None:
+    data = DataDirectory(COMPACTED)
+    fill(data, *[[(b"k%d" % (n % 4), b"%d" % n), (b"j%d" % (n % 4), b"%d" % n)] for n in range(12)])
+    end_offset, rounds = 0, 0
+    while end_offset < 24:
+        done = await clean(data, end_offset, keys_max=4)
+        assert done.end_offset > end_offset, "a round must move on"
+        assert done.is_complete == (done.end_offset == 24)
+        end_offset, rounds = done.end_offset, rounds + 1
+    assert rounds > 2
+    assert [offset for offset, _, _ in pairs_of(data.log)] == list(range(16, 24))
+
+
+async def test_a_batch_with_more_keys_than_the_map_may_hold_is_mapped_alone() -> None:
+    data = DataDirectory(COMPACTED)
+    fill(data, [(b"%d" % n, b"x") for n in range(10)], [(b"3", b"y")])
+    done = await clean(data, keys_max=3)
+    assert (done.end_offset, done.is_complete) == (10, False)
+    assert (await clean(data, 10, keys_max=3)).is_complete
+
+
+async def test_min_compaction_lag_keeps_young_segments() -> None:
+    data = DataDirectory(msgspec.structs.replace(COMPACTED, min_compaction_lag_ms=HOUR_MS))
+    data.append([(b"a", b"1")], timestamp_ms=NOW_MS - 2 * HOUR_MS)
+    data.log.roll()
+    fill(data, [(b"a", b"2")])
+    await data.log.checkpoint()
+    assert dirty_part(data.log).first_uncleanable_offset == 1
+
+
+async def test_dirtiness_counts_bytes_and_overrides_the_ratio_when_overdue() -> None:
+    config = msgspec.structs.replace(COMPACTED, min_cleanable_dirty_ratio=0.5, segment_bytes=100)
+    data = DataDirectory(config)
+    fill(data, [(b"a", b"1")], [(b"b", b"1")], [(b"c", b"1")])
+    await data.log.checkpoint()
+    size = data.log.segments[0].size
+    dirty = dirty_part(data.log, 2)
+    assert (dirty.clean_bytes, dirty.dirty_bytes, dirty.overdue) == (2 * size, size, False)
+    assert not dirty.is_due(config)
+    assert dirty_part(data.log, 1).is_due(config)
+    data.log.config = msgspec.structs.replace(config, max_compaction_lag_ms=HOUR_MS)
+    overdue = dirtiness(data.log, 2, last_stable_offset=3, now_ms=NOW_MS + HOUR_MS + 1)
+    assert overdue.overdue
+    assert overdue.is_due(data.log.config)
+    assert not dirty_part(data.log, 3).is_due(data.log.config), "nothing dirty, nothing due"
+
+
+@pytest.mark.parametrize("offset", [-1, 99])
+async def test_a_first_dirty_offset_outside_the_log_counts_from_its_start(offset: int) -> None:
+    data = DataDirectory(COMPACTED)
+    fill(data, [(b"a", b"1")])
+    assert dirty_part(data.log, offset).first_dirty_offset == 0
+
+
+# Tombstones
+
+
+async def test_a_tombstone_stays_until_its_delete_horizon() -> None:
+    data = DataDirectory(COMPACTED)
+    fill(data, [(b"a", b"1"), (b"b", b"1")], [(b"a", None)])
+    timestamps = {record.offset: record.timestamp for record in records_of(data.log)}
+    done = await clean(data)
+    assert pairs_of(data.log) == [(1, b"b", b"1"), (2, b"a", None)]
+    assert {record.offset: record.timestamp for record in records_of(data.log)} == {1: timestamps[1], 2: timestamps[2]}
+    (horizon_ms,) = [h.delete_horizon_ms for _, h, _ in data.log.segments[0].scan() if h.base_offset == 2]
+    assert horizon_ms == data.now_ms + 1000
+
+    data.now_ms += 999
+    fill(data, [(b"c", b"1")])
+    done = await clean(data, done.end_offset)
+    assert (2, b"a", None) in pairs_of(data.log)
+
+    data.now_ms += 1
+    fill(data, [(b"d", b"1")])
+    await clean(data, done.end_offset)
+    assert pairs_of(data.log) == [(1, b"b", b"1"), (3, b"c", b"1"), (4, b"d", b"1")]
+
+
+async def test_a_horizon_is_set_once_and_kept_when_the_batch_is_rewritten() -> None:
+    data = DataDirectory(msgspec.structs.replace(COMPACTED, delete_retention_ms=HOUR_MS))
+    fill(data, [(b"a", None), (b"b", b"1")])
+    done = await clean(data)
+    data.now_ms += 1000
+    fill(data, [(b"b", b"2")])
+    await clean(data, done.end_offset)
+    assert pairs_of(data.log) == [(0, b"a", None), (2, b"b", b"2")]
+    (header,) = [h for _, h, _ in data.log.segments[0].scan() if h.base_offset == 0]
+    assert header.delete_horizon_ms == NOW_MS + HOUR_MS
+    assert (header.record_count, header.last_offset_delta) == (1, 1)
+
+
+# Producers
+
+
+async def test_a_producers_last_batch_stays_empty_so_that_its_sequence_survives() -> None:
+    data = DataDirectory(COMPACTED)
+    data.append([(b"a", b"1"), (b"a", b"2"), (b"a", b"3")], producer=(5, 2, 0))
+    data.append([(b"a", b"4"), (b"a", b"5")], producer=(5, 2, 3))
+    data.append([(b"a", b"6")])
+    data.log.roll()
+    await clean(data)
+    assert pairs_of(data.log) == [(5, b"a", b"6")]
+    assert batches_of(data.log) == [(3, 4, 0), (5, 5, 1)]
+    await data.log.checkpoint()
+    for name in data.disk.listdir(data.directory):
+        if name.endswith(".snapshot"):
+            data.disk.remove(f"{data.directory}/{name}")
+    data.kill_and_open()
+    assert data.append([(b"a", b"4"), (b"a", b"5")], producer=(5, 2, 3)) == AppendResult(3, 4, duplicate=True)
+    assert data.append([(b"b", b"1")], producer=(5, 2, 5)).base_offset == 6
+    with pytest.raises(KafkaError) as raised:
+        data.append([(b"b", b"1")], producer=(5, 2, 9))
+    assert raised.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+async def test_an_expired_producers_batches_go() -> None:
+    data = DataDirectory(COMPACTED)
+    data.append([(b"a", b"1")], producer=(5, 0, 0))
+    data.append([(b"a", b"2")])
+    data.log.roll()
+    data.log.expire_producers(data.now_ms + 10, 5)
+    await clean(data)
+    assert batches_of(data.log) == [(1, 1, 1)]
+
+
+def test_an_emptied_batch_is_byte_for_byte_kafkas() -> None:
+    wanted = bytes.fromhex(
+        "0000000000000009000000310000000002e0675809000000000002ffffffffffffffff0000018bcfe568"
+        "0700000000000004d200020000000500000000"
+    )
+    header = read_header(wanted)
+    assert rebuild_batch(header, []) == wanted
+
+
+# Transactions: the seam is `aborted`; markers are looked at already
+
+
+def marker(control_type: ControlType, producer_id: int) -> bytes:
+    return build_marker(EndTxnMarker(control_type, 0), producer_id=producer_id, producer_epoch=0, timestamp_ms=NOW_MS)
+
+
+def transactional() -> DataDirectory:
+    """Producer 7 writes a@0 and commits (marker 1); producer 8 writes a@2 and aborts (marker 3); b@4 follows."""
+    data = DataDirectory.of_batches(
+        COMPACTED,
+        [
+            batch_of([(b"a", b"committed")], producer=(7, 0, 0), is_transactional=True),
+            marker(ControlType.COMMIT, 7),
+            batch_of([(b"a", b"aborted")], producer=(8, 0, 0), is_transactional=True),
+            marker(ControlType.ABORT, 8),
+            batch_of([(b"b", b"1")]),
+        ],
+    )
+    data.log.roll()
+    data.log.expire_producers(data.now_ms + 10, 5)
+    return data
+
+
+ABORTED = (AbortedTransaction(8, 2, 3),)
+
+
+async def test_aborted_records_go_and_outdate_nothing() -> None:
+    data = transactional()
+    await clean(data, aborted=ABORTED)
+    assert batches_of(data.log) == [(0, 0, 1), (1, 1, 1), (3, 3, 1), (4, 4, 1)]
+    assert (0, b"a", b"committed") in pairs_of(data.log)
+
+
+async def test_a_marker_stays_while_its_data_remains_and_then_until_its_horizon() -> None:
+    data = transactional()
+    done = await clean(data, aborted=ABORTED)
+    data.now_ms += HOUR_MS
+    fill(data, [(b"c", b"1")])
+    done = await clean(data, done.end_offset)
+    assert [base for base, _, _ in batches_of(data.log)] == [0, 1, 3, 4, 5], "of 8 nothing was left only since then"
+    data.now_ms += HOUR_MS
+    fill(data, [(b"a", b"2")])
+    done = await clean(data, done.end_offset)
+    assert [base for base, _, _ in batches_of(data.log)] == [1, 4, 5, 6], "the commit marker lost its data just now"
+    for _ in range(2):
+        data.now_ms += HOUR_MS
+        fill(data, [(b"d", b"1")])
+        done = await clean(data, done.end_offset)
+    assert [base for base, _, _ in batches_of(data.log)] == [4, 5, 6, 8]
+
+
+async def test_a_fencing_marker_is_the_producers_last_word_and_stays() -> None:
+    data = DataDirectory.of_batches(COMPACTED, [marker(ControlType.ABORT, 9)])
+    fill(data, [(b"a", b"1")])
+    done = await clean(data)
+    data.now_ms += HOUR_MS
+    fill(data, [(b"b", b"1")])
+    await clean(data, done.end_offset)
+    assert batches_of(data.log)[0] == (0, 0, 0), "emptied, with the epoch in its header"
+
+
+# What goes wrong
+
+
+async def test_a_batch_that_fails_its_crc_stops_compaction_and_changes_nothing() -> None:
+    data = DataDirectory(COMPACTED)
+    fill(data, [(b"a", b"1")], [(b"a", b"2")])
+    path = f"{data.directory}/{0:020d}.log"
+    damaged = bytearray(data.disk.read_bytes(path))
+    damaged[-2] ^= 1
+    data.disk.overwrite(path, damaged)
+    names = data.disk.listdir(data.directory)
+    with pytest.raises(CorruptBatch, match="offset 0"):
+        await clean(data)
+    assert [name for name in data.disk.listdir(data.directory) if name in names] == names
+    assert not [name for name in data.disk.listdir(data.directory) if ".cleaned" in name]
+
+
+async def test_records_deleted_underneath_end_the_round_and_leave_the_log_whole() -> None:
+    data = DataDirectory(COMPACTED)
+    fill(data, *[[(b"k%d" % n, b"x" * 30_000), (b"j", b"%d" % n)] for n in range(8)])
+    await data.log.checkpoint()
+    pauses = 0
+
+    async def delete_some() -> None:
+        nonlocal pauses
+        pauses += 1
+        if pauses == 6:
+            data.log.delete_records_before(3)
+
+    with pytest.raises(CompactionAborted):
+        await compact(data.log, dirty_part(data.log), now_ms=data.now_ms, keys_max=100, pause=delete_some)
+    assert not [name for name in data.disk.listdir(data.directory) if ".cleaned" in name or ".swap" in name]
+    assert [offset for offset, _, _ in pairs_of(data.log)] == list(range(3, 16))
+
+
+async def test_it_pauses_in_proportion_to_the_bytes() -> None:
+    data = DataDirectory(COMPACTED)
+    fill(data, *[[(b"k%d" % (n % 3), b"x" * 10_000)] for n in range(64)])
+    pauses = 0
+
+    async def count() -> None:
+        nonlocal pauses
+        pauses += 1
+
+    await data.log.checkpoint()
+    await compact(data.log, dirty_part(data.log), now_ms=data.now_ms, keys_max=100, pause=count)
+    assert pauses >= 2 * 640_000 // 65_536
+
+
+def test_records_keep_their_bytes_through_a_rewrite() -> None:
+    """The filter goes through `decode_batch` and `rebuild_batch`: nothing of a record may change on the way."""
+    data = DataDirectory(COMPACTED)
+    data.append([(b"a", b"1"), (b"b", None), (b"", b"")], timestamp_ms=1)
+    (header, batch) = next(iterate(data.log.read(0, up_to=3, bytes_max=4096)))
+    records: list[Record] = decode_batch(batch, header)
+    again = rebuild_batch(header, records[1:], delete_horizon_ms=10**12)
+    assert decode_batch(again) == records[1:]

@@ -316,26 +316,23 @@ class Log:
         """
         if offset >= self.end_offset:
             return
+        segment, position = self._segments.locate(offset)
+        first = next(segment.scan(position), None)
+        end_offset = min(offset, first[1].base_offset) if first is not None else offset
         self._truncations += 1
-        self.recovery_point = min(self.recovery_point, offset)
-        self._snapshot_offset = min(self._snapshot_offset, offset)
+        self.recovery_point = min(self.recovery_point, end_offset)
+        self.start_offset = min(self.start_offset, end_offset)
         self.save_checkpoints()
-        self._snapshots.remove_above(offset)
-        while len(self.segments) > 1 and self.segments[-1].base_offset >= offset:
-            self._drop(self.segments[-1])
-        segment = self.active
+        self._snapshots.remove_above(end_offset)
+        while self.active is not segment:
+            self._drop(self.active)
         if not segment.is_active:
             segment.activate()
-        position = segment.position_of(max(offset, segment.base_offset))
-        end_offset = max(offset, segment.base_offset)
-        for _, header, _ in segment.scan(position):
-            end_offset = min(end_offset, header.base_offset)
-            break
         segment.truncate(position, end_offset)
         self.disk.sync_dir(self.directory)
         self.end_offset = end_offset
-        self.start_offset = min(self.start_offset, end_offset)
         self.synced_offset = min(self.synced_offset, end_offset)
+        self._snapshot_offset = min(self._snapshot_offset, end_offset)
         self.epochs.truncate_from_end(end_offset)
         self._producers = recovery.producers_at(self.segments, self._snapshots, end_offset, now_ms=self._last_now_ms)
         self._segments.forget()
@@ -363,6 +360,7 @@ class Log:
         self.start_offset = max(self.start_offset, self.segments[len(old)].base_offset)
         for segment in old:
             self._drop(segment)
+        self.disk.sync_dir(self.directory)  # or a power loss brings records back that were deleted for good
         self._snapshots.remove_below(self.segments[0].base_offset)
         self.epochs.truncate_from_start(self.start_offset)
 

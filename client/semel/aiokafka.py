@@ -3,15 +3,25 @@
 Settings and methods carry aiokafka's names in semel already; what differs is in the README.
 """
 
+from semel._assignors import RangeAssignor as RangePartitionAssignor
+from semel._assignors import RoundRobinAssignor as RoundRobinPartitionAssignor
+from semel._assignors import StickyAssignor as StickyPartitionAssignor
+from semel._listener import ConsumerRebalanceListener
+from semel.consumer import Consumer as AIOKafkaConsumer
 from semel.errors import *  # noqa: F403
 from semel.producer import Producer as AIOKafkaProducer
 from semel.structs import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata, TopicPartition
 
 __all__ = [
+    "AIOKafkaConsumer",
     "AIOKafkaProducer",
+    "ConsumerRebalanceListener",
     "ConsumerRecord",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "RangePartitionAssignor",
     "RecordMetadata",
+    "RoundRobinPartitionAssignor",
+    "StickyPartitionAssignor",
     "TopicPartition",
 ]

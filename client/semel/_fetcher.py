@@ -1,0 +1,263 @@
+"""Fetching ahead of the application: one long-poll per broker at a time, within `fetch_buffer_bytes`.
+
+A task per broker lives only while there is something to fetch from it. A partition is asked for while less than
+`max_partition_fetch_bytes` of it are buffered, so the next fetch travels while the application works on the last one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k01_fetch import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponsePartition,
+)
+
+from semel._cluster import Cluster
+from semel._consumer_config import ConsumerConfig
+from semel._pool import Role
+from semel._retry import Action, Backoff, action_for
+from semel._signal import Signal
+from semel._subscription import PartitionState, Reset, Subscription
+from semel.errors import KafkaError, OffsetOutOfRangeError, RecordTooLargeError, error_for
+from semel.structs import TopicPartition
+
+log = logging.getLogger(__name__)
+
+WAIT_WHILE_FULL_MS = 25
+"""The long-poll when partitions of the broker are left out for want of room: they may need a fetch any moment."""
+RETRY_LEADER_MS = 100
+
+Asked = dict[TopicPartition, tuple[PartitionState, int]]
+"""The states a request was made for, and the offsets asked for."""
+
+
+class Fetcher:
+    """Keeps the buffers of `subscription` filled. `arrived` is notified when there is something new to hand out.
+
+    ready: partitions with something buffered, in the order in which it came; the consumer takes from the front.
+    """
+
+    def __init__(
+        self, cluster: Cluster, config: ConsumerConfig, subscription: Subscription, lost: Callable[[], None]
+    ) -> None:
+        self._cluster, self._config, self._subscription = cluster, config, subscription
+        self._position_lost = lost
+        self._edge = cluster.edge
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopped = self._starved = False
+        self.arrived = Signal()
+        self.ready: dict[TopicPartition, PartitionState] = {}
+        self.failure: BaseException | None = None
+
+    def wake(self) -> None:
+        """Something may have become fetchable: an assignment, a position, room, a leader."""
+        if self._stopped:
+            return
+        metadata = self._cluster.metadata
+        leaderless = False
+        for partition, state in self._subscription.states.items():
+            if not self._fetchable(state):
+                continue
+            leader = metadata.leader(partition.topic, partition.partition)
+            if leader < 0:
+                self._cluster.want([partition.topic])
+                self._wake_later(RETRY_LEADER_MS)
+                leaderless = True
+            else:
+                self._ensure_task(leader)
+        if leaderless:
+            self._cluster.request_refresh()
+
+    def room_made(self, state: PartitionState) -> None:
+        """The application took records of this partition. As `wake`, at a cost that does not grow with partitions."""
+        if self._starved:
+            self._starved = False
+            self.wake()
+        elif not self._stopped and self._fetchable(state):
+            leader = self._cluster.metadata.leader(*state.topic_partition)
+            if leader >= 0:
+                self._ensure_task(leader)
+
+    def _ensure_task(self, leader: int) -> None:
+        if leader not in self._tasks:
+            task = asyncio.create_task(self._fetch_from(leader), name=f"fetch from {leader}")
+            self._tasks[leader] = task
+            task.add_done_callback(lambda done: self._ended(leader, done))
+
+    async def stop(self) -> None:
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, leader: int, task: asyncio.Task[None]) -> None:
+        del self._tasks[leader]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # Our own bug: the application must hear of it rather than wait for records for ever.
+            self.failure = error
+            self.arrived.notify()
+
+    def _fetchable(self, state: PartitionState) -> bool:
+        return (
+            state.buffer.fetch_offset is not None
+            and not state.paused
+            and not state.held
+            and state.error is None
+            and state.buffer.size_bytes < self._config.max_partition_fetch_bytes
+            and state.retry_at <= self._edge.monotonic()
+        )
+
+    def _wake_later(self, delay_ms: float) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self.wake()
+
+    async def _fetch_from(self, node_id: int) -> None:
+        config = self._config
+        backoff = Backoff(self._edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
+        while True:
+            asked, request = self._request(node_id)
+            if request is None:
+                return
+            try:
+                connection = await self._cluster.connection(node_id, Role.FETCH)
+                response: FetchResponse = await connection.request(request, timeout_ms=config.request_timeout_ms)
+            except KafkaError as error:
+                log.info("fetch from broker %d failed, trying again: %s", node_id, error)
+                self._cluster.request_refresh()
+                await asyncio.sleep(backoff.next_ms() / 1000)
+                continue
+            if response.error_code:
+                log.warning("broker %d refused to fetch: %s", node_id, error_for(response.error_code))
+                await asyncio.sleep(backoff.next_ms() / 1000)
+                continue
+            backoff.reset()
+            self._accept(asked, response)
+
+    def _request(self, node_id: int) -> tuple[Asked, FetchRequest | None]:
+        """One Fetch for everything that is wanted from this broker now; None when that is nothing."""
+        config, metadata = self._config, self._cluster.metadata
+        asked: Asked = {}
+        topics: dict[str, list[FetchRequestPartition]] = {}
+        left_out = False
+        room = config.fetch_buffer_bytes - self._subscription.buffered_bytes
+        for partition, state in self._subscription.states.items():
+            if metadata.leader(partition.topic, partition.partition) != node_id:
+                continue
+            if not self._fetchable(state):
+                left_out = left_out or state.buffer.size_bytes > 0
+                continue
+            offset = state.buffer.fetch_offset
+            assert offset is not None
+            asked[partition] = (state, offset)
+            topics.setdefault(partition.topic, []).append(
+                FetchRequestPartition(
+                    partition=partition.partition,
+                    fetch_offset=offset,
+                    partition_max_bytes=config.max_partition_fetch_bytes,
+                )
+            )
+        # The first partition may bring one batch above any limit; so the bound is the buffer plus one batch a broker.
+        if not asked or room <= 0:
+            self._starved = self._starved or room <= 0
+            return asked, None
+        request = FetchRequest(
+            max_wait_ms=min(config.fetch_max_wait_ms, WAIT_WHILE_FULL_MS) if left_out else config.fetch_max_wait_ms,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=min(config.fetch_max_bytes, room),
+            isolation_level=1 if config.read_committed else 0,
+            topics=[FetchRequestTopic(topic=topic, partitions=rows) for topic, rows in topics.items()],
+            rack_id=config.client_rack,
+        )
+        return asked, request
+
+    def _accept(self, asked: Asked, response: FetchResponse) -> None:
+        arrived = False
+        now_ms = self._edge.now_ms()
+        for topic in response.responses:
+            for row in topic.partitions:
+                partition = TopicPartition(topic.topic, row.partition_index)
+                state, offset = asked.get(partition, (None, -1))
+                if state is None or not self._subscription.in_charge(state) or state.buffer.fetch_offset != offset:
+                    continue  # revoked, or sought elsewhere, since the request was sent
+                if row.error_code:
+                    arrived = self._refused(state, offset, row.error_code) or arrived
+                    continue
+                state.high_watermark, state.last_stable_offset = row.high_watermark, row.last_stable_offset
+                state.log_start_offset, state.fetched_at_ms = row.log_start_offset, now_ms
+                if row.records and not state.held:
+                    arrived = self._buffer(state, row) or arrived
+        if arrived:
+            self.arrived.notify()
+
+    def _buffer(self, state: PartitionState, row: FetchResponsePartition) -> bool:
+        """Takes the records of one partition; true when there is something to hand out, be it an error."""
+        assert row.records is not None
+        aborted = None
+        if self._config.read_committed:
+            aborted = [(entry.first_offset, entry.producer_id) for entry in row.aborted_transactions or ()]
+        try:
+            # A copy: a view would keep the whole response in memory until its slowest partition is drained.
+            whole = state.buffer.add(bytes(row.records), aborted)
+        except KafkaError as error:
+            return self.fail(state, error)
+        if not whole:
+            message = (
+                f"the batch of {_name(state)} at offset {state.buffer.fetch_offset} is larger than "
+                f"max_partition_fetch_bytes={self._config.max_partition_fetch_bytes}"
+            )
+            return self.fail(state, RecordTooLargeError(message))
+        self.ready[state.topic_partition] = state
+        return True
+
+    def fail(self, state: PartitionState, error: KafkaError) -> bool:
+        """Nothing more comes of this partition until the application seeks; it hears why."""
+        state.error = error
+        self.ready[state.topic_partition] = state
+        return True
+
+    def _refused(self, state: PartitionState, offset: int, code: int) -> bool:
+        """Reacts to a partition's error; true when the application must hear of it."""
+        error = error_for(code, f"fetch from {_name(state)} at offset {offset}")
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            return self._out_of_range(state, offset)
+        action = action_for(code)
+        if action is Action.FAIL:
+            return self.fail(state, error)
+        log.info("%s; trying again", error)
+        if action is Action.REFRESH:
+            self._cluster.request_refresh()
+        state.retry_at = self._edge.monotonic() + self._config.retry_backoff_ms / 1000
+        self._wake_later(self._config.retry_backoff_ms)
+        return False
+
+    def _out_of_range(self, state: PartitionState, offset: int) -> bool:
+        if offset != state.position:
+            # Records before it are still buffered: hand them out first, then ask again from where they end.
+            state.retry_at = self._edge.monotonic() + self._config.retry_backoff_ms / 1000
+            self._wake_later(self._config.retry_backoff_ms)
+            return False
+        if self._config.auto_offset_reset == "none":
+            return self.fail(state, OffsetOutOfRangeError(f"{_name(state)} has no offset {offset}"))
+        log.warning("%s has no offset %d: going on from the %s", _name(state), offset, self._config.auto_offset_reset)
+        state.lose_position(Reset(self._config.auto_offset_reset))
+        self._position_lost()
+        return False
+
+
+def _name(state: PartitionState) -> str:
+    return f"{state.topic_partition.topic}-{state.topic_partition.partition}"

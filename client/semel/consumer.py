@@ -1,0 +1,400 @@
+"""The Consumer: `async with Consumer("flights", group_id="count") as consumer: async for record in consumer: ...`.
+
+Names are aiokafka's. What is different on purpose:
+
+- A record counts as consumed when the application comes back for more (the next getone, getmany or iteration), and only
+  what was consumed is auto-committed. `stop()` counts as coming back; leaving `async with` by an exception does not.
+- A rebalance does not take partitions away while their records are in the application's hands, at most for about
+  rebalance_timeout_ms; after a revocation no record of the partition is handed out.
+- What is fetched ahead is bounded by fetch_buffer_bytes over all partitions, and held as it came, compressed.
+- What a rebalance listener raises comes out of the next call for records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Unpack
+
+from semel._cluster import Cluster
+from semel._commits import Commits, Committable, committable
+from semel._consumer_config import ConsumerConfig, ConsumerSettings
+from semel._fetch_buffer import Record
+from semel._fetcher import Fetcher
+from semel._group import Group
+from semel._heartbeat import Calls
+from semel._life import Life
+from semel._listener import ConsumerRebalanceListener
+from semel._offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Offsets
+from semel._positions import Positions
+from semel._records import Records
+from semel._subscription import PartitionState, Reset, Subscription
+from semel._topics import TopicWatch
+from semel.errors import ConsumerStoppedError, IllegalOperation, IllegalStateError
+from semel.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+
+class Consumer:
+    """Reads records of the topics given, or of what `subscribe` or `assign` name. Settings: `ConsumerConfig`.
+
+    Not for use from several threads. One task at a time should ask for records: asking for the next says that the ones
+    before are done.
+    """
+
+    def __init__(self, *topics: str, **settings: Unpack[ConsumerSettings]) -> None:
+        """Raises KafkaConfigurationError for settings that do not fit together, TypeError for unknown ones."""
+        config = self._config = ConsumerConfig(**settings)
+        cluster = self._cluster = Cluster(config, auto_create_topics=config.allow_auto_create_topics)
+        self._timeout_ms = config.default_api_timeout_ms
+        self._subscription = Subscription(exclude_internal_topics=config.exclude_internal_topics)
+        self._offsets = Offsets(cluster, config)
+        self._fetcher = Fetcher(cluster, config, self._subscription, lambda: self._positions.wake())
+        self._positions = Positions(
+            cluster.edge, config, self._subscription, self._offsets, found=self._fetcher.wake, fail=self._fetcher.fail
+        )
+        self._calls = Calls()
+        self._group: Group | None = None
+        self._commits: Commits | None = None
+        if config.group_id is not None:
+            self._group = Group(
+                cluster, config, self._subscription, self._calls,
+                before_revocation=self._before_revocation, changed=self._changed,
+            )  # fmt: skip
+            self._commits = Commits(cluster.edge, config, self._subscription, self._offsets, self._group)
+        self._topic_watch = TopicWatch(cluster, self._subscription, self._group, self._changed)
+        self._records = Records(
+            cluster.edge, config, self._subscription, self._fetcher,
+            check=self._check, group=self._group, calls=self._calls,
+        )  # fmt: skip
+        self._life = Life.NEW
+        self._tasks: list[asyncio.Task[None]] = []
+        self._failure: BaseException | None = None
+        if topics:
+            self.subscribe(topics)
+
+    # Life
+
+    async def start(self) -> None:
+        """Reaches the cluster and, when topics are subscribed, waits for the first assignment.
+
+        Raises KafkaConnectionError when no bootstrap server answers, and what the group's coordinator refuses with.
+        """
+        if self._life is not Life.NEW:
+            raise IllegalStateError(f"the consumer is {self._life.value}: make a new one")
+        self._life = Life.RUNNING
+        try:
+            await self._cluster.start()
+            await self._topic_watch.start()
+            self._run("positions", self._positions.run())
+            if self._group is not None and self._commits is not None:
+                self._run("group", self._group.run())
+                self._run("auto-commit", self._commits.run())
+                while self._subscription.is_automatic and not self._group.assignments:
+                    self._check()
+                    await self._group.settled.wait()
+                self._check()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Commits what was handed out (when auto-commit is on), leaves the group and closes. Harmless when stopped.
+
+        A rebalance listener is told that its partitions are revoked, as Kafka's own client does.
+        """
+        self._records.came_back()
+        await self._close()
+
+    async def __aenter__(self) -> Consumer:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.stop()
+        else:
+            # The records in hand were not processed: whoever gets the partitions reads them again.
+            await self._close()
+
+    async def _close(self) -> None:
+        if self._life is Life.STOPPED:
+            return
+        self._life = Life.STOPPED
+        self._fetcher.arrived.notify()
+        try:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._fetcher.stop()
+            if self._group is not None and self._commits is not None:
+                if not self._subscription.is_automatic:
+                    await self._commits.commit_consumed()
+                await self._group.stop()
+        finally:
+            self._subscription.drop(list(self._subscription.states))
+            self._topic_watch.stop()
+            await self._cluster.stop()
+
+    # Records
+
+    async def getone(self, *partitions: TopicPartition) -> Record:
+        """The next record, of these partitions or of any; waits for it.
+
+        Raises ConsumerStoppedError, OffsetOutOfRangeError, NoOffsetForPartitionError, CorruptRecordException,
+        TopicAuthorizationFailedError, whatever a deserializer or a rebalance listener raised, and why the consumer
+        cannot be a member of its group.
+        """
+        if not partitions and (record := self._next()) is not None:
+            return record
+        return await self._records.one(partitions)
+
+    async def getmany(
+        self, *partitions: TopicPartition, timeout_ms: float = 0, max_records: int | None = None
+    ) -> dict[TopicPartition, list[Record]]:
+        """Records that are there, by partition; waits at most `timeout_ms` for the first. Raises as `getone`."""
+        if max_records is not None and max_records < 1:
+            raise ValueError(f"max_records={max_records}: ask for at least one")
+        return await self._records.many(partitions, timeout_ms, max_records or self._config.max_poll_records)
+
+    def __aiter__(self) -> AsyncIterator[Record]:
+        return self
+
+    async def __anext__(self) -> Record:
+        """As `getone`; ends when the consumer is stopped."""
+        record = self._next()
+        if record is not None:
+            return record
+        try:
+            return await self._records.one(())
+        except ConsumerStoppedError:
+            raise StopAsyncIteration from None
+
+    def _next(self) -> Record | None:
+        """The next record of the partition that iteration is in the middle of, without a detour."""
+        state = self._records.current
+        if state is None or state.paused:
+            return None
+        buffer = state.buffer
+        at = buffer.at
+        if at >= len(buffer.records):
+            return None
+        record = buffer.records[at]
+        buffer.at = at + 1
+        state.consumed = state.position
+        state.position = record.offset + 1
+        self._calls.made += 1
+        return record
+
+    # Subscription
+
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        pattern: str | re.Pattern[str] | None = None,
+        listener: ConsumerRebalanceListener | None = None,
+    ) -> None:
+        """Topics by name, or all that match a pattern (from the start of the name on), now and later.
+
+        Raises IllegalStateError after `assign`, TypeError for neither or both, ValueError for a bad pattern.
+        """
+        self._check_not_stopped()
+        topics = [topics] if isinstance(topics, str) else list(topics)
+        if bool(topics) == (pattern is not None):
+            raise TypeError("subscribe() takes either topics or a pattern")
+        if pattern is None:
+            self._subscription.subscribe_topics(topics, listener)
+        else:
+            try:
+                self._subscription.subscribe_pattern(re.compile(pattern), listener)
+            except re.error as e:
+                raise ValueError(f"pattern {pattern!r}: {e}") from e
+        self._topic_watch.subscription_changed()
+
+    def subscription(self) -> frozenset[str]:
+        """The topics subscribed to, as named or as the pattern finds them now."""
+        return frozenset(self._subscription.wanted_topics(self._cluster.metadata))
+
+    def unsubscribe(self) -> None:
+        """Gives up topics or partitions, and leaves the group. Nothing is committed: commit first."""
+        self._subscription.unsubscribe()
+        self._topic_watch.subscription_changed()
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Reads exactly these partitions, without a group's sharing. Those assigned before keep their positions.
+
+        Raises IllegalStateError after `subscribe`.
+        """
+        self._check_not_stopped()
+        self._subscription.assign_manually(partitions)
+        self._topic_watch.subscription_changed()
+        self._changed()
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions this consumer reads now."""
+        return frozenset(self._subscription.states)
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        """The partitions of a topic as metadata has them; None for a topic that is unknown or not asked about."""
+        found = self._cluster.metadata.topics.get(topic)
+        return None if found is None else set(range(len(found.partitions)))
+
+    async def topics(self) -> set[str]:
+        """All topics of the cluster that this client may see."""
+        return await self._topic_watch.all_topics()
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Hands out nothing of these partitions until `resume`; they stay assigned."""
+        for state in self._lifes(partitions):
+            state.paused = True
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        for state in self._lifes(partitions):
+            state.paused = False
+        self._changed()
+
+    def paused(self) -> frozenset[TopicPartition]:
+        return frozenset(partition for partition, state in self._subscription.states.items() if state.paused)
+
+    # Positions
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Goes on from `offset`. Raises IllegalStateError when the partition is not assigned here."""
+        if offset < 0:
+            raise ValueError(f"offset={offset}: offsets start at 0; see seek_to_beginning and seek_to_end")
+        self._subscription.state(partition).seek(offset)
+        self._changed()
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> bool:
+        """Goes on from the first record of these partitions, or of all assigned."""
+        await self._positions.reset(self._lifes(partitions), Reset.EARLIEST)
+        return True
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> bool:
+        """Goes on behind the last record of these partitions, or of all assigned."""
+        await self._positions.reset(self._lifes(partitions), Reset.LATEST)
+        return True
+
+    async def seek_to_committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int | None]:
+        """Goes on from the committed offsets; where there is none, the position stays. Returns what was committed."""
+        states = self._lifes(partitions)
+        self._require_group()
+        found = await self._offsets.committed([s.topic_partition for s in states], self._timeout_ms)
+        for state in states:
+            at = found[state.topic_partition]
+            if at is not None and self._subscription.in_charge(state):
+                state.seek(at.offset)
+        self._changed()
+        return {partition: None if at is None else at.offset for partition, at in found.items()}
+
+    async def position(self, partition: TopicPartition) -> int:
+        """Offset of the next record to be handed out. Raises KafkaTimeoutError, and why there is no position."""
+        return await self._positions.position(self._subscription.state(partition))
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The high watermark as of the last fetch; None before the first."""
+        return self._subscription.state(partition).high_watermark
+
+    def last_stable_offset(self, partition: TopicPartition) -> int | None:
+        """What read_committed consumers may read up to, as of the last fetch; None before the first."""
+        return self._subscription.state(partition).last_stable_offset
+
+    def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
+        """When the broker last answered a fetch of this partition, ms since the epoch; None before the first."""
+        return self._subscription.state(partition).fetched_at_ms
+
+    async def commit(self, offsets: Mapping[TopicPartition, Committable] | None = None) -> None:
+        """Commits these offsets (of the *next* records to read), or the positions of all assigned partitions.
+
+        A rebalance meanwhile is waited for. Raises CommitFailedError when it moved the partitions elsewhere,
+        IllegalOperation without group_id, KafkaTimeoutError after default_api_timeout_ms.
+        """
+        commits = self._require_group()
+        if offsets is None:
+            states = self._subscription.states.values()
+            chosen = {s.topic_partition: OffsetAndMetadata(s.position) for s in states if s.position is not None}
+        else:
+            chosen = {TopicPartition(*partition): committable(at) for partition, at in offsets.items()}
+        if chosen:
+            await commits.commit(chosen, self._timeout_ms)
+
+    async def committed(self, partition: TopicPartition) -> int | None:
+        """The group's committed offset, asked for now; None when there is none. Raises IllegalOperation."""
+        self._require_group()
+        partition = TopicPartition(*partition)
+        found = (await self._offsets.committed([partition], self._timeout_ms))[partition]
+        return None if found is None else found.offset
+
+    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset of each partition, assigned or not. Raises KafkaTimeoutError."""
+        found = await self._offsets.list(dict.fromkeys(partitions, EARLIEST_TIMESTAMP), self._timeout_ms)
+        return {partition: offset for partition, (offset, _) in found.items()}
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset behind the last record (read_committed: the last stable offset) of each partition."""
+        found = await self._offsets.list(dict.fromkeys(partitions, LATEST_TIMESTAMP), self._timeout_ms)
+        return {partition: offset for partition, (offset, _) in found.items()}
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record of each partition at or after the given time (ms); None when there is none."""
+        for partition, timestamp in timestamps.items():
+            if timestamp < 0:
+                raise ValueError(f"timestamp={timestamp} of {partition}: give milliseconds since the epoch")
+        found = await self._offsets.list(timestamps, self._timeout_ms)
+        return {p: OffsetAndTimestamp(*at) if at[0] >= 0 else None for p, at in found.items()}
+
+    # Inside
+
+    def _run(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name=f"{name} of {self._config.client_id}")
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A task that fails does so by our own bug: the application hears of it instead of waiting for ever."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failure = error
+        self._changed()
+
+    def _check(self) -> None:
+        """Raises what the application must hear of before it gets records."""
+        self._check_not_stopped()
+        if self._life is Life.NEW:
+            raise IllegalStateError("the consumer is not started: await start(), or use `async with`")
+        for failure in (self._failure, self._fetcher.failure):
+            if failure is not None:
+                raise failure
+        if self._group is not None:
+            if self._group.complaints:
+                raise self._group.complaints.pop(0)
+            if self._group.failure is not None:
+                raise self._group.failure
+
+    def _check_not_stopped(self) -> None:
+        if self._life is Life.STOPPED:
+            raise ConsumerStoppedError("the consumer is stopped")
+
+    def _changed(self) -> None:
+        """Assignment, positions or pauses are other than before."""
+        self._positions.wake()
+        self._fetcher.wake()
+        self._fetcher.arrived.notify()
+        if self._group is not None:
+            self._group.settled.notify()
+
+    async def _before_revocation(self, partitions: Sequence[TopicPartition]) -> None:
+        await self._require_group().commit_consumed(partitions)
+
+    def _states(self, partitions: Sequence[TopicPartition]) -> list[PartitionState]:
+        """Of these partitions, or of all assigned. Raises IllegalStateError for one that is not assigned."""
+        return [self._subscription.state(partition) for partition in partitions or self._subscription.states]
+
+    def _require_group(self) -> Commits:
+        if self._commits is None:
+            raise IllegalOperation("this consumer has no group_id: offsets are committed on behalf of a group")
+        return self._commits

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from semel_storage.checkpoints import META_PROPERTIES
 from semel_storage.log_directory import LogDirectory
 
+from semel_broker.cleaner import Cleaner
 from semel_broker.cluster.local_store import LocalStore
 from semel_broker.config import BrokerConfig
 from semel_broker.context import Broker
@@ -80,6 +81,9 @@ async def _open(config: BrokerConfig, world: World, parts: AsyncExitStack) -> Br
     groups = GroupCoordinator(world, config, topics)
     groups.start()
     parts.push_async_callback(groups.close)
+    cleaner = Cleaner(world, config, partitions=topics.partitions, checkpoint=logs.checkpoint)
+    cleaner.start()
+    parts.push_async_callback(cleaner.stop)
     return Broker(
         world=world,
         config=config,

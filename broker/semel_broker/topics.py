@@ -227,12 +227,11 @@ class Topics:
             self._configure(self._by_name[name])
 
     async def close(self) -> None:
-        """Finish removals, then close every partition (sync and snapshot)."""
+        """Finish removals, then close every partition. The logs themselves are the data directory's to close."""
         for key in sorted(self._removals):
             await self._removals[key]
         for partition in self.partitions():
             await partition.close()
-            self._logs.logs.pop((partition.topic, partition.index))
 
     # --- inside: persist -------------------------------------------------------------------------------------
 

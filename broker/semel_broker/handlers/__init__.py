@@ -14,49 +14,69 @@ begun to persist they also apply.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from semel_protocol.schema import Message
 
 from semel_broker.context import RequestContext
+from semel_broker.handlers import (
+    k00_produce,
+    k01_fetch,
+    k02_list_offsets,
+    k03_metadata,
+    k08_offset_commit,
+    k09_offset_fetch,
+    k10_find_coordinator,
+    k11_join_group,
+    k12_heartbeat,
+    k13_leave_group,
+    k14_sync_group,
+    k15_describe_groups,
+    k16_list_groups,
+    k18_api_versions,
+    k19_create_topics,
+    k20_delete_topics,
+    k21_delete_records,
+    k22_init_producer_id,
+    k32_describe_configs,
+    k33_alter_configs,
+    k37_create_partitions,
+    k42_delete_groups,
+    k44_incremental_alter_configs,
+    k47_offset_delete,
+    k60_describe_cluster,
+    k61_describe_producers,
+)
 
 Answer = Message | None | Awaitable[Message | None]
 Handler = Callable[[Any, RequestContext], Answer]
 
-_SHELF = (
-    "k00_produce",
-    "k01_fetch",
-    "k02_list_offsets",
-    "k03_metadata",
-    "k08_offset_commit",
-    "k09_offset_fetch",
-    "k10_find_coordinator",
-    "k11_join_group",
-    "k12_heartbeat",
-    "k13_leave_group",
-    "k14_sync_group",
-    "k15_describe_groups",
-    "k16_list_groups",
-    "k18_api_versions",
-    "k19_create_topics",
-    "k20_delete_topics",
-    "k21_delete_records",
-    "k22_init_producer_id",
-    "k32_describe_configs",
-    "k33_alter_configs",
-    "k37_create_partitions",
-    "k42_delete_groups",
-    "k44_incremental_alter_configs",
-    "k47_offset_delete",
-    "k60_describe_cluster",
-    "k61_describe_producers",
-)
-
 HANDLERS: dict[int, Handler] = {
-    int(name[1:3]): import_module(f"{__name__}.{name}").handle
-    for name in _SHELF
-    if find_spec(f"{__name__}.{name}") is not None
+    0: k00_produce.handle,
+    1: k01_fetch.handle,
+    2: k02_list_offsets.handle,
+    3: k03_metadata.handle,
+    8: k08_offset_commit.handle,
+    9: k09_offset_fetch.handle,
+    10: k10_find_coordinator.handle,
+    11: k11_join_group.handle,
+    12: k12_heartbeat.handle,
+    13: k13_leave_group.handle,
+    14: k14_sync_group.handle,
+    15: k15_describe_groups.handle,
+    16: k16_list_groups.handle,
+    18: k18_api_versions.handle,
+    19: k19_create_topics.handle,
+    20: k20_delete_topics.handle,
+    21: k21_delete_records.handle,
+    22: k22_init_producer_id.handle,
+    32: k32_describe_configs.handle,
+    33: k33_alter_configs.handle,
+    37: k37_create_partitions.handle,
+    42: k42_delete_groups.handle,
+    44: k44_incremental_alter_configs.handle,
+    47: k47_offset_delete.handle,
+    60: k60_describe_cluster.handle,
+    61: k61_describe_producers.handle,
 }
 """API key -> handler."""

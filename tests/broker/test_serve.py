@@ -1,0 +1,199 @@
+"""`semel serve` as a real process: start, signals, a data directory of its own, and death."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker.harness import Wire, batch, produce_request
+from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest
+
+COMMAND = (sys.executable, "-m", "semel_broker", "--log-format", "json")
+
+
+class Process:
+    """One broker process and the lines it printed."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.lines: list[dict[str, Any]] = []
+        self.wires: list[Wire] = []
+
+    async def line(self, event: str) -> dict[str, Any]:
+        """The next line with this event name."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(20):
+            while data := await self.process.stdout.readline():
+                self.lines.append(json.loads(data))
+                if self.lines[-1]["event"] == event:
+                    return self.lines[-1]
+        raise AssertionError(f"no {event}: {self.lines}")
+
+    async def wire(self) -> Wire:
+        self.wires.append(await Wire.connect(self.port))
+        return self.wires[-1]
+
+    async def ready(self) -> "Process":
+        self.port = int((await self.line("ready"))["port"])
+        return self
+
+    async def end(self, number: signal.Signals) -> int:
+        """Send the signal and return the exit status."""
+        for wire in self.wires:
+            await wire.close()
+        self.process.send_signal(number)
+        async with asyncio.timeout(20):
+            return await self.process.wait()
+
+
+Spawn = Callable[..., Awaitable[Process]]
+
+
+@pytest.fixture
+async def spawn(tmp_path: Path) -> AsyncIterator[Spawn]:
+    spawned: list[Process] = []
+
+    async def start(*arguments: str, data: str = "data") -> Process:
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND,
+            *("--data-dir", str(tmp_path / data), *(arguments or ("--port", "0"))),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={name: value for name, value in os.environ.items() if not name.startswith("SEMEL_")},
+        )
+        spawned.append(Process(process))
+        return spawned[-1]
+
+    yield start
+    for one in spawned:
+        if one.process.returncode is None:
+            one.process.kill()
+            await one.process.wait()
+
+
+async def refused(process: Process) -> str:
+    """Its one message on stderr, once it has ended with status 1."""
+    async with asyncio.timeout(20):
+        _, errors = await process.process.communicate()
+    assert process.process.returncode == 1, errors
+    return errors.decode()
+
+
+async def test_sigterm_ends_it_cleanly_and_nothing_needs_recovery(spawn: Spawn, tmp_path: Path) -> None:
+    first = await (await spawn()).ready()
+    wire = await first.wire()
+    await wire.create_topic("t")
+    assert (await wire.produce("t", batch(b"a"))).error_code == 0
+    assert await first.end(signal.SIGTERM) == 0
+    assert [line["event"] for line in [*first.lines, await first.line("stopped")]][-1] == "stopped"
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+    assert (tmp_path / "data" / "t-0" / f"{1:020d}.snapshot").exists()
+    second = await (await spawn()).ready()
+    assert await (await second.wire()).values("t") == [b"a"]
+    assert await second.end(signal.SIGINT) == 0
+
+
+async def test_sigterm_answers_the_produces_in_flight(spawn: Spawn) -> None:
+    process = await (await spawn()).ready()
+    wire = await process.wire()
+    await wire.create_topic("t")
+    for i in range(200):
+        wire.send(produce_request("t", batch(b"%d" % i)))
+    process.process.send_signal(signal.SIGTERM)
+    answered = 0
+    while True:
+        try:
+            row = (await wire.receive()).responses[0].partition_responses[0]
+        except (asyncio.IncompleteReadError, ConnectionResetError):
+            break
+        assert (row.error_code, row.base_offset) == (0, answered)
+        answered += 1
+    assert await process.end(signal.SIGTERM) == 0
+    again = await (await spawn()).ready()
+    assert len(await (await again.wire()).values("t")) >= answered
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+async def test_sigkill_loses_nothing_acknowledged_and_retries_are_recognised(spawn: Spawn, durability: str) -> None:
+    sequence, acknowledged, wanted = 0, 0, 0
+    producer_ids = []
+    for _ in range(4):
+        process = await (await spawn("--port", "0", "--set", f"durability={durability}")).ready()
+        wire = await process.wire()
+        if not producer_ids:
+            await wire.create_topic("t")
+        response = await wire.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1))
+        producer_ids.append(response.producer_id)
+        sequence = acknowledged  # send again what was not acknowledged, under the same numbers
+        wanted = acknowledged + 300
+        killed_at = acknowledged + 150
+        while sequence < wanted and acknowledged < killed_at:
+            while sequence < wanted and sequence - acknowledged < 5:
+                data = batch(b"%d" % sequence, producer_id=producer_ids[0], producer_epoch=0, base_sequence=sequence)
+                wire.send(produce_request("t", data))
+                sequence += 1
+            row = (await wire.receive()).responses[0].partition_responses[0]
+            assert (row.error_code, row.base_offset) == (0, acknowledged)
+            acknowledged += 1
+        assert await process.end(signal.SIGKILL) == -signal.SIGKILL
+    process = await (await spawn()).ready()
+    values = await (await process.wire()).values("t")
+    assert values[:acknowledged] == [b"%d" % i for i in range(acknowledged)]
+    assert values == [b"%d" % i for i in range(len(values))]  # and nothing twice behind it
+    assert len(values) <= acknowledged + 5
+    assert len(set(producer_ids)) == 4
+
+
+async def test_a_second_process_on_the_same_data_is_refused(spawn: Spawn) -> None:
+    first = await (await spawn()).ready()
+    message = await refused(await spawn())
+    assert str(first.process.pid) in message
+    wire = await first.wire()
+    await wire.create_topic("t")
+    assert (await wire.produce("t", batch(b"a"))).error_code == 0
+
+
+async def test_a_port_in_use_is_refused_with_words(spawn: Spawn) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        message = await refused(await spawn("--port", str(port)))
+    assert f"127.0.0.1:{port} is in use" in message
+    assert await (await (await spawn()).ready()).end(signal.SIGTERM) == 0  # the directory was given back
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--set", "num.partitons=3"), "num.partitions"),
+        (("--set", "num.partitions=none"), "whole number"),
+        (("--port", "99999"), "65535"),
+        (("--host", "192.0.2.1", "--port", "0"), "no such address"),
+    ],
+)
+async def test_bad_arguments_are_explained(spawn: Spawn, arguments: tuple[str, ...], words: str) -> None:
+    assert words in await refused(await spawn(*arguments))
+
+
+async def test_beyond_loopback_there_is_a_warning(spawn: Spawn) -> None:
+    process = await spawn("--host", "0.0.0.0", "--advertised-host", "127.0.0.1", "--port", "0")
+    line = await process.line("listens_beyond_loopback")
+    assert line["level"] == "warning"
+    await process.ready()
+
+
+async def test_settings_come_from_file_environment_and_flags(spawn: Spawn, tmp_path: Path) -> None:
+    file = tmp_path / "semel.toml"
+    file.write_text("num.partitions = 3\n[auto.create]\ntopics.enable = false\n")
+    process = await (await spawn("--config", str(file), "--set", "num.partitions=4", "--port", "0")).ready()
+    wire = await process.wire()
+    await wire.create_topic("t", partitions=-1)
+    assert (await wire.produce("t", batch(b"x"), partition=3)).error_code == 0
+    assert (await wire.produce("u", batch(b"x"))).error_code == 3

@@ -9,7 +9,7 @@ import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.groups.group import Group, Member
-from semel_broker.groups.rebalance import joined, rebalance, release_sync, renew
+from semel_broker.groups.rebalance import complete_if_ready, joined, rebalance, release_sync, renew
 from semel_broker.groups.requests import Join, MemberIdRequiredError, Moment, Rules
 from semel_broker.groups.turn import COMPLETING, EMPTY, STABLE, Replace, Turn, check_alive, rebalancing
 
@@ -24,8 +24,9 @@ def join(group: Group, ask: Join, to: object, now: Moment, rules: Rules) -> Turn
     turn = Turn(group=group, now=now, rules=rules)
     check_alive(group)
     owner_id = group.static_members.get(ask.instance_id) if ask.instance_id is not None else None
-    if ask.member_id not in group.members and owner_id is None:
-        _check_room(group, ask, rules)
+    if ask.member_id not in group.members and owner_id is None and len(group.members) >= rules.size_max:
+        _turn_away(turn, ask, to)
+        return turn
     known = None
     if not ask.member_id:
         known = group.members[owner_id] if owner_id is not None else None
@@ -140,10 +141,10 @@ def _update(turn: Turn, member: Member, ask: Join, to: object | None) -> None:
         turn.answer(turn.group.set_joining(member, to), rebalancing(turn.group))  # an earlier try, surely given up
 
 
-def _check_room(group: Group, ask: Join, rules: Rules) -> None:
-    if len(group.members) >= rules.size_max:
-        group.pending.pop(ask.member_id, None)
-        raise KafkaError(
-            ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"{group.group_id} has all the members that group.max.size = {rules.size_max} allows",
-        )
+def _turn_away(turn: Turn, ask: Join, to: object) -> None:
+    """There is no room; nor is an id that was given out waited for any longer."""
+    group = turn.group
+    refusal = f"{group.group_id} has all the members that group.max.size = {turn.rules.size_max} allows"
+    turn.answer(to, KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, refusal))
+    if group.pending.pop(ask.member_id, None) is not None:
+        complete_if_ready(turn)

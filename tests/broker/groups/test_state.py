@@ -259,6 +259,17 @@ def test_group_of_the_largest_size_takes_nobody_more() -> None:
     assert room.join(first) not in room.answers  # members may always come back
 
 
+def test_id_given_out_that_finds_no_room_is_waited_for_no_longer() -> None:
+    room = Room(size_max=2)
+    (first,) = room.stable(1)
+    given = room.given_id(room.join(must_return=True))
+    second = room.join()
+    again = room.join(first)
+    assert second not in room.answers
+    assert room.code(room.join(given)) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert room.joined(again).generation_id == room.joined(second).generation_id == 2
+
+
 # --- time ---
 
 

@@ -80,7 +80,12 @@ def internal_topic(name: str, config: BrokerConfig) -> NewTopic:
         name=name,
         partitions=config.offsets_topic_num_partitions,
         replication_factor=config.offsets_topic_replication_factor,
-        configs={"cleanup.policy": "compact", "segment.bytes": str(config.offsets_topic_segment_bytes)},
+        configs={
+            "cleanup.policy": "compact",
+            "segment.bytes": str(config.offsets_topic_segment_bytes),
+            # A record holds a whole group, with all that its members said: it may outgrow message.max.bytes.
+            "max.message.bytes": str(config.offsets_topic_segment_bytes),
+        },
     )
 
 

@@ -40,6 +40,7 @@ class GroupCoordinator:
 
     def __init__(self, world: World, config: BrokerConfig, topics: Topics) -> None:
         self._world = world
+        self._log = world.log
         self._config = config
         self._journal = Journal(world, topics)
         self._groups: dict[str, Group] = {}
@@ -127,7 +128,7 @@ class GroupCoordinator:
                 codes.append(ErrorCode.NONE)
             except KafkaError as error:
                 codes.append(error.code)
-        await self._journal.flushed(group_id)
+        await self._journal.flushed()
         return codes
 
     # --- offsets ---
@@ -179,12 +180,16 @@ class GroupCoordinator:
         return [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if read[topic] else ErrorCode.NONE for topic, _ in partitions]
 
     async def forget_topic(self, topic: str) -> None:
-        """A topic was deleted: its offsets mean nothing for another of the same name. Raises KafkaError 15, 16."""
-        await self.loaded()
-        for group in list(self._groups.values()):
-            doomed = [OffsetRecord(topic, partition, None) for partition in group.offsets.of_topic(topic)]
-            if doomed:
-                await self._store_offsets(group.group_id, doomed)
+        """A topic was deleted: what groups committed for it means nothing for the next topic of that name."""
+        try:
+            await self.loaded()
+            await self._journal.flushed()  # a commit under way is one too
+            for group in list(self._groups.values()):
+                doomed = [OffsetRecord(topic, partition, None) for partition in group.offsets.of_topic(topic)]
+                if doomed:
+                    await self._store_offsets(group.group_id, doomed)
+        except KafkaError as error:
+            self._log.error("topic_offsets_not_forgotten", topic=topic, error=str(error))
 
     # --- administration ---
 
@@ -229,9 +234,16 @@ class GroupCoordinator:
     def _persist(self, group: Group, change: Change) -> None:
         def applied() -> None:
             self._carry_out(state.apply(group, change, self._now(), self._rules))
+            self._log.info(
+                "group_generation_stored",
+                group=group.group_id,
+                generation=change.generation_id,
+                members=len(group.members),
+                state=group.state.value,
+            )
 
         def refused(error: Exception) -> None:
-            self._world.log.error("group_not_stored", group=group.group_id, error=str(error))
+            self._log.error("group_not_stored", group=group.group_id, error=str(error))
             seen = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
             self._carry_out(state.refuse(group, change, seen, self._now(), self._rules))
 
@@ -288,7 +300,7 @@ class GroupCoordinator:
         if member_id == GROUP:
             self._carry_out(state.deadline(group, now, self._rules))
         else:
-            self._world.log.info("group_member_expired", group=group_id, member=member_id)
+            self._log.info("group_member_expired", group=group_id, member=member_id)
             self._carry_out(state.expire(group, member_id, now, self._rules))
         return None
 
@@ -308,13 +320,13 @@ class GroupCoordinator:
             empty = group.state is GroupState.EMPTY and not group.pending and len(doomed) == len(group.offsets)
             if not doomed and not empty:
                 continue
-            self._world.log.info("offsets_expired", group=group.group_id, offsets=len(doomed), group_forgotten=empty)
+            self._log.info("offsets_expired", group=group.group_id, offsets=len(doomed), group_forgotten=empty)
             rows = self._forget_rows(group, doomed) if empty else offset_rows(group.group_id, doomed)
             apply = partial(self._forget, group, doomed)
             self._journal.write(group.group_id, rows, apply, partial(self._not_forgotten, group))
 
     def _not_forgotten(self, group: Group, error: Exception) -> None:
-        self._world.log.error("offsets_not_expired", group=group.group_id, error=str(error))
+        self._log.error("offsets_not_expired", group=group.group_id, error=str(error))
 
     async def _load(self) -> None:
         replay = Replay()
@@ -323,11 +335,11 @@ class GroupCoordinator:
                 replay.feed(records)
             self._groups = replay.groups(self._now())
         except Exception as error:
-            self._world.log.exception("groups_not_loaded", error=repr(error))
+            self._log.exception("groups_not_loaded", error=repr(error))
             raise
         for group in self._groups.values():
             self._watch(group, group.members)
-        self._world.log.info("groups_loaded", groups=len(self._groups))
+        self._log.info("groups_loaded", groups=len(self._groups))
 
     # --- small things ---
 

@@ -98,13 +98,13 @@ class Journal:
         self.write(group_id, rows, applied, partial(_resolve, done))
         await done
 
-    async def flushed(self, group_id: str) -> None:
-        """Return once everything written about this group so far is applied."""
-        index = coordinator_partition(group_id, self._partition_count)
-        if pending := self._pending.get(index):
-            done: Future[None] = get_running_loop().create_future()
-            pending.append(Entry(pending[-1].end_offset, partial(_resolve, done), partial(_resolve, done)))
-            await done
+    async def flushed(self) -> None:
+        """Return once everything written so far is applied (or refused)."""
+        for pending in list(self._pending.values()):
+            if pending:
+                done: Future[None] = get_running_loop().create_future()
+                pending.append(Entry(pending[-1].end_offset, partial(_resolve, done), lambda _, f=done: _resolve(f)))
+                await done
 
     async def replay(self) -> AsyncIterator[list[Record]]:
         """All records of the topic, partition by partition, in bites that leave the loop room to breathe."""

@@ -1,4 +1,4 @@
-"""semel's asyncio client: `Producer`, `Consumer`, `Admin`. Names are aiokafka's; see `semel.aiokafka` for moving over."""
+"""semel's asyncio client: `Producer`, `Consumer`, `Admin`. Names are aiokafka's; `semel.aiokafka` helps moving over."""
 
 from semel_protocol import __version__
 

@@ -6,6 +6,7 @@ client library it is, knows what the member had. Rack-aware placement (KIP-881) 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import ClassVar, Literal
@@ -47,7 +48,7 @@ class GroupMember(msgspec.Struct, frozen=True, kw_only=True):
         return (True, self.member_id)
 
 
-class Assignor:
+class Assignor(ABC):
     """One strategy. `protocol` says what its members do with their partitions when a rebalance starts (KIP-429)."""
 
     name: ClassVar[str]
@@ -67,12 +68,12 @@ class Assignor:
             generation=subscription.generation_id,
         )
 
+    @abstractmethod
     def assign(self, members: Sequence[GroupMember], partition_counts: Mapping[str, int]) -> Assignments:
         """Gives each partition of each wanted topic to one member that wants the topic.
 
         `partition_counts` has the topics that exist; the others are left out until metadata knows them.
         """
-        raise NotImplementedError
 
 
 class RangeAssignor(Assignor):

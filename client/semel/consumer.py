@@ -12,12 +12,12 @@ Names are aiokafka's. What is different on purpose:
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Unpack
 
+from semel._background import Background
 from semel._cluster import Cluster
 from semel._commits import Commits, Committable, committable
 from semel._consumer_config import ConsumerConfig, ConsumerSettings
@@ -69,10 +69,13 @@ class Consumer:
             check=self._check, group=self._group, calls=self._calls,
         )  # fmt: skip
         self._life = Life.NEW
-        self._tasks: list[asyncio.Task[None]] = []
-        self._failure: BaseException | None = None
+        self._background = Background(config.client_id, self._changed)
         if topics:
             self.subscribe(topics)
+
+    @property
+    def group_id(self) -> str | None:
+        return self._config.group_id
 
     # Life
 
@@ -87,10 +90,10 @@ class Consumer:
         try:
             await self._cluster.start()
             await self._topic_watch.start()
-            self._run("positions", self._positions.run())
+            self._background.start("positions", self._positions.run())
             if self._group is not None and self._commits is not None:
-                self._run("group", self._group.run())
-                self._run("auto-commit", self._commits.run())
+                self._background.start("group", self._group.run())
+                self._background.start("auto-commit", self._commits.run())
                 while self._subscription.is_automatic and not self._group.assignments:
                     self._check()
                     await self._group.settled.wait()
@@ -126,9 +129,7 @@ class Consumer:
         self._life = Life.STOPPED
         self._fetcher.arrived.notify()
         try:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._background.stop()
             await self._fetcher.stop()
             if self._group is not None and self._commits is not None:
                 if not self._subscription.is_automatic:
@@ -242,17 +243,21 @@ class Consumer:
         found = self._cluster.metadata.topics.get(topic)
         return None if found is None else set(range(len(found.partitions)))
 
+    async def fetch_partitions(self, topic: str) -> set[int]:
+        """The partitions of a topic, asked for when need be. Raises KafkaTimeoutError when it does not exist."""
+        return set(range(len((await self._cluster.wait_for_topic(topic)).partitions)))
+
     async def topics(self) -> set[str]:
         """All topics of the cluster that this client may see."""
         return await self._topic_watch.all_topics()
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Hands out nothing of these partitions until `resume`; they stay assigned."""
-        for state in self._lifes(partitions):
+        for state in self._states(partitions):
             state.paused = True
 
     def resume(self, *partitions: TopicPartition) -> None:
-        for state in self._lifes(partitions):
+        for state in self._states(partitions):
             state.paused = False
         self._changed()
 
@@ -270,17 +275,17 @@ class Consumer:
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> bool:
         """Goes on from the first record of these partitions, or of all assigned."""
-        await self._positions.reset(self._lifes(partitions), Reset.EARLIEST)
+        await self._positions.reset(self._states(partitions), Reset.EARLIEST)
         return True
 
     async def seek_to_end(self, *partitions: TopicPartition) -> bool:
         """Goes on behind the last record of these partitions, or of all assigned."""
-        await self._positions.reset(self._lifes(partitions), Reset.LATEST)
+        await self._positions.reset(self._states(partitions), Reset.LATEST)
         return True
 
     async def seek_to_committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int | None]:
         """Goes on from the committed offsets; where there is none, the position stays. Returns what was committed."""
-        states = self._lifes(partitions)
+        states = self._states(partitions)
         self._require_group()
         found = await self._offsets.committed([s.topic_partition for s in states], self._timeout_ms)
         for state in states:
@@ -350,23 +355,12 @@ class Consumer:
 
     # Inside
 
-    def _run(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work, name=f"{name} of {self._config.client_id}")
-        task.add_done_callback(self._ended)
-        self._tasks.append(task)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """A task that fails does so by our own bug: the application hears of it instead of waiting for ever."""
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._failure = error
-        self._changed()
-
     def _check(self) -> None:
         """Raises what the application must hear of before it gets records."""
         self._check_not_stopped()
         if self._life is Life.NEW:
             raise IllegalStateError("the consumer is not started: await start(), or use `async with`")
-        for failure in (self._failure, self._fetcher.failure):
+        for failure in (self._background.failure, self._fetcher.failure):
             if failure is not None:
                 raise failure
         if self._group is not None:

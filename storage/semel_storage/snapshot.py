@@ -5,7 +5,7 @@ last sequence int32, last offset int64, offset delta int32, timestamp int64, coo
 the open transaction int64 (-1: none).
 
 Kafka's entry holds a producer's last batch only, so that after a restart the retry of the one before it is refused.
-The trailer keeps the rest of the window: `SML1`, count int32, then per producer: producer id int64, last append ms
+The trailer keeps the whole window: `SML1`, count int32, then per producer: producer id int64, last append ms
 int64, accepted int32, batches int8, each last sequence int32, last offset int64, offset delta int32, timestamp int64.
 Kafka's readers stop after the entries and include what follows in the checksum, which is why the trailer may be there.
 """
@@ -52,9 +52,8 @@ def encode(states: Iterable[ProducerState]) -> bytes:
             state.coordinator_epoch,
             state.txn_first_offset,
         )
-        earlier = state.batches[:-1]
-        trailer += _WINDOW.pack(state.producer_id, state.last_append_ms, state.accepted, len(earlier))
-        for place in earlier:
+        trailer += _WINDOW.pack(state.producer_id, state.last_append_ms, state.accepted, len(state.batches))
+        for place in state.batches:
             trailer += _PLACE.pack(place.last_sequence, place.last_offset, place.offset_delta, place.timestamp)
     body += trailer
     return _HEAD.pack(VERSION, crc32c(body)) + bytes(body)
@@ -100,8 +99,8 @@ def _state(
 ) -> ProducerState:
     producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, txn_first_offset = entry
     known = last_offset != NO_OFFSET
-    last_append_ms, accepted, earlier = windows.get(producer_id, (now_ms, delta + 1 if known else 0, ()))
-    places = (*earlier, BatchPlace(last_sequence, last_offset, delta, timestamp)) if known else ()
+    kafkas = (BatchPlace(last_sequence, last_offset, delta, timestamp),) if known else ()
+    last_append_ms, accepted, places = windows.get(producer_id, (now_ms, delta + 1 if known else 0, kafkas))
     return ProducerState(
         producer_id=producer_id,
         epoch=epoch,

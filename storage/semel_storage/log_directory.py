@@ -40,7 +40,7 @@ class LogDirectory:
         self._event = event
         self._recovery_points = checkpoints.read_offsets(disk, self._path(checkpoints.RECOVERY_POINT))
         self._start_offsets = checkpoints.read_offsets(disk, self._path(checkpoints.LOG_START_OFFSET))
-        self._fresh: dict[TopicPartition, None] = {}
+        self._saved = (dict(self._recovery_points), dict(self._start_offsets))
 
     @classmethod
     def open(
@@ -155,17 +155,17 @@ class LogDirectory:
     def save_checkpoints(self) -> None:
         """Write both checkpoint files as of now, durably."""
         points, starts = self._recovery_points, self._start_offsets
-        before = (dict(points), dict(starts))
         for key, log in self.logs.items():
             points[key] = log.recovery_point
             if log.start_offset > log.segments[0].base_offset:
                 starts[key] = log.start_offset
             else:
                 starts.pop(key, None)
-        if points != before[0]:
+        if points != self._saved[0]:
             checkpoints.write_offsets(self.disk, self._path(checkpoints.RECOVERY_POINT), points)
-        if starts != before[1]:
+        if starts != self._saved[1]:
             checkpoints.write_offsets(self.disk, self._path(checkpoints.LOG_START_OFFSET), starts)
+        self._saved = (dict(points), dict(starts))
 
     def close(self) -> None:
         """Clean shutdown: close every log, save the checkpoints, leave the marker, give the lock back."""

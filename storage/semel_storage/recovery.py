@@ -112,14 +112,21 @@ def producers_at(
     found = snapshots.load_newest(offset, now_ms=now_ms, event=event)
     since, states = found if found is not None else (segments[0].base_offset, {})
     for segment in segments:
-        if segment.next_offset <= since or segment.base_offset >= offset:
+        if segment.next_offset <= since or segment.base_offset >= offset or since >= offset:
             continue
-        for _, header, batch in segment.scan(segment.position_of(since)):
+        position = segment.index.position_of(since)
+        for at, header, batch in segment.scan(position):
             if header.base_offset >= offset:
                 break
             if header.producer_id >= 0 and header.base_offset >= since:
                 state = states.get(header.producer_id)
                 states[header.producer_id] = producers.apply(state, header, header.base_offset, batch, now_ms)
+            position = at + header.size
+        else:
+            if position < segment.size and segment is not segments[-1]:
+                raise CorruptLog(
+                    segment.path(LOG), position, "no record batch starts here; restore the file from a copy"
+                )
     return states
 
 

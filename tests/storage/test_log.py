@@ -9,7 +9,6 @@ from semel_protocol.records import decode_batch
 from semel_storage.log import Log
 from semel_storage.log_config import LogConfig
 from semel_storage.memory_disk import MemoryDisk
-
 from storage.batches import DIRECTORY, NOW_MS, headers_of, make_batch, open_log, put, read_all
 
 SMALL = LogConfig(segment_bytes=600, index_interval_bytes=100)

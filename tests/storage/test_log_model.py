@@ -13,7 +13,6 @@ from semel_storage.log import Log
 from semel_storage.log_config import LogConfig
 from semel_storage.log_directory import LogDirectory
 from semel_storage.memory_disk import MemoryDisk
-
 from storage.batches import NOW_MS, headers_of, make_batch, put, read_all
 
 CONFIG = LogConfig(segment_bytes=4000, index_interval_bytes=300)

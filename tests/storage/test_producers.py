@@ -11,7 +11,6 @@ from semel_storage.log import Log
 from semel_storage.log_config import LogConfig
 from semel_storage.memory_disk import MemoryDisk
 from semel_storage.producers import ProducerState
-
 from storage.batches import NOW_MS, make_batch, open_log, put
 
 LAST = 2**31 - 1

@@ -1,0 +1,149 @@
+"""A data directory: identity, lock, partitions, checkpoints, deletion, clean and unclean ends."""
+
+import asyncio
+import re
+
+import pytest
+from semel_storage import checkpoints
+from semel_storage.checkpoints import CorruptCheckpoint
+from semel_storage.disk import DirectoryLocked
+from semel_storage.log_config import LogConfig
+from semel_storage.log_directory import LogDirectory, WrongDirectory
+from semel_storage.memory_disk import MemoryDisk
+from storage.batches import NOW_MS, make_batch, put, read_all
+
+TOPIC_ID = bytes(range(16))
+
+
+def open_directory(disk: MemoryDisk, *, node_id: int = 1, cluster_id: str = "cluster") -> LogDirectory:
+    return LogDirectory.open(
+        disk, "data", node_id=node_id, cluster_id=cluster_id, directory_id="MDEyMzQ1Njc4OTAxMjM0NQ"
+    )
+
+
+def add(directory: LogDirectory, topic: str, partition: int = 0, *, batches: int = 0) -> None:
+    log = directory.open_log(topic, partition, LogConfig(), now_ms=NOW_MS, topic_id=TOPIC_ID)
+    for _ in range(batches):
+        put(log, make_batch())
+
+
+def test_identity_is_kept_and_checked(disk: MemoryDisk) -> None:
+    directory = open_directory(disk)
+    text = disk.read_bytes("data/meta.properties").decode()
+    assert text == "version=1\ncluster.id=cluster\nnode.id=1\ndirectory.id=MDEyMzQ1Njc4OTAxMjM0NQ\n"
+    directory.close()
+    with pytest.raises(WrongDirectory, match=re.escape("node.id=1")):
+        open_directory(disk, node_id=2)
+    with pytest.raises(WrongDirectory, match=re.escape("cluster.id=cluster")):
+        open_directory(disk, cluster_id="other")
+    assert open_directory(disk, cluster_id="").cluster_id == "cluster"
+
+
+def test_second_owner_is_refused(disk: MemoryDisk) -> None:
+    directory = open_directory(disk)
+    with pytest.raises(DirectoryLocked):
+        open_directory(disk)
+    directory.close()
+    open_directory(disk)
+
+
+def test_partitions_are_those_with_a_directory(disk: MemoryDisk) -> None:
+    directory = open_directory(disk)
+    for topic, partition in [("b-2", 1), ("a", 10), ("a", 9)]:
+        add(directory, topic, partition)
+    assert directory.partitions() == [("a", 9), ("a", 10), ("b-2", 1)]
+    assert directory.topic_id("a", 9) == TOPIC_ID
+    assert directory.topic_id("c", 0) is None
+    assert disk.read_bytes("data/a-9/partition.metadata") == b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
+
+
+def test_clean_close_leaves_marker_and_checkpoints_and_the_next_owner_takes_the_marker(disk: MemoryDisk) -> None:
+    directory = open_directory(disk)
+    assert not directory.was_clean
+    add(directory, "a", batches=3)
+    add(directory, "b", batches=2)
+    directory.logs["b", 0].delete_records_before(1)
+    directory.close()
+    assert disk.read_bytes("data/recovery-point-offset-checkpoint") == b"0\n2\na 0 3\nb 0 2\n"
+    assert disk.read_bytes("data/log-start-offset-checkpoint") == b"0\n1\nb 0 1\n"
+    assert disk.exists("data/.kafka_cleanshutdown")
+    disk.crash()
+    directory = open_directory(disk)
+    assert directory.was_clean
+    add(directory, "a")
+    add(directory, "b")
+    assert (directory.logs["a", 0].end_offset, directory.logs["b", 0].start_offset) == (3, 1)
+    disk.crash()
+    assert not open_directory(disk).was_clean, "the marker is gone while somebody has the directory"
+
+
+def test_checkpoint_bounds_what_a_crash_costs(disk: MemoryDisk) -> None:
+    directory = open_directory(disk)
+    add(directory, "a", batches=3)
+    asyncio.run(directory.checkpoint())
+    put(directory.logs["a", 0], make_batch())
+    disk.crash()
+    directory = open_directory(disk)
+    add(directory, "a")
+    log = directory.logs["a", 0]
+    assert (log.recovery_point, log.end_offset) == (3, 3)
+
+
+def test_deleted_partition_is_gone_also_after_power_loss_and_its_name_can_be_used_again(disk: MemoryDisk) -> None:
+    directory = open_directory(disk)
+    add(directory, "a", batches=3)
+    add(directory, "b", batches=1)
+    asyncio.run(directory.checkpoint())
+    directory.delete_log("a", 0, unique="1")
+    assert directory.partitions() == [("b", 0)]
+    disk.crash()
+    directory = open_directory(disk)
+    assert directory.partitions() == [("b", 0)]
+    assert not [name for name in disk.listdir("data") if name.endswith("-delete")]
+    add(directory, "a", batches=1)
+    assert len(read_all(directory.logs["a", 0])) == 1
+    directory.delete_log("a", 0, unique="2")
+    directory.delete_log("never-opened", 0, unique="3")
+    assert disk.read_bytes("data/recovery-point-offset-checkpoint") == b"0\n1\nb 0 1\n"
+
+
+def test_partition_created_again_does_not_inherit_a_stale_checkpoint(disk: MemoryDisk) -> None:
+    directory = open_directory(disk)
+    add(directory, "a", batches=3)
+    asyncio.run(directory.checkpoint())
+    disk.kill()
+    disk.rmtree("data/a-0")
+    directory = open_directory(disk)
+    add(directory, "a")
+    assert directory.logs["a", 0].end_offset == 0
+
+
+def test_log_start_offset_survives_a_crash(disk: MemoryDisk) -> None:
+    directory = open_directory(disk)
+    add(directory, "a", batches=5)
+    asyncio.run(directory.logs["a", 0].sync())
+    directory.logs["a", 0].delete_records_before(4)
+    disk.crash()
+    directory = open_directory(disk)
+    add(directory, "a")
+    assert directory.logs["a", 0].start_offset == 4
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0\n", "1\n0\n", "0\n2\na 0 1\n", "0\n1\na 0\n", "0\n1\na 0 x\n", "x\n1\na 0 1\n"]
+)
+def test_damaged_checkpoint_names_the_file(disk: MemoryDisk, text: str) -> None:
+    disk.mkdir("d")
+    disk.write_atomically("d/f", text.encode())
+    with pytest.raises(CorruptCheckpoint, match="d/f"):
+        checkpoints.read_offsets(disk, "d/f")
+
+
+def test_checkpoints_read_what_they_write(disk: MemoryDisk) -> None:
+    disk.mkdir("d")
+    offsets = {("a", 0): 5, ("a", 10): 2**62, ("a", 2): 0, ("b.c_d-e", 1): 7}
+    checkpoints.write_offsets(disk, "d/offsets", offsets)
+    assert checkpoints.read_offsets(disk, "d/offsets") == offsets
+    assert checkpoints.read_offsets(disk, "d/none") == {}
+    checkpoints.write_epochs(disk, "d/epochs", [(0, 0), (5, 99)])
+    assert checkpoints.read_epochs(disk, "d/epochs") == [(0, 0), (5, 99)]

@@ -1,0 +1,236 @@
+"""The real disk: group commit, failures that end the process, the lock."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from semel_storage.disk import DirectoryLocked, MissingFile
+from semel_storage.os_disk import EXIT_STATUS, OsDisk
+
+
+class ProcessEnded(Exception):  # noqa: N818 (stands for an end)
+    pass
+
+
+def end(message: str) -> NoReturn:
+    raise ProcessEnded(message)
+
+
+@pytest.fixture
+def os_disk() -> Iterator[OsDisk]:
+    disk = OsDisk(on_fatal=end)
+    yield disk
+    disk.close()
+
+
+class CountingSync:
+    """Stands for os.fdatasync: counts, waits to be let through, fails when told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self.gate = threading.Event()
+        self.error: OSError | None = None
+        monkeypatch.setattr("os.fdatasync", self)
+
+    def __call__(self, fd: int) -> None:
+        assert self.gate.wait(10)
+        self.count += 1
+        if self.error is not None:
+            raise self.error
+
+
+async def test_appends_are_read_back(os_disk: OsDisk, tmp_path: Path) -> None:
+    file = os_disk.open(f"{tmp_path}/f")
+    assert [file.append(b"abc", memoryview(b"de")), file.append(b"f")] == [0, 5]
+    assert file.pread(100, 0) == b"abcdef"
+    assert file.pread(2, 4) == b"ef"
+    assert file.size() == 6
+    file.truncate(4)
+    assert file.append(b"X") == 4
+    await file.sync()
+    file.close()
+    assert os_disk.read_bytes(f"{tmp_path}/f") == b"abcdX"
+    assert os_disk.open(f"{tmp_path}/f").size() == 5
+
+
+async def test_short_writes_are_completed(os_disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.pwrite
+    monkeypatch.setattr("os.pwritev", lambda fd, chunks, at: write(fd, b"".join(chunks)[:3], at))
+    monkeypatch.setattr("os.pwrite", lambda fd, data, at: write(fd, bytes(data)[:2], at))
+    file = os_disk.open(f"{tmp_path}/f")
+    file.append(b"abcd", b"efgh")
+    assert file.pread(100, 0) == b"abcdefgh"
+
+
+async def test_many_callers_share_one_sync(os_disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    syncing = CountingSync(monkeypatch)
+    file = os_disk.open(f"{tmp_path}/f")
+    file.append(b"x")
+    callers = [asyncio.ensure_future(file.sync()) for _ in range(10)]
+    await asyncio.sleep(0)
+    syncing.gate.set()
+    await asyncio.gather(*callers)
+    assert syncing.count == 1
+    await file.sync()
+    assert syncing.count == 1, "a clean file needs no sync"
+
+
+async def test_append_during_a_sync_waits_for_the_next_one(
+    os_disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncing = CountingSync(monkeypatch)
+    file = os_disk.open(f"{tmp_path}/f")
+    file.append(b"x")
+    first = asyncio.ensure_future(file.sync())
+    await asyncio.sleep(0)
+    file.append(b"y")
+    second = [asyncio.ensure_future(file.sync()) for _ in range(5)]
+    await asyncio.sleep(0)
+    done_after: list[int] = []
+    for caller in (first, *second):
+        caller.add_done_callback(lambda _: done_after.append(syncing.count))
+    syncing.gate.set()
+    await asyncio.gather(first, *second)
+    assert syncing.count == 2
+    assert done_after[1:] == [2] * 5
+
+
+async def test_cancelled_caller_disturbs_nobody(
+    os_disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncing = CountingSync(monkeypatch)
+    file = os_disk.open(f"{tmp_path}/f")
+    file.append(b"x")
+    callers = [asyncio.ensure_future(file.sync()) for _ in range(3)]
+    await asyncio.sleep(0)
+    callers[0].cancel()
+    await asyncio.sleep(0)
+    syncing.gate.set()
+    await asyncio.gather(*callers[1:])
+    assert callers[0].cancelled()
+    file.append(b"y")
+    await file.sync()
+    assert syncing.count == 2
+
+
+async def test_closing_waits_for_the_running_sync(
+    os_disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncing = CountingSync(monkeypatch)
+    file = os_disk.open(f"{tmp_path}/f")
+    file.append(b"x")
+    first = asyncio.ensure_future(file.sync())
+    await asyncio.sleep(0)
+    file.append(b"y")
+    second = asyncio.ensure_future(file.sync())
+    await asyncio.sleep(0)
+    threading.Timer(0.05, syncing.gate.set).start()
+    file.close()
+    assert syncing.count == 1, "the descriptor may not be closed under a sync"
+    await asyncio.wait_for(asyncio.gather(first, second), 5)
+
+
+async def test_failed_fsync_ends_the_process_and_is_not_retried(
+    os_disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncing = CountingSync(monkeypatch)
+    syncing.error = OSError(5, "Input/output error")
+    syncing.gate.set()
+    ended: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: ended.append(str(context["exception"])))
+    file = os_disk.open(f"{tmp_path}/f")
+    file.append(b"x")
+    waiting = asyncio.ensure_future(file.sync())
+    while not ended:
+        await asyncio.sleep(0.001)
+    assert ended == [f"fdatasync of {tmp_path}/f failed: EIO (Input/output error)"]
+    assert not waiting.done(), "nobody is told that the data is safe"
+    assert syncing.count == 1
+    waiting.cancel()
+
+
+def test_failed_write_ends_the_process(os_disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> NoReturn:
+        raise OSError(28, "No space left on device")
+
+    file = os_disk.open(f"{tmp_path}/f")
+    monkeypatch.setattr("os.pwritev", full)
+    with pytest.raises(ProcessEnded, match="ENOSPC"):
+        file.append(b"x")
+    monkeypatch.setattr("os.write", full)
+    with pytest.raises(ProcessEnded, match=r"checkpoint failed: ENOSPC"):
+        os_disk.write_atomically(f"{tmp_path}/checkpoint", b"x")
+    monkeypatch.setattr("os.fdatasync", full)
+    with pytest.raises(ProcessEnded):
+        file.sync_now()
+    with pytest.raises(ProcessEnded):
+        file.truncate(0)
+
+
+def test_real_failure_ends_a_real_process(tmp_path: Path) -> None:
+    """/dev/full takes no byte."""
+    program = """
+from semel_storage.os_disk import OsDisk
+OsDisk().open("/dev/full").append(b"x")
+print("still alive")
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == EXIT_STATUS
+    assert ended.stdout == ""
+    assert "/dev/full failed: ENOSPC" in ended.stderr
+
+
+def test_write_atomically_replaces_the_whole_file(os_disk: OsDisk, tmp_path: Path) -> None:
+    for data in (b"first and longer", b"second", b""):
+        os_disk.write_atomically(f"{tmp_path}/f", data)
+        assert os_disk.read_bytes(f"{tmp_path}/f") == data
+    assert os_disk.listdir(str(tmp_path)) == ["f"]
+
+
+def test_names(os_disk: OsDisk, tmp_path: Path) -> None:
+    root = str(tmp_path)
+    os_disk.mkdir(f"{root}/a/b")
+    os_disk.mkdir(f"{root}/a/b")
+    os_disk.open(f"{root}/a/b/f").close()
+    os_disk.rename(f"{root}/a/b", f"{root}/c")
+    assert os_disk.listdir(f"{root}/c") == ["f"]
+    assert os_disk.listdir(f"{root}/nothing") == []
+    os_disk.remove_later(f"{root}/c/f")
+    os_disk.remove(f"{root}/c/f")
+    os_disk.rmtree(f"{root}/a")
+    os_disk.rmtree(f"{root}/a")
+    assert not os_disk.exists(f"{root}/a")
+    for missing in (os_disk.read_bytes, os_disk.size):
+        with pytest.raises(MissingFile):
+            missing(f"{root}/none")
+    with pytest.raises(MissingFile):
+        os_disk.rename(f"{root}/none", f"{root}/other")
+
+
+def test_locked_directory_names_its_holder(os_disk: OsDisk, tmp_path: Path) -> None:
+    program = f"""
+import sys
+from semel_storage.os_disk import OsDisk
+OsDisk().lock({str(tmp_path)!r})
+print("locked", flush=True)
+sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "locked\n"
+        with pytest.raises(DirectoryLocked, match=f"in use by process {holder.pid};"):
+            os_disk.lock(str(tmp_path))
+        holder.kill()
+    unlock = os_disk.lock(str(tmp_path))
+    with pytest.raises(DirectoryLocked, match=f"process {os.getpid()}"):
+        os_disk.lock(str(tmp_path))
+    unlock()
+    os_disk.lock(str(tmp_path))()

@@ -10,18 +10,15 @@ from __future__ import annotations
 
 from asyncio import BaseTransport, BufferedProtocol, CancelledError, Task, Transport
 from collections import deque
+from collections.abc import Callable, Coroutine
 from enum import IntFlag
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from semel_protocol.errors import ProtocolError
 
+from semel_broker.commons import Commons
 from semel_broker.dispatch import Chunks, CloseConnectionError, Peer
 from semel_broker.frame_buffer import FrameBuffer
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
-    from semel_broker.server import Server
 
 PRODUCE = b"\x00\x00"
 FETCH = b"\x00\x01"
@@ -50,12 +47,15 @@ class Request:
 
 
 class Connection(BufferedProtocol):
-    """The protocol of one accepted connection. Its server knows it from `connection_made` to `connection_lost`."""
+    """The protocol of one accepted connection, from `opened` to `lost`, which tell its server."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(
+        self, commons: Commons, opened: Callable[[Connection], None], lost: Callable[[Connection], None]
+    ) -> None:
+        self._commons = commons
+        self._opened, self._lost = opened, lost
         self._frames = FrameBuffer(
-            server.scratch, produce_bytes_max=server.produce_bytes_max, other_bytes_max=server.other_bytes_max
+            commons.scratch, produce_bytes_max=commons.produce_bytes_max, other_bytes_max=commons.other_bytes_max
         )
         self._transport: Transport | None = None
         self.peer = Peer(host="?", port=0)
@@ -69,7 +69,7 @@ class Connection(BufferedProtocol):
         self._write_paused = False
         self._closed = ""  # the reason
         self._finishing = False
-        self._active_at = server.loop.time()
+        self._active_at = commons.loop.time()
         self._partial_since: float | None = None
 
     # --- the transport's callbacks ---------------------------------------------------------------------------
@@ -79,15 +79,15 @@ class Connection(BufferedProtocol):
         address = transport.get_extra_info("peername")
         if isinstance(address, tuple):
             self.peer.host, self.peer.port = str(address[0]), int(address[1])
-        limits = self._server.limits
+        limits = self._commons.limits
         self._transport.set_write_buffer_limits(limits.write_buffer_high_bytes, limits.write_buffer_low_bytes)
-        self._server.opened(self)
+        self._opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._active_at = self._server.loop.time()
+        self._active_at = self._commons.loop.time()
         if self._closed:
             return
         try:
@@ -100,7 +100,7 @@ class Connection(BufferedProtocol):
             if self._reserved_bytes:  # what was reserved for this frame is now in flight
                 self._reserved_bytes = 0
             else:
-                self._server.in_flight.take(len(frame))
+                self._commons.in_flight.take(len(frame))
         self._queue.extend(frames)
         self._note_partial_frame(begun_now=bool(frames))
         if frames:
@@ -111,7 +111,7 @@ class Connection(BufferedProtocol):
         self._note_unsent()
 
     def resume_writing(self) -> None:
-        self._active_at = self._server.loop.time()
+        self._active_at = self._commons.loop.time()
         self._write_paused = False
         self._note_unsent()
         self.advance()
@@ -122,12 +122,13 @@ class Connection(BufferedProtocol):
         self._cancel_fetches()
         self._queue.clear()
         self._requests.clear()
-        self._server.in_flight.withdraw(self)
-        self._server.in_flight.give_back(self._in_flight_bytes + self._reserved_bytes)
+        self._commons.forget_fetch(self.advance)
+        self._commons.in_flight.withdraw(self)
+        self._commons.in_flight.give_back(self._in_flight_bytes + self._reserved_bytes)
         self._in_flight_bytes = self._reserved_bytes = 0
         self._write_paused = False
         self._note_unsent()
-        self._server.lost(self)
+        self._lost(self)
 
     # --- requests --------------------------------------------------------------------------------------------
 
@@ -135,7 +136,7 @@ class Connection(BufferedProtocol):
         """Write what is answered, start what may be started, read on if there is room."""
         self._write()
         while self._queue and self._blocked is None and not self._write_paused and not self._closed:
-            if self._queue[0].startswith(FETCH) and not self._server.may_fetch(self):
+            if self._queue[0].startswith(FETCH) and not self._commons.may_fetch(self.advance):
                 break
             self._start(self._queue.popleft())
             self._write()  # at once: it may be large, and pause writing
@@ -145,7 +146,7 @@ class Connection(BufferedProtocol):
         request = Request(frame)
         self._requests.append(request)
         try:
-            answer = self._server.dispatcher.start(frame, self.peer)
+            answer = self._commons.dispatcher.start(frame, self.peer)
         except CloseConnectionError as reason:
             self.close(reason.reason, **reason.fields)
             return
@@ -157,11 +158,11 @@ class Connection(BufferedProtocol):
         self._wait_for(request, answer)
 
     def _wait_for(self, request: Request, answer: Coroutine[Any, Any, Chunks]) -> None:
-        request.task = self._server.loop.create_task(answer)
-        self._server.tasks[request.task] = None
+        request.task = self._commons.loop.create_task(answer)
+        self._commons.tasks[request.task] = None
 
         def answered(task: Task[Chunks]) -> None:
-            del self._server.tasks[task]
+            del self._commons.tasks[task]
             request.task = None
             if self._blocked is request:
                 self._blocked = None
@@ -188,7 +189,7 @@ class Connection(BufferedProtocol):
             ready += chunks
         if done_bytes:
             self._in_flight_bytes -= done_bytes
-            self._server.in_flight.give_back(done_bytes)
+            self._commons.in_flight.give_back(done_bytes)
         if self._transport is None or self._transport.is_closing():
             return
         if ready:
@@ -201,7 +202,7 @@ class Connection(BufferedProtocol):
     # --- bounds ----------------------------------------------------------------------------------------------
 
     def _check_in_flight(self) -> None:
-        limits = self._server.limits
+        limits = self._commons.limits
         if (
             self._in_flight_bytes > limits.in_flight_bytes_max
             or len(self._queue) + len(self._requests) >= limits.in_flight_requests_max
@@ -219,22 +220,22 @@ class Connection(BufferedProtocol):
             self._partial_since = self._active_at
         partial_bytes = self._frames.partial_bytes
         if partial_bytes and not self._reserved_bytes:
-            if self._server.in_flight.ask(self, partial_bytes, self._memory_granted):
+            if self._commons.in_flight.ask(self, partial_bytes, self._memory_granted):
                 self._reserved_bytes = partial_bytes
             else:
                 self._hold(Hold.MEMORY)
 
     def _memory_granted(self) -> None:
         self._reserved_bytes = self._frames.partial_bytes
-        self._active_at = self._partial_since = self._server.loop.time()
+        self._active_at = self._partial_since = self._commons.loop.time()
         self._release(Hold.MEMORY)
 
     def _note_unsent(self) -> None:
         unsent = self._transport.get_write_buffer_size() if self._transport and self._write_paused else 0
         if unsent < self._unsent_bytes:
-            self._active_at = self._server.loop.time()
+            self._active_at = self._commons.loop.time()
         change, self._unsent_bytes = unsent - self._unsent_bytes, unsent
-        self._server.note_unsent(change)
+        self._commons.note_unsent(change)
 
     def _hold(self, why: Hold) -> None:
         if not self._holds and self._transport is not None and not self._transport.is_closing():
@@ -250,16 +251,16 @@ class Connection(BufferedProtocol):
 
     def expired(self, now: float) -> str:
         """Why this connection is to be closed at loop time `now`; "" if it is not."""
-        server = self._server
+        commons = self._commons
         if self._write_paused:
             self._note_unsent()
-            if server.unsent_exhausted and now - self._active_at > server.stalled_s:
+            if commons.unsent_exhausted and now - self._active_at > commons.stalled_s:
                 return "does_not_read"
         elif self._requests:
             return ""  # it waits for us
-        if self._partial_since is not None and not self._holds and now - self._partial_since > server.partial_s:
+        if self._partial_since is not None and not self._holds and now - self._partial_since > commons.partial_s:
             return "partial_frame_timeout"
-        return "idle" if now - self._active_at > server.idle_s else ""
+        return "idle" if now - self._active_at > commons.idle_s else ""
 
     def finish(self) -> None:
         """Read no more and start no more; answer what is in progress (but long-polling fetches), then close."""
@@ -292,7 +293,7 @@ class Connection(BufferedProtocol):
     def _log_closed(self, reason: str, fields: dict[str, object]) -> None:
         self._closed = reason
         peer = self.peer
-        log = self._server.log.debug if reason in ("peer_closed", "stopping", "idle") else self._server.log.warning
+        log = self._commons.log.debug if reason in ("peer_closed", "stopping", "idle") else self._commons.log.warning
         log(
             "connection_closed",
             reason=reason,

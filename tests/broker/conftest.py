@@ -2,6 +2,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from broker.bench import Bench
 from broker.harness import Harness, Wire
 
 StartBroker = Callable[..., Awaitable[Harness]]
@@ -38,3 +39,11 @@ async def either_broker(start_broker: StartBroker, request: pytest.FixtureReques
 async def wire(broker: Harness) -> Wire:
     """A connection to `broker`."""
     return await broker.wire()
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    """A server whose handlers are the test's."""
+    made = Bench()
+    yield made
+    await made.stop()

@@ -8,7 +8,7 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from semel_protocol import __version__
 from semel_protocol.api import API_OF, Api
@@ -155,9 +155,9 @@ class Connection(asyncio.Protocol):
     # What asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
+        # uvloop's transports do everything asyncio.Transport does without being of that class.
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._lost is None:

@@ -41,17 +41,16 @@ def styled_line(row: Row) -> Text:
         return _styled_record(row.facts)
     if row.kind is Kind.PROBLEM:
         facts = {name: value for name, value in row.facts.items() if name != "problem"}
-        return Text(f"✗ {row.facts['problem']}  ", STYLE_OF[row.kind]).append_text(_pairs(facts))
+        return Text().append(f"✗ {row.facts['problem']}  ", STYLE_OF[row.kind]).append_text(_pairs(facts))
     return _pairs(row.facts)
 
 
 def _styled_batch(facts: Mapping[str, Any]) -> Text:
     text = Text()
     text.append(f"{facts['baseOffset']}..{facts['lastOffset']}", STYLE_OF[Kind.BATCH])
-    time_name = "LogAppendTime" if "LogAppendTime" in facts else "CreateTime"
     text.append(f"  {facts['count']} records, {facts['size']} bytes at {facts['position']}")
     text.append(f"  {facts['compresscodec']}", "magenta" if facts["compresscodec"] != "none" else "dim")
-    text.append(f"  {when(facts[time_name])}", "dim")
+    text.append(f"  {_time(facts)}", "dim")
     if facts["producerId"] != NO_PRODUCER:
         text.append(f"  producer {facts['producerId']}/{facts['producerEpoch']}", "green")
         if facts["baseSequence"] >= 0:
@@ -67,8 +66,8 @@ def _styled_batch(facts: Mapping[str, Any]) -> Text:
 
 
 def _styled_record(facts: Mapping[str, Any]) -> Text:
-    text = Text(RECORD_INDENT, "dim")
-    text.append(f"{facts['offset']:>8} ", "cyan").append(f"{when(facts['timestamp'])}  ", "dim")
+    text = Text().append(RECORD_INDENT, "dim")
+    text.append(f"{facts['offset']:>8} ", "cyan").append(f"{_time(facts)}  ", "dim")
     if "endTxnMarker" in facts:
         marker = str(facts["endTxnMarker"])
         text.append(marker, "bold green" if marker == "COMMIT" else "bold red")
@@ -82,6 +81,10 @@ def _styled_record(facts: Mapping[str, Any]) -> Text:
     if facts.get("headers"):
         text.append(f"  {_plain(facts['headers'])}", "dim")
     return text
+
+
+def _time(facts: Mapping[str, Any]) -> str:
+    return when(facts["LogAppendTime"] if "LogAppendTime" in facts else facts["CreateTime"])
 
 
 def _pairs(facts: Mapping[str, Any]) -> Text:

@@ -91,6 +91,11 @@ def log_rows(data: Buffer, options: Options) -> Iterator[Row]:
         at += header.size
 
 
+def time_name(header: BatchHeader) -> str:
+    """What the timestamps of a batch mean, in Kafka's words."""
+    return "LogAppendTime" if header.log_append_time else "CreateTime"
+
+
 def _header_at(view: memoryview, at: int) -> BatchHeader | str:
     """The header of a whole batch at `at`, or why there is none."""
     if _is_zero(view[at : at + HEADER_BYTES]):
@@ -113,7 +118,6 @@ def _is_zero(view: memoryview) -> bool:
 
 
 def _batch_facts(header: BatchHeader, position: int, is_valid: bool) -> dict[str, Any]:
-    time_name = "LogAppendTime" if header.log_append_time else "CreateTime"
     facts: dict[str, Any] = {
         "baseOffset": header.base_offset,
         "lastOffset": header.last_offset,
@@ -126,7 +130,7 @@ def _batch_facts(header: BatchHeader, position: int, is_valid: bool) -> dict[str
         "isTransactional": header.is_transactional,
         "isControl": header.is_control,
         "position": position,
-        time_name: header.max_timestamp,
+        time_name(header): header.max_timestamp,
         "size": header.size,
         "magic": header.magic,
         "compresscodec": CODEC_NAMES.get(header.codec, str(header.codec)),
@@ -156,7 +160,7 @@ def _marker_rows(header: BatchHeader, batch: memoryview) -> Iterator[Row]:
     if header.record_count == 0:
         return
     marker = read_marker(batch, header)
-    facts: dict[str, Any] = {"offset": header.base_offset, "timestamp": header.max_timestamp}
+    facts: dict[str, Any] = {"offset": header.base_offset, time_name(header): header.max_timestamp}
     if marker is None:
         facts["controlType"] = "unknown"
     else:
@@ -167,7 +171,7 @@ def _marker_rows(header: BatchHeader, batch: memoryview) -> Iterator[Row]:
 def _record_facts(header: BatchHeader, record: Record, options: Options) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "offset": record.offset,
-        "timestamp": record.timestamp,
+        time_name(header): record.timestamp,
         "keySize": -1 if record.key is None else len(record.key),
         "valueSize": -1 if record.value is None else len(record.value),
     }

@@ -258,6 +258,21 @@ async def test_a_horizon_is_set_once_and_kept_when_the_batch_is_rewritten() -> N
     assert (header.record_count, header.last_offset_delta) == (1, 1)
 
 
+async def test_a_tombstone_that_the_map_has_not_reached_stays_though_its_horizon_has_passed() -> None:
+    """Dropping it would bring `b`, which only the round after next outdates, back to life."""
+    data = DataDirectory(COMPACTED)
+    data.append([(b"a", b"1"), (b"x", b"1")])
+    data.append([(b"b", b"1"), (b"y", b"1")])
+    data.append([(b"b", None), (b"z", b"1")])
+    data.log.roll()
+    assert (await clean(data, 0, keys_max=2)).end_offset == 2
+    data.now_ms += HOUR_MS
+    assert (await clean(data, 2, keys_max=2)).end_offset == 4
+    assert {(2, b"b", b"1"), (4, b"b", None)} <= set(pairs_of(data.log))
+    assert (await clean(data, 4, keys_max=2)).end_offset == 6
+    assert [key for _, key, _ in pairs_of(data.log)] == [b"a", b"x", b"y", b"z"]
+
+
 # Producers
 
 

@@ -103,7 +103,7 @@ class Journal:
         for pending in list(self._pending.values()):
             if pending:
                 done: Future[None] = get_running_loop().create_future()
-                pending.append(Entry(pending[-1].end_offset, partial(_resolve, done), lambda _, f=done: _resolve(f)))
+                pending.append(Entry(pending[-1].end_offset, partial(_resolve, done), partial(_release, done)))
                 await done
 
     async def replay(self) -> AsyncIterator[list[Record]]:
@@ -173,6 +173,11 @@ def _resolve(done: Future[None], error: Exception | None = None) -> None:
         done.set_result(None)
     else:
         done.set_exception(error)
+
+
+def _release(done: Future[None], _error: Exception) -> None:
+    """For those who wait for an end, not for success."""
+    _resolve(done)
 
 
 def _is_transactional(header: BatchHeader) -> bool:

@@ -1,0 +1,1 @@
+"""The server: connections, partitions, consumer groups, topics, settings. Imports storage and protocol."""

@@ -1,0 +1,1 @@
+"""What brokers agree on: topics, settings and producer ids behind one store."""

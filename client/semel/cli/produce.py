@@ -1,4 +1,4 @@
-"""`semel produce`: lines of standard input or of a file become records, idempotently."""
+"""EDGE: `semel produce`: lines of standard input or of a file become records, idempotently."""
 
 from __future__ import annotations
 

@@ -1,0 +1,235 @@
+"""The Admin: `async with Admin(bootstrap_servers=...) as admin: await admin.create_topics([NewTopic("flights", 8)])`.
+
+Names are aiokafka's; results are values of `semel.admin` and `semel.structs`. A call that names several things attempts
+all of them; if some are refused it raises the exception of the first and notes the others on it (`__notes__`), and
+the rest is done. Calls are repeated by themselves, within `max_block_ms` or their `timeout_ms`, while brokers cannot
+be reached or leaders and coordinators move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+
+from semel import _admin_configs, _admin_groups, _admin_partitions, _admin_topics
+from semel._admin_calls import Calls
+from semel._admin_types import (
+    ClusterDescription,
+    ConfigDescription,
+    ConfigEntry,
+    ConfigResource,
+    ConfigResourceType,
+    ConfigSource,
+    ConfigSynonym,
+    ConsumerGroupDescription,
+    ConsumerGroupListing,
+    MemberDescription,
+    NewPartitions,
+    NewTopic,
+    RecordsToDelete,
+)
+from semel._cluster import Cluster
+from semel._config import AdminConfig, takes_settings
+from semel.errors import IllegalStateError
+from semel.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicMetadata, TopicPartition
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "MAX_TIMESTAMP",
+    "Admin",
+    "ClusterDescription",
+    "ConfigDescription",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigResourceType",
+    "ConfigSource",
+    "ConfigSynonym",
+    "ConsumerGroupDescription",
+    "ConsumerGroupListing",
+    "MemberDescription",
+    "NewPartitions",
+    "NewTopic",
+    "RecordsToDelete",
+]
+
+LATEST = -1
+"""For `list_offsets`: the end of the partition."""
+EARLIEST = -2
+"""For `list_offsets`: the first record still there."""
+MAX_TIMESTAMP = -3
+"""For `list_offsets`: the record with the greatest timestamp (KIP-734)."""
+
+
+class Admin:
+    """Creates, describes, alters and deletes what a cluster holds. See `AdminConfig` for the settings.
+
+    Every call may raise KafkaTimeoutError, KafkaConnectionError, UnsupportedVersionError, and the authorization errors;
+    the docstrings name the others. Any number of tasks may share one.
+    """
+
+    @takes_settings(AdminConfig)
+    def __init__(self, config: AdminConfig) -> None:
+        self._cluster = Cluster(config, auto_create_topics=False)
+        self._open: Calls | None = None
+        self._is_closed = False
+
+    async def start(self) -> None:
+        """Reaches the cluster. Raises KafkaConnectionError when no bootstrap server answers."""
+        if self._is_closed or self._open is not None:
+            raise IllegalStateError(f"the admin is {'closed' if self._is_closed else 'started'}: make a new one")
+        await self._cluster.start()
+        self._open = Calls(self._cluster)
+
+    async def close(self) -> None:
+        """Closes every connection. Harmless when already closed."""
+        self._open, self._is_closed = None, True
+        await self._cluster.stop()
+
+    async def __aenter__(self) -> Admin:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def _calls(self) -> Calls:
+        if self._open is None:
+            raise IllegalStateError("the admin is not running: use `async with Admin(...)` or await start() first")
+        return self._open
+
+    # Topics
+
+    async def create_topics(
+        self, new_topics: Sequence[NewTopic], timeout_ms: float | None = None, validate_only: bool = False
+    ) -> None:
+        """Creates topics, durably. `validate_only`: only checks whether it could.
+
+        Raises TopicAlreadyExistsError, InvalidTopicError, InvalidPartitionsError, InvalidReplicationFactorError,
+        InvalidReplicationAssignmentError, InvalidConfigurationError, PolicyViolationError.
+        """
+        await _admin_topics.create_topics(self._calls, new_topics, timeout_ms, validate_only)
+
+    async def delete_topics(self, topics: Sequence[str], timeout_ms: float | None = None) -> None:
+        """Deletes topics with their records. Raises UnknownTopicOrPartitionError, InvalidTopicError."""
+        await _admin_topics.delete_topics(self._calls, topics, timeout_ms)
+
+    async def create_partitions(
+        self,
+        topic_partitions: Mapping[str, NewPartitions],
+        timeout_ms: float | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Grows topics to a total number of partitions. Keys may go to other partitions than before.
+
+        Raises UnknownTopicOrPartitionError, InvalidPartitionsError, InvalidReplicationAssignmentError.
+        """
+        await _admin_topics.create_partitions(self._calls, topic_partitions, timeout_ms, validate_only)
+
+    async def list_topics(self) -> list[str]:
+        """The names of all topics, sorted; internal ones too."""
+        return await _admin_topics.list_topics(self._calls)
+
+    async def describe_topics(self, topics: Sequence[str] | None = None) -> list[TopicMetadata]:
+        """Topics with their partitions, leaders and replicas, in the order asked for; None: all, by name.
+
+        Raises UnknownTopicOrPartitionError, InvalidTopicError.
+        """
+        return await _admin_topics.describe_topics(self._calls, topics)
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """Brokers, controller and id of the cluster."""
+        return await _admin_topics.describe_cluster(self._calls)
+
+    # Settings
+
+    async def describe_configs(
+        self,
+        config_resources: Sequence[ConfigResource],
+        include_synonyms: bool = False,
+        include_documentation: bool = False,
+    ) -> list[ConfigDescription]:
+        """The settings of topics and brokers, in the order asked for; a broker's are asked of that broker.
+
+        Raises UnknownTopicOrPartitionError, InvalidRequestError; KafkaConfigurationError for a broker that is not
+        there.
+        """
+        return await _admin_configs.describe_configs(
+            self._calls, config_resources, include_synonyms, include_documentation
+        )
+
+    async def alter_configs(self, config_resources: Sequence[ConfigResource], validate_only: bool = False) -> None:
+        """Changes the settings named and no other (KIP-339): a value sets, None follows the default again.
+
+        aiokafka's call resets every setting that is not named; this one does not. A resource is altered wholly or
+        not at all. Raises UnknownTopicOrPartitionError, InvalidConfigurationError, InvalidRequestError.
+        """
+        await _admin_configs.alter_configs(self._calls, config_resources, validate_only)
+
+    # Consumer groups
+
+    async def find_coordinator(self, group_id: str) -> int:
+        """Node id of the broker that coordinates the group."""
+        self._calls.cluster.forget_coordinator(group_id)
+        return await self._calls.cluster.coordinator(group_id)
+
+    async def list_consumer_groups(self, broker_ids: Sequence[int] | None = None) -> list[ConsumerGroupListing]:
+        """The groups of the whole cluster, or of these brokers, by name."""
+        return await _admin_groups.list_consumer_groups(self._calls, broker_ids)
+
+    async def describe_consumer_groups(self, group_ids: Sequence[str]) -> list[ConsumerGroupDescription]:
+        """State, members and assignments of groups, in the order asked for. One that does not exist is "Dead".
+
+        Raises InvalidGroupIdError.
+        """
+        return await _admin_groups.describe_consumer_groups(self._calls, group_ids)
+
+    async def delete_consumer_groups(self, group_ids: Sequence[str]) -> None:
+        """Deletes groups with their committed offsets. Raises NonEmptyGroup, GroupIdNotFound."""
+        await _admin_groups.delete_consumer_groups(self._calls, group_ids)
+
+    async def list_consumer_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The group's committed offsets, of these partitions or all; a partition without one is left out."""
+        return await _admin_groups.list_consumer_group_offsets(self._calls, group_id, partitions)
+
+    async def alter_consumer_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> None:
+        """Commits offsets for a group that has no members now; creates it if need be.
+
+        Raises UnknownMemberIdError while it has members, UnknownTopicOrPartitionError, OffsetMetadataTooLargeError.
+        """
+        await _admin_groups.alter_consumer_group_offsets(self._calls, group_id, offsets)
+
+    async def delete_consumer_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Drops committed offsets (KIP-496).
+
+        Raises GroupIdNotFound, GroupSubscribedToTopicError while a member subscribes to the topic.
+        """
+        await _admin_groups.delete_consumer_group_offsets(self._calls, group_id, partitions)
+
+    # Partitions
+
+    async def list_offsets(
+        self, partitions: Mapping[TopicPartition, int], read_committed: bool = False, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """Offset and timestamp of the first record at or after each timestamp (ms), or of EARLIEST, LATEST,
+        MAX_TIMESTAMP. No such record: offset and timestamp -1; the ends of a partition have timestamp -1.
+
+        Raises UnknownTopicOrPartitionError.
+        """
+        return await _admin_partitions.list_offsets(self._calls, partitions, read_committed, timeout_ms)
+
+    async def delete_records(
+        self, records_to_delete: Mapping[TopicPartition, RecordsToDelete | int], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Deletes every record below an offset (-1: all); returns the first offset still there.
+
+        Raises UnknownTopicOrPartitionError, OffsetOutOfRangeError.
+        """
+        return await _admin_partitions.delete_records(self._calls, records_to_delete, timeout_ms)

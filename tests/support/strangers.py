@@ -221,6 +221,7 @@ class Aiokafka:
 
     name = "aiokafka"
     module = "aiokafka"
+    errors = "aiokafka.errors"
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -274,6 +275,7 @@ class Aiokafka:
 
     def member(self, group: str, topic: str, **extra: Any) -> Member:
         api, address = self.api, self.address
+        commit_failed = importlib.import_module(self.errors).CommitFailedError
 
         class Polling(Member):
             def work(self, leave: threading.Event) -> None:
@@ -298,7 +300,7 @@ class Aiokafka:
                     if found:
                         try:
                             await consumer.commit()
-                        except api.errors.CommitFailedError:
+                        except commit_failed:
                             continue  # a rebalance came between: the rows may come again
                 await consumer.stop()
 
@@ -310,6 +312,7 @@ class Semel(Aiokafka):
 
     name = "semel"
     module = "semel.aiokafka"
+    errors = "semel.errors"
 
 
 STRANGERS: list[Callable[[str], Any]] = [Confluent, KafkaPython, Aiokafka]

@@ -61,8 +61,16 @@ def test_a_large_frame_is_received_into_its_own_memory() -> None:
 
 @pytest.mark.parametrize(
     ("size", "api", "fits"),
-    [(-1, PRODUCE, False), (7, PRODUCE, False), (8, PRODUCE, True), (1000, PRODUCE, True), (1001, PRODUCE, False)]
-    + [(100, OTHER, True), (101, OTHER, False), (2**31 - 1, OTHER, False)],
+    [
+        (-1, PRODUCE, False),
+        (7, PRODUCE, False),
+        (8, PRODUCE, True),
+        (1000, PRODUCE, True),
+        (1001, PRODUCE, False),
+        (100, OTHER, True),
+        (101, OTHER, False),
+        (2**31 - 1, OTHER, False),
+    ],
 )
 def test_sizes_that_no_frame_can_have(size: int, api: bytes, fits: bool) -> None:
     head = size.to_bytes(4, "big", signed=True) + api

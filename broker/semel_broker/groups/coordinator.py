@@ -332,7 +332,7 @@ class GroupCoordinator:
         replay = Replay()
         try:
             async for records in self._journal.replay():
-                replay.feed(records)
+                replay.feed(records.keys, records.values)
             self._groups = replay.groups(self._now())
         except Exception as error:
             self._log.exception("groups_not_loaded", error=repr(error))

@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 
 import msgspec
-from semel_protocol.batch import BatchHeader, iterate, read_header
+from semel_protocol.batch import iterate, read_header
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import coordinator_partition
-from semel_protocol.records import Record, build_batch, decode_batch
+from semel_protocol.records import Columns, Record, build_batch, decode_columns
 from semel_storage.internal_topics import CONSUMER_OFFSETS
 
 from semel_broker.groups.records import Row
@@ -24,7 +24,7 @@ from semel_broker.partition import Partition
 from semel_broker.topics import Topics
 from semel_broker.world import World
 
-READ_BYTES = 1 << 20
+READ_BYTES = 256 << 10
 BATCH_BYTES = 512 << 10
 """Rows beyond this go into the next batch."""
 ROW_OVERHEAD_BYTES = 32
@@ -106,7 +106,7 @@ class Journal:
                 pending.append(Entry(pending[-1].end_offset, partial(_resolve, done), partial(_release, done)))
                 await done
 
-    async def replay(self) -> AsyncIterator[list[Record]]:
+    async def replay(self) -> AsyncIterator[Columns]:
         """All records of the topic, partition by partition, in bites that leave the loop room to breathe."""
         topic = self._topics.get(CONSUMER_OFFSETS)
         if topic is None:
@@ -120,8 +120,10 @@ class Journal:
             offset = partition.log_start_offset
             while data := partition.read(offset, bytes_max=READ_BYTES):
                 for header, batch in iterate(data):
-                    yield [] if _is_transactional(header) else decode_batch(batch, header)
                     offset = header.next_offset
+                    # Offsets of transactions: this release writes none, and may not take them for committed.
+                    if not (header.is_transactional or header.is_control):
+                        yield decode_columns(batch, header)
                 await sleep(0)
 
     async def close(self) -> None:
@@ -178,11 +180,6 @@ def _resolve(done: Future[None], error: Exception | None = None) -> None:
 def _release(done: Future[None], _error: Exception) -> None:
     """For those who wait for an end, not for success."""
     _resolve(done)
-
-
-def _is_transactional(header: BatchHeader) -> bool:
-    """Offsets of transactions, which this release neither writes nor may take for committed."""
-    return header.is_transactional or header.is_control
 
 
 def _as_seen_by_members(error: KafkaError) -> KafkaError:

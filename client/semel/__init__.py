@@ -10,6 +10,7 @@ from semel._assignors import (
     StickyAssignor,
 )
 from semel._listener import ConsumerRebalanceListener
+from semel.admin import Admin, ConfigResource, ConfigResourceType, NewPartitions, NewTopic, RecordsToDelete
 from semel.consumer import Consumer
 from semel.producer import Producer, RecordBatch
 from semel.structs import (
@@ -24,11 +25,16 @@ from semel.structs import (
 )
 
 __all__ = [
+    "Admin",
     "BrokerMetadata",
+    "ConfigResource",
+    "ConfigResourceType",
     "Consumer",
     "ConsumerRebalanceListener",
     "ConsumerRecord",
     "CooperativeStickyAssignor",
+    "NewPartitions",
+    "NewTopic",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "PartitionMetadata",
@@ -36,6 +42,7 @@ __all__ = [
     "RangeAssignor",
     "RecordBatch",
     "RecordMetadata",
+    "RecordsToDelete",
     "RoundRobinAssignor",
     "StickyAssignor",
     "TopicMetadata",

@@ -217,7 +217,7 @@ def _member(row: DescribeGroupsResponseMember, protocol_type: str) -> MemberDesc
     return MemberDescription(
         member_id=row.member_id,
         client_id=row.client_id,
-        client_host=row.client_host,
+        client_host=row.client_host.removeprefix("/"),  # Java's way to write an address without a name
         group_instance_id=row.group_instance_id,
         subscription=subscription,
         assignment=assignment,

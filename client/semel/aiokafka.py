@@ -7,20 +7,28 @@ from semel._assignors import RangeAssignor as RangePartitionAssignor
 from semel._assignors import RoundRobinAssignor as RoundRobinPartitionAssignor
 from semel._assignors import StickyAssignor as StickyPartitionAssignor
 from semel._listener import ConsumerRebalanceListener
+from semel.admin import Admin as AIOKafkaAdminClient
+from semel.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic, RecordsToDelete
 from semel.consumer import Consumer as AIOKafkaConsumer
 from semel.errors import *  # noqa: F403
 from semel.producer import Producer as AIOKafkaProducer
 from semel.structs import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata, TopicPartition
 
 __all__ = [
+    "AIOKafkaAdminClient",
     "AIOKafkaConsumer",
     "AIOKafkaProducer",
+    "ConfigResource",
+    "ConfigResourceType",
     "ConsumerRebalanceListener",
     "ConsumerRecord",
+    "NewPartitions",
+    "NewTopic",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "RangePartitionAssignor",
     "RecordMetadata",
+    "RecordsToDelete",
     "RoundRobinPartitionAssignor",
     "StickyPartitionAssignor",
     "TopicPartition",

@@ -1,0 +1,248 @@
+"""Admin against a real broker: what it asks for happens, and what is refused says so."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from broker.harness import Harness, Wire, batch
+from semel.admin import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    Admin,
+    ConfigResource,
+    ConfigResourceType,
+    ConfigSource,
+    ConsumerGroupListing,
+    NewPartitions,
+    NewTopic,
+    RecordsToDelete,
+)
+from semel.errors import (
+    GroupIdNotFound,
+    IllegalStateError,
+    InvalidConfigurationError,
+    InvalidPartitionsError,
+    InvalidReplicationAssignmentError,
+    InvalidTopicError,
+    KafkaConfigurationError,
+    KafkaConnectionError,
+    OffsetOutOfRangeError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
+from semel.structs import OffsetAndMetadata, TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
+
+
+@pytest.fixture
+async def admin(bootstrap: str) -> AsyncIterator[Admin]:
+    async with Admin(bootstrap_servers=bootstrap, max_block_ms=5000) as admin:
+        yield admin
+
+
+@pytest.fixture
+async def wire(broker: Harness) -> Wire:
+    return await broker.wire()
+
+
+# --- life ---
+
+
+async def test_an_admin_is_used_while_it_runs_and_not_after(bootstrap: str) -> None:
+    admin = Admin(bootstrap_servers=bootstrap)
+    with pytest.raises(IllegalStateError, match="start"):
+        await admin.list_topics()
+    await admin.start()
+    await admin.list_topics()
+    await admin.close()
+    await admin.close()
+    with pytest.raises(IllegalStateError):
+        await admin.list_topics()
+    with pytest.raises(IllegalStateError, match="make a new one"):
+        await admin.start()
+
+
+async def test_no_broker_is_told_within_the_bootstrap_timeout(bootstrap: str, broker: Harness) -> None:
+    await broker.stop()
+    with pytest.raises(KafkaConnectionError):
+        async with Admin(bootstrap_servers=bootstrap, bootstrap_timeout_ms=200):
+            pass
+
+
+# --- topics ---
+
+
+async def test_topics_are_created_described_and_deleted(admin: Admin) -> None:
+    await admin.create_topics([NewTopic("t", 2, 1), NewTopic("u", topic_configs={"retention.ms": "5"})])
+    assert await admin.list_topics() == ["t", "u"]
+    u, t = await admin.describe_topics(["u", "t"])
+    assert (t.name, [p.leader for p in t.partitions], t.is_internal) == ("t", [0, 0], False)
+    assert (u.name, len(u.partitions), u.partitions[0].replicas) == ("u", 1, (0,))
+    assert [topic.name for topic in await admin.describe_topics()] == ["t", "u"]
+    await admin.delete_topics(["t"])
+    assert await admin.list_topics() == ["u"]
+
+
+async def test_describing_a_topic_that_is_not_there_creates_none(admin: Admin) -> None:
+    with pytest.raises(UnknownTopicOrPartitionError, match="'absent'"):
+        await admin.describe_topics(["absent"])
+    assert await admin.list_topics() == []
+
+
+async def test_what_is_refused_is_raised_with_the_others_as_notes_and_the_rest_is_done(admin: Admin) -> None:
+    await admin.create_topics([NewTopic("t")])
+    topics = [NewTopic("a"), NewTopic("t"), NewTopic("no/name"), NewTopic("b"), NewTopic("c", 0)]
+    with pytest.raises(TopicAlreadyExistsError, match="creating topic 't'") as caught:
+        await admin.create_topics(topics)
+    assert len(caught.value.__notes__) == 2
+    assert "no/name" in caught.value.__notes__[0]
+    assert await admin.list_topics() == ["a", "b", "t"]
+
+
+async def test_errors_of_each_kind_have_their_class_and_the_brokers_words(admin: Admin) -> None:
+    with pytest.raises(InvalidConfigurationError, match=r"retention\.ms = 'soon': must be"):
+        await admin.create_topics([NewTopic("t", topic_configs={"retention.ms": "soon"})])
+    with pytest.raises(InvalidReplicationAssignmentError, match="no broker 7"):
+        await admin.create_topics([NewTopic("t", replica_assignments={0: [7]})])
+    with pytest.raises(InvalidTopicError):
+        await admin.create_topics([NewTopic("..")])
+    with pytest.raises(UnknownTopicOrPartitionError):
+        await admin.delete_topics(["t"])
+
+
+async def test_calls_that_contradict_themselves_are_refused_here(admin: Admin) -> None:
+    with pytest.raises(KafkaConfigurationError, match="twice"):
+        await admin.create_topics([NewTopic("t"), NewTopic("t")])
+    with pytest.raises(KafkaConfigurationError, match="not both"):
+        await admin.create_topics([NewTopic("t", 1, replica_assignments={0: [0]})])
+
+
+async def test_nothing_asked_is_nothing_done(admin: Admin) -> None:
+    await admin.create_topics([])
+    await admin.delete_topics([])
+    await admin.create_partitions({})
+    assert await admin.describe_topics([]) == []
+    assert await admin.describe_configs([]) == []
+    assert await admin.list_offsets({}) == {}
+
+
+async def test_validate_only_creates_nothing(admin: Admin) -> None:
+    await admin.create_topics([NewTopic("t")], validate_only=True)
+    assert await admin.list_topics() == []
+
+
+async def test_a_topic_grows_to_a_total(admin: Admin) -> None:
+    await admin.create_topics([NewTopic("t", 2)])
+    await admin.create_partitions({"t": NewPartitions(3)})
+    assert len((await admin.describe_topics(["t"]))[0].partitions) == 3
+    with pytest.raises(InvalidPartitionsError):
+        await admin.create_partitions({"t": NewPartitions(2)})
+
+
+async def test_the_cluster_tells_its_brokers(admin: Admin, broker: Harness) -> None:
+    cluster = await admin.describe_cluster()
+    assert cluster.cluster_id
+    assert cluster.controller_id == 0
+    assert [(b.node_id, b.host, b.port) for b in cluster.brokers.values()] == [(0, "127.0.0.1", broker.port)]
+
+
+# --- settings ---
+
+
+async def test_altering_a_setting_leaves_the_others_alone(admin: Admin) -> None:
+    await admin.create_topics([NewTopic("t", topic_configs={"retention.ms": "5", "segment.bytes": "2000"})])
+    await admin.alter_configs([ConfigResource(TOPIC, "t", {"retention.ms": "6"})])
+    (found,) = await admin.describe_configs([ConfigResource(TOPIC, "t")])
+    assert found.configs["retention.ms"].value == "6"
+    assert found.configs["segment.bytes"].value == "2000"
+    await admin.alter_configs([ConfigResource(TOPIC, "t", {"retention.ms": None})])
+    wanted = ConfigResource(TOPIC, "t", ["retention.ms"])
+    (found,) = await admin.describe_configs([wanted], include_synonyms=True)
+    entry = found.configs["retention.ms"]
+    assert (list(found.configs), entry.is_default, entry.synonyms[-1].source) == (
+        ["retention.ms"],
+        True,
+        ConfigSource.DEFAULT,
+    )
+
+
+async def test_topics_and_brokers_are_described_together_in_the_order_asked(admin: Admin) -> None:
+    await admin.create_topics([NewTopic("t")])
+    await admin.alter_configs([ConfigResource(BROKER, "", {"num.partitions": "3"})])
+    found = await admin.describe_configs(
+        [ConfigResource(BROKER, "0", ["num.partitions"]), ConfigResource(TOPIC, "t"), ConfigResource(BROKER, "")]
+    )
+    assert [(row.resource_type, row.name) for row in found] == [(BROKER, "0"), (TOPIC, "t"), (BROKER, "")]
+    assert found[0].configs["num.partitions"].source is ConfigSource.DYNAMIC_DEFAULT_BROKER
+    assert list(found[2].configs) == ["num.partitions"]
+
+
+async def test_settings_that_cannot_be_are_refused_with_words(admin: Admin) -> None:
+    with pytest.raises(InvalidConfigurationError, match="restart"):
+        await admin.alter_configs([ConfigResource(BROKER, "0", {"log.dir": "/elsewhere"})])
+    with pytest.raises(UnknownTopicOrPartitionError):
+        await admin.describe_configs([ConfigResource(TOPIC, "absent")])
+    with pytest.raises(KafkaConfigurationError, match="no broker 9"):
+        await admin.describe_configs([ConfigResource(BROKER, "9")])
+    with pytest.raises(KafkaConfigurationError, match="by its id"):
+        await admin.describe_configs([ConfigResource(BROKER, "localhost")])
+    with pytest.raises(KafkaConfigurationError, match="configs="):
+        await admin.alter_configs([ConfigResource(TOPIC, "t", ["retention.ms"])])
+
+
+# --- partitions ---
+
+
+async def test_offsets_of_ends_times_and_the_latest_timestamp(admin: Admin, wire: Wire) -> None:
+    await admin.create_topics([NewTopic("t", 2)])
+    await wire.produce("t", batch(b"a", timestamp=1000))
+    await wire.produce("t", batch(b"b", b"c", timestamp=3000))
+    await wire.produce("t", batch(b"d", timestamp=2000))
+    assert (await admin.list_offsets({T0: LATEST, T1: LATEST})) == {T0: (4, -1), T1: (0, -1)}
+    assert (await admin.list_offsets({T0: EARLIEST}))[T0].offset == 0
+    assert (await admin.list_offsets({T0: 1500}))[T0] == (1, 3000)
+    assert (await admin.list_offsets({T0: 5000}))[T0] == (-1, -1)
+    assert (await admin.list_offsets({T0: MAX_TIMESTAMP}))[T0].timestamp == 3000
+    with pytest.raises(UnknownTopicOrPartitionError, match="t-2"):
+        await admin.list_offsets({T0: LATEST, TopicPartition("t", 2): LATEST})
+
+
+async def test_records_are_deleted_up_to_an_offset(admin: Admin, wire: Wire) -> None:
+    await admin.create_topics([NewTopic("t", 2)])
+    for value in (b"a", b"b", b"c"):
+        await wire.produce("t", batch(value))
+    assert await admin.delete_records({T0: RecordsToDelete(2)}) == {T0: 2}
+    assert (await admin.list_offsets({T0: EARLIEST}))[T0].offset == 2
+    assert await admin.delete_records({T0: -1, T1: -1}) == {T0: 3, T1: 0}
+    with pytest.raises(OffsetOutOfRangeError, match="t-0 before 9"):
+        await admin.delete_records({T0: 9})
+
+
+# --- groups ---
+
+
+async def test_offsets_of_a_group_are_altered_listed_and_deleted(admin: Admin) -> None:
+    await admin.create_topics([NewTopic("t", 2)])
+    assert await admin.list_consumer_group_offsets("g") == {}
+    offsets = {T0: OffsetAndMetadata(5, "note"), T1: OffsetAndMetadata(6, "")}
+    await admin.alter_consumer_group_offsets("g", offsets)
+    assert await admin.list_consumer_group_offsets("g") == offsets
+    assert await admin.list_consumer_group_offsets("g", [T1]) == {T1: offsets[T1]}
+    await admin.delete_consumer_group_offsets("g", [T1])
+    assert await admin.list_consumer_group_offsets("g") == {T0: offsets[T0]}
+    assert await admin.list_consumer_groups() == [ConsumerGroupListing("g", "")]
+    await admin.delete_consumer_groups(["g"])
+    assert await admin.list_consumer_groups() == []
+
+
+async def test_groups_that_do_not_exist_are_dead_and_cannot_be_deleted(admin: Admin) -> None:
+    (group,) = await admin.describe_consumer_groups(["absent"])
+    assert (group.state, group.members, group.coordinator) == ("Dead", (), 0)
+    with pytest.raises(GroupIdNotFound) as caught:
+        await admin.delete_consumer_groups(["absent", "also absent"])
+    assert "'also absent'" in caught.value.__notes__[0]
+    assert await admin.find_coordinator("absent") == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import click
 import msgspec
@@ -62,7 +62,7 @@ def consume(
     from_beginning: bool,
     max_records: int | None,
     exit_at_end: bool,
-    isolation: str,
+    isolation: Literal["read_uncommitted", "read_committed"],
     pattern: str,
     as_json: bool,
 ) -> None:
@@ -76,7 +76,7 @@ def consume(
     consumer = Consumer(
         bootstrap_servers=bootstrap,
         group_id=group,
-        auto_offset_reset=start if not start.isdigit() else "earliest",
+        auto_offset_reset="latest" if start == "latest" else "earliest",
         enable_auto_commit=False,
         isolation_level=isolation,
     )

@@ -1,0 +1,90 @@
+"""`semel group`: consumer groups, their members, their offsets and how far they lag."""
+
+from __future__ import annotations
+
+import click
+
+from semel import Admin, TopicPartition
+from semel.admin import LATEST, ConsumerGroupDescription
+from semel.cli.common import bootstrap_option, console, run, table
+
+
+@click.group()
+def group() -> None:
+    """Look at consumer groups: members, offsets, lag."""
+
+
+@group.command("list")
+@bootstrap_option
+@click.option("-q", "--quiet", is_flag=True, help="Names only, one a line.")
+def list_(bootstrap: str, quiet: bool) -> None:
+    """List the groups with their states."""
+
+    async def work() -> list[ConsumerGroupDescription]:
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            names = [found.group_id for found in await admin.list_consumer_groups()]
+            return await admin.describe_consumer_groups(names) if names else []
+
+    groups = run(work())
+    if quiet:
+        click.echo("".join(f"{found.group_id}\n" for found in groups), nl=False)
+        return
+    shown = table("", "group", "state", "members", "assignor", right=("members",))
+    for found in groups:
+        shown.add_row(found.group_id, found.state, str(len(found.members)), found.protocol or "-")
+    console().print(shown)
+
+
+@group.command()
+@bootstrap_option
+@click.argument("names", nargs=-1, required=True)
+def describe(bootstrap: str, names: tuple[str, ...]) -> None:
+    """Show state, members, committed offsets and lag of groups."""
+
+    async def work() -> list[str]:
+        missing = []
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            for found in await admin.describe_consumer_groups(names):
+                if found.state == "Dead":
+                    missing.append(found.group_id)
+                else:
+                    await _describe(admin, found)
+        return missing
+
+    missing = run(work())
+    if missing:
+        raise click.ClickException(f"no such group: {', '.join(missing)}; `semel group list` names the groups")
+
+
+async def _describe(admin: Admin, found: ConsumerGroupDescription) -> None:
+    committed = await admin.list_consumer_group_offsets(found.group_id)
+    owners = {tp: member for member in found.members for tp in member.assignment}
+    places = sorted({*committed, *owners})
+    ends = await _ends(admin, places)
+    numbers = ("partition", "committed", "end offset", "lag")
+    title = f"{found.group_id}: {found.state}, {len(found.members)} member{'' if len(found.members) == 1 else 's'}"
+    shown = table(title, "topic", *numbers, "owner", "host", right=numbers)
+    total = 0
+    for tp in places:
+        offset = committed[tp].offset if tp in committed else None
+        end = ends.get(tp)
+        lag = None if offset is None or end is None else end - offset
+        total += lag or 0
+        owner = owners.get(tp)
+        name = "-" if owner is None else owner.group_instance_id or owner.member_id
+        host = "-" if owner is None else owner.client_host
+        cells = ("-" if n is None else f"{n:,}" for n in (offset, end, lag))
+        shown.add_row(tp.topic, str(tp.partition), *cells, name, host)
+    console().print(shown)
+    idle = [m.group_instance_id or m.member_id for m in found.members if not m.assignment]
+    if idle:
+        console().print(f"Without a partition: {', '.join(idle)}")
+    console().print(f"Total lag: {total:,}\n")
+
+
+async def _ends(admin: Admin, places: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """End offsets, of the topics that still exist: a group may hold offsets of deleted ones."""
+    existing = set(await admin.list_topics())
+    wanted = {tp: LATEST for tp in places if tp.topic in existing}
+    found = await admin.list_offsets(wanted) if wanted else {}
+    return {tp: answer.offset for tp, answer in found.items()}

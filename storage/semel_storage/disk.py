@@ -65,7 +65,7 @@ class File(Protocol):
         """Return once everything appended before this call is durable.
 
         Group commit: callers that come while a sync runs share the next one. Returns at once when nothing is dirty.
-        Cancelling one caller disturbs neither the sync nor the other callers.
+        Cancelling one caller disturbs neither the sync nor the other callers. Returns at once on a closed file.
         """
         ...
 

@@ -74,11 +74,15 @@ class Index:
         """No more appends: write out, synced for once (nobody looks at it again), and search the file from now on."""
         if self._entries is None:
             return
+        self.sync()
+        self._entries = None
+
+    def sync(self) -> None:
+        """Write out what is in memory only, durably."""
         self.flush()
         file = self._disk.open(self.path)
         file.sync_now()
         file.close()
-        self._entries = None
 
     def last(self) -> tuple[int, int] | None:
         """The newest entry as stored."""

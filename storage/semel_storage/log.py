@@ -215,9 +215,8 @@ class Log:
             rolled = list(self._unsynced)
             self._segments.remember(end_offset, active, active.size)
             self._bytes_since_sync = 0
-            for segment in rolled:
-                await segment.file.sync()
-            await active.file.sync()
+            for file in [segment.file for segment in (*rolled, active)]:
+                await file.sync()
             if truncations != self._truncations:
                 continue
             self._unsynced = [segment for segment in self._unsynced if segment not in rolled]
@@ -238,8 +237,8 @@ class Log:
             segment.file.sync_now()
         self.synced_offset = self.end_offset
         self._move_recovery_point()
+        self.active.sync_indexes()
         for segment in self.segments:
-            segment.flush_indexes()
             segment.close()
 
     def abandon(self) -> None:

@@ -60,19 +60,14 @@ class LogDirectory:
         `DirectoryLocked` when another process has it, WrongDirectory when it belongs to another node or cluster.
         """
         disk.mkdir(root)
-        directory = cls(disk, root, disk.lock(root), event)
+        unlock = disk.lock(root)
         try:
+            directory = cls(disk, root, unlock, event)
             directory._identify(node_id, cluster_id, directory_id)
-        except WrongDirectory:
-            directory._unlock()
+            directory._take()
+        except BaseException:
+            unlock()
             raise
-        marker = directory._path(checkpoints.CLEAN_SHUTDOWN)
-        directory.was_clean = disk.exists(marker)
-        disk.remove(marker)
-        for name in disk.listdir(root):
-            if name.endswith(DELETE_SUFFIX) and "." in name:
-                disk.rmtree(directory._path(name))
-        disk.sync_dir(root)
         return directory
 
     def partitions(self) -> list[TopicPartition]:
@@ -201,6 +196,16 @@ class LogDirectory:
         if cluster_id and self.cluster_id != cluster_id:
             raise WrongDirectory(f"{path} says cluster.id={self.cluster_id}, this is cluster {cluster_id}")
         self.node_id = node_id
+
+    def _take(self) -> None:
+        """The directory is ours: take the marker of a clean end away, finish deletions that were cut short."""
+        marker = self._path(checkpoints.CLEAN_SHUTDOWN)
+        self.was_clean = self.disk.exists(marker)
+        self.disk.remove(marker)
+        for name in self.disk.listdir(self.root):
+            if name.endswith(DELETE_SUFFIX) and "." in name:
+                self.disk.rmtree(self._path(name))
+        self.disk.sync_dir(self.root)
 
     def _path(self, name: str) -> str:
         return f"{self.root}/{name}"

@@ -19,6 +19,10 @@ class DiskFailed(Exception):  # noqa: N818 (named for what it tells)
     """Stands for the end of the process after a failed write or sync."""
 
 
+class MachineStopped(Exception):  # noqa: N818 (stands for the end)
+    """`MemoryDisk.fuse` has burnt down."""
+
+
 class _Inode:
     def __init__(self) -> None:
         self.data = bytearray()
@@ -52,6 +56,7 @@ class MemoryFile:
 
     def append(self, *chunks: Buffer) -> int:
         self._check()
+        self._disk.burn()
         if self._disk.failing_writes:
             self._disk.fail("write", self.path)
         position = len(self._inode.data)
@@ -68,10 +73,13 @@ class MemoryFile:
 
     def truncate(self, n: int) -> None:
         self._check()
+        self._disk.burn()
         del self._inode.data[n:]
         self._inode.synced_size = n
 
     async def sync(self) -> None:
+        if self._closed:
+            return
         self._check()
         covered = len(self._inode.data)
         if self._inode.synced_size >= covered:
@@ -92,6 +100,7 @@ class MemoryFile:
         self._closed = True
 
     def _sync_up_to(self, size: int) -> None:
+        self._disk.burn()
         self._disk.syncs += 1
         if self._disk.failing_syncs:
             self._disk.fail("fdatasync", self.path)
@@ -106,7 +115,8 @@ class MemoryDisk:
     """See `disk.Disk`.
 
     `hold_syncs()` makes awaited syncs wait until `release_syncs()`; `failing_syncs` and `failing_writes` make them
-    fail, by raising `DiskFailed` in place of ending a process. `syncs` counts.
+    fail, by raising `DiskFailed` in place of ending a process. `syncs` counts. `fuse`: after so many more changes the
+    machine stops (`MachineStopped`), so that a test can stop it before each one in turn.
     """
 
     def __init__(self) -> None:
@@ -114,6 +124,7 @@ class MemoryDisk:
         self.syncs = 0
         self.failing_syncs = False
         self.failing_writes = False
+        self.fuse: int | None = None
         self.held: asyncio.Future[None] | None = None
         self._names: dict[str, _Inode] = {}
         self._durable_names: dict[str, _Inode] = {}
@@ -133,6 +144,7 @@ class MemoryDisk:
         """Power loss: unsynced bytes and names are gone (or, with `rng`, some of the bytes). Open handles are dead."""
         self.boots += 1
         self.held = None
+        self.fuse = None
         self._names = dict(self._durable_names)
         self._directories = dict(self._durable_directories)
         self._locks.clear()
@@ -143,7 +155,15 @@ class MemoryDisk:
         """The process dies, the machine lives: nothing that was written is lost. Open handles are dead."""
         self.boots += 1
         self.held = None
+        self.fuse = None
         self._locks.clear()
+
+    def burn(self) -> None:
+        """One change is about to be made: the machine stops before it when the fuse has burnt down."""
+        if self.fuse is not None:
+            if self.fuse == 0:
+                raise MachineStopped
+            self.fuse -= 1
 
     def open(self, path: str) -> MemoryFile:
         return MemoryFile(self, path, self._names.setdefault(path, _Inode()))
@@ -168,6 +188,7 @@ class MemoryDisk:
                 self._durable_directories[parent] = None
 
     def rename(self, old: str, new: str) -> None:
+        self.burn()
         if old in self._directories:
             moved = [name for name in self._names if name.startswith(old + "/")]
             for name in moved:
@@ -181,18 +202,21 @@ class MemoryDisk:
         self._names[new] = inode
 
     def remove(self, path: str) -> None:
+        self.burn()
         self._names.pop(path, None)
 
     def remove_later(self, path: str) -> None:
         self.remove(path)
 
     def rmtree(self, path: str) -> None:
+        self.burn()
         inside = path + "/"
         self._names = {name: inode for name, inode in self._names.items() if not name.startswith(inside)}
         self._directories = {name: None for name in self._directories if name != path and not name.startswith(inside)}
 
     def sync_dir(self, path: str) -> None:
         """The names directly inside, and for a directory among them all that it holds (it may have been renamed)."""
+        self.burn()
         self.syncs += 1
         prefix = path + "/"
 
@@ -220,6 +244,7 @@ class MemoryDisk:
         return bytes(self._inode(path).data)
 
     def write_atomically(self, path: str, data: Buffer) -> None:
+        self.burn()
         if self.failing_writes:
             self.fail("write", path)
         inode = _Inode()

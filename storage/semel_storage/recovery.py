@@ -7,9 +7,10 @@ newest snapshot at or below the recovery point.
 What does not check out is one of three things:
 
 * a **torn tail**: no valid batch follows. A write that never finished; cut.
-* a **lost write**: valid batches follow, but a sector of the damaged place holds only zeros, or a segment ends before
-  its successor begins. A power loss may drop any subset of what was not yet synced, and nothing after the last sync
-  was acknowledged as durable; cut, with all that follows, so that no producer finds a hole in its sequences.
+* a **lost write**: valid batches follow, but a sector of the damaged place holds only zeros, or a segment ends within
+  a batch or before its successor begins. A power loss may drop any subset of what was not yet synced, and nothing after
+  the last sync was acknowledged as durable; cut, with all that follows, so that no producer finds a hole in its
+  sequences.
 * **corruption**: valid batches follow and the damage is no lost write, or the log ends below its recovery point.
   Acknowledged data may be at stake, so the log is not opened: `CorruptLog` names the file and the byte.
 """
@@ -19,7 +20,7 @@ from bisect import bisect_right
 from itertools import pairwise
 
 import msgspec
-from semel_protocol.batch import HEADER_BYTES, PREFIX_BYTES, BatchHeader, crc_ok, read_header
+from semel_protocol.batch import HEADER_BYTES, PREFIX_BYTES, BatchHeader, crc_of, crc_ok, read_header
 from semel_protocol.errors import KafkaError
 
 from semel_storage import checkpoints, producers
@@ -241,12 +242,12 @@ class _Scan(msgspec.Struct, kw_only=True):
     def _open_for_scan(self, segment: Segment) -> int:
         """Open the segment for appending, its indexes cut to where the scan starts. Returns that position."""
         segment.activate(reset_indexes=segment.base_offset >= self.floor or segment.time_index.count == 0)
-        start = segment.index.position_of(self.floor)
+        start = segment.index.position_of(self.floor - 1)  # a batch that is durable whole
         if start == 0:
             segment.rewind(0, segment.base_offset)
             return 0
         first = next(segment.scan(start), None)
-        if first is None or first[1].last_offset > self.floor:  # the index tells lies
+        if first is None or first[1].last_offset >= self.floor:  # the index tells lies
             segment.activate(reset_indexes=True)
             return 0
         segment.rewind(start, first[1].base_offset)
@@ -304,6 +305,8 @@ class _Scan(msgspec.Struct, kw_only=True):
         follows = self._next_valid(segment, position, end_offset)
         if follows is None and not any(self._starts_valid(later) for later in self.segments[at + 1 :]):
             return
+        if follows is None and self._is_cut_short(segment, position):
+            return
         if self._is_lost_write(segment, position, segment.size if follows is None else follows, end_offset):
             return
         raise CorruptLog(
@@ -338,6 +341,17 @@ class _Scan(msgspec.Struct, kw_only=True):
         if header.base_offset < end_offset or position + header.size > segment.size:
             return False
         return crc_ok(segment.file.pread(header.size, position), header)
+
+    def _is_cut_short(self, segment: Segment, position: int) -> bool:
+        """Whether the file ends within the batch at `position`; not so if all of it is there but for its length."""
+        rest = segment.file.pread(segment.size - position, position)
+        if len(rest) < HEADER_BYTES:
+            return True
+        try:
+            header = read_header(rest)
+        except KafkaError:
+            return False
+        return header.size > len(rest) and crc_of(rest, len(rest)) != header.crc
 
     def _is_lost_write(self, segment: Segment, position: int, end: int, end_offset: int) -> bool:
         """Whether a sector of what lies between `position` and `end` reads as one that never reached the disk.

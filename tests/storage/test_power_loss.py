@@ -1,0 +1,119 @@
+"""The machine stops before every single change to the disk in turn; what was acknowledged is there after each."""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from semel_storage.log_config import LogConfig
+from semel_storage.log_directory import LogDirectory
+from semel_storage.memory_disk import MachineStopped, MemoryDisk
+from storage.batches import NOW_MS, make_batch, put, read_all
+
+CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=150)
+PRODUCER = 3
+CHANGES_MAX = 1000
+SEEDS = 5
+
+
+def value_of(offset: int, generation: int) -> bytes:
+    return b"%d.%d " % (generation, offset) + b"x" * (offset * 37 % 200)
+
+
+class Life:
+    """A busy broker's life with one log; remembers what it may count on at any moment."""
+
+    def __init__(self, disk: MemoryDisk) -> None:
+        self.disk = disk
+        self.durable = 0
+        self.start = 0
+        self.start_max = 0
+        self.floor = 10**9
+        """The lowest end that an unfinished truncation may leave."""
+
+    def open(self) -> LogDirectory:
+        directory = LogDirectory.open(self.disk, "data", node_id=1, cluster_id="c", directory_id="d")
+        directory.open_log("t", 0, CONFIG, now_ms=NOW_MS, checkpoint_bytes=1500)
+        return directory
+
+    async def run(self) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the background sync stops as well
+        directory = self.open()
+        log = directory.logs["t", 0]
+        self.append(directory, 8, 0)
+        await log.sync()
+        self.durable = log.end_offset
+        self.append(directory, 8, 0)
+        await directory.checkpoint()
+        self.durable = log.end_offset
+        self.append(directory, 3, 0)
+        self.floor, self.durable = 13, 13
+        log.truncate_to(13)
+        self.append(directory, 6, 1)
+        await log.sync()
+        self.floor, self.durable = 10**9, log.end_offset
+        self.start_max = 9
+        log.delete_records_before(9)
+        self.start = 9
+        self.append(directory, 4, 1)
+        directory.close()
+        self.durable = log.end_offset
+        directory = self.open()
+        log = directory.logs["t", 0]
+        assert directory.was_clean
+        self.append(directory, 7, 1)
+        log.roll()
+        await log.sync()
+        self.durable = log.end_offset
+        self.start_max = log.segments[2].base_offset
+        log.delete_segments(log.segments[:2])
+        directory.delete_log("other", 0, unique="1")
+
+    def append(self, directory: LogDirectory, count: int, generation: int) -> None:
+        log = directory.logs["t", 0]
+        for _ in range(count):
+            offset = log.end_offset
+            put(log, make_batch(value=value_of(offset, generation), producer_id=PRODUCER, sequence=offset))
+
+    def check(self) -> None:
+        directory = self.open()
+        log = directory.logs["t", 0]
+        assert log.end_offset >= min(self.durable, self.floor)
+        assert self.start <= log.start_offset <= self.start_max
+        records = read_all(log)
+        assert [offset for offset, _ in records] == list(range(log.start_offset, log.end_offset))
+        for offset, value in records:
+            assert value in (value_of(offset, 0), value_of(offset, 1))
+        sequence = log.end_offset
+        for producer in log.active_producers():
+            assert producer.last_sequence == log.end_offset - 1
+        self.append(directory, 1, 1)
+        retry = make_batch(value=value_of(sequence, 1), producer_id=PRODUCER, sequence=sequence)
+        assert put(log, retry).base_offset == sequence
+        directory.close()
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [
+        pytest.param(lambda disk, _: disk.kill(), id="process-killed"),
+        pytest.param(lambda disk, _: disk.crash(), id="all-unsynced-lost"),
+        *[
+            pytest.param(lambda disk, change, seed=seed: disk.crash(Random(seed + change)), id=f"some-lost-{seed}")
+            for seed in range(0, SEEDS * CHANGES_MAX, CHANGES_MAX)
+        ],
+    ],
+)
+def test_stopping_before_every_change_loses_nothing_acknowledged(stop: Callable[[MemoryDisk, int], None]) -> None:
+    for change in range(CHANGES_MAX):
+        disk = MemoryDisk()
+        life = Life(disk)
+        disk.fuse = change
+        try:
+            asyncio.run(life.run())
+        except MachineStopped:
+            stop(disk, change)
+            life.check()
+        else:
+            break
+    assert 100 < change < CHANGES_MAX - 1

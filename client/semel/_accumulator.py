@@ -43,6 +43,7 @@ class Batch:
         "builder",
         "closed",
         "deadline",
+        "due",
         "futures",
         "maybe_stored",
         "queue",
@@ -60,6 +61,7 @@ class Batch:
         self.timestamps: list[int] = []
         self.state = BatchState.WAITING
         self.closed = False
+        self.due = False
         self.stamp: Stamp | None = None
         self.maybe_stored = False
         self.watchers: list[asyncio.Future[None]] = []
@@ -179,8 +181,10 @@ class PartitionQueue:
             self.waiting[-1].closed = True
 
     @property
-    def has_closed_batch(self) -> bool:
-        return bool(self.waiting) and self.waiting[0].closed
+    def is_due(self) -> bool:
+        """Whether the first waiting batch need not wait for more records: it is full, or was waited for long enough."""
+        first = self.waiting[0]
+        return first.closed or first.due
 
     def may_send(self, connection: object) -> bool:
         """Whether the first waiting batch may follow what is in flight, on this connection.
@@ -234,8 +238,8 @@ class PartitionQueue:
     def rewind(self, manager: TransactionManager) -> list[Batch] | None:
         """Starts a settled queue that needs a new epoch at sequence 0; None when a new producer id is needed first.
 
-        Gives the batches that must not be sent under a new epoch: a copy that got lost on the way could still be
-        stored beside them, because a batch before them was given up with its outcome unknown. They stay in `waiting`.
+        Gives the batches that must not be sent under a new epoch, since a copy of them may be in the log or still get
+        there: the outcome of a batch before them, or their own, was never told. They stay in `waiting`.
         """
         assert self.needs_new_epoch
         assert not self.sent

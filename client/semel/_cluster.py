@@ -66,13 +66,14 @@ class Cluster:
             raise IllegalStateError("the client is already started")
         backoff = Backoff(self.edge, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
         deadline = Deadline(self.edge, self.config.bootstrap_timeout_ms)
+        reason = "no answer"
         while True:
             try:
                 async with asyncio.timeout(max(deadline.remaining_ms, 1) / 1000):
                     await self._fetch()
                 break
             except TimeoutError:
-                reason = "no answer"
+                pass  # the reason of an earlier round says more
             except KafkaConnectionError as error:
                 reason = error.message
             except BaseException:

@@ -44,6 +44,9 @@ class Outcomes:
         if action is Action.NEW_EPOCH and self._manager is not None:
             # Behind a batch that is to be sent again, a gap is only its echo.
             queue.needs_new_epoch = queue.needs_new_epoch or queue.is_first_open(batch)
+            # A gap proves that the batch is not in the log; a producer forgotten proves nothing.
+            if code == ErrorCode.UNKNOWN_PRODUCER_ID:
+                queue.abandoned = queue.abandoned or batch.maybe_stored
             return self._retry(batch, error)
         if action is Action.REFRESH:
             self._cluster.request_refresh()

@@ -112,7 +112,7 @@ class Sender:
         if not queue.waiting or queue.paused:
             return
         node = self._node(queue.node_id)
-        if queue.waiting[0].closed:
+        if queue.is_due:
             node.partial.pop(queue, None)
             node.ready[queue] = None
         elif queue not in node.ready:
@@ -126,13 +126,11 @@ class Sender:
         watchers: list[asyncio.Future[None]] = []
         for queue in self._queues.values():
             for batch in (*queue.sent, *queue.waiting):
+                batch.due = True
                 if batch.futures:
                     watchers.append(self._loop.create_future())
                     batch.watchers.append(watchers[-1])
-        for node in self._nodes.values():
-            node.ready.update(node.partial)
-            node.partial.clear()
-        self._schedule()
+            self.place(queue)
         if watchers:
             await asyncio.wait(watchers)
 
@@ -197,6 +195,8 @@ class Sender:
     def _gather(self, node: _Node, connection: Connection) -> list[Batch]:
         """The next request: the first batch of each ready partition, as many as max_request_size takes."""
         batches: list[Batch] = []
+        if self._manager is not None and not self._manager.has_producer_id:
+            return batches
         size = 0
         for queue in list(node.ready):
             if queue.needs_new_epoch and not queue.sent and not self._outcomes.rewind(queue):
@@ -244,9 +244,9 @@ class Sender:
 
     def _answered(self, node: _Node, batches: list[Batch], answer: asyncio.Future[ProduceResponse]) -> None:
         node.in_flight -= 1
+        error = answer.exception()
         if self.fatal is not None:
             return
-        error = answer.exception()
         if error is not None:
             assert isinstance(error, KafkaError), error
             self._unanswered(batches, error, sent=True)
@@ -290,12 +290,8 @@ class Sender:
     # Timers, connections, leaders
 
     def _lingered(self, batch: Batch) -> None:
-        queue = batch.queue
-        if batch.state is BatchState.WAITING and not queue.paused:
-            node = self._node(queue.node_id)
-            node.partial.pop(queue, None)
-            node.ready[queue] = None
-            self._schedule()
+        batch.due = True
+        self.place(batch.queue)
 
     def _on_expiry(self) -> None:
         """Ends what has not been stored within delivery_timeout_ms."""
@@ -353,12 +349,9 @@ class Sender:
             leader = self._cluster.metadata.leader(queue.topic, queue.partition)
             if leader != queue.node_id:
                 node = self._node(queue.node_id)
-                lingered = queue in node.ready
                 node.ready.pop(queue, None)
                 node.partial.pop(queue, None)
                 queue.node_id = leader
-                if lingered:
-                    self._node(leader).ready[queue] = None
             self.place(queue)
 
     async def _obtain_producer_id(self, manager: TransactionManager) -> None:

@@ -2,8 +2,8 @@
 
 A partition counts its batches under one (producer id, epoch). When its count cannot be continued (the broker lost it,
 or a batch was given up for good) the producer's epoch is bumped and the partition starts at 0 again, which it may do
-only while none of its batches is in flight. The old epoch fences late copies of what was sent under it. Partitions that are
-in order keep the epoch they have until they are idle.
+only while none of its batches is in flight. The old epoch fences late copies of what was sent under it. Partitions
+that are in order keep the epoch they have until they are idle.
 """
 
 import msgspec

@@ -1,0 +1,34 @@
+"""Fixtures of the client's tests: a scripted broker, and a real one in this process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from broker.harness import Harness
+from client.fake_broker import FakeBroker
+
+
+@pytest.fixture
+async def fake_broker() -> AsyncIterator[FakeBroker]:
+    """One topic `t` of one partition; see FakeBroker."""
+    async with FakeBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Harness]:
+    """A real broker over an empty directory; `broker.port`, `await broker.restart()`."""
+    harness = Harness(tmp_path / "data", group_initial_rebalance_delay_ms="0")
+    await harness.start()
+    try:
+        yield harness
+    finally:
+        await harness.stop()
+
+
+@pytest.fixture
+def bootstrap(broker: Harness) -> str:
+    """Where the real broker listens."""
+    return f"127.0.0.1:{broker.port}"

@@ -1,0 +1,164 @@
+"""The queue of one partition keeps its order through retries; the memory bound is fair and gives everything back."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from client.fake_broker import SequencedLog
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from semel._accumulator import Batch, BatchState, BufferMemory, PartitionQueue
+from semel._edge import Edge
+from semel._transaction_manager import TransactionManager
+from semel.errors import KafkaTimeoutError
+from semel_protocol.records import BatchBuilder
+
+
+def queue_with(count: int, loop: asyncio.AbstractEventLoop) -> PartitionQueue:
+    queue = PartitionQueue("t", 0, loop)
+    for number in range(count):
+        batch = Batch(queue, BatchBuilder(), deadline=1e9, reserved_bytes=1)
+        batch.append(0, None, b"%d" % number, ())
+        queue.waiting.append(batch)
+    return queue
+
+
+def send(
+    queue: PartitionQueue, connection: object, manager: TransactionManager, log: SequencedLog
+) -> tuple[Batch, int]:
+    batch = queue.take(connection, manager)
+    assert batch.stamp is not None
+    stamp = batch.stamp
+    return batch, log.append(batch.builder.build(stamp.producer_id, stamp.producer_epoch, stamp.base_sequence))[0]
+
+
+@settings(max_examples=150, deadline=None)
+@given(choices=st.lists(st.integers(0, 3), max_size=60), count=st.integers(1, 12))
+def test_order_and_once_hold_for_any_interleaving_of_sends_losses_and_answers(choices: list[int], count: int) -> None:
+    """0 sends, 1 takes the oldest answer, 2 loses every answer, 3 loses a request before the broker sees it."""
+    loop = asyncio.new_event_loop()
+    try:
+        queue, log, manager = queue_with(count, loop), SequencedLog(), TransactionManager()
+        manager.set_producer_id(1, 0)
+        connection = object()
+        answers: list[tuple[Batch, int]] = []
+        for choice in [*choices, *[0, 1] * 400]:
+            if choice == 0 and queue.may_send(connection) and queue.in_flight < 5:
+                answers.append(send(queue, connection, manager, log))
+            elif choice == 1 and answers:
+                batch, code = answers.pop(0)
+                queue.resolve(batch) if code == 0 else queue.retry(batch)
+            elif choice == 2 or (choice == 3 and queue.may_send(connection)):
+                if choice == 3:
+                    answers.append((queue.take(connection, manager), 0))
+                for batch, _ in answers:
+                    queue.retry(batch)
+                answers.clear()
+                connection = object()
+        assert log.values == [b"%d" % number for number in range(count)]
+        assert not queue.sent
+        assert not queue.waiting
+    finally:
+        loop.close()
+
+
+async def test_nothing_newer_is_sent_while_a_batch_has_to_be_sent_again() -> None:
+    queue, manager, connection = queue_with(3, asyncio.get_running_loop()), TransactionManager(), object()
+    manager.set_producer_id(1, 0)
+    first, second = queue.take(connection, manager), queue.take(connection, manager)
+    queue.retry(first)
+    assert not queue.may_send(connection)
+    queue.retry(second)
+    assert [batch.stamp and batch.stamp.base_sequence for batch in queue.waiting] == [0, 1, None]
+
+
+async def test_a_partition_is_never_in_flight_on_two_connections() -> None:
+    queue, manager, old, new = queue_with(2, asyncio.get_running_loop()), TransactionManager(), object(), object()
+    manager.set_producer_id(1, 0)
+    batch = queue.take(old, manager)
+    assert not queue.may_send(new)
+    queue.resolve(batch)
+    assert queue.may_send(new)
+
+
+async def test_behind_an_abandoned_batch_what_may_be_stored_is_not_renumbered() -> None:
+    queue, manager, connection = queue_with(3, asyncio.get_running_loop()), TransactionManager(), object()
+    manager.set_producer_id(1, 0)
+    taken = [queue.take(connection, manager) for _ in range(3)]
+    taken[1].maybe_stored = True
+    for batch in taken:
+        queue.retry(batch)
+    queue.needs_new_epoch = queue.abandoned = True
+    assert queue.rewind(manager) == [taken[1]]
+    assert [batch.stamp for batch in queue.waiting] == [None] * 3
+
+
+async def test_halves_of_a_batch_carry_its_sequences() -> None:
+    queue, manager, connection = queue_with(0, asyncio.get_running_loop()), TransactionManager(), object()
+    manager.set_producer_id(1, 0)
+    whole = Batch(queue, BatchBuilder(), deadline=1e9, reserved_bytes=7)
+    futures = [whole.append(0, None, b"%d" % n, ()) for n in range(5)]
+    queue.waiting.append(whole)
+    queue.take(connection, manager)
+    parts = whole.halves(0)
+    queue.replace(whole, parts)
+    assert list(queue.waiting) == parts
+    assert [part.stamp and part.stamp.base_sequence for part in parts] == [0, 2]
+    assert [*parts[0].futures, *parts[1].futures] == futures
+    assert sum(part.reserved_bytes for part in parts) == 7
+    assert whole.state is BatchState.DONE
+
+
+async def test_a_batch_cannot_be_done_twice() -> None:
+    queue = queue_with(1, asyncio.get_running_loop())
+    batch = queue.waiting[0]
+    queue.resolve(batch)
+    with pytest.raises(AssertionError, match="DONE"):
+        batch.move(BatchState.DONE)
+
+
+async def test_memory_is_handed_out_in_the_order_of_asking() -> None:
+    memory, order = BufferMemory(Edge(), 10), list[int]()
+
+    async def take(size: int) -> None:
+        await memory.reserve(size, 1000)
+        order.append(size)
+
+    await memory.reserve(10, 1000)
+    tasks = [asyncio.create_task(take(size)) for size in (6, 1, 3)]
+    await asyncio.sleep(0)
+    memory.release(3)
+    await asyncio.sleep(0)
+    assert order == [], "the small one does not overtake"
+    memory.release(7)
+    await asyncio.gather(*tasks)
+    assert order == [6, 1, 3]
+    assert memory.free_bytes == 0
+
+
+async def test_who_gives_up_waiting_for_memory_leaves_nothing_behind() -> None:
+    memory = BufferMemory(Edge(), 10)
+    await memory.reserve(8, 1000)
+    with pytest.raises(KafkaTimeoutError, match="buffer_memory=10"):
+        await memory.reserve(5, 5)
+    waiting = asyncio.create_task(memory.reserve(5, 1000))
+    behind = asyncio.create_task(memory.reserve(2, 1000))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await behind
+    memory.release(8)
+    memory.release(2)
+    assert memory.free_bytes == 10
+
+
+async def test_memory_granted_at_the_moment_of_cancelling_is_given_back() -> None:
+    memory = BufferMemory(Edge(), 10)
+    await memory.reserve(10, 1000)
+    waiting = asyncio.create_task(memory.reserve(5, 1000))
+    await asyncio.sleep(0)
+    memory.release(10)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert memory.free_bytes == 10

@@ -1,0 +1,172 @@
+"""What the client knows of the cluster, and how it stays true."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from client.fake_broker import FakeBroker
+from semel._cluster import Cluster, merged
+from semel._config import ClientConfig
+from semel._pool import Role
+from semel.errors import IllegalStateError, InvalidTopicError, KafkaConnectionError, KafkaTimeoutError
+from semel.structs import Metadata
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k03_metadata import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from semel_protocol.messages.k10_find_coordinator import FindCoordinatorResponse
+
+
+def cluster_of(broker: FakeBroker, **settings: Any) -> Cluster:
+    quick = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 4, "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 4}
+    return Cluster(ClientConfig(bootstrap_servers=f"127.0.0.1:1, {broker.address}", **{**quick, **settings}))
+
+
+async def test_any_bootstrap_server_that_answers_is_enough(fake_broker: FakeBroker) -> None:
+    cluster = cluster_of(fake_broker)
+    await cluster.start()
+    assert list(cluster.metadata.brokers) == [0]
+    assert cluster.metadata.cluster_id == "fake"
+    assert len(fake_broker.connections) == 1, "the bootstrap connection is the broker's now"
+    await cluster.any_connection()
+    assert len(fake_broker.connections) == 1
+    await cluster.stop()
+
+
+async def test_a_topic_is_waited_for(fake_broker: FakeBroker) -> None:
+    cluster = cluster_of(fake_broker)
+    await cluster.start()
+    waiting = asyncio.create_task(cluster.wait_for_topic("new"))
+    await asyncio.sleep(0.01)
+    fake_broker.topics["new"] = 3
+    assert len((await waiting).partitions) == 3
+    with pytest.raises(KafkaTimeoutError, match=r"'other' did not appear within 20 ms.*UNKNOWN_TOPIC_OR_PARTITION"):
+        await cluster.wait_for_topic("other", 20)
+    await cluster.stop()
+
+
+async def test_an_illegal_topic_fails_at_once(fake_broker: FakeBroker) -> None:
+    cluster = cluster_of(fake_broker)
+    await cluster.start()
+
+    async def refuse(request: Any) -> MetadataResponse:
+        answer = await fake_broker.metadata(request)
+        answer.topics = [MetadataResponseTopic(name="a/b", error_code=ErrorCode.INVALID_TOPIC_EXCEPTION)]
+        return answer
+
+    fake_broker.answers[3] = refuse
+    with pytest.raises(InvalidTopicError, match="a/b"):
+        await cluster.wait_for_topic("a/b")
+    await cluster.stop()
+
+
+async def test_refresh_means_asked_after_the_call(fake_broker: FakeBroker) -> None:
+    cluster = cluster_of(fake_broker)
+    await cluster.start()
+    await cluster.wait_for_topic("t")
+    gate = asyncio.Event()
+
+    async def slow(request: Any) -> MetadataResponse:
+        answer = await fake_broker.metadata(request)
+        await gate.wait()
+        return answer
+
+    fake_broker.answers[3] = slow
+    early = asyncio.create_task(cluster.refresh())
+    await asyncio.sleep(0.02)  # its request is at the broker, its answer is made
+    fake_broker.topics["t"] = 5
+    late = asyncio.create_task(cluster.refresh())
+    await asyncio.sleep(0)
+    gate.set()
+    assert len((await early).topics["t"].partitions) == 1
+    assert len((await late).topics["t"].partitions) == 5
+    await cluster.stop()
+
+
+async def test_metadata_is_refreshed_on_age(fake_broker: FakeBroker) -> None:
+    cluster = cluster_of(fake_broker, metadata_max_age_ms=10)
+    await cluster.start()
+    before = len(fake_broker.seen(3))
+    await asyncio.sleep(0.1)
+    assert len(fake_broker.seen(3)) >= before + 3
+    await cluster.stop()
+
+
+def picture(leader: int, epoch: int, topic_id: bytes = bytes(16)) -> MetadataResponse:
+    row = MetadataResponsePartition(partition_index=0, leader_id=leader, leader_epoch=epoch)
+    return MetadataResponse(topics=[MetadataResponseTopic(name="t", topic_id=topic_id, partitions=[row])])
+
+
+def test_an_older_leader_epoch_does_not_bring_an_old_leader_back() -> None:
+    known = merged(Metadata(brokers={}, topics={}), picture(leader=1, epoch=5))
+    assert merged(known, picture(leader=2, epoch=4)).leader("t", 0) == 1
+    assert merged(known, picture(leader=2, epoch=6)).leader("t", 0) == 2
+    assert merged(known, picture(leader=2, epoch=-1)).leader("t", 0) == 2
+    assert merged(known, picture(leader=2, epoch=0, topic_id=b"n" * 16)).leader("t", 0) == 2, "created again"
+
+
+async def test_the_coordinator_is_remembered_until_forgotten(fake_broker: FakeBroker) -> None:
+    cluster = cluster_of(fake_broker)
+    await cluster.start()
+    codes = [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+
+    async def answer(_: Any) -> FindCoordinatorResponse:
+        if codes:
+            return FindCoordinatorResponse(error_code=codes.pop(), node_id=-1, port=-1)
+        return FindCoordinatorResponse(node_id=0, host="127.0.0.1", port=fake_broker.port)
+
+    fake_broker.answers[10] = answer
+    assert await cluster.coordinator("g") == 0
+    assert await cluster.coordinator("g") == 0
+    assert len(fake_broker.seen(10)) == 3
+    connection = await cluster.coordinator_connection("g")
+    assert connection is cluster.pool.live(0, Role.COORDINATOR)
+    assert connection is not cluster.pool.live(0, Role.CONTROL)
+    cluster.forget_coordinator("g")
+    await cluster.coordinator("g")
+    assert len(fake_broker.seen(10)) == 4
+    await cluster.stop()
+
+
+async def test_idle_connections_are_closed_and_opened_again(fake_broker: FakeBroker) -> None:
+    cluster = cluster_of(fake_broker, connections_max_idle_ms=40)
+    await cluster.start()
+    await cluster.connection(0, Role.DATA)
+    await asyncio.sleep(0.15)
+    assert cluster.pool.live(0, Role.DATA) is None
+    assert not (await cluster.connection(0, Role.DATA)).closed
+    await cluster.stop()
+
+
+async def test_a_lost_connection_is_opened_again(fake_broker: FakeBroker) -> None:
+    cluster = cluster_of(fake_broker)
+    await cluster.start()
+    first = await cluster.connection(0, Role.DATA)
+    await fake_broker.close()
+    await asyncio.sleep(0.01)
+    with pytest.raises(KafkaConnectionError):
+        await cluster.connection(0, Role.DATA)
+    await fake_broker.listen()
+    assert await cluster.connection(0, Role.DATA) is not first
+    await cluster.stop()
+
+
+async def test_stopping_ends_those_who_wait(fake_broker: FakeBroker) -> None:
+    cluster = cluster_of(fake_broker)
+    await cluster.start()
+
+    async def never(_: Any) -> Any:
+        await asyncio.Event().wait()
+
+    fake_broker.answers[3] = never
+    waiting = asyncio.create_task(cluster.refresh())
+    await asyncio.sleep(0.01)
+    await cluster.stop()
+    with pytest.raises(IllegalStateError, match="stopped"):
+        await waiting
+    with pytest.raises(IllegalStateError):
+        await cluster.connection(0, Role.DATA)

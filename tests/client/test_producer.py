@@ -1,0 +1,372 @@
+"""The Producer against a scripted broker: each value once and in order, whatever happens to its requests."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from client.fake_broker import ANSWER_LOST, LATE, LOST, SILENT, WORKS, FakeBroker
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from semel import Producer, TopicPartition
+from semel.errors import (
+    IllegalOperation,
+    IllegalStateError,
+    InvalidRecordError,
+    KafkaConfigurationError,
+    KafkaConnectionError,
+    KafkaTimeoutError,
+    MessageSizeTooLargeError,
+    ProducerClosed,
+    UnsupportedVersionError,
+)
+from semel_protocol.errors import ErrorCode
+
+QUICK: dict[str, Any] = {
+    "retry_backoff_ms": 1,
+    "retry_backoff_max_ms": 4,
+    "reconnect_backoff_ms": 1,
+    "reconnect_backoff_max_ms": 4,
+}
+
+
+def producer(broker: FakeBroker, **settings: Any) -> Producer:
+    return Producer(bootstrap_servers=broker.address, **{**QUICK, **settings})
+
+
+FAULTS = [
+    WORKS,
+    LOST,
+    ANSWER_LOST,
+    LATE,
+    int(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    int(ErrorCode.REQUEST_TIMED_OUT),
+    int(ErrorCode.NOT_ENOUGH_REPLICAS),
+]
+REFUSALS = [int(ErrorCode.INVALID_RECORD), int(ErrorCode.UNKNOWN_PRODUCER_ID)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    faults=st.lists(st.sampled_from(FAULTS), max_size=25), partitions=st.integers(1, 3), linger=st.sampled_from([0, 1])
+)
+def test_each_value_is_stored_once_and_in_order_under_random_faults(
+    faults: list[str | int], partitions: int, linger: int
+) -> None:
+    async def run() -> None:
+        async with FakeBroker({"t": partitions}) as broker:
+            broker.faults.extend(faults)
+            async with producer(broker, max_batch_size=300, linger_ms=linger) as sender:
+                futures = []
+                for number in range(120):
+                    futures.append(await sender.send("t", b"%d" % number, partition=number % partitions))
+                    if number % 7 == 0:
+                        await asyncio.sleep(0)
+                results = await asyncio.gather(*futures)
+            for partition in range(partitions):
+                sent = [b"%d" % number for number in range(120) if number % partitions == partition]
+                assert broker.log("t", partition).values == sent
+                mine = [row for row in results if row.partition == partition]
+                assert [row.offset for row in mine] == list(range(len(sent)))
+
+    asyncio.run(run())
+
+
+@settings(max_examples=60, deadline=None)
+@given(faults=st.lists(st.sampled_from(FAULTS + REFUSALS), max_size=25))
+def test_what_is_acknowledged_is_stored_once_and_in_order_when_other_batches_are_refused(
+    faults: list[str | int],
+) -> None:
+    async def run() -> None:
+        async with FakeBroker() as broker:
+            broker.faults.extend(faults)
+            async with producer(broker, max_batch_size=300) as sender:
+                futures = [await sender.send("t", b"%d" % number) for number in range(120)]
+                outcomes = await asyncio.gather(*futures, return_exceptions=True)
+            stored = broker.log().values
+            assert len(stored) == len(set(stored))
+            acknowledged = [b"%d" % n for n, outcome in enumerate(outcomes) if not isinstance(outcome, BaseException)]
+            assert [value for value in stored if value in set(acknowledged)] == acknowledged
+
+    asyncio.run(run())
+
+
+async def test_metadata_of_a_record_tells_where_it_is(fake_broker: FakeBroker) -> None:
+    async with producer(fake_broker) as sender:
+        first = await sender.send_and_wait("t", b"a", timestamp_ms=1234)
+        second = await sender.send_and_wait("t", b"b")
+    assert (first.topic, first.partition, first.offset, first.timestamp, first.timestamp_type) == ("t", 0, 0, 1234, 0)
+    assert first.topic_partition == TopicPartition("t", 0)
+    assert second.offset == 1
+
+
+async def test_a_lost_answer_is_not_stored_twice(fake_broker: FakeBroker) -> None:
+    fake_broker.faults.append(ANSWER_LOST)
+    async with producer(fake_broker) as sender:
+        row = await sender.send_and_wait("t", b"a")
+    assert row.offset == 0
+    assert fake_broker.log().values == [b"a"]
+    assert len(fake_broker.seen(0)) == 2
+
+
+async def test_five_requests_are_in_flight_and_no_more(fake_broker: FakeBroker) -> None:
+    fake_broker.faults.extend([SILENT] * 5)
+    async with producer(fake_broker, max_batch_size=100, request_timeout_ms=300, delivery_timeout_ms=2000) as sender:
+        futures = [await sender.send("t", b"x" * 50) for _ in range(20)]
+        await asyncio.sleep(0.1)
+        assert len(fake_broker.seen(0)) == 5
+        await asyncio.gather(*futures)
+    assert len(fake_broker.log().values) == 20
+
+
+async def test_a_request_without_answer_is_sent_again_on_a_new_connection(fake_broker: FakeBroker) -> None:
+    fake_broker.faults.append(SILENT)
+    async with producer(fake_broker, request_timeout_ms=50, delivery_timeout_ms=2000) as sender:
+        await sender.send_and_wait("t", b"a")
+    assert fake_broker.log().values == [b"a"]
+
+
+async def test_lost_producer_state_makes_a_new_epoch(fake_broker: FakeBroker) -> None:
+    async with producer(fake_broker) as sender:
+        await sender.send_and_wait("t", b"a")
+        fake_broker.log().forget_producers()
+        await sender.send_and_wait("t", b"b")
+    assert fake_broker.log().values == [b"a", b"b"]
+    assert [epoch for epoch, _, _ in fake_broker.log().producers.values()] == [1]
+    assert len(fake_broker.seen(22)) == 1
+
+
+async def test_duplicate_sequence_number_counts_as_stored(fake_broker: FakeBroker) -> None:
+    fake_broker.faults.append(int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
+    async with producer(fake_broker) as sender:
+        row = await sender.send_and_wait("t", b"a")
+    assert row.offset == -1
+
+
+async def test_a_refused_record_fails_alone(fake_broker: FakeBroker) -> None:
+    fake_broker.faults.append(int(ErrorCode.INVALID_RECORD))
+    async with producer(fake_broker) as sender:
+        with pytest.raises(InvalidRecordError):
+            await sender.send_and_wait("t", b"a")
+        await sender.send_and_wait("t", b"b")
+    assert fake_broker.log().values == [b"b"]
+
+
+async def test_a_batch_too_large_for_the_broker_is_sent_in_halves(fake_broker: FakeBroker) -> None:
+    fake_broker.max_batch_bytes = 400
+    async with producer(fake_broker) as sender:
+        futures = [await sender.send("t", b"%03d" % number + bytes(60)) for number in range(40)]
+        rows = await asyncio.gather(*futures)
+    assert [row.offset for row in rows] == list(range(40))
+    assert [value[:3] for value in fake_broker.log().values if value] == [b"%03d" % number for number in range(40)]
+
+
+async def test_a_record_too_large_for_the_broker_fails(fake_broker: FakeBroker) -> None:
+    fake_broker.max_batch_bytes = 400
+    async with producer(fake_broker) as sender:
+        with pytest.raises(MessageSizeTooLargeError):
+            await sender.send_and_wait("t", bytes(1000))
+        await sender.send_and_wait("t", b"b")
+
+
+async def test_delivery_timeout_is_the_last_word(fake_broker: FakeBroker) -> None:
+    fake_broker.faults.extend([int(ErrorCode.NOT_ENOUGH_REPLICAS)] * 1000)
+    async with producer(fake_broker, request_timeout_ms=50, delivery_timeout_ms=100) as sender:
+        with pytest.raises(KafkaTimeoutError, match="delivery_timeout_ms"):
+            await sender.send_and_wait("t", b"a")
+        fake_broker.faults.clear()
+        await sender.send_and_wait("t", b"b")
+    assert fake_broker.log().values == [b"b"]
+
+
+async def test_a_given_up_batch_of_unknown_outcome_never_makes_a_duplicate(fake_broker: FakeBroker) -> None:
+    async with producer(fake_broker, request_timeout_ms=60, delivery_timeout_ms=80, max_batch_size=100) as sender:
+        fake_broker.faults.extend([SILENT, SILENT])
+        futures = [await sender.send("t", b"%d" % n + bytes(60)) for n in range(2)]
+        outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        await sender.send_and_wait("t", b"last")
+    values = fake_broker.log().values
+    assert len(values) == len(set(values))
+    assert values[-1] == b"last"
+    assert any(isinstance(outcome, KafkaTimeoutError) for outcome in outcomes)
+
+
+async def test_full_memory_makes_send_wait_and_then_fail(fake_broker: FakeBroker) -> None:
+    fake_broker.faults.extend([SILENT] * 2)
+    settings: dict[str, Any] = {"request_timeout_ms": 250, "delivery_timeout_ms": 4000, "max_block_ms": 50}
+    async with producer(fake_broker, buffer_memory=400, max_batch_size=200, **settings) as sender:
+        futures = [await sender.send("t", bytes(100)) for _ in range(2)]
+        with pytest.raises(KafkaTimeoutError, match="buffer_memory"):
+            await sender.send("t", bytes(100))
+        await asyncio.gather(*futures)
+        await sender.send_and_wait("t", b"room again")
+
+
+async def test_acks_0_does_not_wait_for_anything(fake_broker: FakeBroker) -> None:
+    async with producer(fake_broker, acks=0, enable_idempotence=False) as sender:
+        rows = [await sender.send_and_wait("t", b"%d" % n) for n in range(10)]
+    assert [row.offset for row in rows] == [-1] * 10
+    await asyncio.sleep(0.02)
+    assert len(fake_broker.log().values) == 10
+
+
+async def test_a_broker_that_restarts_is_found_again(fake_broker: FakeBroker) -> None:
+    async with producer(fake_broker, max_batch_size=200) as sender:
+        await sender.send_and_wait("t", b"0")
+        await fake_broker.close()
+        futures = [await sender.send("t", b"%d" % n) for n in range(1, 50)]
+        await asyncio.sleep(0.05)
+        await fake_broker.listen()
+        await asyncio.gather(*futures)
+    assert fake_broker.log().values == [b"%d" % n for n in range(50)]
+
+
+async def test_a_partition_without_leader_waits_for_one(fake_broker: FakeBroker) -> None:
+    fake_broker.leader = -1
+    async with producer(fake_broker) as sender:
+        future = await sender.send("t", b"a")
+        await asyncio.sleep(0.03)
+        assert not future.done()
+        fake_broker.leader = 0
+        await future
+
+
+async def test_cancelling_a_send_and_wait_harms_nobody(fake_broker: FakeBroker) -> None:
+    async with producer(fake_broker) as sender:
+        await sender.send_and_wait("t", b"0")
+        task = asyncio.create_task(sender.send_and_wait("t", b"1"))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        row = await sender.send_and_wait("t", b"2")
+    assert fake_broker.log().values[row.offset] == b"2"
+
+
+async def test_stop_sends_what_is_buffered(fake_broker: FakeBroker) -> None:
+    sender = producer(fake_broker, linger_ms=10_000)
+    await sender.start()
+    future = await sender.send("t", b"a")
+    await sender.stop()
+    assert future.done()
+    assert (await future).offset == 0
+    await sender.stop()
+
+
+async def test_a_cancelled_stop_fails_what_is_not_stored(fake_broker: FakeBroker) -> None:
+    fake_broker.faults.extend([SILENT] * 10)
+    sender = producer(fake_broker)
+    await sender.start()
+    future = await sender.send("t", b"a")
+    stopping = asyncio.create_task(sender.stop())
+    await asyncio.sleep(0.02)
+    stopping.cancel()
+    await asyncio.gather(stopping, return_exceptions=True)
+    with pytest.raises(ProducerClosed):
+        await future
+
+
+async def test_a_stopped_producer_says_so(fake_broker: FakeBroker) -> None:
+    sender = producer(fake_broker)
+    with pytest.raises(ProducerClosed, match="not started"):
+        await sender.send("t", b"a")
+    async with sender:
+        await sender.send_and_wait("t", b"a")
+    with pytest.raises(ProducerClosed, match="stopped"):
+        await sender.send("t", b"a")
+    with pytest.raises(IllegalStateError):
+        await sender.start()
+
+
+async def test_an_unknown_topic_times_out_with_its_name(fake_broker: FakeBroker) -> None:
+    async with producer(fake_broker, max_block_ms=30) as sender:
+        with pytest.raises(KafkaTimeoutError, match="'nowhere'"):
+            await sender.send("nowhere", b"a")
+
+
+async def test_what_is_not_bytes_is_refused_before_it_is_buffered(fake_broker: FakeBroker) -> None:
+    async with producer(fake_broker) as sender:
+        with pytest.raises(TypeError, match="value_serializer"):
+            await sender.send("t", "text")
+        with pytest.raises(TypeError, match="key_serializer"):
+            await sender.send("t", b"a", key=7)
+        with pytest.raises(TypeError, match="header"):
+            await sender.send("t", b"a", headers=[("name", "text")])  # type: ignore[list-item]
+        with pytest.raises(IllegalStateError, match="partitions 0 to 0"):
+            await sender.send("t", b"a", partition=1)
+        with pytest.raises(MessageSizeTooLargeError, match="max_request_size"):
+            await sender.send("t", bytes(1_048_576))
+        await sender.send_and_wait("t", bytearray(b"a"), key=memoryview(b"k"))
+
+
+async def test_serializers_turn_values_into_bytes(fake_broker: FakeBroker) -> None:
+    async with producer(fake_broker, value_serializer=str.encode, key_serializer=lambda key: b"%d" % key) as sender:
+        await sender.send_and_wait("t", "text", key=7)
+    assert fake_broker.log().values == [b"text"]
+
+
+async def test_a_batch_made_by_hand_is_stored_as_it_is(fake_broker: FakeBroker) -> None:
+    async with producer(fake_broker) as sender:
+        batch = sender.create_batch()
+        for number in range(3):
+            assert batch.append(timestamp=1000 + number, value=b"%d" % number) == number
+        row = await (await sender.send_batch(batch, "t", partition=0))
+        assert (row.offset, row.timestamp, batch.record_count()) == (0, 1000, 3)
+        assert batch.append(timestamp=1, value=b"more") is None
+        with pytest.raises(IllegalOperation):
+            await sender.send_batch(batch, "t", partition=0)
+    assert fake_broker.log().values == [b"0", b"1", b"2"]
+
+
+async def test_records_without_key_fill_one_partition_at_a_time() -> None:
+    async with FakeBroker({"t": 4}) as broker, producer(broker, max_batch_size=1000) as sender:
+        futures = [await sender.send("t", bytes(80)) for _ in range(400)]
+        partitions = [row.partition for row in await asyncio.gather(*futures)]
+    changes = sum(a != b for a, b in pairwise(partitions))
+    assert set(partitions) == {0, 1, 2, 3}
+    assert changes <= 400 / 9
+
+
+async def test_no_bootstrap_server_is_told_at_the_start() -> None:
+    with pytest.raises(KafkaConnectionError, match=r"127\.0\.0\.1:1"):
+        await Producer(bootstrap_servers="127.0.0.1:1", bootstrap_timeout_ms=50, **QUICK).start()
+
+
+async def test_zstd_to_an_old_broker_is_refused() -> None:
+    versions = {0: (0, 6), 3: (0, 5), 18: (0, 3), 22: (0, 4)}
+    async with FakeBroker(versions=versions) as broker, producer(broker, compression_type="zstd") as sender:
+        with pytest.raises(UnsupportedVersionError, match="zstd"):
+            await sender.send_and_wait("t", b"a")
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+async def test_every_codec_is_read_back(fake_broker: FakeBroker, codec: Any) -> None:
+    async with producer(fake_broker, compression_type=codec) as sender:
+        await asyncio.gather(*[await sender.send("t", b"%d" % n) for n in range(100)])
+    assert fake_broker.log().values == [b"%d" % n for n in range(100)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "names"),
+    [
+        ({"delivery_timeout_ms": 1000}, ("delivery_timeout_ms", "request_timeout_ms")),
+        ({"acks": 1}, ("acks", "enable_idempotence")),
+        ({"max_in_flight_requests_per_connection": 6}, ("max_in_flight_requests_per_connection", "enable_idempotence")),
+        ({"buffer_memory": 1000}, ("buffer_memory", "max_batch_size")),
+        ({"compression_type": "zip"}, ("compression_type", "'zstd'")),
+        ({"retry_backoff_ms": 5000}, ("retry_backoff_max_ms", "retry_backoff_ms")),
+        ({"bootstrap_servers": "host:port"}, ("bootstrap_servers", "host:port")),
+        ({"security_protocol": "SSL"}, ("security_protocol", "ssl_context")),
+    ],
+)
+def test_settings_that_contradict_each_other_are_named(wrong: dict[str, Any], names: tuple[str, str]) -> None:
+    with pytest.raises(KafkaConfigurationError) as caught:
+        Producer(**wrong)
+    assert all(name in str(caught.value) for name in names)
+
+
+def test_a_setting_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(TypeError, match="linger"):
+        Producer(linger=5)  # type: ignore[call-arg]

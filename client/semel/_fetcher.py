@@ -228,6 +228,7 @@ class Fetcher:
         """Nothing more comes of this partition until the application seeks; it hears why."""
         state.error = error
         self.ready[state.topic_partition] = state
+        self.arrived.notify()
         return True
 
     def _refused(self, state: PartitionState, offset: int, code: int) -> bool:

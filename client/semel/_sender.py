@@ -22,7 +22,7 @@ from semel_protocol.messages.k00_produce import (
 )
 from semel_protocol.records import BatchBuilder
 
-from semel._accumulator import Batch, BatchState, BufferMemory, PartitionQueue
+from semel._accumulator import Batch, BufferMemory, PartitionQueue
 from semel._cluster import Cluster
 from semel._config import CODEC_OF, ProducerConfig
 from semel._connection import Connection

@@ -31,7 +31,7 @@ async def test_an_own_partitioner_is_asked_for_every_record() -> None:
 
     async with (
         FakeBroker({"t": 3}) as broker,
-        Producer(bootstrap_servers=broker.address, partitioner=choose) as producer,
+        Producer(bootstrap_servers=broker.address, partitioner=choose) as sender,
     ):
         rows = [await sender.send_and_wait("t", b"v", key=key) for key in (None, b"k")]
     assert [row.partition for row in rows] == [2, 2]

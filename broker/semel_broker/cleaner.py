@@ -134,8 +134,12 @@ class Cleaner:
 
     async def _compact_for_ever(self) -> None:
         while True:
-            if not await self.compact_dirtiest():
-                await asyncio.sleep(self._config.log_cleaner_backoff_ms / MS)
+            try:
+                has_more = await self.compact_dirtiest()
+            except Exception:
+                has_more = False
+                self._world.log.exception("compaction_failed")
+            await asyncio.sleep(0 if has_more else self._config.log_cleaner_backoff_ms / MS)
 
     async def compact_dirtiest(self) -> bool:
         """One round over the log that needs it most. False when there was none to do, or it came to nothing."""
@@ -160,9 +164,8 @@ class Cleaner:
             self._world.log.error("log_uncleanable", **where, reason=e.message)
             return False
         except Exception:
-            progress.is_uncleanable = True
-            self._world.log.exception("compaction_failed", **where)
-            return False
+            progress.is_uncleanable = True  # a bug of ours: it would fail again, and again
+            raise
         self._save(partition, progress, done)
         self._world.log.info(
             "log_compacted",

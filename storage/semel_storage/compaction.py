@@ -9,6 +9,7 @@ The swap survives a crash at every step (`compaction_swap`). A log calls `recove
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -70,31 +71,36 @@ class Compacted(msgspec.Struct, frozen=True):
 def dirtiness(log: "Log", first_dirty_offset: int, *, last_stable_offset: int, now_ms: int) -> Dirtiness:
     """How dirty `log` is, given where the last round stopped.
 
-    Only what lies below the recovery point can be compacted: above it a start after a crash expects no gaps. A first
-    dirty offset outside the log (the checkpoint is older or newer than the log) counts from the log's start.
+    Only whole segments count, and of these what lies below the recovery point: above it a start after a crash expects
+    no gaps. A first dirty offset outside the log (the checkpoint is older or newer than the log) counts from the
+    log's start.
     """
-    config = log.config
-    first_segment_offset = log.segments[0].base_offset
-    if not first_segment_offset <= first_dirty_offset <= log.end_offset:
-        first_dirty_offset = first_segment_offset
-    uncleanable = min(last_stable_offset, log.recovery_point, log.active.base_offset)
-    if config.min_compaction_lag_ms > 0:
-        for segment in log.segments[:-1]:
-            is_dirty = segment.next_offset > first_dirty_offset
-            if is_dirty and segment.max_timestamp > now_ms - config.min_compaction_lag_ms:
-                uncleanable = min(uncleanable, segment.base_offset)
-                break
-    uncleanable = max(uncleanable, first_dirty_offset)
-    below = [s for s in log.segments[:-1] if s.base_offset < uncleanable]
-    clean = [s for s in below if s.next_offset <= first_dirty_offset]
-    dirty = below[len(clean) :]
+    if not log.segments[0].base_offset <= first_dirty_offset <= log.end_offset:
+        first_dirty_offset = log.segments[0].base_offset
+    stable_offset = min(last_stable_offset, log.recovery_point)
+    clean_bytes = 0
+    dirty: list[Segment] = []
+    uncleanable = log.segments[0].base_offset
+    for segment, after in pairwise(log.segments):
+        is_dirty = after.base_offset > first_dirty_offset
+        if after.base_offset > stable_offset or (is_dirty and _is_too_young(segment, log.config, now_ms)):
+            break
+        uncleanable = after.base_offset
+        if is_dirty:
+            dirty.append(segment)
+        else:
+            clean_bytes += segment.size
     return Dirtiness(
         first_dirty_offset,
-        uncleanable,
-        sum(segment.size for segment in clean),
+        max(uncleanable, first_dirty_offset),
+        clean_bytes,
         sum(segment.size for segment in dirty),
-        any(_is_overdue(segment, config, now_ms) for segment in dirty),
+        any(_is_overdue(segment, log.config, now_ms) for segment in dirty),
     )
+
+
+def _is_too_young(segment: Segment, config: LogConfig, now_ms: int) -> bool:
+    return config.min_compaction_lag_ms > 0 and segment.max_timestamp > now_ms - config.min_compaction_lag_ms
 
 
 def _is_overdue(segment: Segment, config: LogConfig, now_ms: int) -> bool:
@@ -123,6 +129,7 @@ async def compact(
     pace = Pace(pause)
     latest = OffsetMap(keys_max)
     is_complete = await _map_keys(log, dirty, latest, TransactionFates(aborted), pace)
+    assert latest.end_offset > dirty.first_dirty_offset or not dirty.dirty_bytes, "a round must move on"
     cleaning = Cleaning(
         latest=latest,
         now_ms=now_ms,
@@ -150,8 +157,6 @@ async def _map_keys(log: "Log", dirty: Dirtiness, latest: OffsetMap, fates: Tran
     for segment in [s for s in log.segments[:-1] if s.next_offset > start and s.base_offset < stop]:
         _check_there(log, segment)
         for header, data in _batches(segment, segment.position_of(start)):
-            if header.next_offset > stop:
-                return True
             if not latest.has_room(header.record_count):
                 return False
             await _map_batch(latest, header, data, fates, start, pace)

@@ -154,16 +154,18 @@ async def test_compaction_never_passes_the_recovery_point() -> None:
     assert dirty_part(data.log).first_uncleanable_offset == 2
 
 
-async def test_a_stable_offset_within_a_segment_splits_it_between_batches() -> None:
+async def test_only_whole_segments_below_the_stable_offset_are_compacted() -> None:
     data = DataDirectory(COMPACTED)
-    data.append([(b"a", b"1")])
+    fill(data, [(b"a", b"1")])
     data.append([(b"a", b"2")])
     data.append([(b"a", b"3")])
     data.log.roll()
-    done = await clean(data, last_stable_offset=2)
-    assert (done.end_offset, done.is_complete) == (2, True)
-    assert pairs_of(data.log) == [(1, b"a", b"2"), (2, b"a", b"3")]
-    done = await clean(data, done.end_offset)
+    await data.log.checkpoint()
+    assert dirty_part(data.log, 0, last_stable_offset=2).first_uncleanable_offset == 1
+    assert dirty_part(data.log, 1, last_stable_offset=2).dirty_bytes == 0, "nothing to do, so nothing is due"
+    assert dirty_part(data.log, 2, last_stable_offset=2).dirty_bytes == 0
+    done = await clean(data, 1)
+    assert (done.end_offset, done.is_complete) == (3, True)
     assert pairs_of(data.log) == [(2, b"a", b"3")]
 
 

@@ -1,0 +1,337 @@
+"""The cleaner: which log it takes, what it remembers, and that nothing it does gets in anybody's way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from broker.harness import Harness
+from broker.wire import EventLog
+from semel_broker.cleaner import CLEANER_OFFSET, Cleaner
+from semel_broker.config import BrokerConfig
+from semel_broker.partition import Partition
+from semel_broker.world import World
+from semel_protocol.batch import read_header
+from semel_storage.log import Log
+from semel_storage.log_config import LogConfig
+from semel_storage.log_directory import LogDirectory
+from semel_storage.memory_disk import MemoryDisk
+from support.logs import NOW_MS, Pair, batch_of, pairs_of
+
+COMPACTED = LogConfig(cleanup_policy=("compact",), delete_retention_ms=1000)
+DAY_MS = 86_400_000
+
+
+class Rig:
+    """A cleaner over partitions on a memory disk; the clock is the test's."""
+
+    def __init__(self, **settings: int) -> None:
+        self.now_ms = NOW_MS
+        self.events = EventLog()
+        self.disk = MemoryDisk()
+        self.world = World(
+            now_ms=lambda: self.now_ms, monotonic=lambda: 0.0, rng=Random(1), disk=self.disk, log=self.events
+        )
+        self.config = BrokerConfig(**settings)
+        self.logs = LogDirectory.open(self.disk, "data", node_id=1, cluster_id="c", directory_id="d")
+        self.partitions: list[Partition] = []
+        self.cleaner = self.new_cleaner()
+
+    def new_cleaner(self) -> Cleaner:
+        return Cleaner(self.world, self.config, partitions=lambda: self.partitions, checkpoint=self.logs.checkpoint)
+
+    def partition(self, topic: str, config: LogConfig = COMPACTED, *, fsync: bool = False) -> Partition:
+        def open_log() -> Log:
+            return self.logs.open_log(topic, 0, config, now_ms=self.now_ms)
+
+        made = Partition(topic, 0, open_log=open_log, world=self.world, fsync=fsync)
+        made.open()
+        self.partitions.append(made)
+        return made
+
+    def delete(self, partition: Partition) -> None:
+        self.partitions.remove(partition)
+        partition.retire()
+        self.logs.delete_log(partition.topic, 0, unique="1")
+
+    def restart(self) -> None:
+        self.logs.close()
+        self.logs = LogDirectory.open(self.disk, "data", node_id=1, cluster_id="c", directory_id="d")
+        topics = [(partition.topic, partition.log.config) for partition in self.partitions]
+        self.partitions.clear()
+        for topic, config in topics:
+            self.partition(topic, config)
+        self.cleaner = self.new_cleaner()
+
+
+def fill(partition: Partition, *segments: list[Pair]) -> None:
+    """Each list as one batch in a sealed segment of its own."""
+    for pairs in segments:
+        batch = batch_of(pairs)
+        partition.append(batch, header=read_header(batch))
+        partition.log.roll()
+
+
+@pytest.fixture
+async def rig() -> Rig:
+    return Rig()
+
+
+# Sweeps
+
+
+async def test_segments_past_retention_go_and_the_log_line_says_why(rig: Rig) -> None:
+    partition = rig.partition("t", LogConfig(retention_ms=1000))
+    fill(partition, [(None, b"a")], [(None, b"b")])
+    await partition.log.sync()
+    rig.now_ms += DAY_MS
+    await rig.cleaner.sweep_segments()
+    assert partition.log_start_offset == partition.end_offset == 2
+    (event,) = rig.events.of("segments_deleted")
+    assert {"topic": "t", "segments": 2, "reason": "retention.ms", "log_start_offset": 2}.items() <= event.items()
+
+
+async def test_retention_stops_at_the_high_watermark(rig: Rig) -> None:
+    partition = rig.partition("t", LogConfig(retention_ms=1000), fsync=True)
+    rig.disk.hold_syncs()
+    fill(partition, [(None, b"a")], [(None, b"b")])
+    rig.now_ms += DAY_MS
+    await rig.cleaner.sweep_segments()
+    assert partition.log_start_offset == 0
+    rig.disk.release_syncs()
+    await partition.committed(2)
+    await rig.cleaner.sweep_segments()
+    assert partition.log_start_offset == 2
+
+
+async def test_an_active_segment_older_than_segment_ms_is_rolled(rig: Rig) -> None:
+    partition = rig.partition("t", LogConfig(cleanup_policy=("compact",), segment_ms=1000))
+    batch = batch_of([(b"a", b"1")])
+    partition.append(batch, header=read_header(batch))
+    await rig.cleaner.sweep_segments()
+    assert len(partition.log.segments) == 1
+    rig.now_ms += 1001
+    await rig.cleaner.sweep_segments()
+    assert [segment.base_offset for segment in partition.log.segments] == [0, 1]
+
+
+async def test_silent_producers_are_forgotten(rig: Rig) -> None:
+    rig.config.producer_id_expiration_ms = 1000
+    partition = rig.partition("t")
+    batch = batch_of([(b"a", b"1")], producer=(5, 0, 0))
+    partition.append(batch, header=read_header(batch))
+    await rig.cleaner.sweep_producers()
+    assert len(partition.log.active_producers()) == 1
+    rig.now_ms += 1000
+    await rig.cleaner.sweep_producers()
+    assert partition.log.active_producers() == []
+
+
+async def test_sweeps_pass_over_a_partition_that_is_deleted_meanwhile(rig: Rig) -> None:
+    first, second = rig.partition("a", LogConfig(retention_ms=1)), rig.partition("b", LogConfig(retention_ms=1))
+    for partition in (first, second):
+        fill(partition, [(None, b"x")])
+    await rig.logs.checkpoint()
+    rig.now_ms += DAY_MS
+    sweep = asyncio.ensure_future(rig.cleaner.sweep_segments())
+    await asyncio.sleep(0)
+    rig.delete(second)
+    await sweep
+    assert [event["topic"] for event in rig.events.of("segments_deleted")] == ["a"]
+
+
+# Compaction
+
+
+async def test_the_dirtiest_log_comes_first_and_an_overdue_one_before_all(rig: Rig) -> None:
+    little, much = rig.partition("little"), rig.partition("much")
+    overdue = rig.partition("overdue", LogConfig(cleanup_policy=("compact",), max_compaction_lag_ms=1000))
+    rig.partition("plain", LogConfig())
+    for partition in (little, much, overdue):
+        fill(partition, [(b"a", b"x" * 100)])
+    await rig.logs.checkpoint()
+    for _ in range(3):
+        assert await rig.cleaner.compact_dirtiest()
+    assert not await rig.cleaner.compact_dirtiest(), "all are clean"
+    fill(little, [(b"b", b"y" * 120)])
+    fill(much, [(b"b", b"y" * 500)])
+    fill(overdue, [(b"b", b"y")])
+    rig.now_ms += 5000
+    await rig.logs.checkpoint()
+    rig.events.lines.clear()
+    while await rig.cleaner.compact_dirtiest():
+        pass
+    assert [event["topic"] for event in rig.events.of("log_compacted")] == ["overdue", "much", "little"]
+
+
+async def test_where_it_stopped_is_known_after_a_restart(rig: Rig) -> None:
+    partition = rig.partition("t")
+    fill(partition, [(b"a", b"1")], [(b"a", b"2")])
+    await rig.logs.checkpoint()
+    assert await rig.cleaner.compact_dirtiest()
+    rig.restart()
+    assert not await rig.cleaner.compact_dirtiest()
+    assert rig.disk.read_bytes(f"data/t-0/{CLEANER_OFFSET}") == b"0\n1\nt 0 2\n"
+    assert pairs_of(rig.partitions[0].log) == [(1, b"a", b"2")]
+
+
+async def test_an_unusable_offset_file_costs_only_a_second_look(rig: Rig) -> None:
+    partition = rig.partition("t")
+    fill(partition, [(b"a", b"1")], [(b"a", b"2")])
+    await rig.logs.checkpoint()
+    rig.disk.write_atomically(f"data/t-0/{CLEANER_OFFSET}", b"rubbish")
+    assert await rig.cleaner.compact_dirtiest()
+    assert len(rig.events.of("cleaner_offset_unusable")) == 1
+
+
+async def test_a_topic_made_anew_under_an_old_name_starts_at_zero(rig: Rig) -> None:
+    for value in (b"1", b"2"):
+        partition = rig.partition("t")
+        fill(partition, [(b"a", value)], [(b"a", None), (b"b", value)])
+        await rig.logs.checkpoint()
+        assert await rig.cleaner.compact_dirtiest()
+        assert pairs_of(partition.log) == [(1, b"a", None), (2, b"b", value)]
+        rig.delete(partition)
+    assert [event["from_offset"] for event in rig.events.of("log_compacted")] == [0, 0]
+
+
+async def test_a_log_deleted_under_compaction_ends_the_round_quietly(rig: Rig) -> None:
+    partition = rig.partition("t")
+    fill(partition, *[[(b"a", b"x" * 40_000)] for _ in range(8)])
+    await rig.logs.checkpoint()
+    compaction = asyncio.ensure_future(rig.cleaner.compact_dirtiest())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    rig.delete(partition)
+    assert await compaction is False
+    assert len(rig.events.of("compaction_aborted")) == 1
+    assert rig.disk.listdir("data/t-0") == []
+
+
+async def test_a_log_that_cannot_be_read_is_left_alone_and_the_others_are_not(rig: Rig) -> None:
+    bad, good = rig.partition("bad"), rig.partition("good")
+    for partition in (bad, good):
+        fill(partition, [(b"a", b"1")], [(b"a", b"2")])
+    await rig.logs.checkpoint()
+    path = bad.log.segments[0].path(".log")
+    rig.disk.overwrite(path, rig.disk.read_bytes(path)[:-1] + b"\xff")
+    assert await rig.cleaner.compact_dirtiest() is False
+    assert await rig.cleaner.compact_dirtiest() is True
+    assert await rig.cleaner.compact_dirtiest() is False
+    assert [event["topic"] for event in rig.events.of("log_uncleanable")] == ["bad"]
+    assert [event["topic"] for event in rig.events.of("log_compacted")] == ["good"]
+
+
+async def test_others_run_while_a_log_is_compacted(rig: Rig) -> None:
+    partition = rig.partition("t")
+    fill(partition, *[[(b"k%d" % n, b"x" * 1000) for n in range(100)] for _ in range(10)])
+    await rig.logs.checkpoint()
+    turns = 0
+    compaction = asyncio.ensure_future(rig.cleaner.compact_dirtiest())
+    while not compaction.done():
+        await asyncio.sleep(0)
+        turns += 1
+        fill(partition, [(b"k1", b"meanwhile")])
+    assert turns >= 20
+    found = pairs_of(partition.log)
+    assert len(found) == 100 + turns, "every key once, and what came meanwhile"
+
+
+# The tasks
+
+
+@pytest.fixture
+async def quick() -> AsyncIterator[Rig]:
+    """A running cleaner whose every interval is a millisecond."""
+    rig = Rig(
+        log_retention_check_interval_ms=1,
+        log_flush_offset_checkpoint_interval_ms=1,
+        producer_id_expiration_check_interval_ms=1,
+        log_cleaner_backoff_ms=1,
+    )
+    rig.cleaner.start()
+    yield rig
+    await rig.cleaner.stop()
+
+
+async def until(rig: Rig, event: str) -> dict[str, object]:
+    async with asyncio.timeout(10):
+        while not rig.events.of(event):
+            await asyncio.sleep(0.001)
+    return rig.events.of(event)[0]
+
+
+async def test_it_does_all_of_it_by_itself(quick: Rig) -> None:
+    old, keyed = quick.partition("old", LogConfig(retention_ms=1000)), quick.partition("keyed")
+    fill(keyed, [(b"a", b"1")], [(b"a", b"2")])
+    await until(quick, "log_compacted")
+    assert pairs_of(keyed.log) == [(1, b"a", b"2")]
+    fill(old, [(None, b"x")])
+    quick.now_ms += DAY_MS
+    await until(quick, "segments_deleted")
+
+
+async def test_one_failing_sweep_does_not_stop_the_others(quick: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("semel_broker.cleaner.apply_retention", fail)
+    partition = quick.partition("keyed")
+    fill(partition, [(b"a", b"1")], [(b"a", b"2")])
+    assert (await until(quick, "log_sweep_failed"))["sweep"] == "sweep_segments"
+    await until(quick, "log_compacted")
+
+
+async def test_a_bug_in_compaction_is_logged_and_that_log_left_alone(
+    quick: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("semel_broker.cleaner.compact", fail)
+    fill(quick.partition("keyed"), [(b"a", b"1")], [(b"a", b"2")])
+    await until(quick, "compaction_failed")
+    await asyncio.sleep(0.02)
+    assert len(quick.events.of("compaction_failed")) == 1
+
+
+async def test_stop_in_the_middle_of_a_compaction_leaves_the_log_whole(rig: Rig) -> None:
+    partition = rig.partition("t")
+    fill(partition, *[[(b"k%d" % (n % 3), b"x" * 40_000)] for n in range(12)])
+    await rig.logs.checkpoint()
+    before = pairs_of(partition.log)
+    rig.cleaner.start()
+    async with asyncio.timeout(10):
+        while not any(name.endswith(".cleaned") for name in rig.disk.listdir("data/t-0")):
+            await asyncio.sleep(0)
+    await rig.cleaner.stop()
+    assert not any(name.endswith(".cleaned") for name in rig.disk.listdir("data/t-0"))
+    assert pairs_of(partition.log) == before
+
+
+# In a broker
+
+
+async def test_a_compacted_topic_of_a_running_broker(tmp_path: Path) -> None:
+    harness = Harness(
+        tmp_path / "data", log_cleaner_backoff_ms="5", log_flush_offset_checkpoint_interval_ms="5", durability="os"
+    )
+    await harness.start()
+    try:
+        wire = await harness.wire()
+        await wire.create_topic("keyed", cleanup_policy="compact", segment_bytes="1024")
+        for n in range(40):
+            await wire.produce("keyed", batch_of([(b"k%d" % (n % 4), b"%d" % n + b"x" * 200)], timestamp_ms=NOW_MS))
+        async with asyncio.timeout(10):
+            while len(await wire.values("keyed")) > 10:
+                await asyncio.sleep(0.01)
+        values = await wire.values("keyed")
+        assert [int(value.rstrip(b"x")) for value in values[-4:] if value] == [36, 37, 38, 39]
+        await harness.restart()
+        wire = await harness.wire()
+        assert (await wire.values("keyed"))[-4:] == values[-4:]
+    finally:
+        await harness.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -58,6 +59,7 @@ def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, 
     world = World(
         now_ms=lambda: time_ns() // 1_000_000, monotonic=monotonic, rng=SystemRandom(), disk=OsDisk(), log=log
     )
+    _allow_many_connections()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         sys.exit(runner.run(_serve(config, world)))
 
@@ -132,6 +134,13 @@ def _why_not_started(config: BrokerConfig, error: Exception) -> str | None:
         case OSError(errno=errno) if errno == EACCES:
             return f"{where}: not permitted ({error}); choose another --port or --data-dir"
     return None
+
+
+def _allow_many_connections() -> None:
+    """Each connection and each log file takes a descriptor; the usual soft limit of 1024 is soon reached."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _log_loop_error(world: World, context: dict[str, Any]) -> None:

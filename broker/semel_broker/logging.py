@@ -44,5 +44,7 @@ def make_logger(level: str, log_format: LogFormat, stream: TextIO | None = None)
     return cast("Logger", logger.bind())
 
 
-def _json(event: dict[str, Any], **_: object) -> str:
-    return msgspec.json.encode(event, enc_hook=repr).decode()
+def _json(line: dict[str, Any], **_: object) -> str:
+    """When, how bad and what first; then the keys."""
+    first = {key: line.pop(key) for key in ("timestamp", "level", "event")}
+    return msgspec.json.encode(first | line, enc_hook=repr).decode()

@@ -206,26 +206,23 @@ class Partition:
     # --- inside ----------------------------------------------------------------------------------------------
 
     def _schedule_flush(self) -> None:
-        if self._flushing is None or self._flushing.done():  # done, but its callback has not run yet
+        if self._flushing is None:
             self._flushing = get_running_loop().create_task(self._flush())
-            self._flushing.add_done_callback(self._flushed)
 
     async def _flush(self) -> None:
         """Sync until nothing is left to sync. One at a time: what is appended meanwhile shares the next one."""
         log = self._log
         assert log is not None
-        while self.high_watermark < log.end_offset and not self._retired:
-            end, appended = log.end_offset, self._bytes_appended
-            await log.sync()
-            self._advance(end, appended)
-
-    def _flushed(self, task: Task[None]) -> None:
-        if self._flushing is task:
-            self._flushing = None
-        if not task.cancelled() and (error := task.exception()) is not None:
-            assert isinstance(error, Exception)
+        try:
+            while self.high_watermark < log.end_offset and not self._retired:
+                end, appended = log.end_offset, self._bytes_appended
+                await log.sync()
+                self._advance(end, appended)
+        except Exception as error:  # a bug of ours: a disk that fails ends the process
             self._committing.fail(error)
-            raise error  # the loop's exception handler has it logged: only a bug of ours gets here
+            raise
+        finally:
+            self._flushing = None  # in the same turn as the last look at the end offset: no append falls in between
 
     def _advance(self, high_watermark: int, bytes_visible: int) -> None:
         """The high watermark moves; wake whom that concerns."""

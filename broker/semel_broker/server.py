@@ -11,7 +11,7 @@ from semel_broker.connection import Connection
 from semel_broker.dispatch import Dispatcher
 from semel_broker.world import Logger
 
-SWEEP_S_MAX = 5.0
+SWEEP_S_MIN, SWEEP_S_MAX = 0.02, 5.0
 BACKLOG = 1024
 
 
@@ -57,7 +57,7 @@ class Server:
     def _sweep_later(self) -> None:
         commons = self.commons
         shortest = min(commons.idle_s, commons.partial_s, commons.stalled_s)
-        self._sweep = commons.loop.call_later(min(SWEEP_S_MAX, shortest / 4), self._sweep_now)
+        self._sweep = commons.loop.call_later(max(SWEEP_S_MIN, min(SWEEP_S_MAX, shortest / 4)), self._sweep_now)
 
     def _sweep_now(self) -> None:
         """Close the connections whose time is up: one timer for all of them."""

@@ -1,0 +1,141 @@
+"""The partition on its own: when an append is committed, and who is woken, over a log whose sync the test holds."""
+
+import asyncio
+from random import Random
+
+import pytest
+from broker.wire import batch
+from semel_broker.partition import Partition
+from semel_broker.waiters import FetchWaiter, OffsetWaiters
+from semel_broker.world import World
+from semel_protocol.batch import read_header
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_storage.log import Log
+from semel_storage.log_config import LogConfig
+from semel_storage.memory_disk import MemoryDisk
+
+
+class HeldPartition(Partition):
+    """A partition whose syncs wait for `let()`."""
+
+    def __init__(self, *, fsync: bool) -> None:
+        disk = MemoryDisk()
+        self.syncs = 0
+        self.gate = asyncio.Semaphore(0)
+
+        def open_log() -> Log:
+            log = Log.open(disk, "t-0", LogConfig(), now_ms=0)
+            sync = log.sync
+
+            async def held_sync() -> None:
+                self.syncs += 1
+                await self.gate.acquire()
+                await sync()
+
+            log.sync = held_sync  # type: ignore[method-assign]
+            return log
+
+        world = World(now_ms=lambda: 0, monotonic=lambda: 0.0, rng=Random(1), disk=disk)
+        super().__init__("t", 0, open_log=open_log, world=world, fsync=fsync)
+
+    def put(self, *values: bytes) -> int:
+        data = batch(*(values or (b"x",)))
+        return self.append(data, header=read_header(data)).last_offset
+
+    async def let(self) -> None:
+        self.gate.release()
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+
+async def test_without_fsync_an_append_is_committed_at_once() -> None:
+    partition = HeldPartition(fsync=False)
+    assert partition.put() == 0
+    assert partition.high_watermark == 1
+    await partition.committed(1)
+    assert partition.syncs == 0
+
+
+async def test_appends_of_one_turn_share_a_sync_and_later_ones_the_next() -> None:
+    partition = HeldPartition(fsync=True)
+    for _ in range(3):
+        partition.put()
+    first = asyncio.ensure_future(partition.committed(3))
+    await asyncio.sleep(0.001)
+    for _ in range(4):
+        partition.put()
+    second = asyncio.ensure_future(partition.committed(7))
+    assert (partition.high_watermark, partition.syncs) == (0, 1)
+    await partition.let()
+    assert (partition.high_watermark, first.done(), second.done(), partition.syncs) == (3, True, False, 2)
+    await partition.let()
+    assert (partition.high_watermark, second.done(), partition.syncs) == (7, True, 2)
+
+
+async def test_an_append_in_the_very_turn_the_flush_ends_is_not_forgotten() -> None:
+    partition = HeldPartition(fsync=True)
+    partition.put()
+    done = asyncio.ensure_future(partition.committed(1))
+    done.add_done_callback(lambda _: partition.put())  # runs as soon as the first is committed
+    await asyncio.sleep(0.001)
+    partition.gate.release()
+    partition.gate.release()
+    async with asyncio.timeout(5):
+        await done
+        await partition.committed(2)
+    assert partition.high_watermark == 2
+
+
+async def test_nothing_is_read_above_the_high_watermark() -> None:
+    partition = HeldPartition(fsync=True)
+    partition.put(b"a", b"b")
+    assert partition.read(0, bytes_max=1000) == b""
+    assert partition.read(1, bytes_max=1000) == b""  # within the log, if not yet readable: no error
+    with pytest.raises(KafkaError) as refused:
+        partition.read(3, bytes_max=1000)
+    assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    await asyncio.sleep(0)
+    await partition.let()
+    assert partition.read(0, bytes_max=1000) != b""
+
+
+async def test_retiring_answers_everybody_who_waits() -> None:
+    partition = HeldPartition(fsync=True)
+    partition.put()
+    committed = asyncio.ensure_future(partition.committed(1))
+    waiter = FetchWaiter(asyncio.get_running_loop(), 10_000)
+    partition.add_fetch_waiter(waiter)
+    await asyncio.sleep(0)
+    partition.retire()
+    assert waiter.future.done()
+    with pytest.raises(KafkaError) as refused:
+        await committed
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    late = FetchWaiter(asyncio.get_running_loop(), 10_000)
+    partition.add_fetch_waiter(late)
+    assert late.future.done()
+    await partition.let()
+
+
+async def test_fetch_waiters_count_the_bytes_that_became_readable() -> None:
+    partition = HeldPartition(fsync=False)
+    size = len(batch(b"x"))
+    waiter = FetchWaiter(asyncio.get_running_loop(), 3 * size)
+    partition.add_fetch_waiter(waiter)
+    partition.put()
+    partition.put()
+    assert not waiter.future.done()
+    partition.put()
+    assert waiter.future.done()
+    assert partition.bytes_visible == 3 * size
+
+
+async def test_offset_waiters_are_done_in_order_of_offset_and_only_up_to_it() -> None:
+    waiters, loop = OffsetWaiters(), asyncio.get_running_loop()
+    futures = {offset: waiters.wait_for(offset, loop) for offset in (5, 3, 9, 4)}
+    waiters.reached(4)
+    assert [offset for offset, future in sorted(futures.items()) if future.done()] == [3, 4]
+    futures[9].cancel()
+    waiters.reached(100)
+    assert futures[5].done()
+    assert len(waiters) == 0

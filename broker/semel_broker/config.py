@@ -127,10 +127,8 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
         Millis, Doc("Most that a producer's timestamp may lie in the future.", dynamic=True)
     ] = HOUR_MS
     log_flush_offset_checkpoint_interval_ms: Annotated[
-        Annotated[int, Meta(ge=1, le=INT32_MAX)], Doc("How often recovery points are written down.")
-    ] = 60_000
-    log_flush_start_offset_checkpoint_interval_ms: Annotated[
-        Annotated[int, Meta(ge=1, le=INT32_MAX)], Doc("How often log start offsets are written down.")
+        Annotated[int, Meta(ge=1, le=INT32_MAX)],
+        Doc("How often logs are synced and recovery points noted."),
     ] = 60_000
 
     # Compaction.

@@ -30,6 +30,4 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     topic_name_length_max: int = 249  # so that "<topic>-<partition>.<id>-delete" stays a legal file name
     partitions_per_topic_max: int = 10_000
     partitions_max: int = 100_000
-    topics_per_request_max: int = 10_000
     config_value_length_max: int = 32 * KIB
-    resources_per_request_max: int = 10_000

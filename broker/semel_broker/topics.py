@@ -228,8 +228,8 @@ class Topics:
 
     async def close(self) -> None:
         """Finish removals, then close every partition. The logs themselves are the data directory's to close."""
-        for key in sorted(self._removals):
-            await self._removals[key]
+        for _, removal in sorted(self._removals.items(), key=lambda row: row[0]):
+            await removal
         for partition in self.partitions():
             await partition.close()
 

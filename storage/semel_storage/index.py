@@ -9,6 +9,7 @@ segment's entries live in memory and go to the file at checkpoints; a sealed seg
 memory does not grow with the log.
 """
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from struct import Struct as Layout
@@ -19,7 +20,7 @@ from semel_storage.disk import Disk, File
 RELATIVE_OFFSET_MAX = 2**31 - 1
 
 
-class Index:
+class Index(ABC):
     """Fixed-size entries, appended in ascending order."""
 
     ENTRY: ClassVar[Layout]
@@ -142,8 +143,9 @@ class Index:
         return found[0] if found else None
 
     @staticmethod
+    @abstractmethod
     def _follows(previous: tuple[int, int] | None, entry: tuple[int, int]) -> bool:
-        raise NotImplementedError
+        """Whether `entry` may stand after `previous` (None: come first)."""
 
 
 class OffsetIndex(Index):

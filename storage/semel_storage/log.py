@@ -76,6 +76,7 @@ class Log:
         self._segments = Segments(state.segments)
         self._unsynced: list[Segment] = []
         self._truncations = 0
+        self._is_closed = False
         self._last_now_ms = now_ms
         self._background: asyncio.Task[None] | None = None
 
@@ -206,9 +207,10 @@ class Log:
     async def sync(self) -> None:
         """Return once everything appended before this call is durable; moves `synced_offset`.
 
-        Group commit: concurrent callers share an fdatasync. From time to time also moves the recovery point.
+        Group commit: concurrent callers share an fdatasync. From time to time also moves the recovery point. Returns
+        early when the log is closed meanwhile: a clean close has synced it, an abandoned log has nothing to keep.
         """
-        while self.end_offset > self.synced_offset:
+        while self.end_offset > self.synced_offset and not self._is_closed:
             end_offset = self.end_offset
             truncations = self._truncations
             active = self.segments[-1]
@@ -217,12 +219,13 @@ class Log:
             self._bytes_since_sync = 0
             for file in [segment.file for segment in (*rolled, active)]:
                 await file.sync()
-            if truncations != self._truncations:
+            if truncations != self._truncations or self._is_closed:
                 continue
             self._unsynced = [segment for segment in self._unsynced if segment not in rolled]
             self.synced_offset = max(self.synced_offset, end_offset)
             break
-        self._move_recovery_point()
+        if not self._is_closed:
+            self._move_recovery_point()
 
     async def checkpoint(self) -> None:
         """Make all durable and move the recovery point to what is the end now. The caller saves the checkpoints."""
@@ -237,13 +240,15 @@ class Log:
             segment.file.sync_now()
         self.synced_offset = self.end_offset
         self._move_recovery_point()
+        self._is_closed = True
         self.active.sync_indexes()
         for segment in self.segments:
             segment.close()
 
     def abandon(self) -> None:
-        """Close the files and keep nothing: the log is about to be deleted."""
+        """Close the files and keep nothing: the log is about to be deleted, or was not opened for good."""
         self._stop_background()
+        self._is_closed = True
         for segment in self.segments:
             segment.close()
 

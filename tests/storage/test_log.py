@@ -192,6 +192,20 @@ async def test_truncation_during_a_sync_does_not_claim_the_cut_offsets(disk: Mem
     assert [value for _, value in read_all(open_log(disk))] == [b"v", b"v", b"other"]
 
 
+@pytest.mark.parametrize("end", ["close", "abandon"])
+async def test_log_may_be_closed_while_a_sync_is_awaited(disk: MemoryDisk, end: str) -> None:
+    log = open_log(disk, SMALL, checkpoint_bytes=100)
+    fill(log, 5)
+    disk.hold_syncs()
+    syncing = asyncio.ensure_future(log.sync())
+    await asyncio.sleep(0)
+    getattr(log, end)()
+    disk.rename(DIRECTORY, "data/doomed")
+    disk.release_syncs()
+    await asyncio.wait_for(syncing, 1)
+    assert disk.listdir(DIRECTORY) == []
+
+
 async def test_recovery_point_follows_the_synced_bytes(disk: MemoryDisk) -> None:
     log = open_log(disk, checkpoint_bytes=1000)
     saved: list[int] = []

@@ -123,60 +123,50 @@ def settings_of(struct: type[msgspec.Struct]) -> dict[str, Setting]:
     found: dict[str, Setting] = {}
     for field in msgspec.structs.fields(struct):
         hint = hints[field.name]
-        metadata = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-        doc = next((m for m in metadata if isinstance(m, Doc)), None)
+        doc = next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Doc)), None)
         if doc is None:
             continue  # a field beside the settings, not one of them
-        base = get_args(hint)[0]
-        limits = [m for m in metadata if isinstance(m, Meta)]
+        plain, bounds = _unwrapped(hint)
+        kind = _kind(plain, bounds)
         name = field.name.replace("_", ".")
-        kind = _kind(base, limits)
         default = None if field.default is msgspec.NODEFAULT else field.default
-        found[name] = Setting(name, field.name, hint, default, doc, kind, _allowed(base, limits, kind))
+        found[name] = Setting(name, field.name, hint, default, doc, kind, _allowed(plain, bounds, kind))
     return found
 
 
-def _kind(base: Any, limits: list[Meta]) -> ConfigType:
-    if get_origin(base) in (Union, UnionType):  # an optional setting is of the kind of its value
-        inner = next(arg for arg in get_args(base) if arg is not NoneType)
-        if get_origin(inner) is Annotated:
-            return _kind(get_args(inner)[0], [*limits, *(m for m in get_args(inner)[1:] if isinstance(m, Meta))])
-        return _kind(inner, limits)
-    if get_origin(base) is tuple:
+def _unwrapped(hint: Any) -> tuple[Any, list[Meta]]:
+    """The plain type inside `Annotated` and `| None`, and all bounds on the way to it."""
+    if get_origin(hint) is Annotated:
+        plain, bounds = _unwrapped(hint.__origin__)
+        return plain, [*bounds, *(m for m in hint.__metadata__ if isinstance(m, Meta))]
+    if get_origin(hint) in (Union, UnionType):
+        return _unwrapped(next(arg for arg in get_args(hint) if arg is not NoneType))
+    return hint, []
+
+
+def _kind(plain: Any, bounds: list[Meta]) -> ConfigType:
+    if get_origin(plain) is tuple:
         return ConfigType.LIST
-    if base is int:
-        return ConfigType.INT if any((m.le or INT64_MAX) <= INT32_MAX for m in limits) else ConfigType.LONG
-    return {bool: ConfigType.BOOLEAN, float: ConfigType.DOUBLE}.get(base, ConfigType.STRING)
+    if plain is int:
+        is_int32 = any(bound.le is not None and bound.le <= INT32_MAX for bound in bounds)
+        return ConfigType.INT if is_int32 else ConfigType.LONG
+    return {bool: ConfigType.BOOLEAN, float: ConfigType.DOUBLE}.get(plain, ConfigType.STRING)
 
 
-def _allowed(base: Any, limits: list[Meta], kind: ConfigType) -> str:
+def _allowed(plain: Any, bounds: list[Meta], kind: ConfigType) -> str:
     """The words after "must be" in an error message."""
-    if get_origin(base) in (Union, UnionType):
-        inner = next(arg for arg in get_args(base) if arg is not NoneType)
-        if get_origin(inner) is Annotated:
-            return _allowed(
-                get_args(inner)[0], [*limits, *(m for m in get_args(inner)[1:] if isinstance(m, Meta))], kind
-            )
-        return _allowed(inner, limits, kind)
-    if get_origin(base) is Literal:
-        return "one of " + ", ".join(map(str, get_args(base)))
-    if kind is ConfigType.LIST:
-        element = get_args(base)[0]
-        return (
-            f"a comma-separated list of {', '.join(get_args(element))}"
-            if get_args(element)
-            else "a comma-separated list"
-        )
-    if kind is ConfigType.BOOLEAN:
-        return "true or false"
-    if kind is ConfigType.STRING:
-        return "text"
-    low = max((m.ge for m in limits if m.ge is not None), default=None)
-    high = min((m.le for m in limits if m.le is not None), default=None)
-    noun = "a number" if kind is ConfigType.DOUBLE else "a whole number"
-    if low is not None and high is not None:
-        return f"{noun} from {low} to {high}"
-    return noun if low is None else f"{noun} of at least {low}"
+    if get_origin(plain) is Literal:
+        return "one of " + ", ".join(get_args(plain))
+    match kind:
+        case ConfigType.LIST:
+            return "a comma-separated list of " + ", ".join(get_args(get_args(plain)[0]))
+        case ConfigType.BOOLEAN:
+            return "true or false"
+        case ConfigType.STRING:
+            return "text"
+    low = max(bound.ge for bound in bounds if bound.ge is not None)
+    high = min(bound.le for bound in bounds if bound.le is not None)
+    return f"{'a number' if kind is ConfigType.DOUBLE else 'a whole number'} from {low} to {high}"
 
 
 def unknown(name: str, known: Iterable[str]) -> ConfigError:

@@ -83,6 +83,7 @@ def test_retention_is_taken_from_the_finest_unit_given(given_settings: list[str]
         ("durability=maybe", "durability = 'maybe': must be one of fsync, os"),
         ("auto.create.topics.enable=1", "auto.create.topics.enable = '1': must be true or false"),
         ("log.cleaner.min.cleanable.ratio=1.1", "must be a number from 0 to 1"),
+        ("log.cleaner.min.cleanable.ratio=nan", "must be a number from 0 to 1"),
         ("log.cleanup.policy=delete,shred", "must be a comma-separated list of delete, compact"),
         ("log.retention.ms=-2", "log.retention.ms = '-2': must be a whole number from -1 to 9223372036854775807"),
         ("num.partition=1", "num.partition: there is no such setting; did you mean num.partitions"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import random
 import sys
 import tempfile
@@ -131,6 +132,7 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
     kill_at = [span * (i + 1) + rng.randrange(-span // 4, span // 4 + 1) for i in range(arguments.kills)]
     tallies = directory / "tallies"
     tallies.mkdir(parents=True)
+    logging.basicConfig(filename=directory / "client.log", format="%(asctime)s %(name)s %(message)s")
     broker = Broker(directory / "broker")
     counters: list[Counter] = []
     columns = (TextColumn("{task.description:>12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

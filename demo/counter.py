@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import os
 import signal
 import sys
@@ -103,6 +104,7 @@ def main() -> None:
     parser.add_argument("--group", required=True)
     parser.add_argument("--directory", type=Path, required=True)
     arguments = parser.parse_args()
+    logging.basicConfig(filename=arguments.directory / "counter.log", format="%(asctime)s %(process)d %(message)s")
     asyncio.run(count(arguments.bootstrap, arguments.group, arguments.directory))
     sys.exit(0)
 

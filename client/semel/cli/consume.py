@@ -79,6 +79,7 @@ def consume(
         auto_offset_reset="latest" if start == "latest" else "earliest",
         enable_auto_commit=False,
         isolation_level=isolation,
+        allow_auto_create_topics=False,
     )
     run(_read(consumer, topic, sorted(set(partitions)), start, max_records, exit_at_end, show))
 

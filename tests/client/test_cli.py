@@ -1,0 +1,132 @@
+"""The `semel` command against a broker process: what a person types and what they see."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from semel.cli.main import main
+from support.processes import BrokerProcess
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path_factory.mktemp("broker"), **{"group.initial.rebalance.delay.ms": "0"}).start()
+    yield process
+    assert process.stop() == 0
+
+
+class Shell:
+    def __init__(self, broker: BrokerProcess) -> None:
+        self.environment = {"SEMEL_BOOTSTRAP_SERVER": broker.address}
+
+    def run(self, *arguments: str, text: str | None = None) -> Result:
+        return CliRunner().invoke(main, arguments, input=text, env=self.environment)
+
+    def __call__(self, *arguments: str, text: str | None = None) -> str:
+        done = self.run(*arguments, text=text)
+        assert done.exit_code == 0, (done.output, done.exception)
+        return done.stdout
+
+
+@pytest.fixture
+def semel(broker: BrokerProcess) -> Shell:
+    return Shell(broker)
+
+
+def test_help_lists_every_command_and_each_has_its_own(semel: Shell) -> None:
+    out = semel("--help")
+    for command in ("consume", "group", "log", "produce", "serve", "topic"):
+        assert command in out
+        assert "Usage" in semel(command, "--help")
+
+
+def test_a_topic_is_created_shown_and_deleted(semel: Shell) -> None:
+    assert "cli-a created with 3 partitions" in semel(
+        "topic", "create", "cli-a", "-p", "3", "-c", "retention.ms=3600000"
+    )
+    assert "cli-a" in semel("topic", "list", "-q").split()
+    described = semel("topic", "describe", "cli-a")
+    assert "3 partitions" in described
+    assert "retention.ms" in described
+    assert "segment.bytes" not in described
+    assert "segment.bytes" in semel("topic", "describe", "cli-a", "--all-configs")
+    again = semel.run("topic", "create", "cli-a")
+    assert again.exit_code == 1
+    assert "TopicAlreadyExists" in again.output
+    assert "exists already" in semel("topic", "create", "cli-a", "--if-not-exists")
+    assert "deleted" in semel("topic", "delete", "cli-a", "-y")
+    assert semel.run("topic", "delete", "cli-a", "-y").exit_code == 1
+    assert "does not exist" in semel("topic", "delete", "cli-a", "-y", "--if-exists")
+
+
+def test_deleting_asks_first(semel: Shell) -> None:
+    semel("topic", "create", "cli-kept")
+    assert semel.run("topic", "delete", "cli-kept", text="n\n").exit_code == 1
+    assert "cli-kept" in semel("topic", "list", "-q").split()
+
+
+def test_lines_are_written_and_read_back(semel: Shell, tmp_path: Path) -> None:
+    semel("topic", "create", "cli-lines", "-p", "1")
+    semel("produce", "cli-lines", text="one\r\ntwo\n\nlast without an end")
+    assert semel("consume", "cli-lines", "--from-beginning", "-e") == "one\ntwo\n\nlast without an end\n"
+    file = tmp_path / "lines.txt"
+    file.write_text("".join(f"k{i}=v{i}\n" for i in range(5000)))
+    done = semel.run("produce", "cli-lines", str(file), "-k", "=", "-z", "zstd", "-H", "source=file")
+    assert "5,000 records stored in cli-lines" in done.output
+    out = semel("consume", "cli-lines", "-o", "4", "-e", "--format", "%p/%o %k=%v %h\\n").splitlines()
+    assert out[0] == "0/4 k0=v0 source=file"
+    assert len(out) == 5000
+
+
+def test_json_shows_nulls_and_binary(semel: Shell) -> None:
+    semel("topic", "create", "cli-json", "-p", "1")
+    semel("produce", "cli-json", text="plain\n")
+    row = json.loads(semel("consume", "cli-json", "--from-beginning", "-n", "1", "--json"))
+    assert (row["key"], row["value"], row["offset"], row["headers"]) == (None, "plain", 0, [])
+
+
+def test_a_group_goes_on_where_it_stopped_and_is_described(semel: Shell) -> None:
+    semel("topic", "create", "cli-group", "-p", "2")
+    semel("produce", "cli-group", text="".join(f"{i}\n" for i in range(100)))
+    first = semel("consume", "cli-group", "-g", "cli-readers", "--from-beginning", "-e").split()
+    semel("produce", "cli-group", text="more\n")
+    second = semel("consume", "cli-group", "-g", "cli-readers", "--from-beginning", "-e").split()
+    assert sorted(first, key=int) == [str(i) for i in range(100)]
+    assert second == ["more"]
+    assert "cli-readers" in semel("group", "list", "-q").split()
+    assert "Total lag: 0" in semel("group", "describe", "cli-readers")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["group", "describe", "nobody"], "no such group: nobody"),
+        (["topic", "describe", "nothing"], "Create the topic"),
+        (["consume", "nothing", "-e"], "nothing"),
+        (["consume", "x", "-o", "noon"], "neither earliest, latest nor a number"),
+        (["consume", "x", "--format", "%q"], "not a field"),
+        (["topic", "create", "x", "-c", "novalue"], "is not KEY=VALUE"),
+        (["produce", "x", "-k", ":"], "no ':' between key and value"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_mistakes_are_explained_in_one_line(semel: Shell, arguments: list[str], says: str) -> None:
+    done = semel.run(*arguments, text="a line\n")
+    assert done.exit_code != 0
+    assert says in done.output
+    assert "Traceback" not in done.output
+
+
+def test_looking_at_a_topic_does_not_create_it(semel: Shell) -> None:
+    semel.run("consume", "never-made", "-e")
+    assert "never-made" not in semel("topic", "list", "-q").split()
+
+
+def test_an_unreachable_broker_is_explained(semel: Shell) -> None:
+    done = CliRunner().invoke(main, ["topic", "list", "-b", "127.0.0.1:1"])
+    assert done.exit_code == 1
+    assert "127.0.0.1:1" in done.output

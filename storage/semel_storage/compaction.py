@@ -16,6 +16,8 @@ import msgspec
 from semel_protocol.batch import HEADER_BYTES, BatchHeader, CorruptBatch, read_header
 
 from semel_storage.compaction_filter import (
+    RECORD_COST_BYTES,
+    ROWS_PER_STEP,
     AbortedTransaction,
     Cleaning,
     OffsetMap,
@@ -161,7 +163,6 @@ async def _map_keys(log: "Log", dirty: Dirtiness, latest: OffsetMap, fates: Tran
                 return False
             await _map_batch(latest, header, data, fates, start, pace)
             latest.end_offset = header.next_offset
-            await pace.spend(HEADER_BYTES)
             _check_there(log, segment)
     latest.end_offset = stop
     return True
@@ -170,13 +171,16 @@ async def _map_keys(log: "Log", dirty: Dirtiness, latest: OffsetMap, fates: Tran
 async def _map_batch(
     latest: OffsetMap, header: BatchHeader, data: memoryview, fates: TransactionFates, start: int, pace: Pace
 ) -> None:
+    await pace.spend(cost(header))
     if fates.can_discard(header, data) or header.is_control:
         return
     columns = decode(header, data)
-    for offset, key in zip(columns.offsets, columns.keys, strict=True):
-        if key is not None and offset >= start:
-            latest.put(key, offset)
-    await pace.spend(cost(header))
+    for row in range(0, header.record_count, ROWS_PER_STEP):
+        offsets, keys = columns.offsets[row : row + ROWS_PER_STEP], columns.keys[row : row + ROWS_PER_STEP]
+        for offset, key in zip(offsets, keys, strict=True):
+            if key is not None and offset >= start:
+                latest.put(key, offset)
+        await pace.spend(RECORD_COST_BYTES * len(offsets))
 
 
 def _groups(segments: Sequence[Segment], config: LogConfig) -> Iterator[list[Segment]]:

@@ -20,7 +20,10 @@ DIGEST_BYTES = 16
 BYTES_PER_KEY = 160
 """What one key costs in the map: its digest, an integer and their slot (64-bit CPython)."""
 RECORD_COST_BYTES = 64
-"""What one record costs beside its bytes, in the measure of `Pace`."""
+BATCH_COST_BYTES = 1024
+"""What one record and one batch cost beside their bytes, in the measure of `Pace`."""
+ROWS_PER_STEP = 1024
+"""Records of one batch looked at in one go."""
 INFLATED_BYTES_MAX = 256 << 20
 """Cap on the records of one batch once decompressed."""
 
@@ -125,16 +128,14 @@ class Cleaning(msgspec.Struct, kw_only=True):
         Tombstones stay until the delete horizon that their first compaction writes into the batch (KIP-534); so do
         markers of which no data is left. Raises CorruptBatch.
         """
+        await self.pace.spend(cost(header))
         gone = self.transactions.can_discard(header, data)
         horizon_ms = header.delete_horizon_ms
         is_expired = horizon_ms is not None and horizon_ms <= self.now_ms
         if gone and (is_expired or not header.is_control):
             return self._emptied(header, data)
         columns = decode(header, data)
-        await self.pace.spend(cost(header))
-        kept = list(range(len(columns.keys)))
-        if not header.is_control:
-            kept = [row for row in kept if self._keeps(columns, row, is_expired)]
+        kept = await self._rows(columns, is_expired) if not header.is_control else list(range(header.record_count))
         if not kept:
             return self._emptied(header, data)
         needs_horizon = horizon_ms is None and (gone or any(columns.values[row] is None for row in kept))
@@ -146,6 +147,16 @@ class Cleaning(msgspec.Struct, kw_only=True):
             [_record(columns, row) for row in kept],
             delete_horizon_ms=self.now_ms + self.delete_retention_ms if needs_horizon else None,
         )
+
+    async def _rows(self, columns: Columns, is_expired: bool) -> list[int]:
+        """The rows that stay."""
+        kept: list[int] = []
+        count = len(columns.keys)
+        for start in range(0, count, ROWS_PER_STEP):
+            rows = range(start, min(start + ROWS_PER_STEP, count))
+            kept += [row for row in rows if self._keeps(columns, row, is_expired)]
+            await self.pace.spend(RECORD_COST_BYTES * len(rows))
+        return kept
 
     def _keeps(self, columns: Columns, row: int, is_expired: bool) -> bool:
         offset, key = columns.offsets[row], columns.keys[row]
@@ -178,7 +189,7 @@ def decode(header: BatchHeader, data: memoryview) -> Columns:
 
 def cost(header: BatchHeader) -> int:
     """What looking at a batch costs, in bytes for `Pace`."""
-    return header.size + RECORD_COST_BYTES * header.record_count
+    return header.size + BATCH_COST_BYTES + RECORD_COST_BYTES * header.record_count
 
 
 def _record(columns: Columns, row: int) -> Record:

@@ -11,7 +11,7 @@ from semel_storage.log_directory import LogDirectory
 
 from semel_broker.cleaner import Cleaner
 from semel_broker.cluster.local_store import LocalStore
-from semel_broker.config import BrokerConfig
+from semel_broker.config import BrokerConfig, ConfigError
 from semel_broker.context import Broker
 from semel_broker.dispatch import Dispatcher
 from semel_broker.groups.coordinator import GroupCoordinator
@@ -21,6 +21,7 @@ from semel_broker.topics import Topics
 from semel_broker.world import World
 
 STOP_GRACE_S = 5.0
+UNDIALLABLE = ("", "0.0.0.0", "::")  # noqa: S104 (to be refused)
 STORE_FILE = "semel.store"
 
 
@@ -39,12 +40,17 @@ class Node:
 
         Raises DirectoryLocked, CorruptLog, CorruptStoreError, ConfigError, and OSError of the listening socket.
         """
+        host = config.advertised_host_name or config.host_name
+        if host in UNDIALLABLE:
+            raise ConfigError(
+                f"clients cannot dial {host or 'an empty host'}: say with --advertised-host (advertised.host.name) "
+                "which address of this machine they are to use"
+            )
         async with AsyncExitStack() as parts:
             broker = await _open(config, world, parts)
             server = Server(Dispatcher(broker), config, world.log, get_running_loop())
             port = await server.listen(config.host_name, config.port)
-            broker.host = config.advertised_host_name or config.host_name
-            broker.port = config.advertised_port or port
+            broker.host, broker.port = host, config.advertised_port or port
 
             async def stop_server() -> None:
                 server.stop_accepting()

@@ -176,6 +176,7 @@ async def test_a_port_in_use_is_refused_with_words(spawn: Spawn) -> None:
         (("--set", "num.partitions=none"), "whole number"),
         (("--port", "99999"), "65535"),
         (("--host", "192.0.2.1", "--port", "0"), "no such address"),
+        (("--host", "0.0.0.0", "--port", "0"), "--advertised-host"),
     ],
 )
 async def test_bad_arguments_are_explained(spawn: Spawn, arguments: tuple[str, ...], words: str) -> None:

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 from asyncio import get_running_loop
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, cast
 
-import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k01_fetch import (
     FetchRequest,
     FetchRequestPartition,
     FetchResponse,
+    FetchResponseDivergingEpoch,
+    FetchResponseLeader,
     FetchResponsePartition,
+    FetchResponseSnapshotId,
     FetchResponseTopic,
 )
 
@@ -27,15 +29,7 @@ from semel_broker.context import RequestContext
 from semel_broker.partition import READ_COMMITTED, Partition
 from semel_broker.waiters import FetchWaiter
 
-
-class Reading(msgspec.Struct, gc=False):
-    """What one pass over the partitions has found."""
-
-    rows: list[FetchResponsePartition]  # in the order of the request
-    partitions: list[Partition]  # those without an error
-    bytes_read: int = 0
-    bytes_visible: int = 0  # sum of the partitions' counters: what is more than this came after the pass
-    has_error: bool = False
+NO_LEADER, NO_DIVERGENCE, NO_SNAPSHOT = FetchResponseLeader(), FetchResponseDivergingEpoch(), FetchResponseSnapshotId()
 
 
 def handle(request: FetchRequest, ctx: RequestContext) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
@@ -43,87 +37,121 @@ def handle(request: FetchRequest, ctx: RequestContext) -> FetchResponse | Corout
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "replicas do not fetch from a client listener")
     if request.session_id:
         raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {request.session_id}")
-    reading = _read(request, ctx)
-    if (
-        reading.has_error
-        or reading.bytes_read >= request.min_bytes
-        or request.max_wait_ms <= 0
-        or not reading.partitions
-    ):
-        return _response(request, reading)
-    return _read_later(request, ctx, reading)
+    fetch = Fetch(request, ctx)
+    fetch.read()
+    return fetch.response() if fetch.is_ready else _when_ready(fetch, request.max_wait_ms)
 
 
-async def _read_later(request: FetchRequest, ctx: RequestContext, reading: Reading) -> FetchResponse:
+async def _when_ready(fetch: Fetch, max_wait_ms: int) -> FetchResponse:
     """Wait for the bytes that are missing, at most `max_wait_ms`, then read again."""
     loop = get_running_loop()
-    partitions = reading.partitions
-    waiter = FetchWaiter(loop, request.min_bytes - reading.bytes_read)
-    for partition in partitions:
-        partition.add_fetch_waiter(waiter)
-    waiter.wake(sum(partition.bytes_visible for partition in partitions) - reading.bytes_visible)  # since the pass
-    del reading  # while it waits, a fetch holds no data
-    deadline = loop.call_later(request.max_wait_ms / 1000, waiter.release)
+    waiter = FetchWaiter(loop, fetch.bytes_missing)
+    partitions = fetch.wait(waiter)
+    deadline = loop.call_later(max_wait_ms / 1000, waiter.release)
     try:
         await waiter.future
     finally:
         deadline.cancel()
         for partition in partitions:
             partition.remove_fetch_waiter(waiter)
-    return _response(request, _read(request, ctx))
+    fetch.read()
+    return fetch.response()
 
 
-def _read(request: FetchRequest, ctx: RequestContext) -> Reading:
-    """One pass over the partitions, beginning at another one with every request of the connection."""
-    wanted = [(topic.topic, row) for topic in request.topics for row in topic.partitions]
-    count = len(wanted)
-    reading = Reading([FetchResponsePartition()] * count, [])
-    bytes_left = min(request.max_bytes, ctx.broker.config.fetch_max_bytes)
-    for turn in range(count):
-        at = (ctx.turn + turn) % count
-        topic, row = wanted[at]
+class Fetch:
+    """One request and what has been read for it. `read` again reads only where something has come since."""
+
+    def __init__(self, request: FetchRequest, ctx: RequestContext) -> None:
+        self._request = request
+        self._topics = ctx.broker.topics
+        self._wanted = [(topic.topic, row) for topic in request.topics for row in topic.partitions]
+        self._first = ctx.turn  # another partition comes first with every request of the connection
+        self._bytes_max = min(request.max_bytes, ctx.broker.config.fetch_max_bytes)
+        count = len(self._wanted)
+        self._rows: list[FetchResponsePartition | None] = [None] * count
+        self._partitions: list[Partition | None] = [None] * count
+        self._seen: list[int] = [0] * count  # each partition's bytes_visible when it was read
+        self._bytes_read = 0
+        self._has_error = False
+
+    @property
+    def bytes_missing(self) -> int:
+        return min(self._request.min_bytes, self._bytes_max) - self._bytes_read
+
+    @property
+    def is_ready(self) -> bool:
+        return self._has_error or self.bytes_missing <= 0 or self._request.max_wait_ms <= 0 or not self._wanted
+
+    def read(self) -> None:
+        """One pass over the partitions, as far as the limits go."""
+        count = len(self._wanted)
+        for turn in range(count):
+            at = (self._first + turn) % count
+            partition = self._partitions[at]
+            if (
+                partition is None
+                or self._rows[at] is None
+                or partition.bytes_visible != self._seen[at]
+                or partition.is_retired
+            ):
+                self._read_one(at)
+
+    def _read_one(self, at: int) -> None:
+        topic, wanted = self._wanted[at]
         try:
-            partition = ctx.broker.topics.partition(topic, row.partition)
-            reading.rows[at] = found = _read_partition(partition, row, request.isolation_level, bytes_left, reading)
+            partition = self._topics.partition(topic, wanted.partition)
+            self._rows[at] = row = self._row(partition, wanted)
         except KafkaError as error:
-            reading.has_error = True
-            reading.rows[at] = FetchResponsePartition(
-                partition_index=row.partition, error_code=error.code, high_watermark=-1, records=b""
+            self._has_error = True
+            self._rows[at] = FetchResponsePartition(
+                partition_index=wanted.partition, error_code=error.code, high_watermark=-1, records=b""
             )
-            continue
-        reading.partitions.append(partition)
-        assert found.records is not None
-        bytes_left -= len(found.records)
-        reading.bytes_read += len(found.records)
-        reading.bytes_visible += partition.bytes_visible
-    return reading
+            return
+        assert row.records is not None
+        self._bytes_read += len(row.records)
+        self._partitions[at], self._seen[at] = partition, partition.bytes_visible
 
+    def _row(self, partition: Partition, wanted: FetchRequestPartition) -> FetchResponsePartition:
+        isolation = self._request.isolation_level
+        if wanted.current_leader_epoch >= 0:
+            partition.check_leader_epoch(wanted.current_leader_epoch)
+        records = partition.read(
+            wanted.fetch_offset,
+            bytes_max=max(0, min(wanted.partition_max_bytes, self._bytes_max - self._bytes_read)),
+            isolation=isolation,
+            at_least_one=self._bytes_read == 0,
+        )
+        return FetchResponsePartition(
+            partition_index=wanted.partition,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.last_stable_offset,
+            log_start_offset=partition.log_start_offset,
+            aborted_transactions=[] if isolation == READ_COMMITTED else None,
+            records=records,
+            current_leader=NO_LEADER,
+            diverging_epoch=NO_DIVERGENCE,
+            snapshot_id=NO_SNAPSHOT,
+        )
 
-def _read_partition(
-    partition: Partition, row: FetchRequestPartition, isolation: int, bytes_left: int, reading: Reading
-) -> FetchResponsePartition:
-    partition.check_leader_epoch(row.current_leader_epoch)
-    records = partition.read(
-        row.fetch_offset,
-        bytes_max=max(0, min(row.partition_max_bytes, bytes_left)),
-        isolation=isolation,
-        at_least_one=reading.bytes_read == 0,
-    )
-    return FetchResponsePartition(
-        partition_index=row.partition,
-        high_watermark=partition.high_watermark,
-        last_stable_offset=partition.last_stable_offset,
-        log_start_offset=partition.log_start_offset,
-        aborted_transactions=[] if isolation == READ_COMMITTED else None,
-        records=records,
-    )
+    def wait(self, waiter: FetchWaiter) -> list[Partition]:
+        """Let go of what was read (it is little) and have `waiter` told of what comes, and of what came since."""
+        self._bytes_read = 0
+        partitions = []
+        for at, partition in enumerate(self._partitions):
+            assert partition is not None, "a fetch with an error does not wait"
+            row = self._rows[at]
+            if row is not None and row.records:
+                self._rows[at] = None
+            partition.add_fetch_waiter(waiter)
+            partitions.append(partition)
+            waiter.wake(partition.bytes_visible - self._seen[at])
+        return partitions
 
-
-def _response(request: FetchRequest, reading: Reading) -> FetchResponse:
-    rows = iter(reading.rows)
-    return FetchResponse(
-        responses=[
-            FetchResponseTopic(topic=topic.topic, partitions=[next(rows) for _ in topic.partitions])
-            for topic in request.topics
-        ]
-    )
+    def response(self) -> FetchResponse:
+        rows = iter(self._rows)
+        return FetchResponse(
+            responses=[
+                FetchResponseTopic(topic=topic.topic, partitions=[cast("Any", next(rows)) for _ in topic.partitions])
+                for topic in self._request.topics
+            ]
+        )

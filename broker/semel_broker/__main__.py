@@ -92,6 +92,8 @@ async def _serve(config: BrokerConfig, world: World) -> int:
         log.error("start_failed", error=words)
         print(f"semel: {words}", file=sys.stderr)  # noqa: T201
         return 1
+    for words in config.warnings:
+        log.warning("setting_ignored", why=words)
     if config.host_name not in LOOPBACK:
         log.warning("listens_beyond_loopback", host=config.host_name, authentication="none")
     gc.collect()

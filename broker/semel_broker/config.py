@@ -279,7 +279,8 @@ def load(
         if ALIASES.get(name, name) in BROKER_SETTINGS:
             raw[name] = value
         else:  # not an error: orchestrators put variables of their own beside ours (SEMEL_SERVICE_HOST)
-            warnings.append(str(unknown(name, BROKER_SETTINGS)))
+            variable = ENVIRONMENT_PREFIX + name.upper().replace(".", "_")
+            warnings.append(f"{variable} is ignored: {unknown(name, BROKER_SETTINGS)}")
     for override in overrides:
         name, equals, value = override.partition("=")
         if not equals:

@@ -29,6 +29,7 @@ from semel._consumer_protocol import (
     encode_subscription,
 )
 from semel._offsets import Membership
+from semel._pool import Role
 from semel.errors import KafkaError, UnsupportedVersionError, error_for
 from semel.structs import TopicPartition
 
@@ -182,7 +183,9 @@ class Member:
             return
         member_id = self.member_id
         self.forget_identity()
-        connection = await self._connection()
+        # Not on the connection that a JoinGroup may still be waiting on: the goodbye would wait behind it.
+        node_id = await self._cluster.coordinator(self.group_id, timeout_ms=self._config.session_timeout_ms)
+        connection = await self._cluster.connection(node_id, Role.DATA)
         answer: LeaveGroupResponse = await connection.request(
             LeaveGroupRequest(
                 group_id=self.group_id,

@@ -48,8 +48,9 @@ async def until(condition: Callable[[], bool | Awaitable[bool]], timeout_s: floa
 class Reader:
     """A consumer in a task of its own that keeps asking for records and counts them."""
 
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: Consumer, *, started: bool = False) -> None:
         self.consumer = consumer
+        self._started = started
         self.values: list[Any] = []
         self.records: list[Record] = []
         self.longest_gap_s = 0.0
@@ -84,7 +85,8 @@ class Reader:
         await consumer._cluster.stop()
 
     async def _read(self) -> None:
-        await self.consumer.start()
+        if not self._started:
+            await self.consumer.start()
         loop = asyncio.get_running_loop()
         last = loop.time()
         while True:

@@ -354,10 +354,14 @@ async def test_stop_commits_what_was_handed_out(bootstrap: str) -> None:
 
 async def test_leaving_by_an_exception_does_not_commit_the_records_in_hand(bootstrap: str) -> None:
     await produce(bootstrap, numbers(0, 30))
-    with pytest.raises(ZeroDivisionError):
+
+    async def fail_at_seven() -> None:
         async with consumer_of(bootstrap, "t", group_id="g") as consumer:
             async for record in consumer:
                 assert 12 // (7 - record.offset)
+
+    with pytest.raises(ZeroDivisionError):
+        await fail_at_seven()
     async with consumer_of(bootstrap, "t", group_id="g") as consumer:
         assert (await consumer.getone()).offset == 7
 

@@ -171,7 +171,7 @@ def _allowed(plain: Any, bounds: list[Meta], kind: ConfigType) -> str:
 
 def unknown(name: str, known: Iterable[str]) -> ConfigError:
     """The error for a key that nobody declared, with the nearest ones that somebody did."""
-    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
+    near = difflib.get_close_matches(name, list(known), n=2, cutoff=0.8)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     return ConfigError(f"{name}: there is no such setting{hint}")
 

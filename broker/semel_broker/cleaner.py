@@ -105,11 +105,12 @@ class Cleaner:
             sweep.due_s = time() + sweep.interval_ms / MS
 
     async def sweep_segments(self) -> None:
-        """Roll what is older than segment.ms, remove what is past retention (`retention.apply_retention`)."""
+        """Roll segments that have been open for too long, remove those past retention (`retention`)."""
         for partition in self._partitions():
             if not partition.is_retired:
                 log, now_ms = partition.log, self._world.now_ms()
-                log.roll_if_due(now_ms)
+                if not log.roll_if_due(now_ms) and _holds_up_compaction(log, now_ms):
+                    log.roll()
                 deleted = apply_retention(log, high_watermark=partition.high_watermark, now_ms=now_ms)
                 if deleted is not None:
                     self._world.log.info(
@@ -213,6 +214,12 @@ class Cleaner:
         progress.first_dirty_offset = done.end_offset
         key, path = (partition.topic, partition.index), f"{progress.log.directory}/{CLEANER_OFFSET}"
         checkpoints.write_offsets(self._world.disk, path, {key: done.end_offset})
+
+
+def _holds_up_compaction(log: Log, now_ms: int) -> bool:
+    """Whether the active segment, which is never compacted, holds a record older than max.compaction.lag.ms."""
+    first = log.active.first_timestamp
+    return log.config.is_compacted and first >= 0 and now_ms - first > log.config.max_compaction_lag_ms
 
 
 async def _pause(partition: Partition) -> None:

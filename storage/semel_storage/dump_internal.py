@@ -9,13 +9,14 @@ from typing import Any
 
 import msgspec
 from semel_protocol.errors import ProtocolError
-from semel_protocol.schema import Message
+from semel_protocol.schema import Int32, Message, codec
 
 from semel_storage.internal_topics import (
     CONSUMER_OFFSETS,
     OFFSETS_KEYS,
     TRANSACTION_STATE,
     TRANSACTION_STATES,
+    VERSION_BYTES,
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
@@ -39,6 +40,25 @@ TYPE_NAME: dict[type[Message], str] = {
     GroupMetadataKey: "group_metadata",
     TransactionLogKey: "transaction",
 }
+
+
+class ConsumerSubscription(Message, kw_only=True):
+    """What a consumer wrote into its subscription; later versions append to it (KIP-429, KIP-792, KIP-881)."""
+
+    topics: list[str]
+    user_data: bytes | None = None
+
+
+class ConsumerAssignmentPartitions(Message, kw_only=True):
+    topic: str
+    partitions: list[Int32]
+
+
+class ConsumerAssignment(Message, kw_only=True):
+    """What a group's leader assigned to a consumer."""
+
+    assigned_partitions: list[ConsumerAssignmentPartitions]
+    user_data: bytes | None = None
 
 
 def text(data: bytes | None) -> str | None:
@@ -87,25 +107,33 @@ def _decode(
         cls = key_class(version_of(key))
         if cls is None:
             return {"type": f"unknown v{version_of(key)}", "bytes": text(key)}, text(value)
-        shown_key = {"type": TYPE_NAME[cls]} | _plain_fields(decode_versioned(cls, key))
+        shown_key = {"type": TYPE_NAME[cls]} | _fields(decode_versioned(cls, key))
     except ProtocolError as e:
         return {"type": f"unreadable: {e}", "bytes": text(key)}, text(value)
     if value is None:
         return shown_key, None
     try:
-        shown_value = {"version": version_of(value)} | _plain_fields(decode_versioned(VALUE_OF[cls], value))
+        fields = _fields(decode_versioned(VALUE_OF[cls], value))
     except ProtocolError as e:
         return shown_key, {"unreadable": str(e), "bytes": text(value)}
-    return shown_key, _named(shown_value)
+    return shown_key, {"version": version_of(value)} | _readable(_named(fields))
 
 
-def _plain_fields(message: Message) -> dict[str, Any]:
-    """A message as a dict of JSON types; opaque bytes as text."""
+def _fields(message: Message) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.to_builtins(message, builtin_types=(bytes, memoryview))
-    return {name: _readable(value) for name, value in fields.items()}
+    return fields
+
+
+def _consumer_protocol(cls: type[Message], data: bytes) -> Any:
+    """A member's subscription or assignment, as far as its first version goes; the bytes if they are none."""
+    try:
+        return {"version": version_of(data)} | _fields(codec(cls, 0).decode(data, VERSION_BYTES))
+    except ProtocolError:
+        return data
 
 
 def _readable(value: Any) -> Any:
+    """The same with opaque bytes as text, so that it is JSON."""
     if isinstance(value, bytes | memoryview):
         return text(bytes(value))
     if isinstance(value, dict):
@@ -116,6 +144,11 @@ def _readable(value: Any) -> Any:
 
 
 def _named(value: dict[str, Any]) -> dict[str, Any]:
+    """Numbers and bytes that have a meaning, in words."""
+    if value.get("protocol_type") == "consumer":
+        for member in value["members"]:
+            member["subscription"] = _consumer_protocol(ConsumerSubscription, member["subscription"])
+            member["assignment"] = _consumer_protocol(ConsumerAssignment, member["assignment"])
     status = value.get("transaction_status")
     if status is not None and 0 <= status < len(TRANSACTION_STATES):
         value["transaction_status"] = TRANSACTION_STATES[status]

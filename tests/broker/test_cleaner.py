@@ -107,8 +107,16 @@ async def test_retention_stops_at_the_high_watermark(rig: Rig) -> None:
     assert partition.log_start_offset == 2
 
 
-async def test_an_active_segment_older_than_segment_ms_is_rolled(rig: Rig) -> None:
-    partition = rig.partition("t", LogConfig(cleanup_policy=("compact",), segment_ms=1000))
+@pytest.mark.parametrize(
+    "config",
+    [
+        LogConfig(segment_ms=1000, retention_ms=-1),
+        LogConfig(cleanup_policy=("compact",), max_compaction_lag_ms=1000),
+    ],
+    ids=["segment.ms", "max.compaction.lag.ms"],
+)
+async def test_an_active_segment_that_is_open_for_too_long_is_rolled(rig: Rig, config: LogConfig) -> None:
+    partition = rig.partition("t", config)
     batch = batch_of([(b"a", b"1")])
     partition.append(batch, header=read_header(batch))
     await rig.cleaner.sweep_segments()

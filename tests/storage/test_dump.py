@@ -208,7 +208,12 @@ def decoded(root: Path, directory: str, pairs: list[Pair]) -> list[tuple[object,
 
 def test_consumer_offsets_are_decoded_by_the_directorys_name(tmp_path: Path) -> None:
     member = GroupMetadataValueMember(
-        member_id="m-1", client_id="c", client_host="/127.0.0.1", session_timeout=10_000, subscription=b"\x00\x01"
+        member_id="m-1",
+        client_id="c",
+        client_host="/127.0.0.1",
+        session_timeout=10_000,
+        subscription=bytes.fromhex("0001 00000001 0007666c6967687473 ffffffff 00000000"),
+        assignment=b"\xffopaque",
     )
     group = GroupMetadataValue(protocol_type="consumer", generation=4, protocol="range", leader="m-1", members=[member])
     commit = OffsetCommitValue(offset=42, metadata="note", commit_timestamp=NOW_MS)
@@ -236,7 +241,10 @@ def test_consumer_offsets_are_decoded_by_the_directorys_name(tmp_path: Path) -> 
     }
     assert found[1] == (key, None)
     assert found[2][0] == {"type": "group_metadata", "group": "g"}
-    assert found[2][1]["members"][0]["member_id"] == "m-1"  # type: ignore[index]
+    (shown,) = found[2][1]["members"]  # type: ignore[index]
+    assert shown["member_id"] == "m-1"
+    assert shown["subscription"] == {"version": 1, "topics": ["flights"], "user_data": None}
+    assert shown["assignment"] == "0xff6f7061717565"
     assert found[2][1]["generation"] == 4  # type: ignore[index]
     assert found[3][0] == {"type": "unknown v99", "bytes": "\\x00c"}
     assert "too short" in found[4][0]["type"]  # type: ignore[index]

@@ -84,8 +84,7 @@ class Journal:
             return
         pending.append(Entry(partition.end_offset, apply, refuse))
         if index not in self._settling:
-            task = self._settling[index] = get_running_loop().create_task(self._settle(partition, pending))
-            task.add_done_callback(partial(self._settled, index))
+            self._start_settling(index, partition)
 
     async def store(self, group_id: str, rows: Sequence[Row], apply: Callable[[], None]) -> None:
         """`write`, and wait until it is applied. Raises the KafkaError of a refusal."""
@@ -128,7 +127,7 @@ class Journal:
 
     async def close(self) -> None:
         """Return once everything written is applied."""
-        if self._settling:
+        while self._settling:
             await wait(self._settling.values())
 
     def _batches(self, rows: Sequence[Row]) -> list[bytearray]:
@@ -146,6 +145,11 @@ class Journal:
         batches.append(bytearray(build_batch(records)))
         return batches
 
+    def _start_settling(self, index: int, partition: Partition) -> None:
+        task = get_running_loop().create_task(self._settle(partition, self._pending[index]))
+        self._settling[index] = task
+        task.add_done_callback(partial(self._settled, index, partition))
+
     async def _settle(self, partition: Partition, pending: deque[Entry]) -> None:
         """Apply what becomes durable, in the order in which it was written. Ends when nothing is left."""
         while pending:
@@ -154,10 +158,13 @@ class Journal:
             while pending and pending[0].end_offset <= high_watermark:
                 pending.popleft().apply()
 
-    def _settled(self, index: int, task: Task[None]) -> None:
+    def _settled(self, index: int, partition: Partition, task: Task[None]) -> None:
         del self._settling[index]
         error = None if task.cancelled() else task.exception()
         if error is None:
+            # Callbacks run a turn of the loop after the task has ended: what was written in between has nobody yet.
+            if self._pending[index]:
+                self._start_settling(index, partition)
             return
         assert isinstance(error, Exception)
         seen = _as_seen_by_members(error) if isinstance(error, KafkaError) else error

@@ -18,6 +18,7 @@ from semel._transaction_manager import SEQUENCE_COUNT, UNSTAMPED, Sequences, Sta
 from semel.errors import KafkaError, KafkaTimeoutError
 from semel.structs import RecordMetadata
 
+BATCH_BYTES_MAX = (1 << 31) - 1
 Headers = Sequence[tuple[str, bytes | None]]
 
 
@@ -110,7 +111,7 @@ class Batch:
         records = decode_batch(self.builder.build(*msgspec.structs.astuple(self.stamp)))
         parts = []
         for first, last in ((0, middle), (middle, count)):
-            builder = BatchBuilder(codec, self.builder.size_bytes)
+            builder = BatchBuilder(codec, BATCH_BYTES_MAX)
             for record in records[first:last]:
                 assert builder.append(record.timestamp, record.key, record.value, record.headers) is not None
             reserved = self.reserved_bytes // 2 if first == 0 else self.reserved_bytes - self.reserved_bytes // 2
@@ -307,6 +308,13 @@ class BufferMemory:
                     "the brokers store them; raise buffer_memory, or send less"
                 ) from None
             raise
+
+    def shrink(self, batch: Batch, size_bytes: int) -> None:
+        """A batch that takes no more records needs only what it holds."""
+        spare = batch.reserved_bytes - size_bytes
+        if spare > 0:
+            batch.reserved_bytes = size_bytes
+            self.release(spare)
 
     def release(self, size_bytes: int) -> None:
         """Gives bytes back, and hands them to who waits."""

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
-from semel_protocol.errors import ErrorCode
+from semel_protocol.errors import ErrorCode, error_code
 from semel_protocol.messages.k03_metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -27,7 +27,6 @@ from semel.errors import (
     KafkaConnectionError,
     KafkaError,
     KafkaTimeoutError,
-    UnsupportedVersionError,
     error_for,
 )
 from semel.structs import BrokerMetadata, Metadata, PartitionMetadata, TopicMetadata
@@ -61,7 +60,10 @@ class Cluster:
             self._bootstrap_ids.append(-number)
 
     async def start(self) -> None:
-        """Reaches any bootstrap server within bootstrap_timeout_ms. Raises KafkaConnectionError."""
+        """Reaches any bootstrap server within bootstrap_timeout_ms.
+
+        Raises KafkaConnectionError, or at once KafkaProtocolError when none of them speaks Kafka.
+        """
         if self._task is not None:
             raise IllegalStateError("the client is already started")
         backoff = Backoff(self.edge, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
@@ -74,7 +76,10 @@ class Cluster:
                 break
             except TimeoutError:
                 pass  # the reason of an earlier round says more
-            except KafkaConnectionError as error:
+            except KafkaError as error:
+                if not error.retriable:
+                    await self.pool.close()
+                    raise
                 reason = error.message
             except BaseException:
                 await self.pool.close()
@@ -146,15 +151,18 @@ class Cluster:
         timeout_ms = self.config.max_block_ms if timeout_ms is None else timeout_ms
         deadline = Deadline(self.edge, timeout_ms)
         backoff = Backoff(self.edge, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
+        wanted_before = topic in self._wanted
         self.want([topic])
         while True:
             found = self.metadata.topics.get(topic)
             if found is not None and found.partitions:
                 return found
             code = self.metadata.errors.get(topic)
-            if code is not None and not (error := error_for(code, f"topic {topic!r}")).retriable:
-                del self._wanted[topic]
-                raise error
+            refused = code is not None and not error_code(code).retriable
+            if (refused or deadline.expired) and not wanted_before:
+                self._wanted.pop(topic, None)
+            if code is not None and refused:
+                raise error_for(code, f"topic {topic!r}")
             if deadline.expired:
                 why = f" ({error_for(code).message})" if code else ""
                 raise KafkaTimeoutError(
@@ -243,13 +251,15 @@ class Cluster:
             live = self.pool.live(node_id, Role.CONTROL)
             if live is not None:
                 return node_id, live
-        failures = []
+        failures: list[KafkaError] = []
         for node_id in [*known, *self._bootstrap_ids]:
             try:
                 return node_id, await self.pool.connection(node_id, Role.CONTROL)
-            except (KafkaConnectionError, UnsupportedVersionError) as error:
-                failures.append(error.message)
-        raise KafkaConnectionError("; ".join(failures))
+            except KafkaError as error:
+                failures.append(error)
+        if not any(error.retriable for error in failures):
+            raise failures[0]
+        raise KafkaConnectionError("; ".join(error.message for error in failures))
 
     async def _keep_fresh(self) -> None:
         config = self.config

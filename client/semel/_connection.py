@@ -314,7 +314,7 @@ async def connect(
     except TimeoutError:
         connection.close()
         raise KafkaConnectionError(f"cannot connect to {name} within {timeout_ms:.0f} ms") from None
-    except OSError as error:
+    except (OSError, KafkaTimeoutError) as error:
         connection.close()
         raise KafkaConnectionError(f"cannot connect to {name}: {error}") from error
     except BaseException:

@@ -11,7 +11,7 @@ from semel._config import ClientConfig
 from semel._connection import Connection, connect
 from semel._edge import Edge
 from semel._retry import Backoff
-from semel.errors import IllegalStateError, KafkaConnectionError
+from semel.errors import IllegalStateError, KafkaConnectionError, KafkaError
 
 CONNECT_TIMEOUT_MS_MAX = 10_000
 
@@ -73,7 +73,7 @@ class Pool:
         return link.connection
 
     async def connection(self, node_id: int, role: Role) -> Connection:
-        """The open connection, opening it first. Raises KafkaConnectionError, UnsupportedVersionError.
+        """The open connection, opening it first. Raises KafkaError as `connect` does.
 
         After a failure the next attempt waits reconnect_backoff_ms, doubling up to reconnect_backoff_max_ms.
         """
@@ -144,7 +144,7 @@ class Pool:
                 frame_bytes_max=config.receive_frame_bytes_max,
                 tls=config.ssl_context,
             )
-        except KafkaConnectionError:
+        except KafkaError:
             self._back_off(link)
             raise
         finally:

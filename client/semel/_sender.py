@@ -135,9 +135,9 @@ class Sender:
             await asyncio.wait(watchers)
 
     def check_usable(self) -> None:
-        """Raises the error that ended this producer, ProducerClosed after `close`."""
+        """Raises ProducerClosed, with the cause, when this producer has ended."""
         if self.fatal is not None:
-            raise self.fatal
+            raise ProducerClosed(f"the producer has ended: {self.fatal.message}") from self.fatal
 
     async def close(self) -> None:
         """Fails what is not stored yet, and stops."""
@@ -163,7 +163,6 @@ class Sender:
             # A bug of ours: nobody awaits this loop, so every record has to hear of it.
             log.exception("the Sender of %s failed", self._config.client_id)
             self._end(ProducerClosed(f"the Sender failed: {type(error).__name__}: {error}"))
-            raise
 
     def _pump(self) -> None:
         if self._manager is not None and not self._manager.has_producer_id:
@@ -221,6 +220,7 @@ class Sender:
             stamp, queue = batch.stamp, batch.queue
             assert stamp is not None
             records = batch.builder.build(stamp.producer_id, stamp.producer_epoch, stamp.base_sequence)
+            self._memory.shrink(batch, len(records))
             topics.setdefault(queue.topic, []).append(ProduceRequestPartition(index=queue.partition, records=records))
         request = ProduceRequest(
             acks=self._acks,
@@ -372,5 +372,6 @@ class Sender:
                 timer.cancel()
         for queue in self._queues.values():
             for batch in (*queue.sent, *queue.waiting):
+                batch.closed = True
                 batch.records_failed(error)
         self._memory.fail_waiters(error)

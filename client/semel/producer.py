@@ -6,7 +6,7 @@ Names are aiokafka's. Idempotent unless told otherwise: what is acknowledged is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from types import TracebackType
 from typing import Any
@@ -22,6 +22,9 @@ from semel.errors import IllegalOperation, IllegalStateError, MessageSizeTooLarg
 from semel.structs import RecordMetadata
 
 Headers = Sequence[tuple[str, bytes | None]]
+
+
+TIMESTAMP_MAX = (1 << 63) - 1
 
 
 class State(Enum):
@@ -98,8 +101,9 @@ class Producer:
         Waits only while the topic's metadata is not known yet or buffer_memory is used up, at most max_block_ms for
         each. Cancelling `send` leaves nothing behind; cancelling the future does not recall the record.
 
-        Raises KafkaTimeoutError, MessageSizeTooLargeError, TypeError for what is not bytes (set a serializer),
-        ProducerClosed. The future raises KafkaTimeoutError after delivery_timeout_ms, or what the broker refused with.
+        Raises KafkaTimeoutError, MessageSizeTooLargeError, ProducerClosed, TypeError for what is not bytes (set a
+        serializer), ValueError for a timestamp out of range.
+        The future raises KafkaTimeoutError after delivery_timeout_ms, or what the broker refused with.
         """
         if self._key_serializer is not None:
             key = self._key_serializer(key)
@@ -111,8 +115,7 @@ class Producer:
         if topic_partitions is None:
             topic_partitions = await self._find_topic(topic)
         queue = topic_partitions.choose(key) if partition is None else topic_partitions.queue(partition)
-        if timestamp_ms is None:
-            timestamp_ms = self._now_ms()
+        timestamp_ms = self._now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
         waiting = queue.waiting
         if waiting:
             batch = waiting[-1]
@@ -150,7 +153,7 @@ class Producer:
 
     def create_batch(self) -> RecordBatch:
         """An empty batch to fill by hand and send with `send_batch`."""
-        return RecordBatch(self._config)
+        return RecordBatch(self._config, self._now_ms)
 
     async def send_batch(self, batch: RecordBatch, topic: str, *, partition: int) -> asyncio.Future[RecordMetadata]:
         """Buffers a batch filled by hand; the future tells the place of its first record.
@@ -247,17 +250,20 @@ class Producer:
 class RecordBatch:
     """A batch filled by hand (aiokafka: BatchBuilder)."""
 
-    def __init__(self, config: ProducerConfig) -> None:
-        self._config = config
+    def __init__(self, config: ProducerConfig, now_ms: Callable[[], int]) -> None:
+        self._config, self._now_ms = config, now_ms
         self._builder = BatchBuilder(CODEC_OF[config.compression_type], config.max_batch_size)
         self._closed = self._handed_over = False
         self.first_timestamp_ms = -1
 
-    def append(self, *, timestamp: int, key: Any = None, value: Any = None, headers: Headers = ()) -> int | None:
+    def append(
+        self, *, timestamp: int | None = None, key: Any = None, value: Any = None, headers: Headers = ()
+    ) -> int | None:
         """The record's position in the batch, or None when it does not fit any more or the batch is closed."""
         if self._closed:
             return None
         config = self._config
+        timestamp = self._now_ms() if timestamp is None else checked_timestamp(timestamp)
         key_bytes = as_bytes("key", config.key_serializer(key) if config.key_serializer else key)
         value_bytes = as_bytes("value", config.value_serializer(value) if config.value_serializer else value)
         position = self._builder.append(timestamp, key_bytes, value_bytes, checked_headers(headers) or ())
@@ -294,6 +300,15 @@ def as_bytes(what: str, given: Any) -> bytes | None:
     if isinstance(given, (bytes, bytearray, memoryview)):
         return bytes(given)
     raise TypeError(f"{what} is {type(given).__name__}, not bytes: encode it, or set {what}_serializer")
+
+
+def checked_timestamp(given: int) -> int:
+    """Milliseconds since the epoch as they are. Raises TypeError, ValueError."""
+    if not isinstance(given, int):
+        raise TypeError(f"timestamp {given!r} is {type(given).__name__}, not int: give milliseconds since the epoch")
+    if not 0 <= given <= TIMESTAMP_MAX:
+        raise ValueError(f"timestamp {given} is out of range: give milliseconds since the epoch")
+    return given
 
 
 def checked_headers(given: Headers | None) -> Headers | None:

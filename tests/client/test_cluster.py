@@ -10,7 +10,13 @@ from client.fake_broker import FakeBroker
 from semel._cluster import Cluster, merged
 from semel._config import ClientConfig
 from semel._pool import Role
-from semel.errors import IllegalStateError, InvalidTopicError, KafkaConnectionError, KafkaTimeoutError
+from semel.errors import (
+    IllegalStateError,
+    InvalidTopicError,
+    KafkaConnectionError,
+    KafkaProtocolError,
+    KafkaTimeoutError,
+)
 from semel.structs import Metadata
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k03_metadata import (
@@ -170,3 +176,17 @@ async def test_stopping_ends_those_who_wait(fake_broker: FakeBroker) -> None:
         await waiting
     with pytest.raises(IllegalStateError):
         await cluster.connection(0, Role.DATA)
+
+
+async def test_a_bootstrap_server_that_is_none_fails_at_once() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises(KafkaProtocolError, match="HTTP or TLS"):
+        await Cluster(ClientConfig(bootstrap_servers=f"127.0.0.1:{port}")).start()
+    server.close()
+    await server.wait_closed()

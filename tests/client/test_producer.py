@@ -11,7 +11,9 @@ from client.fake_broker import ANSWER_LOST, LATE, LOST, SILENT, WORKS, FakeBroke
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from semel import Producer, TopicPartition
+from semel._transaction_manager import EPOCH_MAX
 from semel.errors import (
+    ClusterAuthorizationFailedError,
     IllegalOperation,
     IllegalStateError,
     InvalidRecordError,
@@ -23,6 +25,7 @@ from semel.errors import (
     UnsupportedVersionError,
 )
 from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k22_init_producer_id import InitProducerIdResponse
 
 QUICK: dict[str, Any] = {
     "retry_backoff_ms": 1,
@@ -154,9 +157,12 @@ async def test_a_refused_record_fails_alone(fake_broker: FakeBroker) -> None:
     assert fake_broker.log().values == [b"b"]
 
 
-async def test_a_batch_too_large_for_the_broker_is_sent_in_halves(fake_broker: FakeBroker) -> None:
-    fake_broker.max_batch_bytes = 400
-    async with producer(fake_broker) as sender:
+@pytest.mark.parametrize(("codec", "limit"), [("none", 400), ("gzip", 130)])
+async def test_a_batch_too_large_for_the_broker_is_sent_in_halves(
+    fake_broker: FakeBroker, codec: Any, limit: int
+) -> None:
+    fake_broker.max_batch_bytes = limit
+    async with producer(fake_broker, compression_type=codec) as sender:
         futures = [await sender.send("t", b"%03d" % number + bytes(60)) for number in range(40)]
         rows = await asyncio.gather(*futures)
     assert [row.offset for row in rows] == list(range(40))
@@ -294,6 +300,10 @@ async def test_what_is_not_bytes_is_refused_before_it_is_buffered(fake_broker: F
             await sender.send("t", b"a", key=7)
         with pytest.raises(TypeError, match="header"):
             await sender.send("t", b"a", headers=[("name", "text")])  # type: ignore[list-item]
+        with pytest.raises(ValueError, match="timestamp"):
+            await sender.send("t", b"a", timestamp_ms=1 << 63)
+        with pytest.raises(TypeError, match="timestamp"):
+            await sender.send("t", b"a", timestamp_ms=1.5)  # type: ignore[arg-type]
         with pytest.raises(IllegalStateError, match="partitions 0 to 0"):
             await sender.send("t", b"a", partition=1)
         with pytest.raises(MessageSizeTooLargeError, match="max_request_size"):
@@ -370,3 +380,59 @@ def test_settings_that_contradict_each_other_are_named(wrong: dict[str, Any], na
 def test_a_setting_that_does_not_exist_is_refused() -> None:
     with pytest.raises(TypeError, match="linger"):
         Producer(linger=5)  # type: ignore[call-arg]
+
+
+async def test_memory_is_all_given_back(fake_broker: FakeBroker) -> None:
+    fake_broker.faults.extend([ANSWER_LOST, LOST, int(ErrorCode.INVALID_RECORD)])
+    fake_broker.max_batch_bytes = 900
+    async with producer(fake_broker, max_batch_size=2000) as sender:
+        futures = [await sender.send("t", bytes(50)) for _ in range(200)]
+        await asyncio.gather(*futures, return_exceptions=True)
+        assert sender._memory.free_bytes == sender._memory.bytes_max
+
+
+async def test_an_exhausted_epoch_goes_on_under_a_new_producer_id(fake_broker: FakeBroker) -> None:
+    async with producer(fake_broker) as sender:
+        await sender.send_and_wait("t", b"a")
+        manager = sender._sender._manager
+        assert manager is not None
+        manager.producer_epoch = sender._sender.queue("t", 0).sequences.producer_epoch = EPOCH_MAX
+        fake_broker.faults.append(int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER))
+        await sender.send_and_wait("t", b"b")
+        await sender.send_and_wait("t", b"c")
+    assert fake_broker.log().values == [b"a", b"b", b"c"]
+    assert list(fake_broker.log().producers) == [1001, 1002]
+
+
+async def test_a_refused_producer_id_ends_the_producer_with_the_reason(fake_broker: FakeBroker) -> None:
+    async def refuse(_: Any) -> InitProducerIdResponse:
+        return InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+    fake_broker.answers[22] = refuse
+    async with producer(fake_broker) as sender:
+        with pytest.raises(ClusterAuthorizationFailedError):
+            await sender.send_and_wait("t", b"a")
+        with pytest.raises(ProducerClosed, match="CLUSTER_AUTHORIZATION_FAILED"):
+            await sender.send_and_wait("t", b"a")
+
+
+async def test_linger_gathers_records_that_come_one_by_one(fake_broker: FakeBroker) -> None:
+    async with producer(fake_broker, linger_ms=30) as sender:
+        await sender.send_and_wait("t", b"first")
+        futures = []
+        for number in range(10):
+            futures.append(await sender.send("t", b"%d" % number))
+            await asyncio.sleep(0.001)
+        await asyncio.gather(*futures)
+    assert len(fake_broker.seen(0)) == 2
+
+
+async def test_without_linger_records_gather_while_a_request_is_under_way(fake_broker: FakeBroker) -> None:
+    async with producer(fake_broker) as sender:
+        await sender.send_and_wait("t", b"first")
+        futures = []
+        for number in range(20):
+            futures.append(await sender.send("t", b"%d" % number))
+            await asyncio.sleep(0)
+        await asyncio.gather(*futures)
+    assert len(fake_broker.seen(0)) < 12

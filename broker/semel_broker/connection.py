@@ -227,7 +227,7 @@ class Connection(BufferedProtocol):
 
     def _memory_granted(self) -> None:
         self._reserved_bytes = self._frames.partial_bytes
-        self._active_at = self._partial_since = self._commons.loop.time()
+        self._active_at = self._commons.loop.time()
         self._release(Hold.MEMORY)
 
     def _note_unsent(self) -> None:
@@ -246,6 +246,8 @@ class Connection(BufferedProtocol):
         self._holds &= ~why
         if not self._holds and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
+            if self._partial_since is not None:  # while it was not read, it could not come to its end
+                self._partial_since = self._commons.loop.time()
 
     # --- the end ---------------------------------------------------------------------------------------------
 

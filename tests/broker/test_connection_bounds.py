@@ -153,6 +153,22 @@ async def test_slow_loris_frames_are_closed_though_bytes_keep_coming(bench: Benc
     await wire.close()
 
 
+async def test_a_frame_is_not_late_because_we_did_not_read_it(bench: Bench) -> None:
+    await bench.start(Limits(partial_frame_timeout_ms=150, in_flight_requests_max=1))
+    wire = await bench.wire()
+    bench.hold("1")
+    wire.send(produce_request("1", None))
+    wire.send_bytes((1000).to_bytes(4, "big") + bytes(10))  # one segment with the request that holds up reading
+    await asyncio.sleep(0.4)
+    bench.let("1")
+    assert (await wire.receive()).throttle_time_ms == 1
+    await asyncio.sleep(0.05)
+    assert bench.reasons() == []
+    await wire.closed_by_peer()
+    assert bench.reasons() == ["partial_frame_timeout"]
+    await wire.close()
+
+
 async def test_connections_beyond_the_maximum_are_closed(bench: Bench) -> None:
     await bench.start(max_connections="2")
     first, second = await bench.wire(), await bench.wire()

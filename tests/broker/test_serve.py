@@ -6,12 +6,17 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from broker.conftest import StartBroker
 from broker.harness import Wire, batch, produce_request
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from semel_protocol.messages.k16_list_groups import ListGroupsRequest
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest
 
 COMMAND = (sys.executable, "-m", "semel_broker", "--log-format", "json")
@@ -198,3 +203,28 @@ async def test_settings_come_from_file_environment_and_flags(spawn: Spawn, tmp_p
     await wire.create_topic("t", partitions=-1)
     assert (await wire.produce("t", batch(b"x"), partition=3)).error_code == 0
     assert (await wire.produce("u", batch(b"x"))).error_code == 3
+
+
+async def test_stopping_does_not_wait_for_a_rebalance(start_broker: StartBroker) -> None:
+    broker = await start_broker(group_initial_rebalance_delay_ms="60000")
+    wire = await broker.wire()
+    join = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=60_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    wire.send(join, version=3)
+    async with asyncio.timeout(10):
+        while not (await (await broker.wire()).call(ListGroupsRequest())).groups:
+            await asyncio.sleep(0.01)
+    began = time.monotonic()
+    assert broker.node is not None
+    stopping = asyncio.create_task(broker.node.stop())
+    assert (await wire.receive()).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await wire.closed_by_peer()
+    await stopping
+    broker.node = None
+    assert time.monotonic() - began < 3

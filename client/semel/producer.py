@@ -109,7 +109,7 @@ class Producer:
             key = self._key_serializer(key)
         if self._value_serializer is not None:
             value = self._value_serializer(value)
-        if type(value) is not bytes or key is not None or headers is not None:
+        if type(value) is not bytes or headers is not None or (key is not None and type(key) is not bytes):
             key, value, headers = as_bytes("key", key), as_bytes("value", value), checked_headers(headers)
         topic_partitions = self._topics.get(topic)
         if topic_partitions is None:

@@ -34,6 +34,7 @@ from semel_protocol.messages.k22_init_producer_id import InitProducerIdResponse
 from semel_protocol.records import decode_batch
 
 WINDOW = 5
+NO_LEADER = -1
 
 
 class SequencedLog:
@@ -104,7 +105,8 @@ class FakeBroker:
             10: self.find_coordinator,
             22: self.init_producer_id,
         }
-        self.leader = 0
+        self.leader = self.node_id = 0
+        self.peers: list[FakeBroker] = [self]
         self.next_producer_id = 1000
         self.connections: dict[asyncio.StreamWriter, None] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -208,8 +210,10 @@ class FakeBroker:
                 for index in range(self.topics[name])
             ]
             rows.append(MetadataResponseTopic(name=name, partitions=partitions))
-        broker = MetadataResponseBroker(node_id=0, host="127.0.0.1", port=self.port)
-        return MetadataResponse(brokers=[broker], cluster_id="fake", controller_id=0, topics=rows)
+        brokers = [
+            MetadataResponseBroker(node_id=peer.node_id, host="127.0.0.1", port=peer.port) for peer in self.peers
+        ]
+        return MetadataResponse(brokers=brokers, cluster_id="fake", controller_id=0, topics=rows)
 
     async def find_coordinator(self, _: Any) -> FindCoordinatorResponse:
         return FindCoordinatorResponse(node_id=0, host="127.0.0.1", port=self.port)
@@ -226,6 +230,8 @@ class FakeBroker:
                 self._store(late)
         self.late = [entry for entry in self.late if entry[0] > 0]
         fault = self.faults.popleft() if self.faults else WORKS
+        if self.leader not in (self.node_id, NO_LEADER):
+            fault = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if isinstance(fault, int):
             return self._answer(request, lambda *_: (fault, -1))
         if fault == LOST:

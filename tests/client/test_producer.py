@@ -436,3 +436,24 @@ async def test_without_linger_records_gather_while_a_request_is_under_way(fake_b
             await asyncio.sleep(0)
         await asyncio.gather(*futures)
     assert len(fake_broker.seen(0)) < 12
+
+
+async def test_a_leader_that_moves_back_and_forth_costs_and_doubles_nothing() -> None:
+    async with FakeBroker() as one, FakeBroker() as two:
+        two.node_id, two.logs = 1, one.logs
+        one.peers = two.peers = [one, two]
+        async with producer(one, max_batch_size=200) as sender:
+            futures = []
+            for number in range(400):
+                futures.append(await sender.send("t", b"%d" % number))
+                if number % 80 == 0:
+                    one.leader = two.leader = 1 - one.leader
+                    sender._cluster.request_refresh()
+                    await asyncio.sleep(0.002)
+            await asyncio.gather(*futures)
+        assert one.seen(0)
+        assert two.seen(0)
+        assert one.log().values == [b"%d" % number for number in range(400)]
+        assert [epoch for epoch, _, _ in one.log().producers.values()] == [0], (
+            "a moved leader is no reason for an epoch"
+        )

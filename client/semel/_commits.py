@@ -23,6 +23,9 @@ from semel.structs import OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger(__name__)
 
+AUTO_COMMIT_TIMEOUT_MS = 10_000
+"""Not longer, for a rebalance or `stop` waits for it."""
+
 ToCommit = Mapping[TopicPartition, OffsetAndMetadata]
 Committable = int | OffsetAndMetadata | tuple[int, str]
 
@@ -58,7 +61,7 @@ class Commits:
         offsets = {p: OffsetAndMetadata(at) for p, at in self._subscription.to_commit(partitions).items()}
         if not offsets or not self._config.enable_auto_commit:
             return
-        timeout_ms = min(self._config.default_api_timeout_ms, self._config.session_timeout_ms)
+        timeout_ms = min(self._config.default_api_timeout_ms, AUTO_COMMIT_TIMEOUT_MS)
         try:
             await self.commit(offsets, timeout_ms)
         except KafkaError as error:

@@ -270,14 +270,14 @@ class Group:
             self.request_rejoin(f"let go of {_names(gone)}")
         new = [partition for partition in given if partition not in subscription.states]
         subscription.assign(given)
-        states = [subscription.states[partition] for partition in new]
-        for state in states:
-            state.held = True
-        self.assignments += 1
+        for partition, state in subscription.states.items():
+            # What stays may have been held, too, by a subscription that was changed and changed back.
+            state.held = partition in new
         self._changed()
         await self._tell("on_partitions_assigned", new)
-        for state in states:
+        for state in subscription.states.values():
             state.held = False
+        self.assignments += 1
         self._changed()
 
     async def _until_rebalance(self) -> None:

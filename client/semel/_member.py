@@ -30,13 +30,15 @@ from semel._consumer_protocol import (
 )
 from semel._offsets import Membership
 from semel._pool import Role
-from semel.errors import KafkaError, UnsupportedVersionError, error_for
+from semel.errors import InconsistentGroupProtocolError, KafkaError, UnsupportedVersionError, error_for
 from semel.structs import TopicPartition
 
 STATIC_SINCE = 5
 """JoinGroup version that knows group_instance_id (KIP-345)."""
 REBALANCE_GRACE_MS = 5_000
 """What JoinGroup and SyncGroup may take beyond the rebalance timeout, as Kafka's own client allows."""
+GOODBYE_TIMEOUT_MS = 2_000
+"""A member that cannot say goodbye in time just goes: its session ends by itself."""
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +110,9 @@ class Member:
         self._check(answer.error_code, "join")
         self.member_id, self.generation = answer.member_id, answer.generation_id
         leads = answer.leader == answer.member_id
-        assignor = next(a for a in config.assignors if a.name == answer.protocol_name)
+        assignor = next((a for a in config.assignors if a.name == answer.protocol_name), None)
+        if assignor is None:
+            raise InconsistentGroupProtocolError(f"the group runs {answer.protocol_name!r}, which was not offered")
         return Joined(
             generation=answer.generation_id,
             assignor=assignor,
@@ -184,7 +188,7 @@ class Member:
         member_id = self.member_id
         self.forget_identity()
         # Not on the connection that a JoinGroup may still be waiting on: the goodbye would wait behind it.
-        node_id = await self._cluster.coordinator(self.group_id, timeout_ms=self._config.session_timeout_ms)
+        node_id = await self._cluster.coordinator(self.group_id, timeout_ms=GOODBYE_TIMEOUT_MS)
         connection = await self._cluster.connection(node_id, Role.DATA)
         answer: LeaveGroupResponse = await connection.request(
             LeaveGroupRequest(
@@ -192,7 +196,7 @@ class Member:
                 member_id=member_id,
                 members=[LeaveGroupRequestMember(member_id=member_id)],
             ),
-            timeout_ms=min(self._config.request_timeout_ms, self._config.session_timeout_ms),
+            timeout_ms=GOODBYE_TIMEOUT_MS,
         )
         self._check(answer.error_code, "leave")
 

@@ -143,6 +143,9 @@ class Offsets:
                     refused[partition] = error_for(row.error_code, f"offsets of {topic.name}-{row.partition_index}")
                 else:
                     found[partition] = (row.offset, row.timestamp)
+        for partition in wanted:
+            if partition not in found and partition not in refused:
+                refused[partition] = KafkaConnectionError(f"{connection.name} left {partition} out of its answer")
         return found, refused
 
     # What the coordinator knows

@@ -1,0 +1,106 @@
+"""What a consumer wants, was given, and may commit: without a broker."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from client.consuming import tp
+from semel._subscription import Reset, Subscription
+from semel.errors import IllegalStateError
+from semel.structs import Metadata, PartitionMetadata, TopicMetadata
+
+
+def metadata(*names: str) -> Metadata:
+    return Metadata(
+        brokers={},
+        topics={
+            name: TopicMetadata(name, (PartitionMetadata(name, 0, 0),), is_internal=name.startswith("__"))
+            for name in names
+        },
+    )
+
+
+def assigned(*positions: int) -> Subscription:
+    """Partitions of topic `t` that stand at these positions."""
+    subscription = Subscription()
+    subscription.subscribe_topics(["t"], None)
+    subscription.assign([tp(index) for index in range(len(positions))])
+    for index, position in enumerate(positions):
+        subscription.state(tp(index)).seek(position)
+    return subscription
+
+
+def hand_out(subscription: Subscription, partition: int, count: int) -> None:
+    state = subscription.state(tp(partition))
+    assert state.position is not None
+    state.position += count
+    subscription.handed_out.append(state)
+
+
+def test_a_pattern_matches_from_the_start_and_leaves_internal_topics_out_unless_told() -> None:
+    known = metadata("in.a", "in.b", "out.in.c", "__in")
+    for exclude, expected in ((True, ("in.a", "in.b")), (False, ("__in", "in.a", "in.b"))):
+        subscription = Subscription(exclude_internal_topics=exclude)
+        subscription.subscribe_pattern(re.compile("in|__"), None)
+        assert subscription.wanted_topics(known) == expected
+
+
+def test_a_topic_named_twice_is_wanted_once() -> None:
+    subscription = Subscription()
+    subscription.subscribe_topics(["b", "a", "b"], None)
+    assert subscription.wanted_topics(metadata()) == ("b", "a")
+
+
+def test_what_stays_assigned_keeps_its_state_and_what_comes_back_does_not() -> None:
+    subscription = assigned(5, 7)
+    kept, dropped = subscription.state(tp(0)), subscription.state(tp(1))
+    subscription.assign([tp(0), tp(2)])
+    assert subscription.state(tp(0)) is kept
+    assert not subscription.in_charge(dropped)
+    subscription.assign([tp(0), tp(1)])
+    assert not subscription.in_charge(dropped), "a new assignment of the same partition has a new state"
+    assert subscription.state(tp(1)).position is None
+    with pytest.raises(IllegalStateError, match="t-2"):
+        subscription.state(tp(2))
+
+
+def test_records_in_hand_are_consumed_only_when_the_application_comes_back() -> None:
+    subscription = assigned(0, 0)
+    hand_out(subscription, 0, 10)
+    assert subscription.state(tp(0)).in_hand
+    assert subscription.to_commit() == {tp(0): 0, tp(1): 0}
+    subscription.came_back()
+    assert not subscription.state(tp(0)).in_hand
+    assert subscription.to_commit([tp(0)]) == {tp(0): 10}
+
+
+def test_what_the_coordinator_knows_is_not_committed_again() -> None:
+    subscription = assigned(4)
+    subscription.state(tp(0)).committed = 4
+    assert subscription.to_commit() == {}
+    hand_out(subscription, 0, 1)
+    subscription.came_back()
+    assert subscription.to_commit() == {tp(0): 5}
+
+
+def test_a_seek_or_a_lost_position_ends_what_was_in_hand() -> None:
+    subscription = assigned(0)
+    state = subscription.state(tp(0))
+    hand_out(subscription, 0, 3)
+    state.seek(100)
+    assert (state.position, state.consumed, state.buffer.fetch_offset) == (100, 100, 100)
+    state.lose_position(Reset.EARLIEST)
+    subscription.came_back()
+    assert (state.position, state.reset) == (None, Reset.EARLIEST)
+    assert subscription.to_commit() == {}
+
+
+def test_holding_a_partition_keeps_what_may_be_committed() -> None:
+    subscription = assigned(0)
+    state = subscription.state(tp(0))
+    hand_out(subscription, 0, 3)
+    state.hold()
+    assert state.in_hand
+    subscription.came_back()
+    assert subscription.to_commit() == {tp(0): 3}

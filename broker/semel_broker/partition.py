@@ -113,6 +113,8 @@ class Partition:
         Raises KafkaError: 10 and 18 (size), 45, 46 and 47 (producer state), 3 once the partition is retired. A
         duplicate is no error: the result carries the offsets of the original.
         """
+        if self._retired:
+            raise self._gone()
         log = self.log
         result = log.append(batch, header=header, leader_epoch=self.leader_epoch, now_ms=self._world.now_ms())
         if not result.duplicate:

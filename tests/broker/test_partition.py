@@ -111,6 +111,8 @@ async def test_retiring_answers_everybody_who_waits() -> None:
     with pytest.raises(KafkaError) as refused:
         await committed
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    with pytest.raises(KafkaError):
+        partition.put()
     late = FetchWaiter(asyncio.get_running_loop(), 10_000)
     partition.add_fetch_waiter(late)
     assert late.future.done()

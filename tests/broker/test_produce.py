@@ -261,3 +261,27 @@ async def test_producer_ids_come_from_durable_blocks(start_broker: StartBroker) 
     entry = await broker.node.broker.store.get("producer-ids/next")
     assert entry is not None
     assert int(entry.value) > first  # whoever starts after a crash begins above every id handed out
+
+
+@pytest.mark.parametrize("codec", range(5))
+async def test_a_compacted_topic_refuses_records_that_cannot_be_read(broker: Harness, codec: int) -> None:
+    wire = await broker.wire()
+    await wire.create_topic("t", cleanup_policy="compact")
+    garbled = bytearray(build_batch([Record(offset=0, timestamp=1, key=b"k", value=b"v" * 200, headers=())]))
+    garbled[61:] = b"\xff\x7f\x00" * len(garbled[61:])
+    garbled[8:12] = (len(garbled) - 12).to_bytes(4, "big")
+    garbled[22] = codec
+    seal(garbled)
+    row = await wire.produce("t", bytes(garbled))
+    assert row.error_code in (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE)
+    assert broker.log.of("request_failed") == []
+
+
+async def test_a_compacted_topic_refuses_a_decompression_bomb(broker: Harness) -> None:
+    wire = await broker.wire()
+    await wire.create_topic("t", cleanup_policy="compact")
+    bomb = build_batch([Record(offset=0, timestamp=1, key=b"k", value=bytes(120 << 20), headers=())], codec=4)
+    assert len(bomb) < 1 << 20
+    row = await wire.produce("t", bomb)
+    assert row.error_code in (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE)
+    assert broker.log.of("request_failed") == []

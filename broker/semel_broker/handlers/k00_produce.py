@@ -21,7 +21,7 @@ from semel_protocol.messages.k00_produce import (
     ProduceResponseTopic,
 )
 from semel_protocol.primitives import Buffer
-from semel_protocol.records import decode_batch
+from semel_protocol.record_columns import decode_columns
 
 from semel_broker.context import RequestContext
 from semel_broker.partition import Partition
@@ -105,12 +105,12 @@ def _check_batch(partition: Partition, header: BatchHeader, records: Buffer, ctx
     if not config.log_append_time and header.max_timestamp != NO_TIMESTAMP:
         _check_timestamps(header, config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms, ctx)
     if config.is_compacted:
-        for record in decode_batch(records, header):
-            if record.key is None:
-                raise KafkaError(
-                    ErrorCode.INVALID_RECORD,
-                    f"{partition.topic} is compacted: each record needs a key, that at index {record.offset} has none",
-                )
+        keys = decode_columns(records, header).keys
+        if None in keys:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"{partition.topic} is compacted: each record needs a key, that at index {keys.index(None)} has none",
+            )
 
 
 def _check_timestamps(header: BatchHeader, before_max_ms: int, after_max_ms: int, ctx: RequestContext) -> None:

@@ -210,7 +210,9 @@ class GroupCoordinator:
         if group.state is not GroupState.EMPTY:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group_id} has members: stop them first")
         doomed = group.offsets.tombstones(lambda *_: True)
-        await self._journal.store(group_id, self._forget_rows(group, doomed), partial(self._forget, group, doomed))
+        await self._journal.store(
+            group_id, self._forget_rows(group, doomed), partial(self._forget, group.group_id, doomed)
+        )
 
     # --- carrying out ---
 
@@ -261,16 +263,21 @@ class GroupCoordinator:
             group = self._groups[group_id] = Group(group_id=group_id)
         for record in records:
             group.offsets.apply(record)
+        if group.is_disposable:
+            self._bury(group)
 
     def _forget_rows(self, group: Group, doomed: Sequence[OffsetRecord]) -> list[Row]:
         return [*offset_rows(group.group_id, doomed), group_tombstone(group.group_id)]
 
-    def _forget(self, group: Group, doomed: Iterable[OffsetRecord]) -> None:
-        """Tombstones are durable. A group that somebody has joined meanwhile lives on, without the offsets."""
-        for record in doomed:
-            group.offsets.apply(record)
-        if group.state is GroupState.EMPTY and not group.offsets:
+    def _forget(self, group_id: str, doomed: Iterable[OffsetRecord]) -> None:
+        """The tombstones of a group are durable. What was committed meanwhile is a new group's, without a generation;
+        a group that somebody has joined meanwhile lives on, without the offsets."""
+        self._apply_offsets(group_id, doomed)
+        group = self._groups.get(group_id)
+        if group is not None and group.state is GroupState.EMPTY:
             self._bury(group)
+            if group.offsets:
+                self._groups[group_id] = Group(group_id=group_id, offsets=group.offsets)
 
     def _bury(self, group: Group) -> None:
         group.enter(GroupState.DEAD, self._world.now_ms())
@@ -321,8 +328,10 @@ class GroupCoordinator:
             if not doomed and not empty:
                 continue
             self._log.info("offsets_expired", group=group.group_id, offsets=len(doomed), group_forgotten=empty)
-            rows = self._forget_rows(group, doomed) if empty else offset_rows(group.group_id, doomed)
-            apply = partial(self._forget, group, doomed)
+            rows = offset_rows(group.group_id, doomed)
+            apply = partial(self._apply_offsets, group.group_id, doomed)
+            if empty:
+                rows, apply = self._forget_rows(group, doomed), partial(self._forget, group.group_id, doomed)
             self._journal.write(group.group_id, rows, apply, partial(self._not_forgotten, group))
 
     def _not_forgotten(self, group: Group, error: Exception) -> None:

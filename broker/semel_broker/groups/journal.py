@@ -84,7 +84,8 @@ class Journal:
             return
         pending.append(Entry(partition.end_offset, apply, refuse))
         if index not in self._settling:
-            self._start_settling(index, partition)
+            task = get_running_loop().create_task(self._settle(index, partition, pending))
+            self._settling[index] = task
 
     async def store(self, group_id: str, rows: Sequence[Row], apply: Callable[[], None]) -> None:
         """`write`, and wait until it is applied. Raises the KafkaError of a refusal."""
@@ -145,34 +146,25 @@ class Journal:
         batches.append(bytearray(build_batch(records)))
         return batches
 
-    def _start_settling(self, index: int, partition: Partition) -> None:
-        task = get_running_loop().create_task(self._settle(partition, self._pending[index]))
-        self._settling[index] = task
-        task.add_done_callback(partial(self._settled, index, partition))
-
-    async def _settle(self, partition: Partition, pending: deque[Entry]) -> None:
+    async def _settle(self, index: int, partition: Partition, pending: deque[Entry]) -> None:
         """Apply what becomes durable, in the order in which it was written. Ends when nothing is left."""
-        while pending:
-            await partition.committed(pending[-1].end_offset)
-            high_watermark = partition.high_watermark
-            while pending and pending[0].end_offset <= high_watermark:
-                pending.popleft().apply()
-
-    def _settled(self, index: int, partition: Partition, task: Task[None]) -> None:
-        del self._settling[index]
-        error = None if task.cancelled() else task.exception()
-        if error is None:
-            # Callbacks run a turn of the loop after the task has ended: what was written in between has nobody yet.
-            if self._pending[index]:
-                self._start_settling(index, partition)
-            return
-        assert isinstance(error, Exception)
-        seen = _as_seen_by_members(error) if isinstance(error, KafkaError) else error
-        pending = self._pending[index]
-        while pending:
-            pending.popleft().refuse(seen)
-        if not isinstance(error, KafkaError):
-            raise error  # a bug of ours: the loop's exception handler has it logged
+        try:
+            while pending:
+                await partition.committed(pending[-1].end_offset)
+                high_watermark = partition.high_watermark
+                while pending and pending[0].end_offset <= high_watermark:
+                    pending[0].apply()
+                    pending.popleft()
+        except Exception as error:
+            refused = list(pending)
+            pending.clear()
+            del self._settling[index]
+            for entry in refused:
+                entry.refuse(_as_seen_by_members(error))
+            if not isinstance(error, KafkaError):
+                raise  # a bug of ours: the loop's exception handler has it logged
+        else:
+            del self._settling[index]  # in the same turn as the last look at what is pending: no write falls in between
 
 
 def _resolve(done: Future[None], error: Exception | None = None) -> None:
@@ -189,5 +181,7 @@ def _release(done: Future[None], _error: Exception) -> None:
     _resolve(done)
 
 
-def _as_seen_by_members(error: KafkaError) -> KafkaError:
+def _as_seen_by_members(error: Exception) -> Exception:
+    if not isinstance(error, KafkaError):
+        return error
     return KafkaError(REFUSALS.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR), f"could not store: {error}")

@@ -1,0 +1,146 @@
+"""A group coordinator over topics on a disk in memory: syncs can be held, power can fail, nobody listens on a port."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from broker.wire import EventLog
+from semel_broker.cluster.local_store import LocalStore
+from semel_broker.config import load
+from semel_broker.groups.coordinator import GroupCoordinator
+from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
+from semel_broker.groups.requests import Join, Joined, Sync, Synced
+from semel_broker.topics import Topics
+from semel_broker.world import World
+from semel_storage.log_directory import LogDirectory
+from semel_storage.memory_disk import MemoryDisk
+
+DIRECTORY = "/data"
+
+
+class Desk:
+    """One broker's groups. `monotonic_s` and `wall_ms` are the test's to move."""
+
+    def __init__(self, **settings: str) -> None:
+        self.disk = MemoryDisk()
+        self.settings = {"durability": "fsync", "group.initial.rebalance.delay.ms": "0", "log.dir": DIRECTORY}
+        self.settings |= {key.replace("_", "."): value for key, value in settings.items()}
+        self.monotonic_s = 100.0
+        self.wall_ms = 1_700_000_000_000
+        self.log = EventLog()
+        self._count = 0
+
+    async def open(self, *, wait: bool = True) -> Desk:
+        """Start on what the disk holds; with `wait` until the groups are read."""
+        world = World(
+            now_ms=lambda: self.wall_ms,
+            monotonic=lambda: self.monotonic_s,
+            rng=Random(7),
+            disk=self.disk,
+            log=self.log,
+        )
+        config = load(overrides=[f"{key}={value}" for key, value in self.settings.items()])
+        self.logs = LogDirectory.open(self.disk, DIRECTORY, node_id=0, cluster_id="c", directory_id="d")
+        self.store = LocalStore.open(self.disk, f"{DIRECTORY}/semel.store")
+        self.topics = await Topics.open(world=world, config=config, store=self.store, logs=self.logs)
+        self.groups = GroupCoordinator(world, config, self.topics)
+        self.groups.start()
+        if wait:
+            await self.groups.loaded()
+        return self
+
+    async def close(self) -> None:
+        """Stop in order."""
+        await self.groups.close()
+        await self.topics.close()
+        await self.store.close()
+        self.logs.close()
+
+    async def restart(self) -> None:
+        await self.close()
+        await self.open()
+
+    async def lose_power(self, rng: Random | None = None) -> None:
+        """What was not synced is gone (of it, what `rng` grants remains); start again."""
+        self.disk.crash(rng)
+        await self._drop_dead()
+        await self.open()
+
+    async def _drop_dead(self) -> None:
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- what clients do ---
+
+    async def commit(
+        self, offsets: dict[int, int], group: str = "g", member_id: str = "", generation: int = -1, topic: str = "t"
+    ) -> None:
+        await self.groups.commit(
+            group,
+            [
+                OffsetRecord(topic, partition, CommittedOffset(offset, commit_timestamp_ms=self.wall_ms))
+                for partition, offset in offsets.items()
+            ],
+            member_id=member_id,
+            instance_id=None,
+            generation_id=generation,
+        )
+
+    async def offset(self, partition: int = 0, group: str = "g", topic: str = "t") -> int:
+        found = (await self.groups.offsets(group)).get(topic, partition)
+        return -1 if found is None else found.offset
+
+    async def everything(self) -> dict[str, Any]:
+        """All that is known of all groups, to compare."""
+        return {
+            group.group_id: (
+                group.state.value,
+                group.generation_id,
+                list(group.members),
+                sorted(map(repr, group.offsets)),
+            )
+            for group in await self.groups.groups()
+        }
+
+    async def join(self, member_id: str = "", instance: str | None = None, group: str = "g") -> Joined:
+        self._count += 1
+        ask = Join(
+            member_id=member_id,
+            new_member_id=f"m{self._count}",
+            instance_id=instance,
+            client_id="c",
+            client_host="/h",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            protocol_type="consumer",
+            protocols=(("range", b"\0\0\0\0\0\1\0\1t"),),
+        )
+        return await self.groups.join(group, ask)
+
+    async def sync(self, joined: Joined, members: Sequence[str] = (), group: str = "g") -> Synced:
+        ask = Sync(
+            member_id=joined.member_id,
+            instance_id=None,
+            generation_id=joined.generation_id,
+            protocol_type=None,
+            protocol=None,
+            assignments={member: member.encode() for member in members},
+        )
+        return await self.groups.sync(group, ask)
+
+    async def enter(self, group: str = "g") -> Joined:
+        """A stable group of one."""
+        joined = await self.join(group=group)
+        await self.sync(joined, [joined.member_id], group)
+        return joined
+
+
+async def breathe(turns: int = 5) -> None:
+    """Let everything that can go on go on."""
+    for _ in range(turns):
+        await asyncio.sleep(0)

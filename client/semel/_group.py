@@ -161,12 +161,14 @@ class Group:
     async def until_settled(self, timeout_ms: float) -> None:
         """Until the rebalance under way is over.
 
-        Raises CommitFailedError from inside a listener (it would wait for itself), KafkaTimeoutError.
+        Raises CommitFailedError from inside a listener (it would wait for itself) and when partitions are being given
+        up (which may wait for the application), KafkaTimeoutError.
         """
         deadline = Deadline(self._edge, timeout_ms)
-        hopeless = (State.PREPARING, State.UNJOINED, State.FAILED, State.STOPPED)
         while self.state is not State.STABLE or self._rejoin or self._lost:
-            if asyncio.current_task() is self._task or self.state in hopeless:
+            giving_up = self.state is State.PREPARING and self._protocol == "eager"
+            outside = self.state in (State.UNJOINED, State.FAILED, State.STOPPED)
+            if giving_up or outside or asyncio.current_task() is self._task:
                 raise CommitFailedError(f"group {self.member.group_id!r} is rebalancing")
             if deadline.expired:
                 raise KafkaTimeoutError(f"group {self.member.group_id!r} did not settle within {timeout_ms:.0f} ms")

@@ -172,12 +172,13 @@ class GroupCoordinator:
         group = self._known(group_id)
         if group.members and group.protocol_type != CONSUMER:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group_id} has members, and what they read is theirs to know")
-        read = {topic: bool(group.members) and group.subscribes(topic) for topic, _ in partitions}
-        doomed = [OffsetRecord(topic, partition, None) for topic, partition in partitions if not read[topic]]
+        read = group.topics_read()
+        kept = [read is None or topic in read for topic, _ in partitions]
+        doomed = [OffsetRecord(*row, None) for row, keep in zip(partitions, kept, strict=True) if not keep]
         doomed = [record for record in doomed if group.offsets.get(record.topic, record.partition) is not None]
         if doomed:
             await self._store_offsets(group_id, doomed)
-        return [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if read[topic] else ErrorCode.NONE for topic, _ in partitions]
+        return [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if keep else ErrorCode.NONE for keep in kept]
 
     async def forget_topic(self, topic: str) -> None:
         """A topic was deleted: what groups committed for it means nothing for the next topic of that name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from semel_broker.groups.group import CONSUMER, Group, GroupState
+from semel_broker.groups.group import Group, GroupState
 from semel_broker.groups.offsets import NO_EXPIRY, CommittedOffset, OffsetRecord
 
 
@@ -12,16 +12,16 @@ def expired_offsets(group: Group, now_ms: int, retention_ms: int) -> list[Offset
     A group that has members keeps the offsets of the topics they read; an empty one keeps all for as long as it has
     been empty; one that never had members counts from each commit. An expiry time that the committer asked for wins.
     """
-    if group.state is GroupState.EMPTY:
-        empty_since_ms = group.since_ms if group.protocol_type else -1
-    elif group.state is not GroupState.STABLE or group.protocol_type != CONSUMER:
+    if group.state not in (GroupState.EMPTY, GroupState.STABLE):
         return []
-    else:
-        empty_since_ms = -1
-    kept = {topic: group.subscribes(topic) for topic in group.offsets.topics()} if group.members else {}
+    read = group.topics_read()
+    if read is None:
+        return []
+    had_members = group.state is GroupState.EMPTY and group.protocol_type
+    empty_since_ms = group.since_ms if had_members else -1
 
     def doomed(topic: str, _partition: int, committed: CommittedOffset) -> bool:
-        if kept.get(topic):
+        if topic in read:
             return False
         if committed.expire_timestamp_ms != NO_EXPIRY:
             return now_ms >= committed.expire_timestamp_ms

@@ -12,6 +12,7 @@ import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.groups.offsets import GroupOffsets
+from semel_broker.groups.subscription import subscribed_topics
 
 Protocols = tuple[tuple[str, bytes], ...]
 """(name, metadata) of the assignors that a member speaks, the one it likes best first."""
@@ -215,33 +216,12 @@ class Group(msgspec.Struct, kw_only=True):
 
     # --- for those who look on ---
 
-    def subscribes(self, topic: str) -> bool:
-        """Whether a member reads `topic`, as far as the broker can tell: what it cannot read it takes for a yes."""
-        return any(
-            topics is None or topic in topics
-            for topics in (_subscribed_topics(member.metadata_for(self.protocol)) for member in self.members.values())
-        )
+    def topics_read(self) -> frozenset[str] | None:
+        """The topics that members read; None: the broker cannot tell."""
+        if self.members and self.protocol_type != CONSUMER:
+            return None
+        return subscribed_topics(member.metadata_for(self.protocol) for member in self.members.values())
 
     def waiting(self) -> Iterator[Member]:
         """Members that somebody waits for."""
         return (m for m in self.members.values() if m.joining is not None or m.syncing is not None)
-
-
-def _subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
-    """The topics in a consumer's subscription (int16 version, int32 count, int16-prefixed names); None: unreadable."""
-    count = int.from_bytes(metadata[2:6], "big", signed=True)
-    topics = []
-    at = 6
-    if len(metadata) < at or count < 0 or count * 2 > len(metadata):
-        return None
-    for _ in range(count):
-        size = int.from_bytes(metadata[at : at + 2], "big", signed=True)
-        name = metadata[at + 2 : at + 2 + size] if size >= 0 else b""
-        if size < 0 or len(name) != size:
-            return None
-        try:
-            topics.append(name.decode())
-        except UnicodeDecodeError:
-            return None
-        at += 2 + size
-    return tuple(topics)

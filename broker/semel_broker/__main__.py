@@ -118,16 +118,19 @@ async def _serve(config: BrokerConfig, world: World) -> int:
 
 def _why_not_started(config: BrokerConfig, error: Exception) -> str | None:
     """The one sentence for an operator, or None for a bug of ours."""
+    from semel_storage.checkpoints import CorruptCheckpoint
     from semel_storage.disk import DirectoryLocked
     from semel_storage.log_directory import WrongDirectory
-    from semel_storage.recovery import CorruptLog
+    from semel_storage.segment import CorruptLog
 
     from semel_broker.cluster.local_store import CorruptStoreError
     from semel_broker.config import ConfigError
 
     where = f"{config.host_name}:{config.port}"
     match error:
-        case DirectoryLocked() | WrongDirectory() | CorruptLog() | CorruptStoreError() | ConfigError():
+        case DirectoryLocked() | WrongDirectory() | ConfigError():
+            return str(error)
+        case CorruptLog() | CorruptCheckpoint() | CorruptStoreError():
             return str(error)
         case OSError(errno=errno) if errno == EADDRINUSE:
             return f"{where} is in use by another process; stop it, or choose another port with --port"

@@ -228,3 +228,19 @@ async def test_stopping_does_not_wait_for_a_rebalance(start_broker: StartBroker)
     await stopping
     broker.node = None
     assert time.monotonic() - began < 3
+
+
+async def test_a_damaged_log_is_refused_with_words_and_left_alone(spawn: Spawn, tmp_path: Path) -> None:
+    first = await (await spawn()).ready()
+    wire = await first.wire()
+    await wire.create_topic("t")
+    for _ in range(3):
+        await wire.produce("t", batch(b"precious"))
+    assert await first.end(signal.SIGKILL) == -signal.SIGKILL
+    log = tmp_path / "data" / "t-0" / f"{0:020d}.log"
+    damaged = bytearray(log.read_bytes())
+    damaged[len(damaged) // 2] ^= 0xFF  # in the middle: what follows is whole, so this is no torn tail
+    log.write_bytes(damaged)
+    for _ in range(2):  # a start that failed does not make the next one trust the log
+        assert log.name in await refused(await spawn())
+        assert log.read_bytes() == damaged

@@ -71,10 +71,11 @@ def topic_id_text(topic_id: bytes) -> str:
 
 
 def read_topic_id(disk: Disk, path: str) -> bytes | None:
-    """The topic id in a `partition.metadata`; None when there is no file. Raises CorruptCheckpoint."""
-    if not disk.exists(path):
+    """The topic id in a `partition.metadata`; None when there is none or it is blank. Raises CorruptCheckpoint."""
+    text = disk.read_bytes(path).decode("utf-8", "replace").strip("\0") if disk.exists(path) else ""
+    if not text:
         return None
-    fields = dict(line.partition(": ")[::2] for line in disk.read_bytes(path).decode("utf-8", "replace").splitlines())
+    fields = dict(line.partition(": ")[::2] for line in text.splitlines())
     topic_id = urlsafe_b64decode(fields.get("topic_id", "") + "==")
     if fields.get("version") != "0" or len(topic_id) != 16:
         raise CorruptCheckpoint(f"{path}: expected version 0 and a topic id of 16 bytes")
@@ -82,7 +83,8 @@ def read_topic_id(disk: Disk, path: str) -> bytes | None:
 
 
 def write_topic_id(disk: Disk, path: str, topic_id: bytes) -> None:
-    disk.write_atomically(path, f"version: 0\ntopic_id: {topic_id_text(topic_id)}".encode())
+    """Not synced: a topic id that a power loss took is written again when the partition is opened."""
+    disk.write_atomically(path, f"version: 0\ntopic_id: {topic_id_text(topic_id)}".encode(), durable=False)
 
 
 def read_properties(disk: Disk, path: str) -> dict[str, str]:

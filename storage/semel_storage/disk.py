@@ -123,8 +123,12 @@ class Disk(Protocol):
         """The whole file; raises `MissingFile`."""
         ...
 
-    def write_atomically(self, path: str, data: Buffer) -> None:
-        """Replace the whole file: temporary file, sync, rename, directory sync."""
+    def write_atomically(self, path: str, data: Buffer, *, durable: bool = True) -> None:
+        """Replace the whole file: temporary file, sync, rename, directory sync.
+
+        Without `durable`, neither sync: the death of the process still leaves either the old bytes or the new ones,
+        a power loss anything at all. For files that carry a checksum and can be done without.
+        """
         ...
 
     def lock(self, directory: str) -> Callable[[], None]:

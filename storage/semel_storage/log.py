@@ -210,36 +210,29 @@ class Log:
         Group commit: concurrent callers share an fdatasync. From time to time also moves the recovery point. Returns
         early when the log is closed meanwhile: a clean close has synced it, an abandoned log has nothing to keep.
         """
-        while self.end_offset > self.synced_offset and not self._is_closed:
-            end_offset = self.end_offset
-            truncations = self._truncations
-            active = self.segments[-1]
-            rolled = list(self._unsynced)
-            self._segments.remember(end_offset, active, active.size)
-            self._bytes_since_sync = 0
-            for file in [segment.file for segment in (*rolled, active)]:
-                await file.sync()
-            if truncations != self._truncations or self._is_closed:
-                continue
-            self._unsynced = [segment for segment in self._unsynced if segment not in rolled]
-            self.synced_offset = max(self.synced_offset, end_offset)
-            break
-        if not self._is_closed:
-            self._move_recovery_point()
+        await self._make_durable()
+        if self._is_closed:
+            return
+        if self.recovery_point < self._snapshot_offset <= self.synced_offset:
+            self.recovery_point = self._snapshot_offset
+            self.save_checkpoints()
+        if self._bytes_since_snapshot >= self._checkpoint_bytes:
+            self._write_snapshot()
 
     async def checkpoint(self) -> None:
-        """Make all durable and move the recovery point to what is the end now. The caller saves the checkpoints."""
+        """Make all durable and move the recovery point to what is the end now; to be saved by the caller."""
         self._write_snapshot()
-        await self.sync()
+        await self._make_durable()
+        self.recovery_point = max(self.recovery_point, min(self._snapshot_offset, self.synced_offset))
 
     def close(self) -> None:
-        """Clean close: everything durable, snapshot at the end, recovery point at the end. Blocks for the sync."""
+        """Clean close: all durable, snapshot and recovery point at the end, to be saved by the caller. Blocks."""
         self._stop_background()
         self._write_snapshot()
-        for segment in (*self._unsynced, self.active):
-            segment.file.sync_now()
-        self.synced_offset = self.end_offset
-        self._move_recovery_point()
+        if self.synced_offset < self.end_offset:
+            for segment in (*self._unsynced, self.active):
+                segment.file.sync_now()
+        self.synced_offset = self.recovery_point = self.end_offset
         self._is_closed = True
         self.active.sync_indexes()
         for segment in self.segments:
@@ -263,12 +256,21 @@ class Log:
             self.epochs.is_dirty = False
         self._bytes_since_snapshot = 0
 
-    def _move_recovery_point(self) -> None:
-        if self.recovery_point < self._snapshot_offset <= self.synced_offset:
-            self.recovery_point = self._snapshot_offset
-            self.save_checkpoints()
-        if self._bytes_since_snapshot >= self._checkpoint_bytes:
-            self._write_snapshot()
+    async def _make_durable(self) -> None:
+        while self.end_offset > self.synced_offset and not self._is_closed:
+            end_offset = self.end_offset
+            truncations = self._truncations
+            active = self.segments[-1]
+            rolled = list(self._unsynced)
+            self._segments.remember(end_offset, active, active.size)
+            self._bytes_since_sync = 0
+            for file in [segment.file for segment in (*rolled, active)]:
+                await file.sync()
+            if truncations != self._truncations or self._is_closed:
+                continue
+            self._unsynced = [segment for segment in self._unsynced if segment not in rolled]
+            self.synced_offset = max(self.synced_offset, end_offset)
+            break
 
     def _sync_in_background(self) -> None:
         """Keep what a crash would have to scan bounded where nobody waits for a sync (durability = "os")."""
@@ -278,7 +280,12 @@ class Log:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             return
-        self._background = loop.create_task(self.checkpoint(), name=f"sync {self.directory}")
+
+        async def run() -> None:
+            await self.checkpoint()
+            self.save_checkpoints()
+
+        self._background = loop.create_task(run(), name=f"sync {self.directory}")
 
     def _stop_background(self) -> None:
         if self._background is not None:
@@ -373,14 +380,8 @@ class Log:
 
         Returns the segment that stands for them now.
         """
-        assert not any(segment.is_active for segment in old)
-        for segment in old:
-            segment.close()
-        new = Segment(self.disk, self.directory, old[0].base_offset)
-        new.next_offset = old[-1].next_offset
-        self._segments.replace(old, new)
         self._unsynced = [segment for segment in self._unsynced if segment not in old]
-        return new
+        return self._segments.replace(old)
 
     def _drop(self, segment: Segment) -> None:
         if segment in self._unsynced:

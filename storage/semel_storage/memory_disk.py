@@ -243,16 +243,17 @@ class MemoryDisk:
     def read_bytes(self, path: str) -> bytes:
         return bytes(self._inode(path).data)
 
-    def write_atomically(self, path: str, data: Buffer) -> None:
+    def write_atomically(self, path: str, data: Buffer, *, durable: bool = True) -> None:
         self.burn()
         if self.failing_writes:
             self.fail("write", path)
         inode = _Inode()
         inode.data += data
-        inode.synced_size = len(inode.data)
         self._names[path] = inode
-        self._durable_names[path] = inode
-        self.syncs += 1
+        if durable:
+            inode.synced_size = len(inode.data)
+            self._durable_names[path] = inode
+            self.syncs += 1
 
     def lock(self, directory: str) -> Callable[[], None]:
         if directory in self._locks:

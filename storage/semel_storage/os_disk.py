@@ -201,7 +201,7 @@ class OsDisk:
         except FileNotFoundError:
             raise MissingFile(path) from None
 
-    def write_atomically(self, path: str, data: Buffer) -> None:
+    def write_atomically(self, path: str, data: Buffer, *, durable: bool = True) -> None:
         temporary = path + ".tmp"
         try:
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
@@ -209,13 +209,15 @@ class OsDisk:
                 rest = memoryview(data)
                 while len(rest):
                     rest = rest[os.write(fd, rest) :]
-                os.fdatasync(fd)
+                if durable:
+                    os.fdatasync(fd)
             finally:
                 os.close(fd)
             os.replace(temporary, path)
         except OSError as error:
             self.fail("write", path, error)
-        self.sync_dir(os.path.dirname(path) or ".")
+        if durable:
+            self.sync_dir(os.path.dirname(path) or ".")
 
     def lock(self, directory: str) -> Callable[[], None]:
         path = f"{directory}/{LOCK_FILE}"

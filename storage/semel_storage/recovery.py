@@ -357,15 +357,18 @@ class _Scan(msgspec.Struct, kw_only=True):
         """Whether a sector of what lies between `position` and `end` reads as one that never reached the disk.
 
         Of the first sector only the part from `position` on, as what stood before it had been written earlier. Zeros
-        there tell something when a batch that starts at `end_offset` could not have them.
+        there tell something when a batch that starts at `end_offset` could not have them. The last sector counts if
+        it is whole or ends the file; otherwise it holds the beginning of a valid batch, so that it was written.
         """
         after = min(end, (position // SECTOR_BYTES + 1) * SECTOR_BYTES)
         part = after - position
         cannot_be_zero = part >= PREFIX_BYTES or any(end_offset.to_bytes(8, "big")[:part])
         if cannot_be_zero and not any(segment.file.pread(part, position)):
             return True
-        while after + SECTOR_BYTES <= end:
-            if not any(segment.file.pread(SECTOR_BYTES, after)):
+        last = end if end == segment.size else end - SECTOR_BYTES
+        while after <= last:
+            sector = segment.file.pread(min(SECTOR_BYTES, end - after), after)
+            if len(sector) > 1 and not any(sector):  # a batch may well end with one zero: no headers
                 return True
             after += SECTOR_BYTES
         return False

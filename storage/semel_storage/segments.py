@@ -34,14 +34,19 @@ class Segments:
         self.forget()
         segment.delete()
 
-    def replace(self, old: Sequence[Segment], new: Segment) -> None:
-        """Let `new` stand for the neighbours `old`, whose first one's base offset it has."""
+    def replace(self, old: Sequence[Segment]) -> Segment:
+        """Let the file of the first one's name stand for the neighbours `old`. Returns the segment for it."""
         at = self.all.index(old[0])
         assert list(old) == self.all[at : at + len(old)], "only neighbouring segments can be replaced"
-        assert new.base_offset == old[0].base_offset
+        assert not any(segment.is_active for segment in old)
+        for segment in old:
+            segment.close()
+        new = Segment(old[0].disk, old[0].directory, old[0].base_offset)
+        new.next_offset = old[-1].next_offset
         self.all[at : at + len(old)] = [new]
         del self.bases[at + 1 : at + len(old)]
         self.forget()
+        return new
 
     def locate(self, offset: int) -> tuple[Segment, int]:
         """The segment and position of the batch that holds `offset`, or of the first one after it."""

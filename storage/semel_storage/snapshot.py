@@ -125,11 +125,12 @@ class Snapshots:
         return offset in self.offsets
 
     def write(self, offset: int, states: Iterable[ProducerState], *, keep: Collection[int]) -> None:
-        """Store the state as of `offset`, durably; then remove all but it, its predecessor and those in `keep`.
+        """Store the state as of `offset`; then remove all but it, its predecessor and those in `keep`.
 
-        Snapshots at segment bases are worth keeping: truncation and compaction start from them.
+        Snapshots at segment bases are worth keeping: truncation starts from them. Not synced, as one that a power
+        loss has damaged fails its CRC, and the log is replayed from the one before it.
         """
-        self._disk.write_atomically(self._path(offset), encode(states))
+        self._disk.write_atomically(self._path(offset), encode(states), durable=False)
         previous = max((known for known in self.offsets if known < offset), default=offset)
         kept = [known for known in self.offsets if known in keep or known == previous]
         self._remove([known for known in self.offsets if known not in kept and known != offset])

@@ -48,9 +48,9 @@ class MortalDisk(MemoryDisk):
 
 
 def mortal(name: str) -> Callable[..., None]:
-    def change(self: MortalDisk, *arguments: Any) -> None:
+    def change(self: MortalDisk, *arguments: Any, **options: Any) -> None:
         self.step()
-        getattr(MemoryDisk, name)(self, *arguments)
+        getattr(MemoryDisk, name)(self, *arguments, **options)
 
     return change
 

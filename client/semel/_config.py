@@ -4,6 +4,7 @@ Each client takes its settings as keyword arguments; `takes_settings` gives its 
 so that a setting is declared once and still completes and type-checks where it is used.
 """
 
+import inspect
 import ssl
 from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
@@ -150,6 +151,9 @@ def takes_settings(
             init(self, config(*args, **settings))
 
         __init__.__doc__ = init.__doc__
+        myself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+        settings = inspect.signature(config).parameters.values()
+        __init__.__signature__ = inspect.Signature([myself, *settings])  # type: ignore[attr-defined]  # for help()
         return __init__
 
     return wrap

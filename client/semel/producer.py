@@ -25,6 +25,8 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 TIMESTAMP_MAX = (1 << 63) - 1
+BURST_MS_MAX = 10
+"""A caller that sends without ever suspending lets the event loop run this often."""
 
 
 class State(Enum):
@@ -51,6 +53,7 @@ class Producer:
         self._key_serializer = config.key_serializer
         self._value_serializer = config.value_serializer
         self._started: Sender | None = None
+        self._paused_ms = 0
 
     async def start(self) -> None:
         """Reaches the cluster. Raises KafkaConnectionError when no bootstrap server answers."""
@@ -115,7 +118,12 @@ class Producer:
         if topic_partitions is None:
             topic_partitions = await self._find_topic(topic)
         queue = topic_partitions.choose(key) if partition is None else topic_partitions.queue(partition)
-        timestamp_ms = self._now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
+        if timestamp_ms is None:
+            timestamp_ms = self._now_ms()
+            if not 0 <= timestamp_ms - self._paused_ms < BURST_MS_MAX:
+                await self._let_others_run()
+        else:
+            timestamp_ms = checked_timestamp(timestamp_ms)
         waiting = queue.waiting
         if waiting:
             batch = waiting[-1]
@@ -221,6 +229,10 @@ class Producer:
             raise
         assert future is not None, "the first record of a batch always fits"
         return future
+
+    async def _let_others_run(self) -> None:
+        await asyncio.sleep(0)
+        self._paused_ms = self._now_ms()
 
     def _check_size(self, size_bytes: int) -> None:
         for name in ("max_request_size", "buffer_memory"):

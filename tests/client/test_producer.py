@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from itertools import pairwise
 from typing import Any
 
@@ -375,6 +376,33 @@ def test_settings_that_contradict_each_other_are_named(wrong: dict[str, Any], na
     with pytest.raises(KafkaConfigurationError) as caught:
         Producer(**wrong)
     assert all(name in str(caught.value) for name in names)
+
+
+def test_help_shows_every_setting() -> None:
+    parameters = inspect.signature(Producer).parameters
+    assert parameters["linger_ms"].default == 0
+    assert "bootstrap_servers" in parameters
+
+
+async def test_a_caller_that_never_suspends_lets_others_run() -> None:
+    async with FakeBroker({"t": 500}) as broker, producer(broker) as sender:
+        await sender.partitions_for("t")
+        ran = 0
+
+        async def other() -> None:
+            nonlocal ran
+            while True:
+                await asyncio.sleep(0)
+                ran += 1
+
+        task = asyncio.create_task(other())
+        loop = asyncio.get_running_loop()
+        end, number = loop.time() + 0.1, 0
+        while loop.time() < end:
+            await sender.send("t", b"v", partition=number % 500)
+            number += 1
+        task.cancel()
+        assert ran >= 4
 
 
 def test_a_setting_that_does_not_exist_is_refused() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from broker.harness import Harness
 from client.reading import stored
 from semel import Producer
@@ -91,3 +92,15 @@ async def test_many_tasks_may_share_one_producer(broker: Harness, bootstrap: str
         assert [record.value for record in records if record.key == b"%d" % number] == [
             b"%d-%d" % (number, value) for value in range(50)
         ]
+
+
+def test_the_producer_runs_on_uvloop_as_well(tmp_path: Path) -> None:
+    async def run() -> None:
+        broker = Harness(tmp_path / "data")
+        await broker.start()
+        async with Producer(bootstrap_servers=f"127.0.0.1:{broker.port}", max_batch_size=500) as producer:
+            rows = await asyncio.gather(*[await producer.send("t", b"%d" % number) for number in range(1000)])
+        assert sorted(row.offset for row in rows if row.partition == 0) == list(range(len(rows)))
+        await broker.stop()
+
+    uvloop.run(run())

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +26,7 @@ from semel_protocol.messages.k47_offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from support.processes import BrokerProcess
 
 
 @pytest.fixture
@@ -199,11 +197,13 @@ async def test_commits_of_one_connection_apply_in_order(synced_broker: Harness) 
 
 
 async def test_acknowledged_commit_survives_sigkill(tmp_path: Path) -> None:
-    process, port = await serve(tmp_path)
+    process = BrokerProcess(tmp_path, **{"group.initial.rebalance.delay.ms": "0"})
+    await asyncio.to_thread(process.start)
     try:
-        wire = await Wire.connect(port)
+        wire = await Wire.connect(process.port)
         await wire.create_topic("t")
         one = GroupMember(wire)
+        await one.enter()
         acknowledged = -1
 
         async def commit_on() -> None:
@@ -215,45 +215,19 @@ async def test_acknowledged_commit_survives_sigkill(tmp_path: Path) -> None:
         committing = asyncio.create_task(commit_on())
         while acknowledged < 50:
             await asyncio.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        await process.wait()
+        await asyncio.to_thread(process.kill)
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await committing
         await wire.close()
-    finally:
-        await stop(process)
-    process, port = await serve(tmp_path)
-    try:
-        wire = await Wire.connect(port)
-        (offset,) = await committed(wire, "g", 0)
+        await asyncio.to_thread(process.start)
+        one.wire = await Wire.connect(process.port)
+        (offset,) = await committed(one.wire, "g", 0)
         assert acknowledged <= offset <= acknowledged + 1
-        await wire.close()
+        assert await one.heartbeat() == 0
+        assert await one.commit({0: offset + 1}) == [0]
+        await one.wire.close()
     finally:
-        await stop(process)
-
-
-async def serve(directory: Path) -> tuple[asyncio.subprocess.Process, int]:
-    """A broker in a process of its own, and its port."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "semel_broker", "--data-dir", str(directory), "--port", "0", "--log-format", "json"),
-        *("--set", "group.initial.rebalance.delay.ms=0"),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    assert process.stdout is not None
-    async with asyncio.timeout(20):
-        while line := await process.stdout.readline():
-            fields = json.loads(line)
-            if fields["event"] == "ready":
-                return process, int(fields["port"])
-    raise AssertionError("the broker never got ready")
-
-
-async def stop(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        process.kill()
-    await process.communicate()
+        await asyncio.to_thread(process.kill)
 
 
 # --- forgetting ---

@@ -61,6 +61,12 @@ class Chunk(msgspec.Struct):
         return header.is_transactional and header.producer_id in self.open
 
 
+class Tally(msgspec.Struct):
+    """What several buffers hold together, so that nobody has to add them up."""
+
+    size_bytes: int = 0
+
+
 class PoisonError(Exception):
     """A deserializer failed at `offset`; `rows` are the records of the batch before it."""
 
@@ -75,10 +81,11 @@ class FetchBuffer:
     next_offset: where decoding goes on; fetch_offset: where the next fetch starts, None without a position.
     """
 
-    __slots__ = ("_chunks", "_topic_partition", "at", "fetch_offset", "next_offset", "records", "size_bytes")
+    __slots__ = ("_chunks", "_tally", "_topic_partition", "at", "fetch_offset", "next_offset", "records", "size_bytes")
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self._topic_partition = topic_partition
+        self._tally = Tally()
         self._chunks: deque[Chunk] = deque()
         self.records: list[Record] = []
         self.at = 0
@@ -91,7 +98,7 @@ class FetchBuffer:
         self._chunks.clear()
         self.records, self.at = [], 0
         self.next_offset = self.fetch_offset = offset
-        self.size_bytes = 0
+        self._grow(-self.size_bytes)
 
     @property
     def is_empty(self) -> bool:
@@ -119,7 +126,7 @@ class FetchBuffer:
             return False
         whole = data if end == len(data) else data[:end]
         self._chunks.append(Chunk(whole, aborted=None if aborted is None else deque(sorted(aborted))))
-        self.size_bytes += end
+        self._grow(end)
         self.fetch_offset = next_offset
         return True
 
@@ -171,9 +178,20 @@ class FetchBuffer:
                 self.records += self._rows(columns, header, decoding)
             self.next_offset = header.next_offset
         chunk.at = end
-        self.size_bytes -= header.size
+        self._grow(-header.size)
         if end >= len(chunk.data):
             self._chunks.popleft()
+
+    def count_in(self, tally: Tally) -> None:
+        """From now on what is held counts there."""
+        if tally is not self._tally:
+            self._tally.size_bytes -= self.size_bytes
+            self._tally = tally
+            tally.size_bytes += self.size_bytes
+
+    def _grow(self, size_bytes: int) -> None:
+        self.size_bytes += size_bytes
+        self._tally.size_bytes += size_bytes
 
     def _rows(self, columns: Columns, header: BatchHeader, decoding: Decoding) -> list[Record]:
         """One record for each row that is not below the position, made in one pass over the columns."""

@@ -21,6 +21,7 @@ from semel_protocol.messages.k01_fetch import (
 
 from semel._cluster import Cluster
 from semel._consumer_config import ConsumerConfig
+from semel._fetch_buffer import Tally
 from semel._pool import Role
 from semel._retry import Action, Backoff, action_for
 from semel._signal import Signal
@@ -33,6 +34,9 @@ log = logging.getLogger(__name__)
 WAIT_WHILE_FULL_MS = 25
 """The long-poll when partitions of the broker are left out for want of room: they may need a fetch any moment."""
 RETRY_LEADER_MS = 100
+
+ROOM_SHARE = 4
+"""A fetch is sent when at least this part of a broker's share of `fetch_buffer_bytes` is free."""
 
 Asked = dict[TopicPartition, tuple[PartitionState, int]]
 """The states a request was made for, and the offsets asked for."""
@@ -52,7 +56,10 @@ class Fetcher:
         self._edge = cluster.edge
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._stopped = self._starved = False
+        self._stopped = False
+        self._tallies: dict[int, Tally] = {}
+        self._share_bytes = config.fetch_buffer_bytes
+        self._starved: dict[int, None] = {}
         self.arrived = Signal()
         self.ready: dict[TopicPartition, PartitionState] = {}
         self.failure: BaseException | None = None
@@ -78,19 +85,18 @@ class Fetcher:
 
     def room_made(self, state: PartitionState) -> None:
         """The application took records of this partition. As `wake`, at a cost that does not grow with partitions."""
-        if self._starved:
-            self._starved = False
-            self.wake()
-        elif not self._stopped and self._fetchable(state):
-            leader = self._cluster.metadata.leader(*state.topic_partition)
-            if leader >= 0:
-                self._ensure_task(leader)
+        leader = self._cluster.metadata.leader(*state.topic_partition)
+        if self._stopped or leader < 0:
+            return
+        # A starved broker waits for more than a few bytes of room: a fetch of all its partitions has to be worth it.
+        if self._room(leader) >= self._room_min if leader in self._starved else self._fetchable(state):
+            self._ensure_task(leader)
 
     def _ensure_task(self, leader: int) -> None:
         if leader not in self._tasks:
             task = asyncio.create_task(self._fetch_from(leader), name=f"fetch from {leader}")
             self._tasks[leader] = task
-            task.add_done_callback(lambda done: self._ended(leader, done))
+            task.add_done_callback(self._ended)
 
     async def stop(self) -> None:
         self._stopped = True
@@ -101,12 +107,24 @@ class Fetcher:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _ended(self, leader: int, task: asyncio.Task[None]) -> None:
-        del self._tasks[leader]
+    def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             # Our own bug: the application must hear of it rather than wait for records for ever.
             self.failure = error
             self.arrived.notify()
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Fetched bytes held for the application, over all partitions."""
+        return sum(tally.size_bytes for tally in self._tallies.values())
+
+    def _room(self, leader: int) -> int:
+        """What may still be fetched from this broker: each has an equal share of `fetch_buffer_bytes`."""
+        return self._share_bytes - self._tallies[leader].size_bytes
+
+    @property
+    def _room_min(self) -> int:
+        return self._share_bytes // ROOM_SHARE
 
     def _fetchable(self, state: PartitionState) -> bool:
         return (
@@ -127,15 +145,26 @@ class Fetcher:
         self.wake()
 
     async def _fetch_from(self, node_id: int) -> None:
+        try:
+            await self._keep_fetching(node_id)
+        finally:
+            # Here and not in a callback, which would run later: whoever wakes us in between would think we live.
+            self._tasks.pop(node_id, None)
+
+    async def _keep_fetching(self, node_id: int) -> None:
+        """Until there is nothing to ask this broker for."""
         config = self._config
         backoff = Backoff(self._edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
         while True:
-            asked, request = self._request(node_id)
-            if request is None:
+            asked, left_out = self._wanted_from(node_id)
+            room = self._room(node_id)
+            if not asked or room < self._room_min:
                 return
             try:
                 connection = await self._cluster.connection(node_id, Role.FETCH)
-                response: FetchResponse = await connection.request(request, timeout_ms=config.request_timeout_ms)
+                response: FetchResponse = await connection.request(
+                    self._request(asked, room, left_out), timeout_ms=config.request_timeout_ms
+                )
             except KafkaError as error:
                 log.info("fetch from broker %d failed, trying again: %s", node_id, error)
                 self._cluster.request_refresh()
@@ -148,34 +177,43 @@ class Fetcher:
             backoff.reset()
             self._accept(asked, response)
 
-    def _request(self, node_id: int) -> tuple[Asked, FetchRequest | None]:
-        """One Fetch for everything that is wanted from this broker now; None when that is nothing."""
-        config, metadata = self._config, self._cluster.metadata
+    def _wanted_from(self, node_id: int) -> tuple[Asked, bool]:
+        """What to fetch from this broker now, and whether something was left out because enough of it is buffered."""
+        leader_of = self._cluster.metadata.leader
+        tally = self._tallies.setdefault(node_id, Tally())
         asked: Asked = {}
-        topics: dict[str, list[FetchRequestPartition]] = {}
+        leaders: dict[int, None] = {}
         left_out = False
-        room = config.fetch_buffer_bytes - self._subscription.buffered_bytes
         for partition, state in self._subscription.states.items():
-            if metadata.leader(partition.topic, partition.partition) != node_id:
+            leader = leader_of(partition.topic, partition.partition)
+            leaders[leader] = None
+            if leader != node_id:
                 continue
-            if not self._fetchable(state):
-                left_out = left_out or state.buffer.size_bytes > 0
-                continue
-            offset = state.buffer.fetch_offset
-            assert offset is not None
-            asked[partition] = (state, offset)
-            topics.setdefault(partition.topic, []).append(
+            state.buffer.count_in(tally)
+            if self._fetchable(state):
+                assert state.buffer.fetch_offset is not None
+                asked[partition] = (state, state.buffer.fetch_offset)
+            else:
+                full = state.buffer.size_bytes >= self._config.max_partition_fetch_bytes
+                left_out = left_out or (full and not state.paused and not state.held)
+        self._share_bytes = self._config.fetch_buffer_bytes // max(len(leaders), 1)
+        if asked and self._room(node_id) < self._room_min:
+            self._starved[node_id] = None
+        else:
+            self._starved.pop(node_id, None)
+        return asked, left_out
+
+    def _request(self, asked: Asked, room: int, left_out: bool) -> FetchRequest:
+        """One Fetch. Its first partition may bring one batch above any limit: that much more may be held per broker."""
+        config = self._config
+        topics: dict[str, list[FetchRequestPartition]] = {}
+        for (topic, index), (_, offset) in asked.items():
+            topics.setdefault(topic, []).append(
                 FetchRequestPartition(
-                    partition=partition.partition,
-                    fetch_offset=offset,
-                    partition_max_bytes=config.max_partition_fetch_bytes,
+                    partition=index, fetch_offset=offset, partition_max_bytes=config.max_partition_fetch_bytes
                 )
             )
-        # The first partition may bring one batch above any limit; so the bound is the buffer plus one batch a broker.
-        if not asked or room <= 0:
-            self._starved = self._starved or room <= 0
-            return asked, None
-        request = FetchRequest(
+        return FetchRequest(
             max_wait_ms=min(config.fetch_max_wait_ms, WAIT_WHILE_FULL_MS) if left_out else config.fetch_max_wait_ms,
             min_bytes=config.fetch_min_bytes,
             max_bytes=min(config.fetch_max_bytes, room),
@@ -183,7 +221,6 @@ class Fetcher:
             topics=[FetchRequestTopic(topic=topic, partitions=rows) for topic, rows in topics.items()],
             rack_id=config.client_rack,
         )
-        return asked, request
 
     def _accept(self, asked: Asked, response: FetchResponse) -> None:
         arrived = False

@@ -188,11 +188,6 @@ class Subscription:
         """Whether `state` is still the assignment's: false once its partition was revoked, even if it came back."""
         return self.states.get(state.topic_partition) is state
 
-    @property
-    def buffered_bytes(self) -> int:
-        """Fetched bytes held for the application, over all partitions."""
-        return sum(state.buffer.size_bytes for state in self.states.values())
-
     # What may be committed
 
     def came_back(self) -> None:

@@ -286,14 +286,15 @@ async def test_what_is_fetched_ahead_stays_within_the_bound(fetched: FetchBroker
         fetched.put(partition, *batches(500, 1000), end=500)
     settings = {"fetch_buffer_bytes": 100_000, "max_partition_fetch_bytes": 40_000, "fetch_max_bytes": 60_000}
     async with consumer_of(fetched, **settings) as consumer:
-        subscription = consumer._subscription
-        await until(lambda: subscription.buffered_bytes > 60_000)
+        fetcher = consumer._fetcher
+        await until(lambda: fetcher.buffered_bytes > 75_000)
         await asyncio.sleep(0.2)
-        assert subscription.buffered_bytes <= 100_000 + 3 * 1100
+        assert fetcher.buffered_bytes <= 100_000 + 3 * 1100
         asked = len(fetched.seen(1))
         await asyncio.sleep(0.2)
         assert len(fetched.seen(1)) == asked, "a full buffer asks for nothing"
         assert len(await take(consumer, 1500)) == 1500
+        assert fetcher.buffered_bytes == 0
 
 
 async def test_fetching_goes_on_while_the_application_works(fetched: FetchBroker) -> None:

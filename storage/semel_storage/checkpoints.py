@@ -17,6 +17,8 @@ RECOVERY_POINT = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET = "log-start-offset-checkpoint"
 LEADER_EPOCH = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
+TOPIC_ID_HEAD = "version: 0\ntopic_id: "
+TOPIC_ID_CHARS = 22
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
@@ -71,9 +73,10 @@ def topic_id_text(topic_id: bytes) -> str:
 
 
 def read_topic_id(disk: Disk, path: str) -> bytes | None:
-    """The topic id in a `partition.metadata`; None when there is none or it is blank. Raises CorruptCheckpoint."""
-    text = disk.read_bytes(path).decode("utf-8", "replace").strip("\0") if disk.exists(path) else ""
-    if not text:
+    """The topic id in a `partition.metadata`; None when there is none, or only the beginning of one, as a power loss
+    leaves it. Raises CorruptCheckpoint."""
+    text = disk.read_bytes(path).decode("utf-8", "replace").rstrip("\0\n") if disk.exists(path) else ""
+    if len(text) < len(TOPIC_ID_HEAD) + TOPIC_ID_CHARS and (TOPIC_ID_HEAD.startswith(text) or TOPIC_ID_HEAD in text):
         return None
     fields = dict(line.partition(": ")[::2] for line in text.splitlines())
     topic_id = urlsafe_b64decode(fields.get("topic_id", "") + "==")
@@ -84,7 +87,7 @@ def read_topic_id(disk: Disk, path: str) -> bytes | None:
 
 def write_topic_id(disk: Disk, path: str, topic_id: bytes) -> None:
     """Not synced: a topic id that a power loss took is written again when the partition is opened."""
-    disk.write_atomically(path, f"version: 0\ntopic_id: {topic_id_text(topic_id)}".encode(), durable=False)
+    disk.write_atomically(path, f"{TOPIC_ID_HEAD}{topic_id_text(topic_id)}".encode(), durable=False)
 
 
 def read_properties(disk: Disk, path: str) -> dict[str, str]:

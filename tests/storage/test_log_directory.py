@@ -147,3 +147,18 @@ def test_checkpoints_read_what_they_write(disk: MemoryDisk) -> None:
     assert checkpoints.read_offsets(disk, "d/none") == {}
     checkpoints.write_epochs(disk, "d/epochs", [(0, 0), (5, 99)])
     assert checkpoints.read_epochs(disk, "d/epochs") == [(0, 0), (5, 99)]
+
+
+def test_topic_id_torn_at_any_byte_is_as_good_as_none() -> None:
+    disk, path = MemoryDisk(), "/data/t-0/partition.metadata"
+    checkpoints.write_topic_id(disk, path, bytes(range(16)))
+    whole = disk.read_bytes(path)
+    for size in range(len(whole)):
+        for torn in (whole[:size], whole[:size] + bytes(len(whole) - size)):
+            disk.write_atomically(path, torn)
+            assert checkpoints.read_topic_id(disk, path) is None, torn
+    disk.write_atomically(path, whole + b"\n")
+    assert checkpoints.read_topic_id(disk, path) == bytes(range(16))
+    disk.write_atomically(path, whole.replace(b"version: 0", b"version: 9"))
+    with pytest.raises(CorruptCheckpoint):
+        checkpoints.read_topic_id(disk, path)

@@ -333,9 +333,11 @@ class Topics:
             self._world.log.warning("stray_partition_set_aside", topic=name, partition=index, directory=aside)
 
     def _take_away(self, record: TopicRecord) -> None:
-        """Delete the logs of a deleted topic, if the directories are its own and not of a successor of that name."""
+        """Delete the logs of a deleted topic, if the directories are its own and not of a successor of that name. One
+        that has lost its topic id (to a power cut) is the successor's, if there is one."""
+        unnamed = None if record.name not in self._by_name else record.id_bytes
         for index in range(len(record.replicas)):
-            if self._logs.topic_id(record.name, index) in (record.id_bytes, None):
+            if self._logs.topic_id(record.name, index) in (record.id_bytes, unnamed):
                 self._logs.delete_log(record.name, index, unique=record.topic_id)
 
     # --- inside: checks --------------------------------------------------------------------------------------

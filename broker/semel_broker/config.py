@@ -163,7 +163,9 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
     # Consumer groups and their offsets.
     group_min_session_timeout_ms: Annotated[Bytes, Doc("Least session timeout that a member may ask for.")] = 6_000
     group_max_session_timeout_ms: Annotated[Bytes, Doc("Most session timeout that a member may ask for.")] = 1_800_000
-    group_initial_rebalance_delay_ms: Annotated[Bytes, Doc("Time an empty group waits for more members.")] = 3_000
+    # Not Kafka's 3000: counted anew with each newcomer, a short wait gathers what one command starts, and a person who
+    # starts a single consumer does not notice it.
+    group_initial_rebalance_delay_ms: Annotated[Bytes, Doc("Time an empty group waits for more members.")] = 300
     group_max_size: Annotated[Count, Doc("Members that one group may have.")] = INT32_MAX
     offset_metadata_max_bytes: Annotated[Bytes, Doc("Largest metadata of a committed offset.")] = 4_096
     offsets_topic_num_partitions: Annotated[Count, Doc("Partitions of __consumer_offsets; fixed once it exists.")] = 50

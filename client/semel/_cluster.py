@@ -92,6 +92,7 @@ class Cluster:
                 )
             await asyncio.sleep(pause_ms / 1000)
         self._task = asyncio.create_task(self._keep_fresh(), name=f"metadata of {self.config.client_id}")
+        self._task.add_done_callback(self._ended)
 
     async def stop(self) -> None:
         """Closes every connection; who waits for metadata gets IllegalStateError. Harmless when not started."""
@@ -313,6 +314,11 @@ class Cluster:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(self.metadata)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            log.error("metadata of %s is not refreshed any more", self.config.client_id, exc_info=bug)
+            self._resolve(IllegalStateError(f"the client has failed: {type(bug).__name__}: {bug}"))
 
     def _resolve(self, error: KafkaError) -> None:
         for waiter in self._waiters:

@@ -17,7 +17,12 @@ from semel.errors import KafkaError, KafkaTimeoutError, error_for
 
 log = logging.getLogger(__name__)
 
-MAYBE_STORED = (ErrorCode.REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+MAYBE_STORED = (
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+)
 """Answers that leave open whether the batch is in the log."""
 
 
@@ -40,6 +45,7 @@ class Outcomes:
         if action is Action.STORED:
             self.stored(batch, -1, -1, row.log_start_offset)
             return False
+        batch.maybe_stored = batch.maybe_stored or code in MAYBE_STORED
         error = error_for(code, f"produce to {queue.name}" + (f": {row.error_message}" if row.error_message else ""))
         if action is Action.NEW_EPOCH and self._manager is not None:
             # Behind a batch that is to be sent again, a gap is only its echo.
@@ -51,7 +57,6 @@ class Outcomes:
         if action is Action.REFRESH:
             self._cluster.request_refresh()
         if action in (Action.REFRESH, Action.BACKOFF):
-            batch.maybe_stored = batch.maybe_stored or code in MAYBE_STORED
             return self._retry(batch, error)
         if code == ErrorCode.MESSAGE_TOO_LARGE and 1 < batch.builder.record_count == len(batch.futures):
             log.info("%d records for %s are too large together: sent in halves", len(batch.futures), queue.name)

@@ -10,6 +10,7 @@ broker: what a round trip costs is time in which records gather.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
 
 from semel_protocol.errors import ErrorCode
@@ -155,10 +156,13 @@ class Sender:
 
     def _run(self) -> None:
         self._scheduled = False
+        self._guarded(self._pump)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
         if self.fatal is not None:
             return
         try:
-            self._pump()
+            step()
         except Exception as error:
             # A bug of ours: nobody awaits this loop, so every record has to hear of it.
             log.exception("the Sender of %s failed", self._config.client_id)
@@ -244,9 +248,12 @@ class Sender:
 
     def _answered(self, node: _Node, batches: list[Batch], answer: asyncio.Future[ProduceResponse]) -> None:
         node.in_flight -= 1
+        answer.exception()  # looked at, also when the producer has ended
+        self._guarded(partial(self._apply, batches, answer))
+        self._run()
+
+    def _apply(self, batches: list[Batch], answer: asyncio.Future[ProduceResponse]) -> None:
         error = answer.exception()
-        if self.fatal is not None:
-            return
         if error is not None:
             assert isinstance(error, KafkaError), error
             self._unanswered(batches, error, sent=True)
@@ -258,7 +265,6 @@ class Sender:
                 batches,
                 [apply(batch, rows.get((batch.queue.topic, batch.queue.partition), SILENCE)) for batch in batches],
             )
-        self._run()
 
     def _unanswered(self, batches: list[Batch], error: KafkaError, *, sent: bool) -> None:
         self._cluster.request_refresh()
@@ -294,8 +300,11 @@ class Sender:
         self.place(batch.queue)
 
     def _on_expiry(self) -> None:
-        """Ends what has not been stored within delivery_timeout_ms."""
         self._expiry = None
+        self._guarded(self._expire)
+
+    def _expire(self) -> None:
+        """Ends what has not been stored within delivery_timeout_ms."""
         now = self._edge.monotonic()
         deadlines = []
         for queue in self._queues.values():

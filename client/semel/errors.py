@@ -236,7 +236,7 @@ class UnsupportedSaslMechanismError(BrokerResponseError, code=ErrorCode.UNSUPPOR
     advice = "Use a mechanism the listener has enabled"
 
 
-class BrokerUnsupportedVersionError(BrokerResponseError, code=ErrorCode.UNSUPPORTED_VERSION):
+class BrokerUnsupportedVersionError(BrokerResponseError, UnsupportedVersionError, code=ErrorCode.UNSUPPORTED_VERSION):
     advice = "Upgrade the broker, or do without the feature"
 
 

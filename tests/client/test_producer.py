@@ -485,3 +485,20 @@ async def test_a_leader_that_moves_back_and_forth_costs_and_doubles_nothing() ->
         assert [epoch for epoch, _, _ in one.log().producers.values()] == [0], (
             "a moved leader is no reason for an epoch"
         )
+
+
+async def test_a_bug_in_the_sender_reaches_every_record(
+    fake_broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with producer(fake_broker) as sender:
+        await sender.send_and_wait("t", b"a")
+
+        def broken(*_: object) -> None:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(sender._sender._outcomes, "apply", broken)
+        with pytest.raises(ProducerClosed, match="ZeroDivisionError"):
+            await sender.send_and_wait("t", b"b")
+        with pytest.raises(ProducerClosed, match="ZeroDivisionError"):
+            await sender.send_and_wait("t", b"c")
+    assert "ZeroDivisionError" in caplog.text

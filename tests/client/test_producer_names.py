@@ -1,0 +1,86 @@
+"""Moving over from aiokafka is a change of import: the same methods, arguments, settings and errors, or listed here."""
+
+from __future__ import annotations
+
+import inspect
+
+import aiokafka
+import aiokafka.errors
+import pytest
+from semel import Producer, RecordMetadata, errors
+from semel.aiokafka import AIOKafkaProducer
+from semel_protocol.errors import ErrorCode
+
+NOT_THERE_YET = {
+    "transactional_id",
+    "transaction_timeout_ms",
+    "sasl_mechanism",
+    "sasl_plain_password",
+    "sasl_plain_username",
+    "sasl_kerberos_service_name",
+    "sasl_kerberos_domain_name",
+    "sasl_oauth_token_provider",
+}
+DEPRECATED = {"loop", "api_version"}
+TRANSACTIONS = {
+    "begin_transaction",
+    "commit_transaction",
+    "abort_transaction",
+    "transaction",
+    "send_offsets_to_transaction",
+}
+
+
+def test_every_setting_has_its_name() -> None:
+    theirs = set(inspect.signature(aiokafka.AIOKafkaProducer.__init__).parameters)
+    assert theirs - set(inspect.signature(Producer.__init__).parameters) == NOT_THERE_YET | DEPRECATED
+
+
+def test_every_method_has_its_name_and_its_arguments_in_order() -> None:
+    assert AIOKafkaProducer is Producer
+    for name, method in inspect.getmembers(aiokafka.AIOKafkaProducer, inspect.isfunction):
+        if name.startswith("_") or name in TRANSACTIONS:
+            continue
+        ours = inspect.signature(getattr(Producer, name)).parameters
+        assert list(ours) == list(inspect.signature(method).parameters), name
+
+
+def test_metadata_of_a_record_has_their_fields() -> None:
+    assert all(hasattr(RecordMetadata, field) for field in aiokafka.structs.RecordMetadata._fields)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CommitFailedError",
+        "ConsumerStoppedError",
+        "GroupCoordinatorNotAvailableError",
+        "IllegalOperation",
+        "IllegalStateError",
+        "KafkaConnectionError",
+        "KafkaError",
+        "KafkaTimeoutError",
+        "MessageSizeTooLargeError",
+        "NoOffsetForPartitionError",
+        "OffsetOutOfRangeError",
+        "OutOfOrderSequenceNumber",
+        "ProducerClosed",
+        "ProducerFenced",
+        "RecordTooLargeError",
+        "TopicAuthorizationFailedError",
+        "UnknownTopicOrPartitionError",
+        "UnsupportedVersionError",
+    ],
+)
+def test_errors_that_are_caught_have_their_names(name: str) -> None:
+    assert issubclass(getattr(errors, name), errors.KafkaError)
+    assert hasattr(aiokafka.errors, name)
+
+
+def test_errors_of_the_same_code_have_the_same_name() -> None:
+    ours = {int(code): cls.__name__ for code, cls in errors.ERROR_OF.items()}
+    theirs = {code: cls.__name__ for code, cls in aiokafka.errors.kafka_errors.items()}
+    assert [theirs[code] for code in ours.keys() & theirs.keys() if ours[code] != theirs[code]] == [
+        "UnsupportedVersionError"
+    ]
+    assert issubclass(errors.ERROR_OF[ErrorCode.UNSUPPORTED_VERSION], errors.UnsupportedVersionError)

@@ -10,7 +10,7 @@ import click
 import msgspec
 from rich.console import Console
 
-from semel import Consumer, ConsumerRecord, TopicPartition
+from semel import Admin, Consumer, ConsumerRecord, TopicPartition
 from semel.cli.common import bootstrap_option, run
 
 ESCAPES = {"\\n": b"\n", "\\t": b"\t", "\\0": b"\0", "\\r": b"\r", "\\\\": b"\\", "%%": b"%"}
@@ -81,13 +81,14 @@ def consume(
         isolation_level=isolation,
         allow_auto_create_topics=False,
     )
-    run(_read(consumer, topic, sorted(set(partitions)), start, max_records, exit_at_end, show))
+    places = run(_places(bootstrap, topic, sorted(set(partitions))))
+    run(_read(consumer, topic, places, start, max_records, exit_at_end, show))
 
 
 async def _read(
     consumer: Consumer,
     topic: str,
-    partitions: list[int],
+    places: list[TopicPartition],
     start: str,
     max_records: int | None,
     exit_at_end: bool,
@@ -99,7 +100,6 @@ async def _read(
     if grouped:
         consumer.subscribe([topic])
     async with consumer:
-        places = await _places(consumer, topic, partitions)
         ends = await consumer.end_offsets(places)
         if not grouped:
             consumer.assign(places)
@@ -124,8 +124,11 @@ async def _read(
         Console(stderr=True).print(f"{printed:,} records", highlight=False)
 
 
-async def _places(consumer: Consumer, topic: str, partitions: list[int]) -> list[TopicPartition]:
-    known = sorted(await consumer.fetch_partitions(topic))
+async def _places(bootstrap: str, topic: str, partitions: list[int]) -> list[TopicPartition]:
+    """The partitions to read. Asked of the Admin, which says at once that a topic does not exist."""
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        (found,) = await admin.describe_topics([topic])
+    known = [partition.partition for partition in found.partitions]
     missing = [p for p in partitions if p not in known]
     if missing:
         raise click.ClickException(f"{topic} has no partition {missing[0]}; it has {len(known)}")

@@ -89,7 +89,8 @@ class GroupCoordinator:
 
         Raises KafkaError 15, 23, 24, 25, 26, 27, 79 (`MemberIdRequiredError`), 81, 82.
         """
-        await self._ready(group_id)
+        await self._named(group_id)
+        await self._journal.create()
         low, high = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
         if not low <= ask.session_timeout_ms <= high:
             raise KafkaError(
@@ -106,7 +107,7 @@ class GroupCoordinator:
 
     async def sync(self, group_id: str, ask: Sync) -> Synced:
         """SyncGroup: wait for the member's assignment. Raises KafkaError 15, 22, 23, 24, 25, 27, 82."""
-        await self._ready(group_id)
+        await self._named(group_id)
         group = self._group_of(group_id, ask.member_id)
         to: Future[Synced] = get_running_loop().create_future()
         self._carry_out(state.sync(group, ask, to, self._now(), self._rules))
@@ -114,12 +115,12 @@ class GroupCoordinator:
 
     async def heartbeat(self, group_id: str, generation_id: int, member_id: str, instance_id: str | None) -> None:
         """Heartbeat. Raises KafkaError 15, 22, 24, 25, 27, 82."""
-        await self._ready(group_id)
+        await self._named(group_id)
         state.heartbeat(self._group_of(group_id, member_id), member_id, instance_id, generation_id, self._now())
 
     async def leave(self, group_id: str, members: Iterable[tuple[str, str | None]]) -> list[ErrorCode]:
         """LeaveGroup of (member id, instance id) pairs: a code for each. Raises KafkaError 15, 24."""
-        await self._ready(group_id)
+        await self._named(group_id)
         codes = []
         for member_id, instance_id in members:
             try:
@@ -146,7 +147,8 @@ class GroupCoordinator:
 
         Raises KafkaError 15, 16, 22, 25, 27, 69, 82.
         """
-        await self._ready()
+        await self.loaded()
+        await self._journal.create()
         group = self._groups.get(group_id)
         if group is not None:
             state.check_commit(group, member_id, instance_id, generation_id, self._now())
@@ -168,7 +170,7 @@ class GroupCoordinator:
 
         Raises KafkaError 15, 16, 68, 69.
         """
-        await self._ready()
+        await self.loaded()
         group = self._known(group_id)
         if group.members and group.protocol_type != CONSUMER:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group_id} has members, and what they read is theirs to know")
@@ -206,13 +208,15 @@ class GroupCoordinator:
 
     async def delete_group(self, group_id: str) -> None:
         """DeleteGroups: forget a group without members, and its offsets. Raises KafkaError 15, 16, 68, 69."""
-        await self._ready()
+        await self.loaded()
         group = self._known(group_id)
         if group.state is not GroupState.EMPTY:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group_id} has members: stop them first")
         doomed = group.offsets.tombstones(lambda *_: True)
         await self._journal.store(
-            group_id, self._forget_rows(group, doomed), partial(self._forget, group.group_id, doomed)
+            group_id,
+            self._forget_rows(group, doomed),
+            partial(self._forget, group.group_id, doomed, group.generation_id),
         )
 
     # --- carrying out ---
@@ -270,12 +274,12 @@ class GroupCoordinator:
     def _forget_rows(self, group: Group, doomed: Sequence[OffsetRecord]) -> list[Row]:
         return [*offset_rows(group.group_id, doomed), group_tombstone(group.group_id)]
 
-    def _forget(self, group_id: str, doomed: Iterable[OffsetRecord]) -> None:
-        """The tombstones of a group are durable. What was committed meanwhile is a new group's, without a generation;
-        a group that somebody has joined meanwhile lives on, without the offsets."""
+    def _forget(self, group_id: str, doomed: Iterable[OffsetRecord], generation_id: int) -> None:
+        """The tombstones of a group, written at `generation_id`, are durable. What was committed meanwhile is a new
+        group's, without a generation; a group that somebody has joined meanwhile lives on, without the offsets."""
         self._apply_offsets(group_id, doomed)
         group = self._groups.get(group_id)
-        if group is not None and group.state is GroupState.EMPTY:
+        if group is not None and group.state is GroupState.EMPTY and group.generation_id == generation_id:
             self._bury(group)
             if group.offsets:
                 self._groups[group_id] = Group(group_id=group_id, offsets=group.offsets)
@@ -332,7 +336,10 @@ class GroupCoordinator:
             rows = offset_rows(group.group_id, doomed)
             apply = partial(self._apply_offsets, group.group_id, doomed)
             if empty:
-                rows, apply = self._forget_rows(group, doomed), partial(self._forget, group.group_id, doomed)
+                rows, apply = (
+                    self._forget_rows(group, doomed),
+                    partial(self._forget, group.group_id, doomed, group.generation_id),
+                )
             self._journal.write(group.group_id, rows, apply, partial(self._not_forgotten, group))
 
     def _not_forgotten(self, group: Group, error: Exception) -> None:
@@ -353,12 +360,11 @@ class GroupCoordinator:
 
     # --- small things ---
 
-    async def _ready(self, group_id: str | None = None) -> None:
-        """Everything is read, and the topic to write to exists. Raises INVALID_GROUP_ID for a group id that is ""."""
-        if group_id == "":
+    async def _named(self, group_id: str) -> None:
+        """Members speak of a group by name, and everything is read. Raises INVALID_GROUP_ID."""
+        if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group needs a name: set group.id")
         await self.loaded()
-        await self._journal.create()
 
     def _group_of(self, group_id: str, member_id: str) -> Group:
         group = self._groups.get(group_id)

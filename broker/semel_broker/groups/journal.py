@@ -71,8 +71,8 @@ class Journal:
         Neither is called before this returns, unless the rows are refused or durable at once.
         """
         index = coordinator_partition(group_id, self._partition_count)
-        partition = self._topics.partition(CONSUMER_OFFSETS, index)
         try:
+            partition = self._topics.partition(CONSUMER_OFFSETS, index)
             for batch in self._batches(rows):
                 partition.append(batch, header=read_header(batch))
         except KafkaError as error:
@@ -84,8 +84,7 @@ class Journal:
             return
         pending.append(Entry(partition.end_offset, apply, refuse))
         if index not in self._settling:
-            task = get_running_loop().create_task(self._settle(index, partition, pending))
-            self._settling[index] = task
+            self._settling[index] = get_running_loop().create_task(self._settle(index, partition, pending))
 
     async def store(self, group_id: str, rows: Sequence[Row], apply: Callable[[], None]) -> None:
         """`write`, and wait until it is applied. Raises the KafkaError of a refusal."""

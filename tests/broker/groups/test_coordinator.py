@@ -134,6 +134,34 @@ async def test_member_that_joins_while_its_group_is_deleted_keeps_the_group(desk
     assert await desk.everything() == live
 
 
+async def test_generation_that_came_and_went_while_its_group_is_deleted_is_kept(desk: Desk) -> None:
+    await desk.commit({0: 1})
+    desk.disk.hold_syncs()
+    deleting = asyncio.create_task(desk.groups.delete_group("g"))
+    await breathe()
+    joined = await desk.join()
+    leaving = asyncio.create_task(desk.groups.leave("g", [(joined.member_id, None)]))
+    await breathe()
+    desk.disk.release_syncs()
+    await asyncio.gather(deleting, leaving)
+    live = await desk.everything()
+    await desk.lose_power()
+    assert await desk.everything() == live
+
+
+async def test_looking_at_unknown_groups_creates_nothing() -> None:
+    desk = await Desk().open()
+    for asked in (
+        desk.groups.delete_group("g"),
+        desk.groups.delete_offsets("g", []),
+        desk.groups.heartbeat("g", 1, "m", None),
+    ):
+        with pytest.raises(KafkaError):
+            await asked
+    assert desk.topics.get(CONSUMER_OFFSETS) is None
+    await desk.close()
+
+
 async def test_commit_under_way_is_forgotten_with_its_topic(desk: Desk) -> None:
     desk.disk.hold_syncs()
     committing = asyncio.create_task(desk.commit({0: 1}))

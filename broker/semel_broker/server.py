@@ -86,6 +86,12 @@ class Server:
             self.commons.log.warning(
                 "stop_grace_exceeded", connections=len(self._connections), requests=len(self.commons.tasks)
             )
+        await self.abort()
+
+    async def abort(self) -> None:
+        """Drop every connection and every request where it stands."""
+        if self._listener is not None:
+            self._listener.close()
         for connection in list(self._connections):
             connection.abort("stopping")
         tasks = list(self.commons.tasks)

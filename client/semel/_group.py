@@ -181,13 +181,14 @@ class Group:
 
     async def stop(self) -> None:
         """Commits and revokes what is owned, then leaves. `run` must have ended."""
+        # First, so that a commit that meets a rebalance does not wait for one that nobody carries out any more.
+        self._to(State.STOPPED)
         owned = list(self._subscription.states)
         if owned and self._lost is None and self.failure is None:
             await self._before_revocation(owned)
             await self._tell("on_partitions_revoked", owned)
         await self.heartbeats.end()
         self._subscription.drop(owned)
-        self._to(State.STOPPED)
         await self._leave()
 
     # The states

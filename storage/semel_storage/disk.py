@@ -95,8 +95,11 @@ class Disk(Protocol):
         """Names in a directory, sorted; empty when there is no such directory."""
         ...
 
-    def mkdir(self, path: str) -> None:
-        """Create the directory and its parents, durably; fine when it exists."""
+    def mkdir(self, path: str, *, durable: bool = True) -> None:
+        """Create the directory and its parents, durably; fine when it exists.
+
+        Without `durable` its own name is left to a later `sync_dir` of its parent.
+        """
         ...
 
     def rename(self, old: str, new: str) -> None:

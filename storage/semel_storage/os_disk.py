@@ -160,14 +160,15 @@ class OsDisk:
         except FileNotFoundError:
             return []
 
-    def mkdir(self, path: str) -> None:
+    def mkdir(self, path: str, *, durable: bool = True) -> None:
         if os.path.isdir(path):
             return
         parent = os.path.dirname(os.path.abspath(path))
         self.mkdir(parent)
         with contextlib.suppress(FileExistsError):
             os.mkdir(path)
-        self.sync_dir(parent)
+        if durable:
+            self.sync_dir(parent)
 
     def rename(self, old: str, new: str) -> None:
         try:

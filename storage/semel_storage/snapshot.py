@@ -127,8 +127,9 @@ class Snapshots:
     def write(self, offset: int, states: Iterable[ProducerState], *, keep: Collection[int]) -> None:
         """Store the state as of `offset`; then remove all but it, its predecessor and those in `keep`.
 
-        Snapshots at segment bases are worth keeping: truncation starts from them. Not synced, as one that a power
-        loss has damaged fails its CRC, and the log is replayed from the one before it.
+        Those at segment bases are to be kept: truncation starts from them, and they stand for older segments that
+        are deleted. Not synced, as one that a power loss has damaged fails its CRC, and the log is replayed from the
+        one before it.
         """
         self._disk.write_atomically(self._path(offset), encode(states), durable=False)
         previous = max((known for known in self.offsets if known < offset), default=offset)
@@ -137,6 +138,11 @@ class Snapshots:
         if offset not in kept:
             kept.append(offset)
         self.offsets = sorted(kept)
+
+    def sync(self, offset: int) -> None:
+        """Make the snapshot at `offset`, if there is one, durable: what it sums up is about to be deleted."""
+        if offset in self.offsets:
+            self._disk.write_atomically(self._path(offset), self._disk.read_bytes(self._path(offset)))
 
     def load_newest(
         self, at_most: int, *, now_ms: int, event: Event = ignore_event

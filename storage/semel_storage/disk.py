@@ -111,7 +111,7 @@ class Disk(Protocol):
         ...
 
     def remove_later(self, path: str) -> None:
-        """Remove a file without making the caller wait for the blocks of a large one to be freed."""
+        """Remove a file or a whole directory without making the caller wait for many blocks to be freed."""
         ...
 
     def rmtree(self, path: str) -> None:

@@ -373,7 +373,8 @@ class Log:
             return
         first = self.segments[len(old)].base_offset
         self.start_offset = max(self.start_offset, first)
-        self._snapshots.sync(first)
+        states = recovery.producers_at(self.segments, self._snapshots, first, now_ms=self._last_now_ms)
+        self._snapshots.write(first, states.values(), keep=self._snapshots.offsets, durable=True)
         for segment in old:
             self._segments.drop(segment)
         self.disk.sync_dir(self.directory)  # or a power loss brings records back that were deleted for good

@@ -139,7 +139,7 @@ class LogDirectory:
         self.disk.rename(path, doomed)
         self.disk.sync_dir(self.root)
         self.save_checkpoints()
-        self.disk.rmtree(doomed)
+        self.disk.remove_later(doomed)
 
     async def checkpoint(self) -> None:
         """Make every log durable and move its recovery point to its end (log.flush.offset.checkpoint.interval.ms)."""

@@ -211,7 +211,10 @@ class MemoryDisk:
         self._names.pop(path, None)
 
     def remove_later(self, path: str) -> None:
-        self.remove(path)
+        if path in self._directories:
+            self.rmtree(path)
+        else:
+            self.remove(path)
 
     def rmtree(self, path: str) -> None:
         self.burn()

@@ -181,10 +181,11 @@ class OsDisk:
             os.unlink(path)
 
     def remove_later(self, path: str) -> None:
-        self.submit(self.remove, path)
+        self.submit(self.rmtree if os.path.isdir(path) else self.remove, path)
 
     def rmtree(self, path: str) -> None:
-        shutil.rmtree(path, ignore_errors=not os.path.exists(path))
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
 
     def sync_dir(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

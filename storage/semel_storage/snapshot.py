@@ -124,25 +124,22 @@ class Snapshots:
     def has(self, offset: int) -> bool:
         return offset in self.offsets
 
-    def write(self, offset: int, states: Iterable[ProducerState], *, keep: Collection[int]) -> None:
+    def write(
+        self, offset: int, states: Iterable[ProducerState], *, keep: Collection[int], durable: bool = False
+    ) -> None:
         """Store the state as of `offset`; then remove all but it, its predecessor and those in `keep`.
 
         Those at segment bases are to be kept: truncation starts from them, and they stand for older segments that
-        are deleted. Not synced, as one that a power loss has damaged fails its CRC, and the log is replayed from the
-        one before it.
+        are deleted. Mostly not synced, as one that a power loss has damaged fails its CRC, and the log is replayed
+        from the one before it.
         """
-        self._disk.write_atomically(self._path(offset), encode(states), durable=False)
+        self._disk.write_atomically(self._path(offset), encode(states), durable=durable)
         previous = max((known for known in self.offsets if known < offset), default=offset)
         kept = [known for known in self.offsets if known in keep or known == previous]
         self._remove([known for known in self.offsets if known not in kept and known != offset])
         if offset not in kept:
             kept.append(offset)
         self.offsets = sorted(kept)
-
-    def sync(self, offset: int) -> None:
-        """Make the snapshot at `offset`, if there is one, durable: what it sums up is about to be deleted."""
-        if offset in self.offsets:
-            self._disk.write_atomically(self._path(offset), self._disk.read_bytes(self._path(offset)))
 
     def load_newest(
         self, at_most: int, *, now_ms: int, event: Event = ignore_event

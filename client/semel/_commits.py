@@ -82,6 +82,7 @@ class Commits:
         deadline = Deadline(self._edge, timeout_ms)
         while not await self._try(offsets, deadline):
             await self._group.until_settled(deadline.remaining_ms)
+            await asyncio.sleep(self._config.retry_backoff_ms / 1000)
             if any(self._subscription.states.get(partition) is not state for partition, state in states.items()):
                 raise CommitFailedError("the group has rebalanced and moved the partitions")
         for partition, state in states.items():

@@ -245,4 +245,7 @@ def _deserialized(column: Sequence[bytes | None], deserializer: Deserializer | N
 
 
 def _sizes(column: Sequence[bytes | None]) -> list[int]:
-    return [-1 if data is None else len(data) for data in column]
+    try:
+        return list(map(len, column))  # type: ignore[arg-type]
+    except TypeError:
+        return [-1 if data is None else len(data) for data in column]

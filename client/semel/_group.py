@@ -1,9 +1,9 @@
 """A member's life in its group, as one loop over one table of states.
 
-    UNJOINED -> PREPARING -> JOINING -> SYNCING -> STABLE -> PREPARING -> ...
+    UNJOINED -> PREPARING -> JOINING -> SYNCING -> ADOPTING -> STABLE -> PREPARING -> ...
 
 PREPARING gives up what must be given up before a rebalance (all of it with eager assignors, nothing but unsubscribed
-topics with cooperative ones: KIP-429), STABLE what moved. Partitions are not taken from under records that are in the
+topics with cooperative ones: KIP-429), ADOPTING what moved. Partitions are not taken from under records that are in the
 application's hands: revoking waits until it comes back for more, at most about rebalance_timeout_ms, while heartbeats
 go on. Errors of the coordinator are told apart by the action table in `_retry`.
 """
@@ -27,7 +27,7 @@ from semel._member import Joined, Member
 from semel._offsets import Membership
 from semel._retry import Action, Backoff, Deadline, action_for
 from semel._signal import Signal
-from semel._subscription import Mode, Subscription
+from semel._subscription import Mode, Subscription, partition_counts
 from semel.errors import (
     BrokerResponseError,
     CommitFailedError,
@@ -35,7 +35,7 @@ from semel.errors import (
     KafkaTimeoutError,
     RebalanceInProgressError,
 )
-from semel.structs import Metadata, TopicPartition
+from semel.structs import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,7 @@ class State(Enum):
     PREPARING = "giving up partitions"
     JOINING = "waiting for the other members"
     SYNCING = "waiting for the assignment"
+    ADOPTING = "exchanging partitions"
     STABLE = "a member"
     FAILED = "failed for good"
     STOPPED = "stopped"
@@ -54,7 +55,8 @@ NEXT: dict[State, tuple[State, ...]] = {
     State.UNJOINED: (State.PREPARING, State.STOPPED),
     State.PREPARING: (State.JOINING, State.UNJOINED, State.FAILED, State.STOPPED),
     State.JOINING: (State.SYNCING, State.PREPARING, State.UNJOINED, State.FAILED, State.STOPPED),
-    State.SYNCING: (State.STABLE, State.PREPARING, State.UNJOINED, State.FAILED, State.STOPPED),
+    State.SYNCING: (State.ADOPTING, State.PREPARING, State.UNJOINED, State.FAILED, State.STOPPED),
+    State.ADOPTING: (State.STABLE, State.STOPPED),
     State.STABLE: (State.PREPARING, State.UNJOINED, State.FAILED, State.STOPPED),
     State.FAILED: (State.STOPPED,),
     State.STOPPED: (),
@@ -159,17 +161,20 @@ class Group:
         self._wake.notify()
 
     async def until_settled(self, timeout_ms: float) -> None:
-        """Until the rebalance under way is over.
+        """Until the rebalance under way is over, as far as commits are concerned: while ADOPTING they are taken again.
 
         Raises CommitFailedError from inside a listener (it would wait for itself) and when partitions are being given
         up (which may wait for the application), KafkaTimeoutError.
         """
         deadline = Deadline(self._edge, timeout_ms)
-        while self.state is not State.STABLE or self._rejoin or self._lost:
-            giving_up = self.state is State.PREPARING and self._protocol == "eager"
-            outside = self.state in (State.UNJOINED, State.FAILED, State.STOPPED)
-            if giving_up or outside or asyncio.current_task() is self._task:
+        hopeless = [State.UNJOINED, State.FAILED, State.STOPPED]
+        if self._protocol == "eager":
+            hopeless.append(State.PREPARING)
+        while True:
+            if self.state in hopeless or asyncio.current_task() is self._task:
                 raise CommitFailedError(f"group {self.member.group_id!r} is rebalancing")
+            if self.state is State.ADOPTING or (self.state is State.STABLE and not self._rejoin and not self._lost):
+                return
             if deadline.expired:
                 raise KafkaTimeoutError(f"group {self.member.group_id!r} did not settle within {timeout_ms:.0f} ms")
             await self.settled.wait(deadline.remaining_ms)
@@ -181,13 +186,14 @@ class Group:
 
     async def stop(self) -> None:
         """Commits and revokes what is owned, then leaves. `run` must have ended."""
+        # First, so that a commit that meets a rebalance does not wait for one that nobody carries out any more.
+        self._to(State.STOPPED)
         owned = list(self._subscription.states)
         if owned and self._lost is None and self.failure is None:
             await self._before_revocation(owned)
             await self._tell("on_partitions_revoked", owned)
         await self.heartbeats.end()
         self._subscription.drop(owned)
-        self._to(State.STOPPED)
         await self._leave()
 
     # The states
@@ -232,6 +238,7 @@ class Group:
         log.info("group %r generation %d: assigned %s", self.member.group_id, joined.generation, _names(given))
         self._had, self._had_generation = given, joined.generation
         self.heartbeats.start()
+        self._to(State.ADOPTING)
         await self._adopt(given)
         self._to(State.STABLE)
         # What changed while this rebalance was under way was not looked at.
@@ -378,20 +385,6 @@ class Group:
         except KafkaError as error:
             # The session will expire by itself.
             log.info("group %r: could not say goodbye: %s", self.member.group_id, error)
-
-
-def partition_counts(metadata: Metadata, topics: Iterable[str], known: dict[str, int]) -> dict[str, int]:
-    """Topic -> partitions, 0 for one that does not exist; what metadata cannot tell at the moment stays as `known`."""
-    counts: dict[str, int] = {}
-    for topic in topics:
-        found = metadata.topics.get(topic)
-        if found is not None and found.partitions:
-            counts[topic] = len(found.partitions)
-        elif metadata.errors.get(topic) in (None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-            counts[topic] = 0
-        else:
-            counts[topic] = known.get(topic, 0)
-    return counts
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:

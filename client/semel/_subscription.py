@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Sequence
 from enum import Enum
 
+from semel_protocol.errors import ErrorCode
+
 from semel._fetch_buffer import FetchBuffer
 from semel._listener import ConsumerRebalanceListener
 from semel.errors import IllegalStateError, KafkaError
@@ -206,3 +208,17 @@ class Subscription:
             for state in chosen
             if state.consumed is not None and state.consumed != state.committed
         }
+
+
+def partition_counts(metadata: Metadata, topics: Iterable[str], known: dict[str, int]) -> dict[str, int]:
+    """Topic -> partitions, 0 for one that does not exist; what metadata cannot tell at the moment stays as `known`."""
+    counts: dict[str, int] = {}
+    for topic in topics:
+        found = metadata.topics.get(topic)
+        if found is not None and found.partitions:
+            counts[topic] = len(found.partitions)
+        elif metadata.errors.get(topic) in (None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            counts[topic] = 0
+        else:
+            counts[topic] = known.get(topic, 0)
+    return counts

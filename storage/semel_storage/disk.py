@@ -95,8 +95,11 @@ class Disk(Protocol):
         """Names in a directory, sorted; empty when there is no such directory."""
         ...
 
-    def mkdir(self, path: str) -> None:
-        """Create the directory and its parents, durably; fine when it exists."""
+    def mkdir(self, path: str, *, durable: bool = True) -> None:
+        """Create the directory and its parents, durably; fine when it exists.
+
+        Without `durable` its own name is left to a later `sync_dir` of its parent.
+        """
         ...
 
     def rename(self, old: str, new: str) -> None:
@@ -108,7 +111,7 @@ class Disk(Protocol):
         ...
 
     def remove_later(self, path: str) -> None:
-        """Remove a file without making the caller wait for the blocks of a large one to be freed."""
+        """Remove a file or a whole directory without making the caller wait for many blocks to be freed."""
         ...
 
     def rmtree(self, path: str) -> None:

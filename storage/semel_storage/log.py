@@ -15,7 +15,7 @@ from semel_protocol.batch import BatchHeader, read_header, stamp_log_append_time
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_storage import checkpoints, lookup, producers, recovery
-from semel_storage.disk import Buffer, Disk, Event, ignore_event
+from semel_storage.disk import Buffer, Disk, Event, File, ignore_event
 from semel_storage.epochs import EpochHistory
 from semel_storage.log_config import LogConfig
 from semel_storage.producers import ProducerState
@@ -230,8 +230,8 @@ class Log:
         self._stop_background()
         self._write_snapshot()
         if self.synced_offset < self.end_offset:
-            for segment in (*self._unsynced, self.active):
-                segment.file.sync_now()
+            for file in self._unsynced_files():
+                file.sync_now()
         self.synced_offset = self.recovery_point = self.end_offset
         self._is_closed = True
         self.active.sync_indexes()
@@ -264,13 +264,16 @@ class Log:
             rolled = list(self._unsynced)
             self._segments.remember(end_offset, active, active.size)
             self._bytes_since_sync = 0
-            for file in [segment.file for segment in (*rolled, active)]:
+            for file in self._unsynced_files():
                 await file.sync()
             if truncations != self._truncations or self._is_closed:
                 continue
             self._unsynced = [segment for segment in self._unsynced if segment not in rolled]
             self.synced_offset = max(self.synced_offset, end_offset)
             break
+
+    def _unsynced_files(self) -> list[File]:
+        return [segment.file for segment in (*self._unsynced, self.active) if not segment.is_deleted]
 
     def _sync_in_background(self) -> None:
         """Keep what a crash would have to scan bounded where nobody waits for a sync (durability = "os")."""
@@ -336,7 +339,7 @@ class Log:
         self.save_checkpoints()
         self._snapshots.remove_above(end_offset)
         while self.active is not segment:
-            self._drop(self.active)
+            self._segments.drop(self.active)
         if not segment.is_active:
             segment.activate()
         segment.truncate(position, end_offset)
@@ -368,11 +371,14 @@ class Log:
         assert len(old) < len(self.segments), "the active segment stays; roll it first"
         if not old:
             return
-        self.start_offset = max(self.start_offset, self.segments[len(old)].base_offset)
+        first = self.segments[len(old)].base_offset
+        self.start_offset = max(self.start_offset, first)
+        states = recovery.producers_at(self.segments, self._snapshots, first, now_ms=self._last_now_ms)
+        self._snapshots.write(first, states.values(), keep=self._snapshots.offsets, durable=True)
         for segment in old:
-            self._drop(segment)
+            self._segments.drop(segment)
         self.disk.sync_dir(self.directory)  # or a power loss brings records back that were deleted for good
-        self._snapshots.remove_below(self.segments[0].base_offset)
+        self._snapshots.remove_below(first)
         self.epochs.truncate_from_start(self.start_offset)
 
     def replace_segments(self, old: Sequence[Segment]) -> Segment:
@@ -380,13 +386,7 @@ class Log:
 
         Returns the segment that stands for them now.
         """
-        self._unsynced = [segment for segment in self._unsynced if segment not in old]
         return self._segments.replace(old)
-
-    def _drop(self, segment: Segment) -> None:
-        if segment in self._unsynced:
-            self._unsynced.remove(segment)
-        self._segments.drop(segment)
 
     # Producers
 

@@ -98,7 +98,7 @@ class LogDirectory:
         path = self._partition_path(topic, partition)
         is_new = not self.disk.exists(path)
         if is_new:
-            self.disk.mkdir(path)
+            self.disk.mkdir(path, durable=False)
             self._recovery_points.pop(key, None)
             self._start_offsets.pop(key, None)
         if topic_id is not None and self.topic_id(topic, partition) is None:
@@ -115,6 +115,8 @@ class LogDirectory:
             event=partial(self._event, topic=topic, partition=partition),
             checkpoint_bytes=checkpoint_bytes,
         )
+        if is_new:
+            self.disk.sync_dir(self.root)  # after the directory's own sync, which on most file systems commits both
         log.save_checkpoints = self.save_checkpoints
         self.logs[key] = log
         return log
@@ -137,7 +139,7 @@ class LogDirectory:
         self.disk.rename(path, doomed)
         self.disk.sync_dir(self.root)
         self.save_checkpoints()
-        self.disk.rmtree(doomed)
+        self.disk.remove_later(doomed)
 
     async def checkpoint(self) -> None:
         """Make every log durable and move its recovery point to its end (log.flush.offset.checkpoint.interval.ms)."""

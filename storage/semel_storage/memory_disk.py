@@ -145,8 +145,11 @@ class MemoryDisk:
         self.boots += 1
         self.held = None
         self.fuse = None
-        self._names = dict(self._durable_names)
         self._directories = dict(self._durable_directories)
+        self._names = {
+            path: inode for path, inode in self._durable_names.items() if path.rpartition("/")[0] in self._directories
+        }
+        self._durable_names = dict(self._names)
         self._locks.clear()
         for path in sorted(self._names):
             self._names[path].crash(rng)
@@ -179,13 +182,15 @@ class MemoryDisk:
         inside = [name[len(prefix) :] for name in (*self._names, *self._directories) if name.startswith(prefix)]
         return sorted({name: None for name in inside if "/" not in name})
 
-    def mkdir(self, path: str) -> None:
+    def mkdir(self, path: str, *, durable: bool = True) -> None:
+        self.burn()
         parts = path.split("/")
         for depth in range(1, len(parts) + 1):
             parent = "/".join(parts[:depth])
             if parent:
                 self._directories[parent] = None
-                self._durable_directories[parent] = None
+                if durable or depth < len(parts):
+                    self._durable_directories[parent] = None
 
     def rename(self, old: str, new: str) -> None:
         self.burn()
@@ -206,7 +211,10 @@ class MemoryDisk:
         self._names.pop(path, None)
 
     def remove_later(self, path: str) -> None:
-        self.remove(path)
+        if path in self._directories:
+            self.rmtree(path)
+        else:
+            self.remove(path)
 
     def rmtree(self, path: str) -> None:
         self.burn()

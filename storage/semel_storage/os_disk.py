@@ -160,14 +160,15 @@ class OsDisk:
         except FileNotFoundError:
             return []
 
-    def mkdir(self, path: str) -> None:
+    def mkdir(self, path: str, *, durable: bool = True) -> None:
         if os.path.isdir(path):
             return
         parent = os.path.dirname(os.path.abspath(path))
         self.mkdir(parent)
         with contextlib.suppress(FileExistsError):
             os.mkdir(path)
-        self.sync_dir(parent)
+        if durable:
+            self.sync_dir(parent)
 
     def rename(self, old: str, new: str) -> None:
         try:
@@ -180,10 +181,11 @@ class OsDisk:
             os.unlink(path)
 
     def remove_later(self, path: str) -> None:
-        self.submit(self.remove, path)
+        self.submit(self.rmtree if os.path.isdir(path) else self.remove, path)
 
     def rmtree(self, path: str) -> None:
-        shutil.rmtree(path, ignore_errors=not os.path.exists(path))
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
 
     def sync_dir(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

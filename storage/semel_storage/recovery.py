@@ -202,9 +202,11 @@ class _Scan(msgspec.Struct, kw_only=True):
                 self._judge(at, stopped, end_offset)
                 self._cut(at, stopped, end_offset, "the write was not finished")
                 break
-            if at + 1 < len(segments):
-                segment.seal()
             at += 1
+            if at < len(segments):
+                segment.seal()
+                keep = [self.floor, *(other.base_offset for other in segments)]
+                self.snapshots.write(segments[at].base_offset, self.producers.values(), keep=keep)
         if end_offset < self.floor and not self.allow_data_loss:
             last = segments[-1]
             raise CorruptLog(
@@ -213,6 +215,7 @@ class _Scan(msgspec.Struct, kw_only=True):
                 f"the log ends at offset {end_offset}, was durable up to {self.floor}; restore the file from a copy",
             )
         segments[-1].next_offset = end_offset
+        self.snapshots.remove_above(end_offset)
         return end_offset
 
     def _scan_segment(self, segment: Segment, start: int, expected: int) -> tuple[int, int]:

@@ -61,7 +61,7 @@ class Segment:
         self.first_timestamp = NO_TIMESTAMP
         self._max_timestamp: tuple[int, int] | None = None
         self._file: File | None = None
-        self._is_deleted = False
+        self.is_deleted = False
         self._bytes_since_index = 0
 
     def path(self, suffix: str) -> str:
@@ -71,7 +71,7 @@ class Segment:
     def file(self) -> File:
         """The log file, opened when first needed."""
         if self._file is None:
-            assert not self._is_deleted, f"{self.path(LOG)} is deleted"
+            assert not self.is_deleted, f"{self.path(LOG)} is deleted"
             self._file = self.disk.open(self.path(LOG))
         return self._file
 
@@ -207,7 +207,7 @@ class Segment:
     def delete(self) -> None:
         """Remove the files. The log is renamed first: a start after a crash takes `.deleted` for rubbish."""
         self.close()
-        self._is_deleted = True
+        self.is_deleted = True
         for suffix in SUFFIXES:
             path = self.path(suffix)
             if self.disk.exists(path):

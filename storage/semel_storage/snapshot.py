@@ -124,13 +124,16 @@ class Snapshots:
     def has(self, offset: int) -> bool:
         return offset in self.offsets
 
-    def write(self, offset: int, states: Iterable[ProducerState], *, keep: Collection[int]) -> None:
+    def write(
+        self, offset: int, states: Iterable[ProducerState], *, keep: Collection[int], durable: bool = False
+    ) -> None:
         """Store the state as of `offset`; then remove all but it, its predecessor and those in `keep`.
 
-        Snapshots at segment bases are worth keeping: truncation starts from them. Not synced, as one that a power
-        loss has damaged fails its CRC, and the log is replayed from the one before it.
+        Those at segment bases are to be kept: truncation starts from them, and they stand for older segments that
+        are deleted. Mostly not synced, as one that a power loss has damaged fails its CRC, and the log is replayed
+        from the one before it.
         """
-        self._disk.write_atomically(self._path(offset), encode(states), durable=False)
+        self._disk.write_atomically(self._path(offset), encode(states), durable=durable)
         previous = max((known for known in self.offsets if known < offset), default=offset)
         kept = [known for known in self.offsets if known in keep or known == previous]
         self._remove([known for known in self.offsets if known not in kept and known != offset])

@@ -352,3 +352,23 @@ async def test_members_of_foreign_topics_are_given_what_they_want(coordinator: S
         assert consumer.assignment() == {tp(0), tp(1)}
     given = {row.member_id: row.assignment for row in coordinator.seen(SYNC)[0].assignments}
     assert given["stranger"].count(b"foreign") == 1
+
+
+async def test_stopping_in_the_middle_of_a_rebalance_does_not_wait_for_its_end(
+    coordinator: ScriptedCoordinator,
+) -> None:
+    consumer = member_of(coordinator, partition_assignment_strategy=["cooperative-sticky"])
+    await consumer.start()
+    await consumer.position(tp(0))
+    never = asyncio.Event()
+
+    async def hang(_: SyncGroupRequest) -> SyncGroupResponse:
+        await never.wait()
+        return SyncGroupResponse()
+
+    coordinator.answers[SYNC] = hang
+    coordinator.refusals[COMMIT] += [ErrorCode.REBALANCE_IN_PROGRESS] * 10
+    coordinator.refusals[HEARTBEAT].append(ErrorCode.REBALANCE_IN_PROGRESS)
+    await until(lambda: len(coordinator.seen(SYNC)) == 2)
+    await asyncio.wait_for(consumer.stop(), 1)
+    assert len(coordinator.seen(LEAVE)) == 1

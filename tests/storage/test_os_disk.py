@@ -206,6 +206,11 @@ def test_names(os_disk: OsDisk, tmp_path: Path) -> None:
     os_disk.rmtree(f"{root}/a")
     os_disk.rmtree(f"{root}/a")
     assert not os_disk.exists(f"{root}/a")
+    os_disk.mkdir(f"{root}/d/e", durable=False)
+    os_disk.open(f"{root}/d/e/f").close()
+    os_disk.remove_later(f"{root}/d")
+    os_disk.close()
+    assert os_disk.listdir(root) == ["c"]
     for missing in (os_disk.read_bytes, os_disk.size):
         with pytest.raises(MissingFile):
             missing(f"{root}/none")

@@ -208,6 +208,23 @@ def test_retention_of_a_producers_last_batch_does_not_lose_its_place(disk: Memor
     assert put(log, batch(4)).base_offset == 12
 
 
+@pytest.mark.parametrize("crashes", [1, 2])
+def test_retention_right_after_a_crash_does_not_lose_a_producers_place(disk: MemoryDisk, crashes: int) -> None:
+    log = open_log(disk, LogConfig(segment_bytes=200))
+    put(log, batch(0))
+    for _ in range(8):
+        put(log, make_batch())
+    for _ in range(crashes):
+        disk.kill()
+        log = open_log(disk, log.config, recovery_point=0)
+    log.delete_records_before(6)
+    assert log.segments[0].base_offset > 0
+    disk.crash()
+    log = open_log(disk, log.config, recovery_point=0, start_offset=6)
+    assert put(log, batch(0)).duplicate
+    assert put(log, batch(1)).base_offset == 9
+
+
 def reopened(disk: MemoryDisk, log: Log) -> Log:
     log.close()
     return open_log(disk, log.config, recovery_point=log.end_offset, start_offset=log.start_offset)

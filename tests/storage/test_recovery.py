@@ -226,6 +226,15 @@ def test_leftovers_of_deletions_and_atomic_writes_are_removed(disk: MemoryDisk) 
     assert not [name for name in disk.listdir(DIRECTORY) if name.endswith((".deleted", ".tmp")) or "99" in name]
 
 
+def test_what_a_killed_process_left_to_the_kernel_is_durable_once_recovered(disk: MemoryDisk) -> None:
+    """Readers see it from now on, so a power loss must not take it."""
+    log_of(disk, 40, SMALL)
+    disk.kill()
+    assert open_log(disk, SMALL, recovery_point=0).synced_offset == 40
+    disk.crash()
+    expect(open_log(disk, SMALL, recovery_point=0), 40)
+
+
 # Damage
 
 

@@ -1,0 +1,60 @@
+"""The journal: whatever is written is settled, also when it comes at the very end of the task that settles."""
+
+from __future__ import annotations
+
+from asyncio import Event, get_running_loop, sleep
+from types import SimpleNamespace
+from typing import Any
+
+from semel_broker.groups.journal import Journal
+
+
+class SlowPartition:
+    """Appends at once; what is appended becomes durable when the test says so."""
+
+    def __init__(self) -> None:
+        self.end_offset = self.high_watermark = 0
+        self.is_open = True
+        self.synced = Event()
+
+    def append(self, _batch: Any, *, header: Any) -> None:
+        self.end_offset += header.record_count
+        self.synced.clear()
+
+    async def committed(self, _offset: int) -> None:
+        await self.synced.wait()
+
+    def sync(self) -> None:
+        self.high_watermark = self.end_offset
+        self.synced.set()
+
+
+async def test_what_is_written_between_the_end_of_settling_and_its_callback_is_applied() -> None:
+    partition = SlowPartition()
+    topics = SimpleNamespace(partition=lambda *_: partition)
+    journal = Journal(SimpleNamespace(now_ms=lambda: 0), topics)  # type: ignore[arg-type]
+    journal._partition_count = 50
+    applied: list[str] = []
+    refused: list[Exception] = []
+
+    def first_applied() -> None:
+        applied.append("first")
+        # Runs after the settling task has ended, and before the callback that its end has scheduled.
+        get_running_loop().call_soon(write_second)
+
+    def write_second() -> None:
+        assert all(task.done() for task in journal._settling.values()), "the turn in question"
+        journal.write("g", [(b"k", b"2")], lambda: applied.append("second"), refused.append)
+
+    journal.write("g", [(b"k", b"1")], first_applied, refused.append)
+    await sleep(0)
+    partition.sync()
+    for _ in range(5):
+        await sleep(0)
+    assert applied == ["first"]
+    partition.sync()
+    for _ in range(5):
+        await sleep(0)
+    assert applied == ["first", "second"]
+    assert refused == []
+    await journal.close()

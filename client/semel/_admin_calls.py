@@ -14,7 +14,7 @@ from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from semel_protocol.schema import Message
 
-from semel._cluster import Cluster, merged
+from semel._cluster import GROUP, Cluster, merged
 from semel._connection import Connection
 from semel._pool import Role
 from semel._retry import Backoff, Deadline, is_lost_coordinator, retrying
@@ -112,7 +112,7 @@ class Calls:
         what: str,
         timeout_ms: float | None = None,
         outcomes: Outcomes[K, V] | None = None,
-        group_id: str | None = None,
+        coordinated: tuple[str, int] | None = None,
     ) -> T:
         """Runs `attempt` until it has an answer that stands. Raises as `semel._retry.retrying`."""
 
@@ -120,8 +120,8 @@ class Calls:
             answered = isinstance(error, BrokerResponseError)
             if outcomes is not None and not answered:
                 outcomes.uncertain = True
-            if group_id is not None and (is_lost_coordinator(error) or not answered):
-                self.cluster.forget_coordinator(group_id)
+            if coordinated is not None and (is_lost_coordinator(error) or not answered):
+                self.cluster.forget_coordinator(*coordinated)
             self.cluster.request_refresh()
 
         return await retrying(
@@ -152,15 +152,20 @@ class Calls:
         return outcomes.results()
 
     async def on_coordinator(
-        self, group_id: str, attempt: Callable[[Connection, Deadline], Awaitable[T]], *, what: str
+        self,
+        key: str,
+        attempt: Callable[[Connection, Deadline], Awaitable[T]],
+        *,
+        what: str,
+        key_type: int = GROUP,
     ) -> T:
-        """Asks the coordinator of a group, wherever it has moved to."""
+        """Asks the coordinator of a group or transactional id, wherever it has moved to."""
 
         async def ask(deadline: Deadline) -> T:
             left_ms = max(deadline.remaining_ms, 1)
-            return await attempt(await self.cluster.coordinator_connection(group_id, timeout_ms=left_ms), deadline)
+            return await attempt(await self.cluster.coordinator_connection(key, key_type, timeout_ms=left_ms), deadline)
 
-        return await self.retrying(ask, what=what, group_id=group_id)
+        return await self.retrying(ask, what=what, coordinated=(key, key_type))
 
     async def on_leaders(
         self,

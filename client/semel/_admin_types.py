@@ -133,3 +133,80 @@ class ConsumerGroupDescription(msgspec.Struct, frozen=True):
     protocol: str
     coordinator: int
     members: tuple[MemberDescription, ...]
+
+
+class TransactionListing(NamedTuple):
+    """A transactional id in a listing; `coordinator` is the broker that listed it."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+    coordinator: int
+
+
+OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+"""States of a transaction that still holds back read_committed readers."""
+
+
+class FenceRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the fence ledger: an epoch was taken away. `why` says by whom, or for which reason."""
+
+    time_ms: int
+    old_epoch: int
+    new_epoch: int
+    why: str
+    producer_id: int = -1
+    client_id: str = ""
+    client_host: str = ""
+
+
+class TransactionDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """A transactional id as its coordinator knows it.
+
+    state: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, Dead or PrepareEpochFence.
+    start_time_ms: None while no transaction is open. fences: who lost an epoch to whom, the latest last; empty from
+    brokers that keep no such ledger.
+    """
+
+    transactional_id: str
+    state: str
+    coordinator: int
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    start_time_ms: int | None
+    partitions: tuple[TopicPartition, ...] = ()
+    fences: tuple[FenceRecord, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it still holds back read_committed readers."""
+        return self.state in OPEN_STATES
+
+    @property
+    def expires_at_ms(self) -> int | None:
+        """When the coordinator will abort it: only an ongoing one is aborted."""
+        if self.state != "Ongoing" or self.start_time_ms is None:
+            return None
+        return self.start_time_ms + self.timeout_ms
+
+
+class ProducerState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a partition knows of an idempotent or transactional producer; -1 for what it does not know.
+
+    current_txn_start_offset: first record of the transaction that it has open here, None without one.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int = -1
+    last_timestamp: int = -1
+    coordinator_epoch: int = -1
+    current_txn_start_offset: int | None = None
+
+
+class FencedProducer(NamedTuple):
+    """What fencing left behind: the next producer of the transactional id has a higher epoch still."""
+
+    producer_id: int
+    producer_epoch: int

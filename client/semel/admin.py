@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 
-from semel import _admin_configs, _admin_groups, _admin_partitions, _admin_topics
+from semel import _admin_configs, _admin_groups, _admin_partitions, _admin_topics, _admin_transactions
 from semel._admin_calls import Calls
 from semel._admin_types import (
     ClusterDescription,
@@ -23,10 +23,15 @@ from semel._admin_types import (
     ConfigSynonym,
     ConsumerGroupDescription,
     ConsumerGroupListing,
+    FencedProducer,
+    FenceRecord,
     MemberDescription,
     NewPartitions,
     NewTopic,
+    ProducerState,
     RecordsToDelete,
+    TransactionDescription,
+    TransactionListing,
 )
 from semel._cluster import Cluster
 from semel._config import AdminConfig, takes_settings
@@ -47,10 +52,15 @@ __all__ = [
     "ConfigSynonym",
     "ConsumerGroupDescription",
     "ConsumerGroupListing",
+    "FenceRecord",
+    "FencedProducer",
     "MemberDescription",
     "NewPartitions",
     "NewTopic",
+    "ProducerState",
     "RecordsToDelete",
+    "TransactionDescription",
+    "TransactionListing",
 ]
 
 LATEST = -1
@@ -233,3 +243,42 @@ class Admin:
         Raises UnknownTopicOrPartitionError, OffsetOutOfRangeError.
         """
         return await _admin_partitions.delete_records(self._calls, records_to_delete, timeout_ms)
+
+    # Transactions
+
+    async def list_transactions(
+        self, states: Sequence[str] = (), producer_ids: Sequence[int] = ()
+    ) -> list[TransactionListing]:
+        """The transactional ids of the whole cluster, by name; in these states, of these producers, or all.
+
+        Raises InvalidRequestError for a state that does not exist.
+        """
+        return await _admin_transactions.list_transactions(self._calls, states, producer_ids)
+
+    async def describe_transactions(self, transactional_ids: Sequence[str]) -> list[TransactionDescription]:
+        """What the coordinators know of these ids, in the order asked for. Raises TransactionalIdNotFound."""
+        return await _admin_transactions.describe_transactions(self._calls, transactional_ids)
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, list[ProducerState]]:
+        """The producers that each partition remembers, with the transactions they have open there.
+
+        Raises UnknownTopicOrPartitionError.
+        """
+        return await _admin_transactions.describe_producers(self._calls, partitions)
+
+    async def fence_producers(self, transactional_ids: Sequence[str]) -> dict[str, FencedProducer]:
+        """Takes these ids away from their producers, as a new instance would: what they have open is aborted, and
+        whatever they do next fails with ProducerFenced.
+        """
+        return await _admin_transactions.fence_producers(self._calls, transactional_ids)
+
+    async def abort_transaction(self, partition: TopicPartition, producer: ProducerState) -> None:
+        """Ends a *hanging* transaction, one that no coordinator will end: writes its abort marker into the partition.
+
+        `producer`: as `describe_producers` told of it. The marker must not be written while a coordinator knows the
+        transaction: use `fence_producers` then. Raises InvalidProducerEpoch, InvalidRequestError,
+        ClusterAuthorizationFailedError.
+        """
+        await _admin_transactions.abort_transaction(self._calls, partition, producer)

@@ -1,0 +1,287 @@
+"""Error codes of brokers as exceptions."""
+
+# ruff: noqa: N818  (ProducerFenced, CommitFailedError...: the names users already catch)
+
+from semel_protocol.errors import ErrorCode
+
+from semel.errors.base import (
+    AbortableError,
+    ApplicationRecoverableError,
+    BrokerResponseError,
+    MisconfiguredError,
+    RefreshRetriableError,
+    RetriableError,
+)
+from semel.errors.client import UnsupportedVersionError
+
+
+class UnknownError(BrokerResponseError, code=ErrorCode.UNKNOWN_SERVER_ERROR):
+    advice = "Look into the broker's log"
+
+
+class OffsetOutOfRangeError(BrokerResponseError, code=ErrorCode.OFFSET_OUT_OF_RANGE):
+    advice = "Seek to between beginning_offsets and end_offsets, or set auto_offset_reset"
+
+
+class CorruptRecordException(BrokerResponseError, RetriableError, code=ErrorCode.CORRUPT_MESSAGE):
+    advice = "Bytes were damaged on the way or on disk"
+
+
+class UnknownTopicOrPartitionError(
+    BrokerResponseError, RefreshRetriableError, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+):
+    advice = "Create the topic, or check its name and partition count"
+
+
+class LeaderNotAvailableError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.LEADER_NOT_AVAILABLE):
+    advice = "The partition has no leader yet"
+
+
+class NotLeaderForPartitionError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.NOT_LEADER_OR_FOLLOWER):
+    advice = "The partition has moved to another broker"
+
+
+class RequestTimedOutError(BrokerResponseError, RetriableError, code=ErrorCode.REQUEST_TIMED_OUT):
+    advice = "The broker could not finish in time; the request may or may not have taken effect"
+
+
+class MessageSizeTooLargeError(BrokerResponseError, code=ErrorCode.MESSAGE_TOO_LARGE):
+    advice = "Send smaller records, or raise max_request_size here and max.message.bytes on the topic"
+
+
+class OffsetMetadataTooLargeError(BrokerResponseError, code=ErrorCode.OFFSET_METADATA_TOO_LARGE):
+    advice = "Shorten the metadata of the offset commit"
+
+
+class GroupLoadInProgressError(BrokerResponseError, RetriableError, code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
+    advice = "The coordinator is starting"
+
+
+class GroupCoordinatorNotAvailableError(
+    BrokerResponseError, RefreshRetriableError, code=ErrorCode.COORDINATOR_NOT_AVAILABLE
+):
+    advice = "The coordinator is being elected"
+
+
+class NotCoordinatorForGroupError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.NOT_COORDINATOR):
+    advice = "The coordinator has moved"
+
+
+class InvalidTopicError(BrokerResponseError, code=ErrorCode.INVALID_TOPIC_EXCEPTION):
+    advice = "Topic names are 1 to 249 of a-z A-Z 0-9 . _ -, and internal topics cannot be written"
+
+
+class RecordListTooLargeError(BrokerResponseError, code=ErrorCode.RECORD_LIST_TOO_LARGE):
+    advice = "Lower max_batch_size, or raise segment.bytes on the topic"
+
+
+class NotEnoughReplicasError(BrokerResponseError, RetriableError, code=ErrorCode.NOT_ENOUGH_REPLICAS):
+    advice = "Bring brokers back, or lower min.insync.replicas"
+
+
+class InvalidRequiredAcksError(BrokerResponseError, MisconfiguredError, code=ErrorCode.INVALID_REQUIRED_ACKS):
+    advice = "acks is one of 0, 1 and 'all'"
+
+
+class IllegalGenerationError(BrokerResponseError, ApplicationRecoverableError, code=ErrorCode.ILLEGAL_GENERATION):
+    advice = "The group has rebalanced"
+
+
+class InconsistentGroupProtocolError(
+    BrokerResponseError, MisconfiguredError, code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+):
+    advice = "Give all members of the group a common partition_assignment_strategy"
+
+
+class InvalidGroupIdError(BrokerResponseError, MisconfiguredError, code=ErrorCode.INVALID_GROUP_ID):
+    advice = "Set a group_id that is not empty"
+
+
+class UnknownMemberIdError(BrokerResponseError, ApplicationRecoverableError, code=ErrorCode.UNKNOWN_MEMBER_ID):
+    advice = "The member was removed from the group"
+
+
+class InvalidSessionTimeoutError(BrokerResponseError, MisconfiguredError, code=ErrorCode.INVALID_SESSION_TIMEOUT):
+    advice = "Keep session_timeout_ms within the broker's group.(min|max).session.timeout.ms"
+
+
+class RebalanceInProgressError(BrokerResponseError, ApplicationRecoverableError, code=ErrorCode.REBALANCE_IN_PROGRESS):
+    advice = "The group is rebalancing"
+
+
+class TopicAuthorizationFailedError(BrokerResponseError, MisconfiguredError, code=ErrorCode.TOPIC_AUTHORIZATION_FAILED):
+    advice = "Grant this principal access to the topic"
+
+
+class GroupAuthorizationFailedError(BrokerResponseError, MisconfiguredError, code=ErrorCode.GROUP_AUTHORIZATION_FAILED):
+    advice = "Grant this principal access to the group"
+
+
+class ClusterAuthorizationFailedError(
+    BrokerResponseError, MisconfiguredError, code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+):
+    advice = "Grant this principal access to the cluster"
+
+
+class InvalidTimestampError(BrokerResponseError, code=ErrorCode.INVALID_TIMESTAMP):
+    advice = "Send a timestamp nearer to the broker's clock"
+
+
+class UnsupportedSaslMechanismError(BrokerResponseError, MisconfiguredError, code=ErrorCode.UNSUPPORTED_SASL_MECHANISM):
+    advice = "Use a mechanism the listener has enabled"
+
+
+class BrokerUnsupportedVersionError(BrokerResponseError, UnsupportedVersionError, code=ErrorCode.UNSUPPORTED_VERSION):
+    advice = "Upgrade the broker, or do without the feature"
+
+
+class TopicAlreadyExistsError(BrokerResponseError, code=ErrorCode.TOPIC_ALREADY_EXISTS):
+    advice = "Use it, or delete it first"
+
+
+class InvalidPartitionsError(BrokerResponseError, code=ErrorCode.INVALID_PARTITIONS):
+    advice = "Partition counts are positive and only grow"
+
+
+class InvalidReplicationFactorError(BrokerResponseError, code=ErrorCode.INVALID_REPLICATION_FACTOR):
+    advice = "Use at most as many replicas as there are brokers"
+
+
+class InvalidReplicationAssignmentError(BrokerResponseError, code=ErrorCode.INVALID_REPLICA_ASSIGNMENT):
+    advice = "Assign each partition to distinct brokers that exist"
+
+
+class InvalidConfigurationError(BrokerResponseError, code=ErrorCode.INVALID_CONFIG):
+    advice = "Check the setting's name and range"
+
+
+class NotControllerError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.NOT_CONTROLLER):
+    advice = "The controller has moved"
+
+
+class InvalidRequestError(BrokerResponseError, code=ErrorCode.INVALID_REQUEST):
+    advice = "Check the call's arguments"
+
+
+class PolicyViolationError(BrokerResponseError, code=ErrorCode.POLICY_VIOLATION):
+    advice = "Ask the operator for the cluster's policy"
+
+
+class OutOfOrderSequenceNumber(BrokerResponseError, code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
+    advice = "It is not known whether the record is stored: read the end of the partition before sending it again"
+
+
+class DuplicateSequenceNumber(BrokerResponseError, code=ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+    advice = "The record is already stored"
+
+
+class InvalidProducerEpoch(BrokerResponseError, ApplicationRecoverableError, code=ErrorCode.INVALID_PRODUCER_EPOCH):
+    advice = "A newer producer has taken over: stop this one. Within a transaction, abort_transaction() tells"
+
+
+class InvalidTxnState(BrokerResponseError, ApplicationRecoverableError, code=ErrorCode.INVALID_TXN_STATE):
+    advice = "Stop this producer, make a new one, and go on from the last committed transaction"
+
+
+class InvalidProducerIdMapping(
+    BrokerResponseError, ApplicationRecoverableError, code=ErrorCode.INVALID_PRODUCER_ID_MAPPING
+):
+    advice = "The transactional_id has expired or has a new owner: abort, and if that fails make a new Producer"
+
+
+class InvalidTransactionTimeout(BrokerResponseError, MisconfiguredError, code=ErrorCode.INVALID_TRANSACTION_TIMEOUT):
+    advice = "Keep transaction_timeout_ms within the broker's transaction.max.timeout.ms"
+
+
+class ConcurrentTransactions(BrokerResponseError, RetriableError, code=ErrorCode.CONCURRENT_TRANSACTIONS):
+    advice = "The previous transaction is still completing"
+
+
+class TransactionalIdAuthorizationFailed(
+    BrokerResponseError, MisconfiguredError, code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+):
+    advice = "Grant this principal access to the transactional id"
+
+
+class OperationNotAttempted(BrokerResponseError, code=ErrorCode.OPERATION_NOT_ATTEMPTED):
+    advice = "Another part of the same request failed: look at that one"
+
+
+class KafkaStorageError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.KAFKA_STORAGE_ERROR):
+    advice = "The broker's disk has failed: look into its log"
+
+
+class SaslAuthenticationFailed(BrokerResponseError, MisconfiguredError, code=ErrorCode.SASL_AUTHENTICATION_FAILED):
+    advice = "Check user name and password"
+
+
+class UnknownProducerId(BrokerResponseError, code=ErrorCode.UNKNOWN_PRODUCER_ID):
+    advice = "The broker no longer knows this producer"
+
+
+class NonEmptyGroup(BrokerResponseError, code=ErrorCode.NON_EMPTY_GROUP):
+    advice = "Stop the group's members first"
+
+
+class GroupIdNotFound(BrokerResponseError, code=ErrorCode.GROUP_ID_NOT_FOUND):
+    advice = "Check the group's name"
+
+
+class FencedLeaderEpochError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.FENCED_LEADER_EPOCH):
+    advice = "The partition has a newer leader"
+
+
+class UnknownLeaderEpochError(BrokerResponseError, RetriableError, code=ErrorCode.UNKNOWN_LEADER_EPOCH):
+    advice = "The broker has not yet heard of the newer leader"
+
+
+class UnsupportedCompressionTypeError(
+    BrokerResponseError, MisconfiguredError, code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+):
+    advice = "Choose another compression_type"
+
+
+class OffsetNotAvailableError(BrokerResponseError, RetriableError, code=ErrorCode.OFFSET_NOT_AVAILABLE):
+    advice = "The new leader does not know the high watermark yet"
+
+
+class MemberIdRequired(BrokerResponseError, code=ErrorCode.MEMBER_ID_REQUIRED):
+    advice = "Join again with the member id of the answer"
+
+
+class GroupMaxSizeReachedError(BrokerResponseError, code=ErrorCode.GROUP_MAX_SIZE_REACHED):
+    advice = "Use fewer members, or raise group.max.size"
+
+
+class FencedInstanceIdError(BrokerResponseError, ApplicationRecoverableError, code=ErrorCode.FENCED_INSTANCE_ID):
+    advice = "Another consumer uses the same group_instance_id: give each its own"
+
+
+class GroupSubscribedToTopicError(BrokerResponseError, code=ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC):
+    advice = "Unsubscribe the group from the topic first"
+
+
+class InvalidRecordError(BrokerResponseError, code=ErrorCode.INVALID_RECORD):
+    advice = "The broker refused the record: a compacted topic needs a key"
+
+
+class UnstableOffsetCommitError(BrokerResponseError, RetriableError, code=ErrorCode.UNSTABLE_OFFSET_COMMIT):
+    advice = "A transaction with these offsets is still open"
+
+
+class ProducerFenced(BrokerResponseError, ApplicationRecoverableError, code=ErrorCode.PRODUCER_FENCED):
+    advice = (
+        "Stop this producer: go on from the last committed transaction with a new one, if this process is the right one"
+    )
+
+
+class UnknownTopicIdError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.UNKNOWN_TOPIC_ID):
+    advice = "The topic was deleted and created again"
+
+
+class TransactionalIdNotFound(BrokerResponseError, code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
+    advice = "Check the transactional id: it was never used here, or has expired"
+
+
+class TransactionAbortable(BrokerResponseError, AbortableError, code=ErrorCode.TRANSACTION_ABORTABLE):
+    advice = "Call abort_transaction(), then do the transaction again"

@@ -149,23 +149,41 @@ OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 
 class FenceRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the fence ledger: an epoch was taken away. `why` says by whom, or for which reason."""
+    """One line of the fence ledger: a producer epoch was taken away from whoever had it.
 
-    time_ms: int
-    old_epoch: int
-    new_epoch: int
+    why: in words. client_id, client_host: who did it; no client id, and "broker N", when a broker did. note: what
+    there was to say beyond that. New id and epoch are -1 when the transactional id expired.
+    """
+
+    at_ms: int
     why: str
-    producer_id: int = -1
+    old_producer_id: int
+    old_epoch: int
+    new_producer_id: int
+    new_epoch: int
     client_id: str = ""
     client_host: str = ""
+    note: str = ""
+
+    @property
+    def by(self) -> str:
+        """Who did it, in words."""
+        return client_words(self.client_id, self.client_host) or "the coordinator"
+
+
+def client_words(client_id: str, host: str) -> str:
+    """A client as people call it; "" when nothing is known of it."""
+    if not client_id:
+        return host
+    return f"client {client_id!r} at {host or 'an unknown host'}"
 
 
 class TransactionDescription(msgspec.Struct, frozen=True, kw_only=True):
     """A transactional id as its coordinator knows it.
 
     state: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, Dead or PrepareEpochFence.
-    start_time_ms: None while no transaction is open. fences: who lost an epoch to whom, the latest last; empty from
-    brokers that keep no such ledger.
+    start_time_ms: None while no transaction is open. owner: the client that initialised the producer, in words.
+    fences: who lost an epoch to whom, the latest last. Both are semel's own, and empty from other brokers.
     """
 
     transactional_id: str
@@ -176,6 +194,7 @@ class TransactionDescription(msgspec.Struct, frozen=True, kw_only=True):
     timeout_ms: int
     start_time_ms: int | None
     partitions: tuple[TopicPartition, ...] = ()
+    owner: str = ""
     fences: tuple[FenceRecord, ...] = ()
 
     @property

@@ -7,11 +7,15 @@ import click
 from semel import Admin, TopicPartition
 from semel.admin import LATEST, ConsumerGroupDescription
 from semel.cli.common import bootstrap_option, console, run, table
+from semel.cli.stuck_group import stuck_group
 
 
 @click.group()
 def group() -> None:
-    """Look at consumer groups: members, offsets, lag."""
+    """Look at consumer groups: members, offsets, lag, and why one does not move."""
+
+
+group.add_command(stuck_group)
 
 
 @group.command("list")

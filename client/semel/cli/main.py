@@ -13,6 +13,7 @@ OWN = {
     "group": "semel.cli.group:group",
     "produce": "semel.cli.produce:produce",
     "consume": "semel.cli.consume:consume",
+    "txn": "semel.cli.txn:txn",
 }
 """Commands that the bare client can serve."""
 
@@ -20,11 +21,12 @@ EXTRA_OF = {"semel_broker": "broker", "semel_storage": "broker"}
 
 HELP_OF = {
     "consume": "Print the records of a topic.",
-    "group": "Look at consumer groups: members, offsets, lag.",
+    "group": "Look at consumer groups: members, offsets, lag, and why one does not move.",
     "log": "Look into the files of a data directory.",
     "produce": "Write lines to a topic, idempotently.",
     "serve": "Run a broker.",
-    "topic": "Create, list, describe and delete topics.",
+    "topic": "Create, list, describe and delete topics; find out why one cannot be read.",
+    "txn": "Look at transactions: open ones, hanging ones, who fenced whom; end one.",
 }
 
 

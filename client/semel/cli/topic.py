@@ -7,13 +7,17 @@ import click
 from semel import Admin, NewTopic, TopicPartition
 from semel.admin import EARLIEST, LATEST, ConfigResource, ConfigResourceType
 from semel.cli.common import bootstrap_option, console, key_values, run, table
+from semel.cli.stuck import stuck_topic
 from semel.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from semel.structs import TopicMetadata
 
 
 @click.group()
 def topic() -> None:
-    """Create, list, describe and delete topics."""
+    """Create, list, describe and delete topics; find out why one cannot be read."""
+
+
+topic.add_command(stuck_topic)
 
 
 @topic.command()

@@ -1,0 +1,159 @@
+"""`semel group stuck`: why a consumer group does not move on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import click
+import msgspec
+from rich.text import Text
+from semel_protocol.hashes import java_hash_code
+
+from semel import Admin, TopicPartition
+from semel._edge import Edge
+from semel.admin import ConsumerGroupDescription
+from semel.cli.common import bootstrap_option, console, run
+from semel.cli.stuck import Ends, ends_of, held_back, holder_lines
+from semel.cli.stuck_holders import Holder, holders
+from semel.cli.times import duration, plural
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+STATES = {
+    "Empty": "it has no members: nobody reads. Start its consumers.",
+    "PreparingRebalance": "it rebalances: it waits until every member has joined again, at most the longest "
+    "max.poll.interval.ms. A member that is busy in its processing holds up all others.",
+    "CompletingRebalance": "it rebalances: it waits for its leader to share out the partitions.",
+    "Dead": "there is no such group; `semel group list` names the groups.",
+}
+
+
+class Findings(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found out about a group. `before`, `after`: committed offsets, `waited_s` apart; `pending`: the
+    transactions that may have offsets of this group waiting for their outcome."""
+
+    group: ConsumerGroupDescription
+    before: Mapping[TopicPartition, int]
+    after: Mapping[TopicPartition, int]
+    waited_s: float
+    ends: Mapping[TopicPartition, Ends]
+    holders: Sequence[Holder]
+    pending: Sequence[Holder]
+
+
+@click.command("stuck")
+@bootstrap_option
+@click.argument("name", metavar="GROUP")
+@click.option(
+    "-w", "--wait", "wait_s", type=click.FloatRange(min=0), default=1.0, show_default=True, metavar="SECONDS",
+    help="Time between two looks at its offsets.",
+)  # fmt: skip
+def stuck_group(bootstrap: str, name: str, wait_s: float) -> None:
+    """Say why GROUP does not move: its state, a transaction in its way, its members, or nothing left to read."""
+
+    async def work() -> Findings:
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            return await _find_out(admin, name, wait_s)
+
+    found = run(work())
+    if found.group.state == "Dead":
+        raise click.ClickException(f"{name}: {STATES['Dead']}")
+    out = console()
+    for line in diagnosis(found, Edge().now_ms()):
+        out.print(line, soft_wrap=True)
+
+
+async def _find_out(admin: Admin, name: str, wait_s: float) -> Findings:
+    (group,) = await admin.describe_consumer_groups([name])
+    before = await _committed(admin, name)
+    await asyncio.sleep(wait_s)
+    after = await _committed(admin, name)
+    existing = {topic.name: len(topic.partitions) for topic in await admin.describe_topics()}
+    owned = [at for member in group.members for at in member.assignment]
+    partitions = [at for at in sorted({*after, *owned}) if at.partition < existing.get(at.topic, 0)]
+    ends = await ends_of(admin, partitions) if partitions else {}
+    held = [at for at, each in ends.items() if each.held_back]
+    pending: list[Holder] = []
+    if count := existing.get(OFFSETS_TOPIC, 0):
+        home = TopicPartition(OFFSETS_TOPIC, (java_hash_code(name) & 0x7FFFFFFF) % count)
+        pending = await holders(admin, [home])
+    return Findings(
+        group=group,
+        before=before,
+        after=after,
+        waited_s=wait_s,
+        ends=ends,
+        holders=await holders(admin, held) if held else [],
+        pending=pending,
+    )
+
+
+async def _committed(admin: Admin, name: str) -> dict[TopicPartition, int]:
+    return {at: row.offset for at, row in (await admin.list_consumer_group_offsets(name)).items()}
+
+
+def diagnosis(found: Findings, now_ms: int) -> list[Text]:
+    """PURE. The lines to print."""
+    group = found.group
+    head = Text(group.group_id, "bold").append(f"  {group.state}, {plural(len(group.members), 'member')}", "not bold")
+    lines = [head]
+    if group.state in STATES:
+        lines.append(Text(f"  Not moving: {STATES[group.state]}", "yellow"))
+    for at, ends in found.ends.items():
+        lines += _partition(found, at, ends, now_ms)
+    if not found.ends:
+        lines.append(Text("  It has no committed offsets, and its members no partitions."))
+    if found.pending:
+        lines.append(Text())
+        lines.append(
+            Text(
+                "Offsets committed in a transaction count once it ends. Transactions open where this group keeps its "
+                "offsets (other groups' may be among them):"
+            )
+        )
+        for holder in found.pending:
+            lines += [Text(), *holder_lines(holder, now_ms)]
+    return lines
+
+
+def _partition(found: Findings, at: TopicPartition, ends: Ends, now_ms: int) -> list[Text]:
+    offset = found.after.get(at)
+    place = f"  {at.topic}-{at.partition}"
+    owner = next((m.group_instance_id or m.member_id for m in found.group.members if at in m.assignment), None)
+    if offset is None:
+        return [Text(f"{place}  nothing committed yet; {_whose(owner)}.")]
+    said = f"{place}  committed {offset:,} of {ends.high_watermark:,}: "
+    moved = offset - found.before.get(at, offset)
+    if moved > 0 and found.waited_s:
+        return [Text(f"{said}moving, {moved / found.waited_s:,.0f} offsets a second.", "green")]
+    if offset >= ends.high_watermark:
+        if offset > ends.high_watermark:
+            return [Text(f"{said}beyond the end. The topic was made anew or lost records; reset the offset.", "red")]
+        return [Text(f"{said}at the end, nothing to read.")]
+    if offset < ends.start:
+        return [
+            Text(
+                f"{said}below the first offset, {ends.start:,}: records were deleted before they were read; "
+                "auto.offset.reset decides where its consumer goes on.",
+                "red",
+            )
+        ]
+    if offset >= ends.last_stable:
+        head = Text(f"{said}a reader of committed records can go no further.", "yellow")
+        mine = [holder for holder in found.holders if holder.partition == at]
+        return [head, *held_back(at, ends, mine, now_ms)]
+    readable = ends.last_stable - offset
+    return [
+        Text(
+            f"{said}{plural(readable, 'offset')} can be read, and nothing was committed for "
+            f"{duration(found.waited_s * 1000)}; {_whose(owner)}.",
+            "yellow",
+        )
+    ]
+
+
+def _whose(owner: str | None) -> str:
+    if owner is None:
+        return "no member has this partition"
+    return f"it is with {owner}: look there, or wait longer with --wait"

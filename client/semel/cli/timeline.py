@@ -1,0 +1,120 @@
+"""`semel txn timeline`: which offsets of a topic are open, committed or aborted, and how far committed readers see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from semel import Admin, TopicPartition
+from semel._log_scan import scan
+from semel.admin import EARLIEST, LATEST
+from semel.cli.common import bootstrap_option, console, run, table
+from semel.cli.timeline_spans import Outcome, PartitionTimeline, Spans
+from semel.cli.timeline_svg import render
+from semel.cli.timeline_text import STYLE, draw, legend
+from semel.cli.times import duration, moment
+
+LAST_DEFAULT = 10_000
+
+
+@click.command()
+@bootstrap_option
+@click.argument("place", metavar="TOPIC[:PARTITION]")
+@click.option("--from-offset", type=click.IntRange(min=0), metavar="N", help="Show from this offset.")
+@click.option(
+    "--last", type=click.IntRange(min=1), default=LAST_DEFAULT, show_default=True, help="Show so many offsets."
+)
+@click.option("--list", "listed", is_flag=True, help="The transactions as a table too.")
+@click.option("--svg", type=click.Path(dir_okay=False, writable=True, path_type=Path), help="Write the picture there.")
+def timeline(bootstrap: str, place: str, from_offset: int | None, last: int, listed: bool, svg: Path | None) -> None:
+    """Draw the transactions of a partition over its offsets.
+
+    One line for each producer: what it wrote, how its transactions ended (C committed, A aborted), what is still open,
+    and the last stable offset, behind which readers of committed records do not see.
+    """
+
+    async def work() -> list[PartitionTimeline]:
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            return [await _read(admin, at, from_offset, last) for at in await places(admin, place)]
+
+    timelines = run(work())
+    if svg is not None:
+        try:
+            svg.write_text(render(timelines), encoding="utf-8")
+        except OSError as e:
+            raise click.ClickException(f"{svg}: {e.strerror}") from e
+        click.echo(f"{svg} written")
+        return
+    out = console()
+    for each in timelines:
+        for line in draw(each, min(out.width, 200)):
+            out.print(line, soft_wrap=True)
+        out.print()
+        if listed:
+            _table(each)
+    out.print(legend())
+
+
+async def places(admin: Admin, place: str) -> list[TopicPartition]:
+    """The partitions that `TOPIC` or `TOPIC:PARTITION` names. Raises UnknownTopicOrPartitionError, BadParameter."""
+    name, colon, number = place.partition(":")
+    if colon and not number.isdigit():
+        raise click.BadParameter(f"{place!r}: write TOPIC or TOPIC:PARTITION, such as orders:0")
+    (topic,) = await admin.describe_topics([name])
+    known = [TopicPartition(name, found.partition) for found in topic.partitions]
+    chosen = [at for at in known if not colon or at.partition == int(number)]
+    if not chosen:
+        raise click.ClickException(f"{name} has no partition {number}; it has {len(known)}")
+    return chosen
+
+
+async def _read(admin: Admin, at: TopicPartition, from_offset: int | None, last: int) -> PartitionTimeline:
+    low = (await admin.list_offsets({at: EARLIEST}))[at].offset
+    stable = (await admin.list_offsets({at: LATEST}, read_committed=True))[at].offset
+    high = (await admin.list_offsets({at: LATEST}))[at].offset
+    start = max(low, high - last if from_offset is None else from_offset)
+    end = high if from_offset is None else min(high, start + last)
+    spans = Spans()
+    async for batch in scan(admin._calls, at, start, end):
+        spans.add(batch)
+    found = spans.result()
+    producer_ids = sorted({span.producer_id for span in found if span.outcome is not Outcome.PLAIN})
+    names = await names_of(admin, producer_ids)
+    return PartitionTimeline(
+        partition=at,
+        log_start=low,
+        start=start,
+        end=max(start, end),
+        last_stable_offset=stable,
+        spans=found,
+        names=names,
+    )
+
+
+async def names_of(admin: Admin, producer_ids: list[int]) -> dict[int, str]:
+    """The transactional ids that have these producer ids now. An id that had to take a new one is not found."""
+    if not producer_ids:
+        return {}
+    return {row.producer_id: row.transactional_id for row in await admin.list_transactions(producer_ids=producer_ids)}
+
+
+def _table(timeline: PartitionTimeline) -> None:
+    numbers = ("first", "last", "marker", "records", "epoch")
+    shown = table("", "transaction of", "outcome", *numbers, "began", "took", right=numbers)
+    for span in timeline.spans:
+        if span.outcome is Outcome.PLAIN:
+            continue
+        took = span.marker_timestamp - span.first_timestamp if span.marker_offset is not None else -1
+        shown.add_row(
+            timeline.label(span),
+            f"[{STYLE[span.outcome]}]{span.outcome.value}",
+            f"{span.first_offset:,}",
+            f"{span.pieces[-1][1]:,}" if span.pieces else "-",
+            "-" if span.marker_offset is None else f"{span.marker_offset:,}",
+            f"{span.record_count:,}",
+            str(span.producer_epoch),
+            moment(span.first_timestamp) if span.first_timestamp >= 0 else "-",
+            duration(took) if took >= 0 and span.first_timestamp >= 0 else "-",
+        )
+    console().print(shown)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from asyncio import Task, get_running_loop
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from semel_protocol.control import MARKER_BYTES
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.waiters import FetchWaiter, OffsetWaiters
@@ -13,6 +15,7 @@ from semel_broker.waiters import FetchWaiter, OffsetWaiters
 if TYPE_CHECKING:
     from semel_protocol.batch import BatchHeader
     from semel_storage.log import AppendResult, Log
+    from semel_storage.transactions import AbortedTransaction
 
     from semel_broker.world import World
 
@@ -41,15 +44,17 @@ class Partition:
         self.index = index
         self.leader_epoch = 0
         self.high_watermark = 0
-        self.bytes_visible = 0  # that became readable since the log was opened
+        self.bytes_visible = 0  # below the high watermark, counted from where that was when the log was opened
+        self.bytes_stable = 0  # the same, below the last stable offset
         self._open_log = open_log
         self._log: Log | None = None
         self._world = world
         self._fsync = fsync
         self._retired = False
         self._committing = OffsetWaiters()
-        self._fetching: dict[FetchWaiter, None] = {}
+        self._fetching: dict[FetchWaiter, int] = {}  # and the isolation level of each
         self._bytes_appended = 0
+        self._bytes_before: OrderedDict[int, int] = OrderedDict()  # first offset of each undecided transaction, bytes before that
         self._flushing: Task[None] | None = None
 
     # --- the log ---------------------------------------------------------------------------------------------
@@ -75,6 +80,7 @@ class Partition:
         if self._log is None:
             self._log = self._open_log()
             self.high_watermark = self._log.synced_offset if self._fsync else self._log.end_offset
+            self._count_unstable(self._log)
             if self.high_watermark < self._log.end_offset:
                 self._schedule_flush()
         return self._log
@@ -90,8 +96,16 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """Read-committed consumers read below this. Without open transactions: the high watermark."""
-        return self.high_watermark
+        """Read-committed consumers read below this: the high watermark, or where the first undecided transaction began.
+
+        A transaction counts as undecided until its marker is committed too.
+        """
+        if self._log is None:
+            return self.high_watermark
+        first = self._log.first_unstable_offset(self.high_watermark)
+        if first is None or first >= self.high_watermark:
+            return self.high_watermark
+        return max(first, self._log.start_offset)
 
     def visible_end(self, isolation: int) -> int:
         """Where a reader of this isolation level ends."""
@@ -118,12 +132,38 @@ class Partition:
         log = self.log
         result = log.append(batch, header=header, leader_epoch=self.leader_epoch, now_ms=self._world.now_ms())
         if not result.duplicate:
-            self._bytes_appended += header.size
-            if self._fsync:
-                self._schedule_flush()
-            else:
-                self._advance(log.end_offset, self._bytes_appended)
+            if header.is_transactional and self.open_transaction(header.producer_id) == result.base_offset:
+                self._bytes_before[result.base_offset] = self._bytes_appended
+            self._appended(header.size)
         return result
+
+    def append_marker(
+        self, producer_id: int, producer_epoch: int, commit: bool, coordinator_epoch: int
+    ) -> AppendResult:
+        """Append the marker that ends the producer's transaction here; runs to completion.
+
+        Await `committed(result.last_offset + 1)` before the transaction counts as ended. To do so again is harmless:
+        a retry is answered with the first one's place. Raises KafkaError: 47 for an epoch that a newer one has
+        fenced, 52 for a coordinator whose successor has written here, 3 once the partition is retired.
+        """
+        if self._retired:
+            raise self._gone()
+        result = self.log.append_marker(
+            producer_id,
+            producer_epoch,
+            commit,
+            coordinator_epoch,
+            leader_epoch=self.leader_epoch,
+            now_ms=self._world.now_ms(),
+        )
+        if not result.duplicate:
+            self._appended(MARKER_BYTES)
+        return result
+
+    def open_transaction(self, producer_id: int) -> int | None:
+        """The first offset of the producer's transaction that is open in this partition; None: none is."""
+        state = self._log.producer(producer_id) if self._log is not None else None
+        return state.txn_first_offset if state is not None and state.txn_first_offset >= 0 else None
 
     async def committed(self, offset: int) -> None:
         """Return once everything below `offset` is committed (synced, if the broker runs with fsync)."""
@@ -163,6 +203,10 @@ class Partition:
             return b""
         return self.log.read(offset, up_to=up_to, bytes_max=bytes_max, at_least_one=at_least_one)
 
+    def aborted(self, start: int, end: int) -> list[AbortedTransaction]:
+        """Aborted transactions that end at or after `start` and begin below `end`, in the order of their markers."""
+        return self._log.aborted_transactions(start, end) if self._log is not None else []
+
     def offset_for(self, timestamp: int, isolation: int = READ_UNCOMMITTED) -> tuple[int, int]:
         """ListOffsets of one timestamp (ms, or one of the special values): (offset, timestamp), -1 for none."""
         up_to = self.visible_end(isolation)
@@ -178,9 +222,13 @@ class Partition:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{timestamp} is no timestamp and no special value")
         return self.log.offset_for_timestamp(timestamp, up_to=up_to) or (-1, -1)
 
-    def add_fetch_waiter(self, waiter: FetchWaiter) -> None:
-        """`waiter` hears of every byte that becomes readable, until it is removed."""
-        self._fetching[waiter] = None
+    def bytes_readable(self, isolation: int) -> int:
+        """What a reader of this isolation level could have read; of use for the difference of two such numbers."""
+        return self.bytes_stable if isolation == READ_COMMITTED else self.bytes_visible
+
+    def add_fetch_waiter(self, waiter: FetchWaiter, isolation: int = READ_UNCOMMITTED) -> None:
+        """`waiter` hears of every byte that becomes readable at this isolation level, until it is removed."""
+        self._fetching[waiter] = isolation
         if self._retired:
             waiter.release()
 
@@ -226,17 +274,45 @@ class Partition:
         finally:
             self._flushing = None  # in the same turn as the last look at the end offset: no append falls in between
 
+    def _appended(self, size: int) -> None:
+        """`size` bytes more in the log: committed now, or once they are synced."""
+        assert self._log is not None
+        self._bytes_appended += size
+        if self._fsync:
+            self._schedule_flush()
+        else:
+            self._advance(self._log.end_offset, self._bytes_appended)
+
     def _advance(self, high_watermark: int, bytes_visible: int) -> None:
-        """The high watermark moves; wake whom that concerns."""
+        """The high watermark moves, and perhaps the last stable offset; wake whom that concerns."""
         assert high_watermark >= self.high_watermark, (high_watermark, self.high_watermark)
         self.high_watermark = high_watermark
         bytes_more = bytes_visible - self.bytes_visible
         self.bytes_visible = bytes_visible
+        bytes_stable = self._bytes_stable()
+        stable_more = bytes_stable - self.bytes_stable
+        self.bytes_stable = bytes_stable
         if self._committing:
             self._committing.reached(high_watermark)
-        if self._fetching:
-            for waiter in self._fetching:
-                waiter.wake(bytes_more)
+        for waiter, isolation in self._fetching.items():
+            waiter.wake(stable_more if isolation == READ_COMMITTED else bytes_more)
+
+    def _bytes_stable(self) -> int:
+        before = self._bytes_before
+        if not before:
+            return self.bytes_visible
+        assert self._log is not None
+        first = self._log.first_unstable_offset(self.high_watermark)
+        while before and (oldest := next(iter(before))) != first:
+            del before[oldest]
+        return before[first] if first is not None and first < self.high_watermark else self.bytes_visible
+
+    def _count_unstable(self, log: Log) -> None:
+        """Transactions that were open when the log was opened: their bytes lie before where counting starts."""
+        firsts = sorted(state.txn_first_offset for state in log.active_producers() if state.txn_first_offset >= 0)
+        for first in firsts:
+            self._bytes_before[first] = -log.bytes_between(first, self.high_watermark)
+        self.bytes_stable = self._bytes_stable()
 
     def _release_fetches(self) -> None:
         for waiter in self._fetching:

@@ -43,6 +43,12 @@ def build_marker(
     )
 
 
+MARKER_BYTES = len(
+    build_marker(EndTxnMarker(ControlType.ABORT, 0), producer_id=0, producer_epoch=0, timestamp_ms=0),
+)
+"""Every marker's control batch is as long as every other."""
+
+
 def read_marker(buf: Bytes, header: BatchHeader | None = None) -> EndTxnMarker | None:
     """The marker in the control batch at the start of `buf`; None for a control type that ends no transaction.
 

@@ -12,13 +12,14 @@ from struct import Struct as Layout
 
 import msgspec
 from semel_protocol.batch import BatchHeader, read_header, stamp_log_append_time
+from semel_protocol.control import ControlType, EndTxnMarker, build_marker
 from semel_protocol.errors import ErrorCode, KafkaError
 
-from semel_storage import checkpoints, lookup, producers, recovery
+from semel_storage import checkpoints, producers, recovery
 from semel_storage.disk import Buffer, Disk, Event, File, ignore_event
 from semel_storage.epochs import EpochHistory
 from semel_storage.log_config import LogConfig
-from semel_storage.producers import ProducerState
+from semel_storage.log_reader import LogReader
 from semel_storage.segment import Segment
 from semel_storage.segments import Segments
 from semel_storage.snapshot import Snapshots
@@ -40,8 +41,8 @@ class AppendResult(msgspec.Struct, frozen=True, gc=False):
     duplicate: bool = False
 
 
-class Log:
-    """Open with `Log.open`. Not for use from several threads.
+class Log(LogReader):
+    """Open with `Log.open`; `LogReader` has what can be read. Not for use from several threads.
 
     `config` may be replaced at any time. `recovery_point` is the offset below which a start after a crash need not
     look at the log: everything below is durable and a producer snapshot stands at it. `save_checkpoints` (set by the
@@ -58,22 +59,19 @@ class Log:
         now_ms: int,
         checkpoint_bytes: int,
     ) -> None:
+        super().__init__(Segments(state.segments), state.start_offset, state.end_offset, state.producers)
         self.disk = disk
         self.directory = directory
         self.config = config
-        self.start_offset: int = state.start_offset
-        self.end_offset: int = state.end_offset
         self.synced_offset: int = state.end_offset
         self.recovery_point: int = state.recovery_point
         self.epochs: EpochHistory = state.epochs
         self.save_checkpoints: Callable[[], None] = lambda: None
-        self._producers: dict[int, ProducerState] = state.producers
         self._snapshots: Snapshots = state.snapshots
         self._checkpoint_bytes = checkpoint_bytes
         self._bytes_since_snapshot = state.replayed_bytes
         self._bytes_since_sync = 0
         self._snapshot_offset = state.recovery_point
-        self._segments = Segments(state.segments)
         self._unsynced: list[Segment] = []
         self._truncations = 0
         self._is_closed = False
@@ -114,20 +112,6 @@ class Log:
         )
         return cls(disk, directory, config, state, now_ms=now_ms, checkpoint_bytes=checkpoint_bytes)
 
-    @property
-    def segments(self) -> list[Segment]:
-        """Ascending; the last one is the active one. For looking at, not for changing."""
-        return self._segments.all
-
-    @property
-    def active(self) -> Segment:
-        return self._segments.all[-1]
-
-    @property
-    def size(self) -> int:
-        """Bytes of all segments."""
-        return sum(segment.size for segment in self.segments)
-
     # Appending
 
     def append(self, batch: Buffer, *, header: BatchHeader, leader_epoch: int, now_ms: int) -> AppendResult:
@@ -137,10 +121,8 @@ class Log:
         KafkaError: 45, 46, 47, 48 from the producer's state (`producers.check`), RECORD_LIST_TOO_LARGE for a batch
         above segment.bytes.
         """
-        state = None
         if header.producer_id >= 0:
-            state = self._producers.get(header.producer_id)
-            known = producers.check(state, header)
+            known = producers.check(self._producers.get(header.producer_id), header)
             if known is not None:
                 stamp_ms = known.timestamp if self.config.log_append_time else -1
                 return AppendResult(known.base_offset, known.last_offset, stamp_ms, True)
@@ -158,24 +140,56 @@ class Log:
             header = read_header(batch)
             stamp_ms = now_ms
         base_offset = self.end_offset
+        self._write(batch, header, leader_epoch, now_ms)
+        return AppendResult(base_offset, self.end_offset - 1, stamp_ms)
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        coordinator_epoch: int,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> AppendResult:
+        """Append the marker that ends the producer's transaction here; also when it wrote nothing (KIP-98).
+
+        A retry of the marker that stands last is answered with its place (`duplicate`). Raises KafkaError 47 and 52
+        from the producer's state (`producers.check_marker`).
+        """
+        state = self._producers.get(producer_id)
+        known = producers.check_marker(state, producer_epoch, coordinator_epoch, commit)
+        if known is not None:
+            return AppendResult(known.offset, known.offset, -1, True)
+        marker = EndTxnMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)
+        batch = build_marker(marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now_ms)
+        self._write(batch, read_header(batch), leader_epoch, now_ms)
+        return AppendResult(self.end_offset - 1, self.end_offset - 1)
+
+    def _write(self, batch: Buffer, header: BatchHeader, leader_epoch: int, now_ms: int) -> None:
+        """Put a batch that may be appended at the end offset, and account for it."""
+        base_offset = self.end_offset
         last_offset = base_offset + header.last_offset_delta
+        size = header.batch_length + 12
         segment = self._segments.all[-1]
-        if segment.is_full(size, last_offset, header.max_timestamp, config):
+        if segment.is_full(size, last_offset, header.max_timestamp, self.config):
             segment = self.roll()
         if leader_epoch > self.epochs.latest:
             self.epochs.assign(leader_epoch, base_offset)
         prefix = _PREFIX.pack(base_offset, header.batch_length, leader_epoch)
         position = segment.append(prefix, memoryview(batch)[_PREFIX_BYTES:])
-        segment.note(position, size, last_offset, header.max_timestamp, config.index_interval_bytes)
+        segment.note(position, size, last_offset, header.max_timestamp, self.config.index_interval_bytes)
         if header.producer_id >= 0:
-            self._producers[header.producer_id] = producers.apply(state, header, base_offset, batch, now_ms)
+            aborted = self._producers.note(header, base_offset, batch, now_ms)
+            if aborted is not None:
+                segment.aborted.append(aborted)
         self.end_offset = last_offset + 1
         self._last_now_ms = now_ms
         self._bytes_since_snapshot += size
         self._bytes_since_sync += size
         if self._bytes_since_sync >= self._checkpoint_bytes:
             self._sync_in_background()
-        return AppendResult(base_offset, last_offset, stamp_ms)
 
     def roll(self) -> Segment:
         """Seal the active segment and open a new one at the end offset. Returns the new one."""
@@ -211,11 +225,10 @@ class Log:
         early when the log is closed meanwhile: a clean close has synced it, an abandoned log has nothing to keep.
         """
         await self._make_durable()
+        if self.recovery_point < self._snapshot_offset <= self.synced_offset and await self._raise_recovery_point():
+            self.save_checkpoints()
         if self._is_closed:
             return
-        if self.recovery_point < self._snapshot_offset <= self.synced_offset:
-            self.recovery_point = self._snapshot_offset
-            self.save_checkpoints()
         if self._bytes_since_snapshot >= self._checkpoint_bytes:
             self._write_snapshot()
 
@@ -223,7 +236,20 @@ class Log:
         """Make all durable and move the recovery point to what is the end now; to be saved by the caller."""
         self._write_snapshot()
         await self._make_durable()
-        self.recovery_point = max(self.recovery_point, min(self._snapshot_offset, self.synced_offset))
+        await self._raise_recovery_point()
+
+    async def _raise_recovery_point(self) -> bool:
+        """Up to the last snapshot, once the index of aborted transactions is as durable as the log. Says if it did."""
+        offset, truncations = self._snapshot_offset, self._truncations
+        await self.active.aborted.sync()
+        if (
+            self._is_closed
+            or truncations != self._truncations
+            or not self.recovery_point < offset <= self.synced_offset
+        ):
+            return False
+        self.recovery_point = offset
+        return True
 
     def close(self) -> None:
         """Clean close: all durable, snapshot and recovery point at the end, to be saved by the caller. Blocks."""
@@ -248,7 +274,7 @@ class Log:
     def _write_snapshot(self) -> None:
         if self._snapshot_offset != self.end_offset or not self._snapshots.has(self.end_offset):
             keep = [*self._segments.bases, self.recovery_point]
-            self._snapshots.write(self.end_offset, self._producers.values(), keep=keep)
+            self._snapshots.write(self.end_offset, self._producers.all(), keep=keep)
             self._snapshot_offset = self.end_offset
         self.active.flush_indexes()
         if self.epochs.is_dirty:
@@ -295,32 +321,6 @@ class Log:
             self._background.cancel()
             self._background = None
 
-    # Reading
-
-    def read(self, offset: int, *, up_to: int, bytes_max: int, at_least_one: bool = True) -> bytes:
-        """Stored bytes of whole batches from the one holding `offset`, none reaching `up_to` or beyond it.
-
-        At most `bytes_max` bytes, but with `at_least_one` the first batch always whole. The first batch may start
-        below `offset`. Empty when there is nothing in between. Raises KafkaError OFFSET_OUT_OF_RANGE.
-        """
-        if not self.start_offset <= offset <= self.end_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is not within [{self.start_offset}, {self.end_offset}]; reset it to either end",
-            )
-        assert up_to <= self.end_offset, f"reading up to {up_to}, the log ends at {self.end_offset}"
-        if offset >= up_to:
-            return b""
-        return self._segments.read(offset, up_to=up_to, bytes_max=bytes_max, at_least_one=at_least_one)
-
-    def offset_for_timestamp(self, timestamp_ms: int, *, up_to: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record below `up_to` with timestamp >= `timestamp_ms`; None: no such."""
-        return lookup.offset_for_timestamp(self.segments, timestamp_ms, start=self.start_offset, up_to=up_to)
-
-    def max_timestamp(self, *, up_to: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record below `up_to` with the largest timestamp; None when there is none."""
-        return lookup.max_timestamp(self.segments, start=self.start_offset, up_to=up_to)
-
     # Cutting
 
     def truncate_to(self, offset: int) -> None:
@@ -348,7 +348,9 @@ class Log:
         self.synced_offset = min(self.synced_offset, end_offset)
         self._snapshot_offset = min(self._snapshot_offset, end_offset)
         self.epochs.truncate_from_end(end_offset)
-        self._producers = recovery.producers_at(self.segments, self._snapshots, end_offset, now_ms=self._last_now_ms)
+        self._producers = recovery.producers_at(
+            self.segments, self._snapshots, end_offset, now_ms=self._last_now_ms, decided=self._producers.decided
+        )
         self._segments.forget()
 
     def delete_records_before(self, offset: int) -> None:
@@ -374,7 +376,7 @@ class Log:
         first = self.segments[len(old)].base_offset
         self.start_offset = max(self.start_offset, first)
         states = recovery.producers_at(self.segments, self._snapshots, first, now_ms=self._last_now_ms)
-        self._snapshots.write(first, states.values(), keep=self._snapshots.offsets, durable=True)
+        self._snapshots.write(first, states.all(), keep=self._snapshots.offsets, durable=True)
         for segment in old:
             self._segments.drop(segment)
         self.disk.sync_dir(self.directory)  # or a power loss brings records back that were deleted for good
@@ -388,13 +390,6 @@ class Log:
         """
         return self._segments.replace(old)
 
-    # Producers
-
-    def active_producers(self) -> list[ProducerState]:
-        """Producers with state, by id (DescribeProducers)."""
-        return [self._producers[producer_id] for producer_id in sorted(self._producers)]
-
     def expire_producers(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers that have appended nothing for `expiration_ms` (producer.id.expiration.ms)."""
-        for producer_id in producers.expired(self._producers, now_ms, expiration_ms):
-            del self._producers[producer_id]
+        self._producers.expire(now_ms, expiration_ms)

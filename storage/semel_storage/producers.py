@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 from semel_protocol.batch import BatchHeader
-from semel_protocol.control import read_marker
+from semel_protocol.control import ControlType, read_marker
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_storage.disk import Buffer
@@ -39,12 +39,20 @@ class BatchPlace(msgspec.Struct, frozen=True, gc=False):
         return (self.last_sequence - self.offset_delta) & SEQUENCE_MASK
 
 
+class MarkerPlace(msgspec.Struct, frozen=True, gc=False):
+    """Where a producer's transaction ended, and how."""
+
+    offset: int
+    is_commit: bool
+
+
 class ProducerState(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One producer in one log.
 
     `batches`: the last five of its current epoch, oldest first. `accepted`: how many consecutive sequences of this
     epoch, ending with the last one, are known to have been appended (at most `ACCEPTED_MAX`). `last_append_ms`: the
-    broker's clock at its last batch. `txn_first_offset`: of its open transaction, else -1.
+    broker's clock at its last batch. `txn_first_offset`: of its open transaction, else -1. `marker`: if that was the
+    last that came from it.
     """
 
     producer_id: int
@@ -55,6 +63,7 @@ class ProducerState(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     last_append_ms: int = -1
     coordinator_epoch: int = -1
     txn_first_offset: int = NO_OFFSET
+    marker: MarkerPlace | None = None
 
     @property
     def last_sequence(self) -> int:
@@ -110,6 +119,35 @@ def check(state: ProducerState | None, header: BatchHeader) -> BatchPlace | None
     )
 
 
+def check_marker(
+    state: ProducerState | None, producer_epoch: int, coordinator_epoch: int, is_commit: bool
+) -> MarkerPlace | None:
+    """What to do with a transaction's marker: append it (None), or answer a retry with the place where it stands.
+
+    Raises KafkaError: INVALID_PRODUCER_EPOCH (47) for the marker of an epoch that a newer one has fenced,
+    TRANSACTION_COORDINATOR_FENCED (52) for that of a coordinator whose successor has written here. A producer without
+    an open transaction gets its marker all the same (KIP-98).
+    """
+    if state is None:
+        return None
+    if producer_epoch < state.epoch:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"a marker for epoch {producer_epoch} of producer {state.producer_id}, this partition has seen epoch "
+            f"{state.epoch}; the transaction has been ended by a newer one",
+        )
+    if coordinator_epoch < state.coordinator_epoch:
+        raise KafkaError(
+            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            f"a marker for producer {state.producer_id} from coordinator epoch {coordinator_epoch}, this partition has "
+            f"seen {state.coordinator_epoch}; another broker coordinates the transaction now",
+        )
+    is_known = producer_epoch == state.epoch and coordinator_epoch == state.coordinator_epoch
+    if is_known and state.marker is not None and state.marker.is_commit == is_commit:
+        return state.marker
+    return None
+
+
 def _certainly_appended(state: ProducerState, header: BatchHeader) -> bool:
     since_first = (state.last_sequence - header.base_sequence) & SEQUENCE_MASK
     since_last = (state.last_sequence - header.last_sequence) & SEQUENCE_MASK
@@ -124,7 +162,7 @@ def apply(
     `batch` is looked into for control batches only. `now_ms`: the broker's clock.
     """
     if header.is_control:
-        return _apply_marker(state, header, batch, now_ms)
+        return _apply_marker(state, header, base_offset, batch, now_ms)
     delta = header.last_offset_delta
     place = BatchPlace(header.last_sequence, base_offset + delta, delta, header.max_timestamp)
     txn_first_offset = NO_OFFSET
@@ -152,10 +190,16 @@ def apply(
     )
 
 
-def _apply_marker(state: ProducerState | None, header: BatchHeader, batch: Buffer, now_ms: int) -> ProducerState:
-    """A marker ends the transaction; with a bumped epoch it also starts that epoch's sequences anew (KIP-890)."""
-    marker = read_marker(batch)
+def _apply_marker(
+    state: ProducerState | None, header: BatchHeader, offset: int, batch: Buffer, now_ms: int
+) -> ProducerState:
+    """A marker ends the transaction; with a bumped epoch it also starts that epoch's sequences anew (KIP-890).
+
+    An empty control batch is what compaction has left of one: the transaction is over, nobody knows how.
+    """
+    marker = read_marker(batch, header) if header.record_count else None
     same_epoch = state is not None and state.epoch == header.producer_epoch
+    coordinator_epoch = state.coordinator_epoch if state is not None else -1
     return ProducerState(
         producer_id=header.producer_id,
         epoch=header.producer_epoch,
@@ -163,7 +207,8 @@ def _apply_marker(state: ProducerState | None, header: BatchHeader, batch: Buffe
         accepted=state.accepted if state is not None and same_epoch else 0,
         last_timestamp=header.max_timestamp,
         last_append_ms=now_ms,
-        coordinator_epoch=marker.coordinator_epoch if marker is not None else -1,
+        coordinator_epoch=marker.coordinator_epoch if marker is not None else coordinator_epoch,
+        marker=MarkerPlace(offset, marker.control_type is ControlType.COMMIT) if marker is not None else None,
     )
 
 

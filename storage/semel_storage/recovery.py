@@ -17,19 +17,20 @@ What does not check out is one of three things:
 
 import re
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
 from semel_protocol.batch import HEADER_BYTES, PREFIX_BYTES, BatchHeader, crc_of, crc_ok, read_header
 from semel_protocol.errors import KafkaError
 
-from semel_storage import checkpoints, producers
+from semel_storage import checkpoints
 from semel_storage.compaction_swap import recover_swaps
 from semel_storage.disk import Buffer, Disk, Event, ignore_event
 from semel_storage.epochs import EpochHistory
 from semel_storage.log_config import LogConfig
-from semel_storage.producers import ProducerState
-from semel_storage.segment import DELETED, INDEX, LOG, TIME_INDEX, CorruptLog, Segment, offset_of
+from semel_storage.producer_table import ProducerTable
+from semel_storage.segment import DELETED, LOG, SUFFIXES, CorruptLog, Segment, offset_of
 from semel_storage.snapshot import Snapshots
 
 __all__ = ["CorruptLog", "Recovered", "producers_at", "recover"]
@@ -47,7 +48,7 @@ class Recovered(msgspec.Struct):
     end_offset: int
     recovery_point: int
     epochs: EpochHistory
-    producers: dict[int, ProducerState]
+    producers: ProducerTable
     snapshots: Snapshots
     replayed_bytes: int
     """What lay above the recovery point and would be scanned again."""
@@ -71,7 +72,7 @@ def recover(
     names = _without_leftovers(disk, directory)
     bases = sorted(offset_of(name) for name in names if name.endswith(LOG))
     for name in names:
-        if name.endswith((INDEX, TIME_INDEX)) and offset_of(name) not in bases:
+        if name.endswith(SUFFIXES) and offset_of(name) not in bases:
             disk.remove(f"{directory}/{name}")
     segments = [Segment(disk, directory, base) for base in bases]
     epochs = EpochHistory(checkpoints.read_epochs(disk, f"{directory}/{checkpoints.LEADER_EPOCH}"))
@@ -107,11 +108,20 @@ def recover(
 
 
 def producers_at(
-    segments: list[Segment], snapshots: Snapshots, offset: int, *, now_ms: int, event: Event = ignore_event
-) -> dict[int, ProducerState]:
-    """The producers as of `offset`, a batch boundary: the newest snapshot before it, and the batches since."""
-    found = snapshots.load_newest(offset, now_ms=now_ms, event=event)
-    since, states = found if found is not None else (segments[0].base_offset, {})
+    segments: list[Segment],
+    snapshots: Snapshots,
+    offset: int,
+    *,
+    now_ms: int,
+    event: Event = ignore_event,
+    decided: Sequence[tuple[int, int]] = (),
+) -> ProducerTable:
+    """The producers as of `offset`, a batch boundary: the newest snapshot before it, and the batches since.
+
+    `decided`: transactions whose markers, where they lie below `offset`, may not be committed (`Transactions`).
+    """
+    since, states = snapshots.load_newest(offset, now_ms=now_ms, event=event) or (segments[0].base_offset, {})
+    table = ProducerTable(states.values(), [place for place in decided if place[0] < since])
     for segment in segments:
         if segment.next_offset <= since or segment.base_offset >= offset or since >= offset:
             continue
@@ -120,15 +130,14 @@ def producers_at(
             if header.base_offset >= offset:
                 break
             if header.producer_id >= 0 and header.base_offset >= since:
-                state = states.get(header.producer_id)
-                states[header.producer_id] = producers.apply(state, header, header.base_offset, batch, now_ms)
+                table.note(header, header.base_offset, batch, now_ms)
             position = at + header.size
         else:
             if position < segment.size and segment is not segments[-1]:
                 raise CorruptLog(
                     segment.path(LOG), position, "no record batch starts here; restore the file from a copy"
                 )
-    return states
+    return table
 
 
 def _without_leftovers(disk: Disk, directory: str) -> list[str]:
@@ -167,7 +176,7 @@ class _Scan(msgspec.Struct, kw_only=True):
     event: Event
     now_ms: int
     index_interval_bytes: int
-    producers: dict[int, ProducerState] = {}
+    producers: ProducerTable = msgspec.field(default_factory=ProducerTable)
     replayed_bytes: int = 0
 
     def run(self) -> int:
@@ -206,7 +215,7 @@ class _Scan(msgspec.Struct, kw_only=True):
             if at < len(segments):
                 segment.seal()
                 keep = [self.floor, *(other.base_offset for other in segments)]
-                self.snapshots.write(segments[at].base_offset, self.producers.values(), keep=keep)
+                self.snapshots.write(segments[at].base_offset, self.producers.all(), keep=keep)
         if end_offset < self.floor and not self.allow_data_loss:
             last = segments[-1]
             raise CorruptLog(
@@ -239,8 +248,7 @@ class _Scan(msgspec.Struct, kw_only=True):
         if header.partition_leader_epoch > self.epochs.latest:
             self.epochs.assign(header.partition_leader_epoch, header.base_offset)
         if header.producer_id >= 0:
-            state = self.producers.get(header.producer_id)
-            self.producers[header.producer_id] = producers.apply(state, header, header.base_offset, batch, self.now_ms)
+            self.producers.note(header, header.base_offset, batch, self.now_ms)
 
     def _open_for_scan(self, segment: Segment) -> int:
         """Open the segment for appending, its indexes cut to where the scan starts. Returns that position."""

@@ -1,4 +1,4 @@
-"""One segment: a `.log` file of whole record batches with its two sparse indexes.
+"""One segment: a `.log` file of whole record batches, its two sparse indexes, and that of aborted transactions.
 
 Files are named after the first offset the segment may hold, twenty digits, as Kafka names them. A segment is *active*
 (the last one of its log, open for appending) or *sealed* (never appended to again).
@@ -12,12 +12,13 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.disk import Buffer, Disk, File
 from semel_storage.index import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex
 from semel_storage.log_config import LogConfig
+from semel_storage.transaction_index import TransactionIndex
 
 SCAN_WINDOW_BYTES = 2 << 20
 NO_TIMESTAMP = -1
-LOG, INDEX, TIME_INDEX = ".log", ".index", ".timeindex"
+LOG, INDEX, TIME_INDEX, TXN_INDEX = ".log", ".index", ".timeindex", ".txnindex"
 DELETED = ".deleted"
-SUFFIXES = (LOG, INDEX, TIME_INDEX)
+SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
 
 _HOP_BYTES = 4096
 
@@ -55,6 +56,7 @@ class Segment:
         self.base_offset = base_offset
         self.index = OffsetIndex(disk, self.path(INDEX), base_offset)
         self.time_index = TimeIndex(disk, self.path(TIME_INDEX), base_offset)
+        self.aborted = TransactionIndex(disk, self.path(TXN_INDEX))
         self.size = disk.size(self.path(LOG)) if disk.exists(self.path(LOG)) else 0
         self.next_offset = base_offset
         self.is_active = False
@@ -154,6 +156,7 @@ class Segment:
         """`flush_indexes`, durably."""
         self.index.sync()
         self.time_index.sync()
+        self.aborted.sync_now()
 
     def seal(self) -> None:
         """End of appending. The time index gets the largest timestamp, so that it answers for the whole segment."""
@@ -162,6 +165,7 @@ class Segment:
             self.time_index.append(*largest)
         self.index.seal()
         self.time_index.seal()
+        self.aborted.sync_now()
         self.is_active = False
 
     def truncate(self, position: int, next_offset: int) -> None:
@@ -169,6 +173,7 @@ class Segment:
         assert self.is_active
         self.index.truncate(position=position)
         self.time_index.truncate(offset=next_offset)
+        self.aborted.truncate(next_offset)
         self.file.truncate(position)
         self.size = position
         self.next_offset = next_offset
@@ -200,6 +205,7 @@ class Segment:
         self._max_timestamp = (timestamp, offset)
 
     def close(self) -> None:
+        self.aborted.close()
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from semel_storage.segment import Segment
+from semel_storage.transactions import AbortedTransaction
 
 CURSORS_MAX = 128
 
@@ -61,11 +62,12 @@ class Segments:
                 return segment, position
             at += 1
 
-    def read(self, offset: int, *, up_to: int, bytes_max: int, at_least_one: bool) -> bytes:
-        """See `Log.read`; `offset` is within the log and below `up_to`."""
+    def read(self, offset: int, *, up_to: int, bytes_max: int, at_least_one: bool) -> tuple[bytes, int]:
+        """See `Log.read`; `offset` is within the log and below `up_to`. Also an offset behind all that is returned."""
         segment, position = self.locate(offset)
         chunks: list[bytes] = []
         room = bytes_max
+        next_offset = offset
         while True:
             known = self._cursors.get(up_to)
             if known is not None and known[0] is segment and position <= known[1] <= position + room:
@@ -82,7 +84,22 @@ class Segments:
             segment, position = self.all[bisect_right(self.bases, segment.base_offset)], 0
             if segment.base_offset >= up_to:
                 break
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks), next_offset
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """See `Log.aborted_transactions`."""
+        found: list[AbortedTransaction] = []
+        for at in range(max(0, bisect_right(self.bases, start) - 1), len(self.all)):
+            some, is_complete = self.all[at].aborted.overlapping(start, end)
+            found += some
+            if is_complete:
+                break
+        return found
+
+    def bytes_before(self, offset: int) -> int:
+        """Bytes of all segments that lie before the batch holding `offset`, or before the first one after it."""
+        segment, position = self.locate(offset)
+        return sum(earlier.size for earlier in self.all[: self.all.index(segment)]) + position
 
     def remember(self, offset: int, segment: Segment, position: int) -> None:
         """Note that `offset` starts at `position`: where a sequential reader will go on, or where it will stop."""

@@ -160,7 +160,8 @@ def _marker_rows(header: BatchHeader, batch: memoryview) -> Iterator[Row]:
     if header.record_count == 0:
         return
     marker = read_marker(batch, header)
-    facts: dict[str, Any] = {"offset": header.base_offset, time_name(header): header.max_timestamp}
+    (record,) = decode_batch(batch, header)
+    facts = _common_facts(header, record)
     if marker is None:
         facts["controlType"] = "unknown"
     else:
@@ -169,17 +170,25 @@ def _marker_rows(header: BatchHeader, batch: memoryview) -> Iterator[Row]:
 
 
 def _record_facts(header: BatchHeader, record: Record, options: Options) -> dict[str, Any]:
+    facts = _common_facts(header, record)
+    if options.values:
+        facts["key"], facts["payload"] = options.decoder(record.key, record.value)
+    return facts
+
+
+def _common_facts(header: BatchHeader, record: Record) -> dict[str, Any]:
+    """What records and markers have alike. The producer is the batch's, repeated so that one line tells whose it is."""
     facts: dict[str, Any] = {
         "offset": record.offset,
         time_name(header): record.timestamp,
         "keySize": -1 if record.key is None else len(record.key),
         "valueSize": -1 if record.value is None else len(record.value),
     }
-    if header.base_sequence >= 0:
-        facts["sequence"] = (header.base_sequence + record.offset - header.base_offset) & 0x7FFFFFFF
+    if header.has_producer_id:
+        facts |= {"producerId": header.producer_id, "producerEpoch": header.producer_epoch}
+        delta = record.offset - header.base_offset
+        facts["sequence"] = (header.base_sequence + delta) & 0x7FFFFFFF if header.base_sequence >= 0 else -1
     facts["headers"] = {name: text(value) for name, value in record.headers}
-    if options.values:
-        facts["key"], facts["payload"] = options.decoder(record.key, record.value)
     return facts
 
 

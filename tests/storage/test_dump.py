@@ -56,14 +56,19 @@ GOLDEN = """\
 baseOffset: 0 lastOffset: 3 count: 4 baseSequence: 0 lastSequence: 3 producerId: 7 producerEpoch: 0 \
 partitionLeaderEpoch: 0 isTransactional: false isControl: false position: 0 CreateTime: 1700000000003 size: 105 \
 magic: 2 compresscodec: none crc: {crc0} isvalid: true
-| offset: 0 CreateTime: 1700000000000 keySize: 2 valueSize: 2 sequence: 0 headers: {{}} key: k1 payload: v1
-| offset: 1 CreateTime: 1700000000001 keySize: 2 valueSize: -1 sequence: 1 headers: {{}} key: k2 payload: null
-| offset: 2 CreateTime: 1700000000002 keySize: -1 valueSize: 7 sequence: 2 headers: {{}} key: null payload: wörld\\n
-| offset: 3 CreateTime: 1700000000003 keySize: 2 valueSize: 1 sequence: 3 headers: {{}} key: 0xff00 payload: x
+| offset: 0 CreateTime: 1700000000000 keySize: 2 valueSize: 2 producerId: 7 producerEpoch: 0 sequence: 0 \
+headers: {{}} key: k1 payload: v1
+| offset: 1 CreateTime: 1700000000001 keySize: 2 valueSize: -1 producerId: 7 producerEpoch: 0 sequence: 1 \
+headers: {{}} key: k2 payload: null
+| offset: 2 CreateTime: 1700000000002 keySize: -1 valueSize: 7 producerId: 7 producerEpoch: 0 sequence: 2 \
+headers: {{}} key: null payload: wörld\\n
+| offset: 3 CreateTime: 1700000000003 keySize: 2 valueSize: 1 producerId: 7 producerEpoch: 0 sequence: 3 \
+headers: {{}} key: 0xff00 payload: x
 baseOffset: 4 lastOffset: 4 count: 1 baseSequence: -1 lastSequence: -1 producerId: 7 producerEpoch: 0 \
 partitionLeaderEpoch: 0 isTransactional: true isControl: true position: 105 CreateTime: 1700000000000 size: 78 \
 magic: 2 compresscodec: none crc: {crc1} isvalid: true
-| offset: 4 CreateTime: 1700000000000 endTxnMarker: COMMIT coordinatorEpoch: 3
+| offset: 4 CreateTime: 1700000000000 keySize: 4 valueSize: 6 producerId: 7 producerEpoch: 0 sequence: -1 \
+headers: {{}} endTxnMarker: COMMIT coordinatorEpoch: 3
 """
 
 

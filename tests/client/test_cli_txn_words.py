@@ -1,0 +1,239 @@
+"""What the tools say of a transaction: who holds readers back, what happened to an id, why a group does not move."""
+
+from __future__ import annotations
+
+import pytest
+from semel.admin import ConsumerGroupDescription, FenceRecord, MemberDescription, ProducerState, TransactionDescription
+from semel.cli.stuck import Ends, held_back
+from semel.cli.stuck_group import Findings, diagnosis
+from semel.cli.stuck_holders import TIMEOUT_NEVER_MS, Holder, Verdict, explain, judge
+from semel.cli.txn_why import story
+from semel.structs import TopicPartition
+
+NOW_MS = 1_700_000_000_000
+AT = TopicPartition("orders", 0)
+OTHER = TopicPartition("orders", 1)
+
+
+def transaction(state: str = "Ongoing", **fields: object) -> TransactionDescription:
+    given: dict[str, object] = {
+        "transactional_id": "shop",
+        "state": state,
+        "coordinator": 0,
+        "producer_id": 7,
+        "producer_epoch": 3,
+        "timeout_ms": 60_000,
+        "start_time_ms": NOW_MS - 12_000,
+        "partitions": (AT,),
+        "owner": "client 'web-2' at 10.0.0.5",
+    }
+    return TransactionDescription(**(given | fields))  # type: ignore[arg-type]
+
+
+def producer(first_offset: int = 731) -> ProducerState:
+    return ProducerState(
+        producer_id=7, producer_epoch=3, last_timestamp=NOW_MS - 5_000, current_txn_start_offset=first_offset
+    )
+
+
+@pytest.mark.parametrize(
+    ("known", "verdict"),
+    [
+        ([transaction()], Verdict.ONGOING),
+        ([transaction(timeout_ms=TIMEOUT_NEVER_MS)], Verdict.TWO_PHASE),
+        ([transaction("PrepareCommit")], Verdict.ENDING),
+        ([transaction("PrepareAbort")], Verdict.ENDING),
+        ([transaction("CompleteCommit", partitions=())], Verdict.HANGING),
+        ([transaction("Empty", partitions=(), start_time_ms=None)], Verdict.HANGING),
+        ([transaction(partitions=(OTHER,))], Verdict.HANGING),
+        ([transaction(partitions=(OTHER,)), transaction(transactional_id="till")], Verdict.ONGOING),
+        ([], Verdict.HANGING),
+    ],
+)
+def test_a_transaction_hangs_when_no_coordinator_has_it_open_in_that_partition(
+    known: list[TransactionDescription], verdict: Verdict
+) -> None:
+    assert judge(AT, producer(), known).verdict is verdict
+
+
+def said(*known: TransactionDescription) -> dict[str, str]:
+    return dict(explain(judge(AT, producer(), known), NOW_MS))
+
+
+def test_an_open_transaction_is_explained_with_its_owner_its_end_and_a_safe_action() -> None:
+    assert said(transaction()) == {
+        "held by": "transactional id shop (producer 7, epoch 3), with its first record here at offset 731",
+        "started by": "client 'web-2' at 10.0.0.5",
+        "open since": "22:13:08 UTC, 12.0 s ago",
+        "ends": (
+            "when its producer commits or aborts; else the coordinator aborts it at 22:14:08 UTC, in 48.0 s, "
+            "1 min (transaction.timeout.ms) after it began"
+        ),
+        "safe": "wait, or: semel txn abort shop (its producer is fenced, and nothing of it is ever read)",
+    }
+    late = said(transaction(start_time_ms=NOW_MS - 61_000))
+    assert "at 22:13:19 UTC, at the coordinator's next sweep, 1 min" in late["ends"]
+
+
+def test_a_decided_one_is_to_be_waited_for_and_a_prepared_one_left_to_its_system() -> None:
+    assert "to commit is decided" in said(transaction("PrepareCommit"))["ends"]
+    assert "to abort is decided" in said(transaction("PrepareAbort"))["ends"]
+    assert said(transaction("PrepareAbort"))["safe"].startswith("wait;")
+    two_phase = said(transaction(timeout_ms=TIMEOUT_NEVER_MS))
+    assert "no timeout ends it" in two_phase["ends"]
+    assert "let that system decide" in two_phase["safe"]
+
+
+def test_a_hanging_one_is_explained_with_the_command_that_ends_it() -> None:
+    found = said()
+    assert found["held by"] == "producer 7, epoch 3, with its first record here at offset 731"
+    assert found["open since"] == "at least 22:13:15 UTC, its last record (5.0 s ago)"
+    assert found["ends"].startswith("never by itself")
+    assert found["safe"].startswith("semel txn abort --partition orders:0 --producer-id 7 ")
+
+
+def holder(first_offset: int = 731) -> Holder:
+    return judge(AT, producer(first_offset), [transaction()])
+
+
+def test_a_partition_held_back_names_the_first_holder_and_those_behind_it() -> None:
+    found = [holder(offset) for offset in range(731, 739)]
+    lines = [line.plain for line in held_back(AT, Ends(0, 731, 1_200), found, NOW_MS)]
+    assert lines[0] == "orders-0  last stable offset 731, high watermark 1,200: 469 offsets held back"
+    assert lines[1].startswith("  held by     transactional id shop")
+    assert sum("behind it" in line for line in lines) == 5
+    assert lines[-1].strip() == "and 2 transactions more"
+    (_, ended) = held_back(AT, Ends(0, 731, 1_200), [], NOW_MS)
+    assert "ended just now" in ended.plain
+
+
+FENCE = FenceRecord(
+    at_ms=NOW_MS - 3_600_000,
+    why="its transaction was open for longer than its transaction.timeout.ms",
+    old_producer_id=7,
+    old_epoch=1,
+    new_producer_id=7,
+    new_epoch=2,
+    client_host="broker 0",
+    note="open for 61000 ms",
+)
+NEWER = FenceRecord(
+    at_ms=NOW_MS - 60_000,
+    why="a new producer with this transactional.id was initialised",
+    old_producer_id=7,
+    old_epoch=2,
+    new_producer_id=7,
+    new_epoch=3,
+    client_id="web-2",
+    client_host="10.0.0.5",
+)
+
+
+def test_why_tells_state_owner_places_and_who_fenced_whom_the_latest_first() -> None:
+    lines = story(transaction(fences=(FENCE, NEWER)), {"orders-0": 731, "orders-1": None}, NOW_MS)
+    assert lines == [
+        (
+            "shop: Ongoing. Open since 22:13:08 UTC (12.0 s). It waits for its producer to commit or abort; else the "
+            "coordinator aborts it in 48.0 s (transaction.timeout.ms = 60000)."
+        ),
+        "  Producer id 7, epoch 3, coordinated by broker 0.",
+        "  Initialised by client 'web-2' at 10.0.0.5.",
+        "  Its transaction is open in 2 partitions:",
+        "    orders-0: from offset 731",
+        "    orders-1: no record of it, or its marker is written",
+        "  Fenced 2 times, the latest first:",
+        (
+            "    22:12:20 UTC  epoch 2 gave way to 3: a new producer with this transactional.id was initialised "
+            "(client 'web-2' at 10.0.0.5)"
+        ),
+        (
+            "    21:13:20 UTC  epoch 1 gave way to 2: its transaction was open for longer than its "
+            "transaction.timeout.ms (broker 0; open for 61000 ms)"
+        ),
+        (
+            "  A producer with epoch 2 or older gets ProducerFenced: stop it. If both instances are meant to run, give "
+            "each its own transactional id."
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("Empty", "has no transaction yet"),
+        ("PrepareCommit", "To commit is decided and durable"),
+        ("PrepareAbort", "To abort is decided and durable"),
+        ("PrepareEpochFence", "To abort is decided"),
+        ("CompleteCommit", "was committed; it waits for nothing"),
+        ("CompleteAbort", "was aborted; it waits for nothing"),
+        ("Dead", "being forgotten"),
+    ],
+)
+def test_why_says_in_every_state_what_the_id_waits_for(state: str, words: str) -> None:
+    lines = story(transaction(state), {}, NOW_MS)
+    assert words in lines[0]
+    assert lines[-1] == "  Nobody has fenced it."
+
+
+def group(state: str = "Stable", owned: tuple[TopicPartition, ...] = (AT,)) -> ConsumerGroupDescription:
+    member = MemberDescription(member_id="m-1", client_id="c", client_host="h", assignment=owned)
+    members = (member,) if state == "Stable" else ()
+    return ConsumerGroupDescription("kitchen", state, "consumer", "range", 0, members)
+
+
+def group_lines(
+    offset: int | None,
+    ends: Ends,
+    *,
+    moved: int = 0,
+    state: str = "Stable",
+    holders: tuple[Holder, ...] = (),
+    pending: tuple[Holder, ...] = (),
+) -> str:
+    after = {} if offset is None else {AT: offset}
+    found = Findings(
+        group=group(state),
+        before={at: value - moved for at, value in after.items()},
+        after=after,
+        waited_s=2.0,
+        ends={AT: ends},
+        holders=holders,
+        pending=pending,
+    )
+    return "\n".join(line.plain for line in diagnosis(found, NOW_MS))
+
+
+@pytest.mark.parametrize(
+    ("offset", "ends", "words"),
+    [
+        (100, Ends(0, 100, 100), "committed 100 of 100: at the end, nothing to read."),
+        (40, Ends(0, 100, 100), "60 offsets can be read, and nothing was committed for 2.0 s; it is with m-1"),
+        (None, Ends(0, 100, 100), "nothing committed yet; it is with m-1"),
+        (5, Ends(10, 100, 100), "below the first offset, 10: records were deleted before they were read"),
+        (120, Ends(0, 100, 100), "beyond the end"),
+    ],
+)
+def test_a_group_that_stands_is_told_why(offset: int | None, ends: Ends, words: str) -> None:
+    assert words in group_lines(offset, ends)
+
+
+def test_a_group_behind_an_open_transaction_is_told_whose_it_is() -> None:
+    said = group_lines(731, Ends(0, 731, 1_200), holders=(holder(),))
+    assert "a reader of committed records can go no further" in said
+    assert "held by     transactional id shop" in said
+
+
+def test_a_group_that_moves_is_not_called_stuck() -> None:
+    assert "moving, 15 offsets a second" in group_lines(60, Ends(0, 100, 100), moved=30)
+
+
+@pytest.mark.parametrize("state", ["Empty", "PreparingRebalance", "CompletingRebalance"])
+def test_a_group_that_nobody_reads_for_or_that_rebalances_is_told_so(state: str) -> None:
+    assert "Not moving:" in group_lines(40, Ends(0, 100, 100), state=state)
+    assert "Not moving:" not in group_lines(40, Ends(0, 100, 100))
+
+
+def test_offsets_that_wait_for_a_transaction_are_told_of() -> None:
+    said = group_lines(100, Ends(0, 100, 100), pending=(holder(),))
+    assert "count once it ends" in said
+    assert "semel txn abort shop" in said

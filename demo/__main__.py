@@ -75,12 +75,13 @@ async def send_all(broker: Broker, limit: int | None, kill_at: list[int], bars: 
 
 
 async def kill_and_restart(broker: Broker, bars: Bars, row: int) -> None:
-    await broker.kill()
-    bars.say(f"[red]SIGKILL[/] of the broker while row {row:,} was sent; back in {DOWN_S} s")
-    await asyncio.sleep(DOWN_S)  # how long it stays down
-    started = time.monotonic()
-    await broker.start()
-    bars.say(f"[green]restarted[/] on the same data, ready after {time.monotonic() - started:.2f} s")
+    async with broker.changing:
+        await broker.kill()
+        bars.say(f"[red]SIGKILL[/] of the broker after row {row:,} was handed to the producer; back in {DOWN_S} s")
+        await asyncio.sleep(DOWN_S)  # how long it stays down
+        started = time.monotonic()
+        await broker.start()
+        bars.say(f"[green]restarted[/] on the same data, ready after {time.monotonic() - started:.2f} s")
 
 
 async def wait_until_counted(counters: list[Counter], end_offsets: dict[int, int], bars: Bars) -> None:

@@ -18,6 +18,8 @@ class Broker:
         self.directory = directory
         self.port = 0
         self.kills = 0
+        self.changing = asyncio.Lock()
+        """Held from a kill until the broker is back, so that the next kill meets a broker."""
         self._log = directory.with_suffix(".log")
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None

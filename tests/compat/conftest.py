@@ -13,7 +13,7 @@ _names = itertools.count()
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """One broker for the tests of a module; the ones that kill it start their own."""
-    process = BrokerProcess(tmp_path_factory.mktemp("broker"), **{"group.initial.rebalance.delay.ms": "0"}).start()
+    process = BrokerProcess(tmp_path_factory.mktemp("broker")).start()
     yield process
     assert process.stop() == 0, "\n".join(process.log[-30:])
 
@@ -21,7 +21,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     """A broker that the test may kill."""
-    process = BrokerProcess(tmp_path / "data", **{"group.initial.rebalance.delay.ms": "0"}).start()
+    process = BrokerProcess(tmp_path / "data").start()
     yield process
     process.stop()
 

@@ -11,7 +11,7 @@ from semel_storage.log import Log
 from semel_storage.log_config import LogConfig
 from semel_storage.memory_disk import MemoryDisk
 from semel_storage.producers import ProducerState
-from storage.batches import NOW_MS, make_batch, open_log, put
+from storage.batches import DIRECTORY, NOW_MS, make_batch, open_log, put
 
 LAST = 2**31 - 1
 PID = 77
@@ -223,6 +223,23 @@ def test_retention_right_after_a_crash_does_not_lose_a_producers_place(disk: Mem
     log = open_log(disk, log.config, recovery_point=0, start_offset=6)
     assert put(log, batch(0)).duplicate
     assert put(log, batch(1)).base_offset == 9
+
+
+async def test_retention_after_the_snapshots_were_lost_does_not_lose_a_producers_place(disk: MemoryDisk) -> None:
+    """Snapshots are not synced: a power loss may take them, and only the segments know the producer then."""
+    log = open_log(disk, LogConfig(segment_bytes=200))
+    put(log, batch(0))
+    for _ in range(8):
+        put(log, make_batch())
+    await log.checkpoint()
+    disk.crash()
+    snapshots = [name for name in disk.listdir(DIRECTORY) if name.endswith(".snapshot")]
+    assert not any(disk.size(f"{DIRECTORY}/{name}") for name in snapshots)
+    log = open_log(disk, log.config, recovery_point=9)
+    log.delete_records_before(6)
+    disk.crash()
+    log = open_log(disk, log.config, recovery_point=9, start_offset=6)
+    assert put(log, batch(0)).duplicate
 
 
 def reopened(disk: MemoryDisk, log: Log) -> Log:

@@ -178,6 +178,34 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
         Annotated[int, Meta(ge=1, le=INT64_MAX)], Doc("How often dropped offsets are looked for.")
     ] = 600_000
 
+    # Transactions.
+    transaction_version: Annotated[
+        Annotated[int, Meta(ge=1, le=2)],
+        Doc("2: every end of a transaction bumps the producer's epoch, for clients that can (KIP-890). 1: never."),
+    ] = 2
+    transaction_max_timeout_ms: Annotated[Count, Doc("Most transaction timeout that a producer may ask for.")] = 900_000
+    transaction_two_phase_commit_enable: Annotated[
+        bool, Doc("Allow producers whose prepared transactions never time out (KIP-939).")
+    ] = False
+    transactional_id_expiration_ms: Annotated[Count, Doc("A transactional id unused for so long is forgotten.")] = (
+        604_800_000
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: Annotated[
+        Count, Doc("How often transactions are looked for that are open for too long.")
+    ] = 10_000
+    transaction_remove_expired_transaction_cleanup_interval_ms: Annotated[
+        Count, Doc("How often transactional ids are looked for that are to be forgotten.")
+    ] = 3_600_000
+    transaction_state_log_num_partitions: Annotated[
+        Count, Doc("Partitions of __transaction_state; fixed once it exists.")
+    ] = 50
+    transaction_state_log_replication_factor: Annotated[
+        Annotated[int, Meta(ge=1, le=32_767)], Doc("Replicas of __transaction_state.")
+    ] = 1
+    transaction_state_log_segment_bytes: Annotated[SegmentBytes, Doc("Segment size of __transaction_state.")] = (
+        100 * MIB
+    )
+
 
 BROKER_SETTINGS: Final = settings_of(BrokerSettings)
 

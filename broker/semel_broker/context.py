@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from semel_broker.txn.identity import ClientName
 from semel_broker.world import Logger, World
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from semel_broker.groups.coordinator import GroupCoordinator
     from semel_broker.producer_ids import ProducerIds
     from semel_broker.topics import Topics
+    from semel_broker.txn.coordinator import TransactionCoordinator
 
 
 class Broker(msgspec.Struct, kw_only=True):
@@ -24,6 +26,7 @@ class Broker(msgspec.Struct, kw_only=True):
     store: Store
     topics: Topics
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
     producer_ids: ProducerIds
     node_id: int
     cluster_id: str
@@ -42,3 +45,8 @@ class RequestContext(msgspec.Struct, frozen=True, gc=False):
     client_host: str
     listener: str
     turn: int = 0
+
+    @property
+    def client(self) -> ClientName:
+        """Who asks, for what people are told later."""
+        return ClientName(self.client_id, self.client_host)

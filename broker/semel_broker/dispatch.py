@@ -15,6 +15,7 @@ from semel_protocol.schema import Message
 
 from semel_broker.context import Broker, RequestContext
 from semel_broker.handlers import HANDLERS, Handler, k18_api_versions
+from semel_broker.versions import offered
 
 API_VERSIONS = 18
 Chunks = list[Buffer]
@@ -46,6 +47,7 @@ class Dispatcher:
     def __init__(self, broker: Broker, handlers: Mapping[int, Handler] = HANDLERS) -> None:
         self._broker = broker
         self._handlers = handlers
+        self._offered = offered(broker.config)
 
     def start(self, frame: bytearray, peer: Peer) -> Chunks | Coroutine[Any, Any, Chunks]:
         """Start the request in `frame`; its answer, or a coroutine that waits for it.
@@ -63,10 +65,9 @@ class Dispatcher:
         if handler is None:
             raise CloseConnectionError("api_not_served", api_key=key, api_version=version)
         api = APIS[key]
-        assert api.advertised is not None
-        if not api.low <= version <= api.advertised[1]:
+        if not api.low <= version <= self._offered[key][1]:
             if key == API_VERSIONS and version > api.low:
-                answer = k18_api_versions.unsupported_version()
+                answer = k18_api_versions.unsupported_version(self._broker.config)
                 return encode_response_frame(api, 0, header.correlation_id, answer)
             raise CloseConnectionError("version_not_served", api=api.name, api_version=version)
         call = Call(api, version, header.correlation_id)

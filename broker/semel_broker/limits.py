@@ -31,3 +31,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     partitions_per_topic_max: int = 10_000
     partitions_max: int = 100_000
     config_value_length_max: int = 32 * KIB
+
+    # A request that meets a transaction which is being ended waits for so long; clients wait 30 s for an answer.
+    transaction_hold_ms_max: int = 20_000

@@ -18,6 +18,7 @@ from semel_broker.groups.coordinator import GroupCoordinator
 from semel_broker.producer_ids import ProducerIds
 from semel_broker.server import Server
 from semel_broker.topics import Topics
+from semel_broker.txn.coordinator import TransactionCoordinator
 from semel_broker.world import World
 
 STOP_GRACE_S = 5.0
@@ -54,6 +55,7 @@ class Node:
 
             async def stop_server() -> None:
                 server.stop_accepting()
+                await broker.transactions.close()  # answers those who are held
                 await broker.groups.close()  # answers those who wait in a rebalance
                 await server.stop(STOP_GRACE_S)
 
@@ -87,6 +89,10 @@ async def _open(config: BrokerConfig, world: World, parts: AsyncExitStack) -> Br
     groups = GroupCoordinator(world, config, topics)
     groups.start()
     parts.push_async_callback(groups.close)
+    producer_ids = ProducerIds(store)
+    transactions = TransactionCoordinator(world, config, topics, producer_ids, _offsets_ended)
+    transactions.start()
+    parts.push_async_callback(transactions.close)
     cleaner = Cleaner(world, config, partitions=topics.partitions, checkpoint=logs.checkpoint)
     cleaner.start()
     parts.push_async_callback(cleaner.stop)
@@ -96,13 +102,18 @@ async def _open(config: BrokerConfig, world: World, parts: AsyncExitStack) -> Br
         store=store,
         topics=topics,
         groups=groups,
-        producer_ids=ProducerIds(store),
+        transactions=transactions,
+        producer_ids=producer_ids,
         node_id=config.node_id,
         cluster_id=logs.cluster_id,
         host=config.host_name,
         port=config.port,
         log=world.log,
     )
+
+
+def _offsets_ended(index: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
+    """Transactional offsets are not kept yet: nobody is to be told."""
 
 
 def _new_uuid(world: World) -> str:

@@ -75,16 +75,28 @@ def check_name(name: str, config: BrokerConfig) -> None:
 
 def internal_topic(name: str, config: BrokerConfig) -> NewTopic:
     """One of the broker's own topics as it is to be created."""
-    assert name == OFFSETS_TOPIC, name
+    partitions, replication_factor, segment_bytes = {
+        OFFSETS_TOPIC: (
+            config.offsets_topic_num_partitions,
+            config.offsets_topic_replication_factor,
+            config.offsets_topic_segment_bytes,
+        ),
+        TRANSACTIONS_TOPIC: (
+            config.transaction_state_log_num_partitions,
+            config.transaction_state_log_replication_factor,
+            config.transaction_state_log_segment_bytes,
+        ),
+    }[name]
     return NewTopic(
         name=name,
-        partitions=config.offsets_topic_num_partitions,
-        replication_factor=config.offsets_topic_replication_factor,
+        partitions=partitions,
+        replication_factor=replication_factor,
         configs={
             "cleanup.policy": "compact",
-            "segment.bytes": str(config.offsets_topic_segment_bytes),
-            # A record holds a whole group, with all that its members said: it may outgrow message.max.bytes.
-            "max.message.bytes": str(config.offsets_topic_segment_bytes),
+            "segment.bytes": str(segment_bytes),
+            # A record holds a whole group with all that its members said, or a transaction with all its partitions:
+            # it may outgrow message.max.bytes.
+            "max.message.bytes": str(segment_bytes),
         },
     )
 

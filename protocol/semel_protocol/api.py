@@ -193,7 +193,7 @@ _TABLE = (
         "InitProducerId",
         k22_init_producer_id.InitProducerIdRequest,
         k22_init_producer_id.InitProducerIdResponse,
-        (0, 5),
+        (0, 6),
         2,
         (0, 4),
     ),
@@ -232,7 +232,7 @@ _TABLE = (
         k27_write_txn_markers.WriteTxnMarkersResponse,
         (1, 1),
         1,
-        None,
+        (0, 1),
     ),
     Api(
         28,
@@ -340,7 +340,7 @@ _TABLE = (
         k66_list_transactions.ListTransactionsResponse,
         (0, 2),
         0,
-        (0, 0),
+        (0, 1),
     ),
     Api(
         68,

@@ -90,11 +90,25 @@ class TransactionLogValuePartitions(Message, kw_only=True):
     partition_ids: list[Int32]
 
 
+class TransactionLogValueFence(Message, kw_only=True):
+    """semel's own: one bump of the producer epoch. `reason`: `semel_broker.txn.ledger.FenceReason`."""
+
+    at_ms: Int64
+    reason: Int8
+    old_producer_id: Int64
+    old_epoch: Int16
+    new_producer_id: Int64
+    new_epoch: Int16
+    client_id: str
+    client_host: str
+    note: str
+
+
 class TransactionLogValue(Message, kw_only=True):
     """v0-1. The state of a transactional id; times in ms, -1 where there is none.
 
     `transaction_status`: 0 Empty, 1 Ongoing, 2 PrepareCommit, 3 PrepareAbort, 4 CompleteCommit, 5 CompleteAbort,
-    6 Dead, 7 PrepareEpochFence.
+    6 Dead, 7 PrepareEpochFence. Tags from 10000 on are semel's own; others skip them.
     """
 
     producer_id: Int64
@@ -107,6 +121,11 @@ class TransactionLogValue(Message, kw_only=True):
     transaction_last_update_timestamp_ms: Int64 = -1
     transaction_start_timestamp_ms: Int64 = -1
     client_transaction_version: Annotated[Int16, since(1), tag(2)] = 0
+    next_producer_epoch: Annotated[Int16, since(1), tag(3)] = -1
+    last_producer_epoch: Annotated[Int16, since(1), tag(10_000)] = -1
+    client_id: Annotated[str, since(1), tag(10_001)] = ""
+    client_host: Annotated[str, since(1), tag(10_002)] = ""
+    fences: Annotated[list[TransactionLogValueFence], since(1), tag(10_003)] = []
 
 
 TRANSACTION_STATES = (

@@ -38,6 +38,10 @@ from semel_broker.handlers import (
     k20_delete_topics,
     k21_delete_records,
     k22_init_producer_id,
+    k24_add_partitions_to_txn,
+    k25_add_offsets_to_txn,
+    k26_end_txn,
+    k27_write_txn_markers,
     k32_describe_configs,
     k33_alter_configs,
     k37_create_partitions,
@@ -46,6 +50,8 @@ from semel_broker.handlers import (
     k47_offset_delete,
     k60_describe_cluster,
     k61_describe_producers,
+    k65_describe_transactions,
+    k66_list_transactions,
 )
 
 Answer = Message | None | Awaitable[Message | None]
@@ -70,6 +76,10 @@ HANDLERS: dict[int, Handler] = {
     20: k20_delete_topics.handle,
     21: k21_delete_records.handle,
     22: k22_init_producer_id.handle,
+    24: k24_add_partitions_to_txn.handle,
+    25: k25_add_offsets_to_txn.handle,
+    26: k26_end_txn.handle,
+    27: k27_write_txn_markers.handle,
     32: k32_describe_configs.handle,
     33: k33_alter_configs.handle,
     37: k37_create_partitions.handle,
@@ -78,5 +88,7 @@ HANDLERS: dict[int, Handler] = {
     47: k47_offset_delete.handle,
     60: k60_describe_cluster.handle,
     61: k61_describe_producers.handle,
+    65: k65_describe_transactions.handle,
+    66: k66_list_transactions.handle,
 }
 """API key -> handler."""

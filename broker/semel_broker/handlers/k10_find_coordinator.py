@@ -1,7 +1,7 @@
-"""FindCoordinator: who coordinates a group. With one broker: this one, under the address that it advertises.
+"""FindCoordinator: who coordinates a group or a transactional id. With one broker: this one, under the address that it
+advertises.
 
-v1 adds the key type, v4 asks for several keys at once. Transactions (key type 1) are refused with INVALID_REQUEST,
-which ends the producer's attempt with our words; a retriable code would have it ask for ever.
+v1 adds the key type, v4 asks for several keys at once.
 """
 
 from semel_protocol.errors import ErrorCode
@@ -34,12 +34,9 @@ async def handle(request: FindCoordinatorRequest, ctx: RequestContext) -> FindCo
 
 
 def _coordinator(key: str, key_type: int, broker: Broker) -> FindCoordinatorResponseCoordinator:
-    if key_type == GROUP:
+    if key_type in (GROUP, TRANSACTION):
         return FindCoordinatorResponseCoordinator(key=key, node_id=broker.node_id, host=broker.host, port=broker.port)
-    if key_type == TRANSACTION:
-        message = "this broker serves no transactions: use an idempotent producer without transactional.id"
-    else:
-        message = f"there is no coordinator for keys of type {key_type}"
+    message = f"there is no coordinator for keys of type {key_type}"
     return FindCoordinatorResponseCoordinator(
         key=key, node_id=-1, host="", port=-1, error_code=ErrorCode.INVALID_REQUEST, error_message=message
     )

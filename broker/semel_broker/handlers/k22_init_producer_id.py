@@ -1,8 +1,10 @@
-"""InitProducerId (key 22): a producer id and epoch for an idempotent producer.
+"""InitProducerId (key 22): a producer id and epoch, for idempotence alone or for transactions.
 
-Served: v0 to v4, without a transactional id: a new id with epoch 0, whatever `transaction_timeout_ms` says (clients put
-anything there). With one: UNSUPPORTED_VERSION, which every client takes for final, until transactions are served;
-a retriable code would let it try for ever.
+Served: v0 to v4, v5 with transaction version 2, v6 with `transaction.two.phase.commit.enable`. Without a transactional
+id: a new id with epoch 0, whatever `transaction_timeout_ms` says (clients put anything there). With one: whoever had
+it before is fenced, and its open transaction aborted before the answer. v3 brings what the producer has (KIP-360), v4
+knows PRODUCER_FENCED (KIP-588), v6 two-phase commit (KIP-939). An operator's tool says why it asks in a tagged field
+of our own; errors carry their words in another (both from v2 on).
 """
 
 from __future__ import annotations
@@ -11,6 +13,9 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 from semel_broker.context import RequestContext
+from semel_broker.txn.state import for_version
+
+FENCED_SINCE = 4
 
 
 async def handle(request: InitProducerIdRequest, ctx: RequestContext) -> InitProducerIdResponse:
@@ -18,6 +23,25 @@ async def handle(request: InitProducerIdRequest, ctx: RequestContext) -> InitPro
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty; leave it out or give it a name")
     if (request.producer_id < 0) != (request.producer_epoch < 0):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "producer id and epoch must be given both or not at all")
-    if request.transactional_id is not None:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "transactions are not served by this broker")
-    return InitProducerIdResponse(producer_id=await ctx.broker.producer_ids.next(), producer_epoch=0)
+    if request.transactional_id is None:
+        return InitProducerIdResponse(producer_id=await ctx.broker.producer_ids.next(), producer_epoch=0)
+    try:
+        step = await ctx.broker.transactions.init_producer_id(
+            request.transactional_id,
+            request.transaction_timeout_ms,
+            request.producer_id,
+            request.producer_epoch,
+            client=ctx.client,
+            enable_2pc=request.enable2_pc,
+            keep_prepared=request.keep_prepared_txn,
+            note=request.reason,
+        )
+    except KafkaError as error:
+        raise for_version(error, knows_fenced=ctx.api_version >= FENCED_SINCE) from None
+    assert step.answer is not None
+    return InitProducerIdResponse(
+        producer_id=step.answer.producer_id,
+        producer_epoch=step.answer.epoch,
+        ongoing_txn_producer_id=step.kept.producer_id,
+        ongoing_txn_producer_epoch=step.kept.epoch,
+    )

@@ -1,8 +1,9 @@
-"""InitProducerId (key 22): a producer id and epoch. KIP-98, KIP-360 (v3), KIP-588 (v4), KIP-890 (v5)."""
+"""InitProducerId (key 22): a producer id and epoch. KIP-98, KIP-360 (v3), KIP-588 (v4), KIP-890 (v5), KIP-939
+two-phase commit (v6). Tags from 10000 on are semel's own."""
 
 from typing import Annotated
 
-from semel_protocol.schema import Int16, Int32, Int64, Message, since
+from semel_protocol.schema import Int16, Int32, Int64, Message, since, tag
 
 
 class InitProducerIdRequest(Message, kw_only=True):
@@ -10,6 +11,9 @@ class InitProducerIdRequest(Message, kw_only=True):
     transaction_timeout_ms: Int32
     producer_id: Annotated[Int64, since(3)] = -1
     producer_epoch: Annotated[Int16, since(3)] = -1
+    enable2_pc: Annotated[bool, since(6)] = False
+    keep_prepared_txn: Annotated[bool, since(6)] = False
+    reason: Annotated[str, since(2), tag(10_000)] = ""
 
 
 class InitProducerIdResponse(Message, kw_only=True):
@@ -17,3 +21,6 @@ class InitProducerIdResponse(Message, kw_only=True):
     error_code: Int16 = 0
     producer_id: Int64 = -1
     producer_epoch: Int16 = 0
+    ongoing_txn_producer_id: Annotated[Int64, since(6)] = -1
+    ongoing_txn_producer_epoch: Annotated[Int16, since(6)] = -1
+    error_message: Annotated[str | None, since(2), tag(10_000)] = None

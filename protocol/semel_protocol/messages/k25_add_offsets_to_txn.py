@@ -1,6 +1,11 @@
-"""AddOffsetsToTxn (key 25): enrol a group in the transaction. KIP-98, KIP-588 (v2), KIP-890 (v4)."""
+"""AddOffsetsToTxn (key 25): enrol a group in the transaction. KIP-98, KIP-588 (v2), KIP-890 (v4).
 
-from semel_protocol.schema import Int16, Int32, Int64, Message
+The tag 10000 is semel's own.
+"""
+
+from typing import Annotated
+
+from semel_protocol.schema import Int16, Int32, Int64, Message, since, tag
 
 
 class AddOffsetsToTxnRequest(Message, kw_only=True):
@@ -13,3 +18,4 @@ class AddOffsetsToTxnRequest(Message, kw_only=True):
 class AddOffsetsToTxnResponse(Message, kw_only=True):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
+    error_message: Annotated[str | None, since(3), tag(10_000)] = None

@@ -1,8 +1,11 @@
-"""EndTxn (key 26): commit or abort. KIP-98, KIP-588 (v2), KIP-890 epoch bump on every end (v5)."""
+"""EndTxn (key 26): commit or abort. KIP-98, KIP-588 (v2), KIP-890 epoch bump on every end (v5).
+
+The tag 10000 is semel's own.
+"""
 
 from typing import Annotated
 
-from semel_protocol.schema import Int16, Int32, Int64, Message, since
+from semel_protocol.schema import Int16, Int32, Int64, Message, since, tag
 
 
 class EndTxnRequest(Message, kw_only=True):
@@ -17,3 +20,4 @@ class EndTxnResponse(Message, kw_only=True):
     error_code: Int16 = 0
     producer_id: Annotated[Int64, since(5)] = -1
     producer_epoch: Annotated[Int16, since(5)] = -1
+    error_message: Annotated[str | None, since(3), tag(10_000)] = None

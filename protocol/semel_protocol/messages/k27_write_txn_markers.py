@@ -1,6 +1,11 @@
-"""WriteTxnMarkers (key 27): the coordinator writes markers to partition leaders. KIP-98."""
+"""WriteTxnMarkers (key 27): the coordinator writes markers to partition leaders. KIP-98.
 
-from semel_protocol.schema import Int16, Int32, Int64, Message
+The tag 10000 is semel's own.
+"""
+
+from typing import Annotated
+
+from semel_protocol.schema import Int16, Int32, Int64, Message, since, tag
 
 
 class WriteTxnMarkersRequestTopic(Message, kw_only=True):
@@ -23,6 +28,7 @@ class WriteTxnMarkersRequest(Message, kw_only=True):
 class WriteTxnMarkersResponsePartition(Message, kw_only=True):
     partition_index: Int32 = 0
     error_code: Int16 = 0
+    error_message: Annotated[str | None, since(1), tag(10_000)] = None
 
 
 class WriteTxnMarkersResponseTopic(Message, kw_only=True):

@@ -1,6 +1,11 @@
-"""DescribeTransactions (key 65): state of transactional ids. KIP-664."""
+"""DescribeTransactions (key 65): state of transactional ids. KIP-664.
 
-from semel_protocol.schema import Int16, Int32, Int64, Message
+The tags from 10000 on are semel's own: who owns the id, and who took it from whom.
+"""
+
+from typing import Annotated
+
+from semel_protocol.schema import Int16, Int32, Int64, Message, tag
 
 
 class DescribeTransactionsRequest(Message, kw_only=True):
@@ -12,6 +17,21 @@ class DescribeTransactionsResponseTopic(Message, kw_only=True):
     partitions: list[Int32] = []
 
 
+class DescribeTransactionsResponseFence(Message, kw_only=True):
+    """One bump of the producer epoch. `reason`: what happened, as a word; `text`: the line as a sentence."""
+
+    at_ms: Int64 = -1
+    reason: str = ""
+    old_producer_id: Int64 = -1
+    old_epoch: Int16 = -1
+    new_producer_id: Int64 = -1
+    new_epoch: Int16 = -1
+    client_id: str = ""
+    client_host: str = ""
+    note: str = ""
+    text: str = ""
+
+
 class DescribeTransactionsResponseTransaction(Message, kw_only=True):
     error_code: Int16 = 0
     transactional_id: str = ""
@@ -21,6 +41,11 @@ class DescribeTransactionsResponseTransaction(Message, kw_only=True):
     producer_id: Int64 = 0
     producer_epoch: Int16 = 0
     topics: list[DescribeTransactionsResponseTopic] = []
+    error_message: Annotated[str | None, tag(10_000)] = None
+    client_id: Annotated[str, tag(10_001)] = ""
+    client_host: Annotated[str, tag(10_002)] = ""
+    last_update_time_ms: Annotated[Int64, tag(10_003)] = -1
+    fences: Annotated[list[DescribeTransactionsResponseFence], tag(10_004)] = []
 
 
 class DescribeTransactionsResponse(Message, kw_only=True):

@@ -1,0 +1,65 @@
+"""AddPartitionsToTxn (key 24): enrol partitions in the transaction, all of them or none.
+
+Served: v0. Where one partition cannot be added, its row says why and the others say OPERATION_NOT_ATTEMPTED. v4 and up
+are for brokers among themselves and not served to clients.
+"""
+
+from __future__ import annotations
+
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k24_add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResponsePartition,
+    AddPartitionsToTxnResponseTopic,
+)
+
+from semel_broker.context import RequestContext
+from semel_broker.topics import Topics
+from semel_broker.txn.state import for_version
+
+FENCED_SINCE = 2
+
+
+async def handle(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> AddPartitionsToTxnResponse:
+    partitions = [(topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions]
+    codes = {partition: _refusal(*partition, ctx.broker.topics) for partition in partitions}
+    if any(codes.values()):
+        return _response(request, {each: code or ErrorCode.OPERATION_NOT_ATTEMPTED for each, code in codes.items()})
+    code = ErrorCode.NONE
+    try:
+        await ctx.broker.transactions.add_partitions(
+            request.v3_and_below_transactional_id,
+            request.v3_and_below_producer_id,
+            request.v3_and_below_producer_epoch,
+            partitions,
+        )
+    except KafkaError as error:
+        code = for_version(error, knows_fenced=ctx.api_version >= FENCED_SINCE).code
+    return _response(request, dict.fromkeys(partitions, code))
+
+
+def _refusal(name: str, index: int, topics: Topics) -> ErrorCode:
+    topic = topics.get(name)
+    if topic is None or not 0 <= index < topic.partition_count:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.TOPIC_AUTHORIZATION_FAILED if topic.is_internal else ErrorCode.NONE
+
+
+def _response(
+    request: AddPartitionsToTxnRequest, codes: dict[tuple[str, int], ErrorCode]
+) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[
+            AddPartitionsToTxnResponseTopic(
+                name=topic.name,
+                results_by_partition=[
+                    AddPartitionsToTxnResponsePartition(
+                        partition_index=index, partition_error_code=codes[topic.name, index]
+                    )
+                    for index in topic.partitions
+                ],
+            )
+            for topic in request.v3_and_below_topics
+        ]
+    )

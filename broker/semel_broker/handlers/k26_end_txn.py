@@ -1,0 +1,33 @@
+"""EndTxn (key 26): commit or abort; answered when every partition has its marker.
+
+Served: v0 and v1, up to v5 with transaction version 2. v2 knows PRODUCER_FENCED (KIP-588); v5 bumps the epoch at every
+end and returns it (KIP-890), with a new producer id once the epochs of the old one are used up. Errors carry their
+words in a tagged field of our own (from v3 on).
+"""
+
+from __future__ import annotations
+
+from semel_protocol.errors import KafkaError
+from semel_protocol.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
+
+from semel_broker.context import RequestContext
+from semel_broker.txn.requests import BUMPING_VERSION
+from semel_broker.txn.state import for_version
+
+FENCED_SINCE = 2
+BUMPS_SINCE = 5
+
+
+async def handle(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse:
+    bumps = ctx.api_version >= BUMPS_SINCE
+    try:
+        producer = await ctx.broker.transactions.end(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            request.committed,
+            version=BUMPING_VERSION if bumps else 0,
+        )
+    except KafkaError as error:
+        raise for_version(error, knows_fenced=ctx.api_version >= FENCED_SINCE) from None
+    return EndTxnResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)

@@ -1,0 +1,69 @@
+"""DescribeTransactions (key 65): the state of transactional ids (KIP-664), who owns them, and the fence ledger.
+
+Served: v0. Owner and ledger travel in tagged fields of our own. An id that has expired lately is answered with
+TRANSACTIONAL_ID_NOT_FOUND and the last lines of its ledger.
+"""
+
+from __future__ import annotations
+
+from semel_protocol.errors import KafkaError
+from semel_protocol.messages.k65_describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    DescribeTransactionsResponseFence,
+    DescribeTransactionsResponseTopic,
+    DescribeTransactionsResponseTransaction,
+)
+
+from semel_broker.context import RequestContext
+from semel_broker.txn.coordinator import TransactionCoordinator
+from semel_broker.txn.ledger import FenceRecord
+from semel_broker.txn.records import by_topic
+
+
+async def handle(request: DescribeTransactionsRequest, ctx: RequestContext) -> DescribeTransactionsResponse:
+    transactions = ctx.broker.transactions
+    return DescribeTransactionsResponse(
+        transaction_states=[await _describe(name, transactions) for name in request.transactional_ids]
+    )
+
+
+async def _describe(name: str, transactions: TransactionCoordinator) -> DescribeTransactionsResponseTransaction:
+    fences = [_fence(fence) for fence in transactions.fences(name)]
+    try:
+        txn = await transactions.describe(name)
+    except KafkaError as error:
+        return DescribeTransactionsResponseTransaction(
+            transactional_id=name, error_code=error.code, error_message=error.message, fences=fences
+        )
+    return DescribeTransactionsResponseTransaction(
+        transactional_id=name,
+        transaction_state=txn.state.label,
+        transaction_timeout_ms=txn.timeout_ms,
+        transaction_start_time_ms=txn.start_ms,
+        producer_id=txn.producer_id,
+        producer_epoch=txn.producer_epoch,
+        topics=[
+            DescribeTransactionsResponseTopic(topic=topic, partitions=indexes)
+            for topic, indexes in by_topic(txn.partitions).items()
+        ],
+        client_id=txn.owner.client_id,
+        client_host=txn.owner.host,
+        last_update_time_ms=txn.last_update_ms,
+        fences=fences,
+    )
+
+
+def _fence(fence: FenceRecord) -> DescribeTransactionsResponseFence:
+    return DescribeTransactionsResponseFence(
+        at_ms=fence.at_ms,
+        reason=fence.reason.name.lower(),
+        old_producer_id=fence.old.producer_id,
+        old_epoch=fence.old.epoch,
+        new_producer_id=fence.new.producer_id,
+        new_epoch=fence.new.epoch,
+        client_id=fence.by.client_id,
+        client_host=fence.by.host,
+        note=fence.note,
+        text=fence.text,
+    )

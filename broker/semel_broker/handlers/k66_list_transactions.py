@@ -1,0 +1,39 @@
+"""ListTransactions (key 66): the transactional ids of this coordinator (KIP-664).
+
+Served: v0, v1 (only transactions open for longer than `duration_filter` ms). Empty filters let everything through;
+names of states that there are not come back as such.
+"""
+
+from __future__ import annotations
+
+from semel_protocol.messages.k66_list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    ListTransactionsResponseTransaction,
+)
+
+from semel_broker.context import RequestContext
+from semel_broker.txn.metadata import TransactionState
+
+STATES = {state.label: state for state in TransactionState}
+
+
+async def handle(request: ListTransactionsRequest, ctx: RequestContext) -> ListTransactionsResponse:
+    unknown = [name for name in request.state_filters if name not in STATES]
+    states = [STATES[name] for name in request.state_filters if name in STATES]
+    found = []
+    if states or not unknown:
+        found = await ctx.broker.transactions.listing(
+            states=states, producer_ids=request.producer_id_filters, open_for_ms=request.duration_filter
+        )
+    return ListTransactionsResponse(
+        unknown_state_filters=unknown,
+        transaction_states=[
+            ListTransactionsResponseTransaction(
+                transactional_id=txn.transactional_id,
+                producer_id=txn.producer_id,
+                transaction_state=txn.state.label,
+            )
+            for txn in found
+        ],
+    )

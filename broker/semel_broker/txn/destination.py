@@ -1,0 +1,76 @@
+"""Markers written into partitions that this broker leads: the near end of the marker channel."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_storage.internal_topics import CONSUMER_OFFSETS
+
+from semel_broker.partition import Partition
+from semel_broker.topics import Topics
+from semel_broker.txn.marker_channel import Entry
+
+OffsetsEnded = Callable[[int, int, int, bool], None]
+"""(partition of `__consumer_offsets`, producer id, epoch, commit): its pending offsets take effect, or are dropped."""
+
+
+class Written(msgspec.Struct, gc=False):
+    """A marker in the log of `partition`, committed once everything below `end_offset` is; or why it is not there."""
+
+    partition: Partition | None
+    end_offset: int = -1
+    code: ErrorCode = ErrorCode.NONE
+
+    @property
+    def is_committed(self) -> bool:
+        return self.partition is None or self.partition.high_watermark >= self.end_offset
+
+
+class LocalDestination:
+    """This broker. Markers of one batch share a sync; a retry of a marker that is there already is no harm."""
+
+    def __init__(self, topics: Topics, offsets_ended: OffsetsEnded) -> None:
+        self._topics = topics
+        self._offsets_ended = offsets_ended
+
+    def write(self, entries: Sequence[Entry]) -> list[ErrorCode] | Awaitable[list[ErrorCode]]:
+        """A code for each marker: 0, 3 (no such partition), 47 and 52 (fenced), or what the log has against it."""
+        written = [self._append(entry) for entry in entries]
+        if all(each.is_committed for each in written):
+            return [self._ended(entry, each) for entry, each in zip(entries, written, strict=True)]
+        return self._when_committed(entries, written)
+
+    def _append(self, entry: Entry) -> Written:
+        marker, (topic, index) = entry
+        producer = marker.producer
+        try:
+            partition = self._topics.partition(topic, index)
+            result = partition.append_marker(
+                producer.producer_id,
+                producer.epoch,
+                commit=marker.commit,
+                coordinator_epoch=marker.coordinator_epoch,
+            )
+        except KafkaError as error:
+            return Written(None, code=error.code)
+        return Written(partition, result.last_offset + 1)
+
+    async def _when_committed(self, entries: Sequence[Entry], written: list[Written]) -> list[ErrorCode]:
+        codes = []
+        for entry, each in zip(entries, written, strict=True):  # one after the other: their syncs run at once
+            try:
+                if each.partition is not None:
+                    await each.partition.committed(each.end_offset)
+            except KafkaError as error:
+                each.code = error.code
+            codes.append(self._ended(entry, each))
+        return codes
+
+    def _ended(self, entry: Entry, written: Written) -> ErrorCode:
+        """The marker is durable: offsets that were part of the transaction learn of it, too."""
+        marker, (topic, index) = entry
+        if topic == CONSUMER_OFFSETS and not written.code:
+            self._offsets_ended(index, marker.producer.producer_id, marker.producer.epoch, marker.commit)
+        return written.code

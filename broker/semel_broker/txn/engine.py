@@ -1,0 +1,150 @@
+"""Decide, persist, apply, answer: the one way in which a transactional id changes.
+
+The requests of one id take turns. One that meets a transaction which is being ended is held until that is complete,
+instead of being refused with CONCURRENT_TRANSACTIONS, which several clients do not survive. Once PREPARE_* is durable
+there is no way back: markers go to every partition, then COMPLETE_* is written.
+"""
+
+from __future__ import annotations
+
+from asyncio import get_running_loop, wait
+from collections.abc import Callable
+from functools import partial
+
+from semel_protocol.errors import ErrorCode, KafkaError
+
+from semel_broker.producer_ids import ProducerIds
+from semel_broker.txn import state
+from semel_broker.txn.identity import NOBODY, ProducerIdentity
+from semel_broker.txn.journal import Journal
+from semel_broker.txn.marker_channel import Marker, MarkerChannel
+from semel_broker.txn.metadata import PREPARE_COMMIT, TransactionMetadata
+from semel_broker.txn.requests import NeedsProducerIdError, Step
+from semel_broker.txn.slots import Slot, Slots
+from semel_broker.world import World
+
+Decide = Callable[[TransactionMetadata | None, int, int], Step]
+"""(what is known, now in ms, a fresh producer id or -1) -> what to do."""
+AGAIN_S = 1.0
+
+
+class Engine:
+    """Moves transactional ids from state to state. `hold_ms_max`: how long a request waits for another's end."""
+
+    def __init__(
+        self,
+        world: World,
+        slots: Slots,
+        journal: Journal,
+        markers: MarkerChannel,
+        producer_ids: ProducerIds,
+        *,
+        hold_ms_max: int,
+    ) -> None:
+        self._world = world
+        self._log = world.log
+        self._slots = slots
+        self._journal = journal
+        self._markers = markers
+        self._producer_ids = producer_ids
+        self._hold_s_max = hold_ms_max / 1000
+        self._closed = False
+
+    async def close(self) -> None:
+        """Change nothing any more; return once the markers being written are. Whoever is held is let go."""
+        self._closed = True
+        await self._markers.close()
+        for slot in self._slots:
+            slot.abandon()
+
+    async def move(self, transactional_id: str, decide: Decide) -> Step:
+        """Decide, persist, apply; again, until there is an answer. A transaction being ended is waited for."""
+        slot = await self._slots.enter(transactional_id)
+        fresh_id, decided = -1, NOBODY
+        try:
+            while True:
+                try:
+                    step = decide(slot.metadata, self._world.now_ms(), fresh_id)
+                except NeedsProducerIdError:
+                    fresh_id = await self._producer_ids.next()
+                    continue
+                except KafkaError as error:
+                    if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
+                        raise
+                    if await self._completed(slot):
+                        continue
+                    if decided:
+                        return Step(None, decided)
+                    raise stopping() if self._closed else error from None
+                if step.then is not None:
+                    await self.persist(slot, step.then)
+                if step.answer is not None:
+                    return step
+                decided = step.decided
+        finally:
+            self._slots.leave(slot)
+
+    async def persist(self, slot: Slot, then: TransactionMetadata) -> None:
+        """Store `then`, and have it take effect. Raises KafkaError 15, 16, -1."""
+        if self._closed:
+            raise stopping()
+        await self._journal.create()
+        stored = self._journal.append([then])
+        if not stored.is_durable:
+            await stored.durable()
+        self._apply(slot, then)
+
+    def _apply(self, slot: Slot, then: TransactionMetadata) -> None:
+        """`then` is durable: it takes effect, is told, and sets off what follows from it."""
+        before = slot.metadata.fences[-1:] if slot.metadata is not None else ()
+        slot.apply(then)
+        if then.fences[-1:] != before:
+            self.tell_fence(then)
+        if then.is_prepared:
+            self.write_markers(slot, then)
+
+    def write_markers(self, slot: Slot, txn: TransactionMetadata) -> None:
+        """Tell every partition what is decided; then it is complete."""
+        done = partial(self._complete, slot, txn)
+        if not txn.partitions:
+            done()
+            return
+        marker = Marker(
+            ProducerIdentity(txn.producer_id, txn.producer_epoch),
+            txn.state is PREPARE_COMMIT,
+            self._journal.coordinator_epoch(txn.transactional_id),
+        )
+        self._markers.send(txn.transactional_id, marker, list(txn.partitions), done)
+
+    def _complete(self, slot: Slot, txn: TransactionMetadata) -> None:
+        """Every marker is durable. COMPLETE_* takes effect as soon as it is appended: whatever follows for this id lies
+        behind it in the same log, and if both are lost PREPARE_* only has its markers written again (KIP-98)."""
+        assert slot.metadata is txn, (slot.metadata, txn)
+        if self._closed:
+            return
+        then = state.complete(txn, self._world.now_ms())
+        try:
+            self._journal.append([then])
+        except KafkaError as error:
+            self._log.error("transaction_not_completed", transactional_id=txn.transactional_id, error=str(error))
+            get_running_loop().call_later(AGAIN_S, partial(self._complete, slot, txn))
+            return
+        slot.apply(then)
+        self._log.debug("transaction_completed", transactional_id=txn.transactional_id, state=then.state.label)
+
+    async def _completed(self, slot: Slot) -> bool:
+        """Wait for the transaction that is being ended; whether it has, within `hold_ms_max`."""
+        if self._closed:
+            return False
+        completion = slot.completion()
+        await wait((completion,), timeout=self._hold_s_max)
+        return completion.done() and completion.result()
+
+    def tell_fence(self, txn: TransactionMetadata) -> None:
+        """The last line of the ledger, for the log."""
+        self._log.info("producer_fenced", transactional_id=txn.transactional_id, **txn.fences[-1].facts)
+
+
+def stopping() -> KafkaError:
+    """The refusal while the broker goes down."""
+    return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker is stopping: try again")

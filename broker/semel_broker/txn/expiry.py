@@ -1,0 +1,128 @@
+"""What time does to transactions: those open for too long are aborted, ids unused for long are forgotten.
+
+Two sweeps, as often as Kafka's settings say. Which transactions are due is decided by `state`, again when it is their
+turn: a commit that came first wins.
+"""
+
+from __future__ import annotations
+
+from asyncio import Task, TimerHandle, get_running_loop, wait
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+from semel_protocol.errors import KafkaError
+
+from semel_broker.config import BrokerConfig
+from semel_broker.txn import state
+from semel_broker.txn.slots import Slot, Slots
+from semel_broker.world import World
+
+FORGET_AT_ONCE = 1_000
+"""Ids whose tombstones are written together."""
+
+
+class Expiry:
+    """`time_out(id)` ends one transaction that is due; `forget(slots)` buries ids, whose turns it is given."""
+
+    def __init__(
+        self,
+        world: World,
+        config: BrokerConfig,
+        slots: Slots,
+        time_out: Callable[[str], Awaitable[None]],
+        forget: Callable[[Sequence[Slot]], Awaitable[None]],
+    ) -> None:
+        self._world = world
+        self._config = config
+        self._slots = slots
+        self._time_out = time_out
+        self._forget = forget
+        self._timers: dict[TimerHandle, None] = {}
+        self._tasks: dict[Task[None], None] = {}
+        self._aborting: dict[str, None] = {}
+        self._stopped = False
+
+    def start(self) -> None:
+        """Sweep from now on."""
+        self._every(lambda: self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms, self.abort_due)
+        self._every(lambda: self._config.transaction_remove_expired_transaction_cleanup_interval_ms, self.forget_due)
+
+    def stop(self) -> None:
+        """Sweep no more."""
+        self._stopped = True
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+
+    async def stopped(self) -> None:
+        """Return once what was begun has ended."""
+        if self._tasks:
+            await wait(list(self._tasks))
+
+    def abort_due(self) -> None:
+        """Begin to abort the transactions that are open for too long."""
+        now_ms = self._world.now_ms()
+        for slot in self._slots:
+            txn = slot.metadata
+            if txn is not None and state.is_timed_out(txn, now_ms) and txn.transactional_id not in self._aborting:
+                self._aborting[txn.transactional_id] = None
+                self._spawn(self._abort(txn.transactional_id))
+
+    def forget_due(self) -> None:
+        """Begin to forget the ids that have not been used for long. One that is busy is looked at the next time."""
+        now_ms, expiration_ms = self._world.now_ms(), self._config.transactional_id_expiration_ms
+        due = [
+            slot
+            for slot in self._slots
+            if slot.metadata is not None and state.is_expired(slot.metadata, now_ms, expiration_ms) and slot.turn.take()
+        ]
+        if due:
+            self._spawn(self._bury(due))
+
+    # --- inside ---
+
+    async def _abort(self, transactional_id: str) -> None:
+        try:
+            await self._time_out(transactional_id)
+        except KafkaError as error:  # the next sweep tries again
+            self._world.log.error("timed_out_not_aborted", transactional_id=transactional_id, error=str(error))
+        finally:
+            del self._aborting[transactional_id]
+
+    async def _bury(self, due: Sequence[Slot]) -> None:
+        try:
+            for at in range(0, len(due), FORGET_AT_ONCE):
+                await self._forget(due[at : at + FORGET_AT_ONCE])
+        except KafkaError as error:
+            self._world.log.error("expired_not_forgotten", error=str(error))
+        finally:
+            for slot in due:
+                self._slots.leave(slot)
+
+    def _every(self, interval_ms: Callable[[], int], act: Callable[[], None]) -> None:
+        def due() -> None:
+            self._every(interval_ms, act)
+            act()
+
+        self._after(interval_ms(), due)
+
+    def _after(self, delay_ms: int, act: Callable[[], None]) -> None:
+        if self._stopped:
+            return
+
+        def ring() -> None:
+            del self._timers[timer]
+            act()
+
+        timer = get_running_loop().call_later(delay_ms / 1000, ring)
+        self._timers[timer] = None
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._done)
+
+    def _done(self, task: Task[None]) -> None:
+        del self._tasks[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error  # a bug of ours: the loop's exception handler has it logged

@@ -1,0 +1,49 @@
+"""Who a producer is to the broker, and who a client is to people. PURE."""
+
+from __future__ import annotations
+
+import msgspec
+
+EPOCH_MAX = 32_767
+EPOCH_LAST = EPOCH_MAX - 1
+"""The last epoch that a producer is given. The one above it is kept for fencing it."""
+
+
+class ProducerIdentity(msgspec.Struct, frozen=True, gc=False):
+    """A producer id and epoch; false for `NOBODY`."""
+
+    producer_id: int = -1
+    epoch: int = -1
+
+    def __bool__(self) -> bool:
+        return self.producer_id >= 0
+
+    def __str__(self) -> str:
+        return f"producer id {self.producer_id} epoch {self.epoch}"
+
+    @property
+    def successor(self) -> ProducerIdentity | None:
+        """The same id with the next epoch; None once its epochs are used up."""
+        return ProducerIdentity(self.producer_id, self.epoch + 1) if self.epoch < EPOCH_LAST else None
+
+    @property
+    def fence(self) -> ProducerIdentity:
+        """The same id with an epoch that shuts this one out; not to be given to anybody."""
+        assert self.epoch < EPOCH_MAX, self
+        return ProducerIdentity(self.producer_id, self.epoch + 1)
+
+
+NOBODY = ProducerIdentity()
+
+
+class ClientName(msgspec.Struct, frozen=True):
+    """Who asks: the client id that a client gives itself, and the host it connects from. A broker has only a name,
+    as its host ("broker 0")."""
+
+    client_id: str = ""
+    host: str = ""
+
+    def __str__(self) -> str:
+        if not self.client_id:
+            return self.host or "somebody"
+        return f"client {self.client_id!r} at {self.host or 'an unknown host'}"

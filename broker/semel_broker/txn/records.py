@@ -1,0 +1,121 @@
+"""Transaction metadata as records of `__transaction_state`, and back. PURE.
+
+Byte for byte Kafka's: key version 0, value version 1. What Kafka has no field for (the ledger, the owner) travels in
+tagged fields of our own, which others skip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from semel_storage.internal_topics import (
+    TRANSACTION_LOG_KEY,
+    TRANSACTION_LOG_VALUE,
+    TransactionLogKey,
+    TransactionLogValue,
+    TransactionLogValueFence,
+    TransactionLogValuePartitions,
+    decode_versioned,
+    encode_versioned,
+    version_of,
+)
+
+from semel_broker.txn.identity import ClientName, ProducerIdentity
+from semel_broker.txn.ledger import FenceReason, FenceRecord
+from semel_broker.txn.metadata import DEAD, EMPTY, TopicPartition, TransactionMetadata, TransactionState
+
+Row = tuple[bytes, bytes | None]
+"""(key, value) of one record; a value of None is a tombstone."""
+
+
+def row_of(txn: TransactionMetadata) -> Row:
+    """The record that stores `txn`; a tombstone for one that is DEAD."""
+    key = encode_versioned(TransactionLogKey(transactional_id=txn.transactional_id), TRANSACTION_LOG_KEY)
+    if txn.state is DEAD:
+        return key, None
+    value = TransactionLogValue(
+        producer_id=txn.producer_id,
+        previous_producer_id=txn.previous_producer_id,
+        next_producer_id=txn.next_producer_id,
+        producer_epoch=txn.producer_epoch,
+        transaction_timeout_ms=txn.timeout_ms,
+        transaction_status=txn.state,
+        transaction_partitions=None
+        if txn.state is EMPTY
+        else [
+            TransactionLogValuePartitions(topic=topic, partition_ids=indexes)
+            for topic, indexes in by_topic(txn.partitions).items()
+        ],
+        transaction_last_update_timestamp_ms=txn.last_update_ms,
+        transaction_start_timestamp_ms=txn.start_ms,
+        client_transaction_version=txn.client_transaction_version,
+        next_producer_epoch=txn.next_producer_epoch,
+        last_producer_epoch=txn.last_producer_epoch,
+        client_id=txn.owner.client_id,
+        client_host=txn.owner.host,
+        fences=[_stored_fence(fence) for fence in txn.fences],
+    )
+    return key, encode_versioned(value, TRANSACTION_LOG_VALUE)
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Partition indexes per topic, in the order given."""
+    topics: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        topics.setdefault(topic, []).append(index)
+    return topics
+
+
+def key_of(data: bytes) -> str | None:
+    """The transactional id of a key; None for a kind of record that a later release wrote. Raises ProtocolError."""
+    if version_of(data) != TRANSACTION_LOG_KEY:
+        return None
+    return decode_versioned(TransactionLogKey, data).transactional_id
+
+
+def metadata_of(transactional_id: str, data: bytes) -> TransactionMetadata:
+    """The reverse of `row_of`. Raises ProtocolError for malformed bytes, ValueError for a state that is none."""
+    value = decode_versioned(TransactionLogValue, data)
+    partitions = {(row.topic, index): None for row in value.transaction_partitions or () for index in row.partition_ids}
+    return TransactionMetadata(
+        transactional_id=transactional_id,
+        producer_id=value.producer_id,
+        producer_epoch=value.producer_epoch,
+        timeout_ms=value.transaction_timeout_ms,
+        state=TransactionState(value.transaction_status),
+        last_producer_epoch=value.last_producer_epoch,
+        previous_producer_id=value.previous_producer_id,
+        next_producer_id=value.next_producer_id,
+        next_producer_epoch=value.next_producer_epoch,
+        partitions=partitions,
+        last_update_ms=value.transaction_last_update_timestamp_ms,
+        start_ms=value.transaction_start_timestamp_ms,
+        client_transaction_version=value.client_transaction_version,
+        owner=ClientName(value.client_id, value.client_host),
+        fences=tuple(_fence(fence) for fence in value.fences),
+    )
+
+
+def _stored_fence(fence: FenceRecord) -> TransactionLogValueFence:
+    return TransactionLogValueFence(
+        at_ms=fence.at_ms,
+        reason=fence.reason,
+        old_producer_id=fence.old.producer_id,
+        old_epoch=fence.old.epoch,
+        new_producer_id=fence.new.producer_id,
+        new_epoch=fence.new.epoch,
+        client_id=fence.by.client_id,
+        client_host=fence.by.host,
+        note=fence.note,
+    )
+
+
+def _fence(stored: TransactionLogValueFence) -> FenceRecord:
+    return FenceRecord(
+        FenceReason(stored.reason),
+        stored.at_ms,
+        ClientName(stored.client_id, stored.client_host),
+        stored.note,
+        ProducerIdentity(stored.old_producer_id, stored.old_epoch),
+        ProducerIdentity(stored.new_producer_id, stored.new_epoch),
+    )

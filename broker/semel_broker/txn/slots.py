@@ -1,0 +1,94 @@
+"""The transactional ids of this broker as they stand: for each its metadata, whose turn it is, and who waits."""
+
+from __future__ import annotations
+
+from asyncio import Future, get_running_loop
+from collections.abc import Iterator
+
+from semel_broker.txn.metadata import TransactionMetadata
+from semel_broker.txn.state import check_transition
+from semel_broker.txn.turn import Turn
+
+
+class Slot:
+    """One transactional id. `metadata` is None until its first record is durable."""
+
+    __slots__ = ("_completed", "metadata", "transactional_id", "turn")
+
+    def __init__(self, transactional_id: str, metadata: TransactionMetadata | None = None) -> None:
+        self.transactional_id = transactional_id
+        self.metadata = metadata
+        self.turn = Turn()
+        self._completed: Future[bool] | None = None
+
+    def apply(self, metadata: TransactionMetadata) -> None:
+        """What is durable takes effect; live and on replay alike."""
+        check_transition(None if self.metadata is None else self.metadata.state, metadata.state)
+        self.metadata = metadata
+        if self._completed is not None and not metadata.is_prepared:
+            if not self._completed.done():
+                self._completed.set_result(True)
+            self._completed = None
+
+    def completion(self) -> Future[bool]:
+        """Done once the transaction that is being ended is (True), or will not be by this broker (False).
+
+        For the one who has the turn.
+        """
+        if self._completed is None or self._completed.done():
+            self._completed = get_running_loop().create_future()
+        return self._completed
+
+    def abandon(self) -> None:
+        """Nothing will complete any more."""
+        if self._completed is not None and not self._completed.done():
+            self._completed.set_result(False)
+
+
+class Slots:
+    """All transactional ids, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._slots: dict[str, Slot] = {}
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __iter__(self) -> Iterator[Slot]:
+        return iter(list(self._slots.values()))
+
+    def get(self, transactional_id: str) -> TransactionMetadata | None:
+        """What is known of the id."""
+        slot = self._slots.get(transactional_id)
+        return None if slot is None else slot.metadata
+
+    def put(self, metadata: TransactionMetadata) -> Slot:
+        """A slot for what was found in the log."""
+        slot = self._slots[metadata.transactional_id] = Slot(metadata.transactional_id, metadata)
+        return slot
+
+    async def enter(self, transactional_id: str) -> Slot:
+        """The id's slot, once it is one's turn; an empty one for an id that is not known. To be `left`."""
+        while True:
+            slot = self._slots.get(transactional_id)
+            if slot is None:
+                slot = self._slots[transactional_id] = Slot(transactional_id)
+            await slot.turn.wait()
+            if self._slots.get(transactional_id) is slot:
+                return slot
+            slot.turn.give()  # it was dropped meanwhile
+
+    def leave(self, slot: Slot) -> None:
+        """Let the next one have the slot; one that nothing came of is dropped."""
+        if slot.metadata is None and self._slots.get(slot.transactional_id) is slot:
+            del self._slots[slot.transactional_id]
+        slot.turn.give()
+
+    def drop(self, slot: Slot) -> None:
+        """The id is no more. The one who has its turn still has to `leave`."""
+        slot.metadata = None
+
+    def known(self) -> list[TransactionMetadata]:
+        """Everything there is, by transactional id."""
+        found = [slot.metadata for slot in self._slots.values() if slot.metadata is not None]
+        return sorted(found, key=lambda txn: txn.transactional_id)

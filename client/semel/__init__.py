@@ -10,11 +10,13 @@ from semel._assignors import (
     StickyAssignor,
 )
 from semel._listener import ConsumerRebalanceListener
+from semel._record_batch import RecordBatch
 from semel.admin import Admin, ConfigResource, ConfigResourceType, NewPartitions, NewTopic, RecordsToDelete
 from semel.consumer import Consumer
-from semel.producer import Producer, RecordBatch
+from semel.producer import Producer
 from semel.structs import (
     BrokerMetadata,
+    ConsumerGroupMetadata,
     ConsumerRecord,
     OffsetAndMetadata,
     OffsetAndTimestamp,
@@ -23,6 +25,7 @@ from semel.structs import (
     TopicMetadata,
     TopicPartition,
 )
+from semel.transaction import Transaction
 
 __all__ = [
     "Admin",
@@ -30,6 +33,7 @@ __all__ = [
     "ConfigResource",
     "ConfigResourceType",
     "Consumer",
+    "ConsumerGroupMetadata",
     "ConsumerRebalanceListener",
     "ConsumerRecord",
     "CooperativeStickyAssignor",
@@ -47,6 +51,7 @@ __all__ = [
     "StickyAssignor",
     "TopicMetadata",
     "TopicPartition",
+    "Transaction",
     "__version__",
     "errors",
 ]

@@ -16,7 +16,7 @@ from semel_protocol.records import BatchBuilder, decode_batch
 from semel._edge import Edge
 from semel._transaction_manager import SEQUENCE_COUNT, UNSTAMPED, Sequences, Stamp, TransactionManager
 from semel.errors import KafkaError, KafkaTimeoutError
-from semel.structs import RecordMetadata
+from semel.structs import RecordMetadata, TopicPartition
 
 BATCH_BYTES_MAX = (1 << 31) - 1
 Headers = Sequence[tuple[str, bytes | None]]
@@ -168,6 +168,10 @@ class PartitionQueue:
     @property
     def name(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
     @property
     def open_batch(self) -> Batch | None:

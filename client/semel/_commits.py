@@ -6,6 +6,8 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from semel._consumer_config import ConsumerConfig
 from semel._edge import Edge
 from semel._group import Group
@@ -19,7 +21,7 @@ from semel.errors import (
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
-from semel.structs import OffsetAndMetadata, TopicPartition
+from semel.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +48,13 @@ class Commits:
     ) -> None:
         self._edge, self._config = edge, config
         self._subscription, self._offsets, self._group = subscription, offsets, group
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """The membership of this moment; of a consumer that assigned partitions itself only the group's id."""
+        member = self._group.member
+        if not self._subscription.is_automatic:
+            return ConsumerGroupMetadata(member.group_id)
+        return ConsumerGroupMetadata(member.group_id, *msgspec.structs.astuple(member.membership))
 
     async def run(self) -> None:
         """Auto-commit, until cancelled."""

@@ -91,6 +91,10 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
     """When a record counts as stored: by all in-sync replicas, by the leader (1), or once sent (0)."""
     enable_idempotence: bool = True
     """Retries store each record once and in order (KIP-98). Needs acks='all'."""
+    transactional_id: str | None = None
+    """Makes the producer transactional. One id per worker, the same after a restart: the newer shuts out the older."""
+    transaction_timeout_ms: int = 60_000
+    """The coordinator aborts a transaction that is open for longer; at most its transaction.max.timeout.ms."""
     key_serializer: Serializer | None = None
     value_serializer: Serializer | None = None
     compression_type: CompressionType | None = None
@@ -115,12 +119,18 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
         for name in ("max_batch_size", "max_request_size", "buffer_memory", "max_in_flight_requests_per_connection"):
             at_least(self, name, 1)
         at_least(self, "linger_ms", 0)
+        at_least(self, "transaction_timeout_ms", 1)
         if self.delivery_timeout_ms < self.linger_ms + self.request_timeout_ms:
             raise KafkaConfigurationError(
                 f"delivery_timeout_ms={self.delivery_timeout_ms} is shorter than linger_ms={self.linger_ms} + "
                 f"request_timeout_ms={self.request_timeout_ms}: raise it, or lower request_timeout_ms"
             )
         not_below(self, "buffer_memory", "max_batch_size")
+        if self.transactional_id is not None and (not self.transactional_id or not self.enable_idempotence):
+            raise KafkaConfigurationError(
+                f"transactional_id={self.transactional_id!r} with enable_idempotence={self.enable_idempotence}: "
+                "a transactional producer needs an id that is not empty, and enable_idempotence=True"
+            )
         if self.enable_idempotence and self.acks not in ("all", -1):
             raise KafkaConfigurationError(
                 f"acks={self.acks!r} does not go with enable_idempotence=True: "

@@ -37,7 +37,7 @@ VERSION_MAX = {
     26: 4,  # EndTxn 5 is transaction version 2
     28: 4,  # TxnOffsetCommit 5 is transaction version 2
 }
-"""The highest version this client speaks, where it declares more."""
+"""The highest version this client speaks unless asked for more, where it declares more."""
 
 WRITE_BUFFER_BYTES_MAX = 1 << 20
 _CORRELATION_ID_MAX = 0x7FFFFFFF
@@ -69,6 +69,7 @@ class Connection(asyncio.Protocol):
         self._reader = FrameReader(frame_bytes_max)
         self._pending: deque[_Pending] = deque()
         self._versions: dict[int, tuple[int, int]] = {18: (0, 4)}
+        self._features: dict[str, int] = {}
         self._transport: asyncio.Transport | None = None
         self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -93,25 +94,26 @@ class Connection(asyncio.Protocol):
         """False while the peer takes less than we write: do not send, or await `drained`."""
         return self._writable
 
-    def serves(self, request: type[Message]) -> bool:
-        """Whether broker and client have a version of this API in common."""
-        return self._common(API_OF[request]) is not None
+    def feature_level(self, name: str) -> int:
+        """The level that the cluster has finalized a feature at (KIP-584), 0 when it has not."""
+        return self._features.get(name, 0)
+
+    def serves(self, request: type[Message], version_min: int = 0) -> bool:
+        """Whether broker and client have a version of this API in common, from `version_min` on."""
+        common = self._common(API_OF[request], API_OF[request].high if version_min else None)
+        return common is not None and common[1] >= version_min
 
     def version(self, request: type[Message], version_max: int | None = None) -> int:
         """The version `request` would be sent in. Raises UnsupportedVersionError."""
         api = API_OF[request]
-        common = self._common(api)
+        common = self._common(api, version_max)
         if common is None:
             offered = self._versions.get(api.key)
             said = f"v{offered[0]} to v{offered[1]}" if offered else "none"
             raise UnsupportedVersionError(
-                f"{api.name}: {self.name} serves {said}, this client speaks v{api.low} to v{_highest(api)}"
+                f"{api.name}: {self.name} serves {said}, this client speaks v{api.low} to v{_highest(api, version_max)}"
             )
-        if version_max is None or version_max >= common[1]:
-            return common[1]
-        if version_max < common[0]:
-            raise UnsupportedVersionError(f"{api.name} up to v{version_max}: {self.name} serves from v{common[0]} on")
-        return version_max
+        return common[1]
 
     def send(self, message: Message, *, timeout_ms: float, version_max: int | None = None) -> asyncio.Future[Any]:
         """Writes a request now; the future is its response. Cancelling the future only drops the answer.
@@ -182,11 +184,11 @@ class Connection(asyncio.Protocol):
 
     # Inside
 
-    def _common(self, api: Api) -> tuple[int, int] | None:
+    def _common(self, api: Api, version_max: int | None = None) -> tuple[int, int] | None:
         offered = self._versions.get(api.key)
         if offered is None:
             return None
-        low, high = max(offered[0], api.low), min(offered[1], _highest(api))
+        low, high = max(offered[0], api.low), min(offered[1], _highest(api, version_max))
         return (low, high) if low <= high else None
 
     def _check_open(self) -> None:
@@ -284,14 +286,16 @@ class Connection(asyncio.Protocol):
             offered = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
             if answer.error_code == ErrorCode.NONE:
                 self._versions = offered
+                if answer.finalized_features_epoch >= 0:
+                    self._features = {row.name: row.max_version_level for row in answer.finalized_features}
                 return
             if answer.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0:
                 raise UnsupportedVersionError(f"{self.name} refused ApiVersions v{version} ({answer.error_code})")
             version = min(offered.get(api.key, (0, 0))[1], version - 1)
 
 
-def _highest(api: Api) -> int:
-    return VERSION_MAX.get(api.key, api.high)
+def _highest(api: Api, version_max: int | None = None) -> int:
+    return VERSION_MAX.get(api.key, api.high) if version_max is None else min(version_max, api.high)
 
 
 async def connect(

@@ -13,6 +13,7 @@ from semel._cluster import Cluster
 from semel._config import CODEC_OF, ProducerConfig
 from semel._retry import NOT_ENOUGH_REPLICAS_AFTER_APPEND, Action, action_for
 from semel._transaction_manager import TransactionManager
+from semel._transaction_state import TransactionState
 from semel.errors import KafkaError, KafkaTimeoutError, error_for
 
 log = logging.getLogger(__name__)
@@ -30,10 +31,15 @@ class Outcomes:
     """Applies answers, and their absence, to batches. `apply` and `lost` give True for what has to be sent again."""
 
     def __init__(
-        self, cluster: Cluster, config: ProducerConfig, manager: TransactionManager | None, memory: BufferMemory
+        self,
+        cluster: Cluster,
+        config: ProducerConfig,
+        memory: BufferMemory,
+        manager: TransactionManager | None,
+        transaction: TransactionState | None,
     ) -> None:
         self._cluster, self._edge, self._config = cluster, cluster.edge, config
-        self._manager, self._memory = manager, memory
+        self._manager, self._memory, self._transaction = manager, memory, transaction
 
     def apply(self, batch: Batch, row: ProduceResponsePartition) -> bool:
         """The broker's answer about the batch's partition."""
@@ -47,6 +53,9 @@ class Outcomes:
             return False
         batch.maybe_stored = batch.maybe_stored or code in MAYBE_STORED
         error = error_for(code, f"produce to {queue.name}" + (f": {row.error_message}" if row.error_message else ""))
+        if self._transaction is not None and action is Action.NEW_EPOCH and queue.is_first_open(batch):
+            self.failed(batch, error)  # the epoch is the coordinator's to bump, after an abort
+            return False
         if action is Action.NEW_EPOCH and self._manager is not None:
             # Behind a batch that is to be sent again, a gap is only its echo.
             queue.needs_new_epoch = queue.needs_new_epoch or queue.is_first_open(batch)
@@ -82,7 +91,9 @@ class Outcomes:
     def failed(self, batch: Batch, error: KafkaError) -> None:
         """The batch is given up; unless it is stored after all, what was numbered behind it needs a new epoch."""
         queue = batch.queue
-        if batch.stamp is not None and self._manager is not None:
+        if self._transaction is not None:
+            self._transaction.fail(error, needs_new_epoch=batch.stamp is not None)
+        elif batch.stamp is not None and self._manager is not None:
             queue.needs_new_epoch = queue.needs_new_epoch or not batch.maybe_stored
             queue.abandoned = queue.abandoned or batch.maybe_stored
         queue.resolve(batch)
@@ -96,6 +107,8 @@ class Outcomes:
                 return batch.deadline
             if batch.state is BatchState.IN_FLIGHT:
                 batch.records_failed(self._too_late(batch))  # its answer still decides about the sequences
+                if self._transaction is not None:
+                    self._transaction.fail(self._too_late(batch))
             else:
                 self.failed(batch, self._too_late(batch))
         return None
@@ -114,6 +127,9 @@ class Outcomes:
     def _retry(self, batch: Batch, error: KafkaError) -> bool:
         if self._edge.monotonic() >= batch.deadline:
             self.failed(batch, self._too_late(batch, error))
+            return False
+        if self._transaction is not None and self._transaction.is_doomed:
+            self.failed(batch, error)
             return False
         log.debug("produce to %s is tried again: %s", batch.queue.name, error)
         batch.queue.retry(batch)

@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 from semel._cluster import Cluster
 from semel._config import ProducerConfig
 from semel._retry import Backoff
+from semel._transaction_manager import TransactionManager
 from semel.errors import KafkaError, error_for
 
 log = logging.getLogger(__name__)
@@ -36,3 +38,38 @@ async def new_producer_id(cluster: Cluster, config: ProducerConfig) -> tuple[int
                 raise
             log.warning("no producer id yet, trying again: %s", error)
         await asyncio.sleep(backoff.next_ms() / 1000)
+
+
+class ProducerIdSource:
+    """Obtains a producer id in the background, whenever a Sender without one asks; `found` or `failed` tells it."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ProducerConfig,
+        manager: TransactionManager,
+        *,
+        found: Callable[[], None],
+        failed: Callable[[KafkaError], None],
+    ) -> None:
+        self._cluster, self._config, self._manager = cluster, config, manager
+        self._found, self._failed = found, failed
+        self._task: asyncio.Task[None] | None = None
+
+    def obtain(self) -> None:
+        """Begins to ask, unless it does already."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._obtain(), name="InitProducerId")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _obtain(self) -> None:
+        try:
+            self._manager.set_producer_id(*await new_producer_id(self._cluster, self._config))
+        except KafkaError as error:
+            self._failed(error)
+        self._task = None
+        self._found()

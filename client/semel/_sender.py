@@ -15,33 +15,28 @@ from functools import partial
 
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k00_produce import (
-    ProduceRequest,
-    ProduceRequestPartition,
-    ProduceRequestTopic,
     ProduceResponse,
     ProduceResponsePartition,
 )
 from semel_protocol.records import BatchBuilder
 
-from semel._accumulator import Batch, BufferMemory, PartitionQueue
+from semel._accumulator import Batch, BatchState, BufferMemory, PartitionQueue
 from semel._cluster import Cluster
 from semel._config import CODEC_OF, ProducerConfig
 from semel._connection import Connection
 from semel._outcomes import Outcomes
 from semel._pool import Role
-from semel._producer_id import new_producer_id
+from semel._produce_request import produce_request, produce_version_max
+from semel._producer_id import ProducerIdSource
 from semel._retry import Backoff
+from semel._signal import Signal
 from semel._transaction_manager import TransactionManager
-from semel.errors import (
-    KafkaError,
-    ProducerClosed,
-    UnsupportedVersionError,
-)
+from semel._transaction_state import TransactionState
+from semel.errors import KafkaError, ProducerClosed
 
 log = logging.getLogger(__name__)
 
 NO_LEADER = -1
-ZSTD, ZSTD_PRODUCE_VERSION_MIN = 4, 7
 SILENCE = ProduceResponsePartition(error_code=ErrorCode.REQUEST_TIMED_OUT)
 """What a broker that leaves a partition out of its answer has told us about it."""
 
@@ -63,15 +58,31 @@ class _Node:
 
 
 class Sender:
-    """Sends the batches of one producer. Not started: it runs whenever there is something to do, until `close`."""
+    """Sends the batches of one producer. Not started: it runs whenever there is something to do, until `close`.
 
-    def __init__(self, cluster: Cluster, config: ProducerConfig, memory: BufferMemory) -> None:
+    manager: the producer's identity, None without idempotence. transaction: of a transactional producer, whose identity
+    comes from elsewhere. enrol: called when partitions have to be added to the transaction first.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ProducerConfig,
+        memory: BufferMemory,
+        transaction: TransactionState | None = None,
+    ) -> None:
         self.fatal: KafkaError | None = None
+        self.manager = TransactionManager() if config.enable_idempotence else None
+        self.enrol: Callable[[], None] = lambda: None
+        self._transaction = transaction
         self._cluster, self._config, self._memory = cluster, config, memory
         self._edge = cluster.edge
         self._loop = asyncio.get_running_loop()
-        self._manager = TransactionManager() if config.enable_idempotence else None
-        self._outcomes = Outcomes(cluster, config, self._manager, memory)
+        self._outcomes = Outcomes(cluster, config, memory, self.manager, transaction)
+        self._identity: ProducerIdSource | None = None
+        if self.manager is not None and transaction is None:
+            self._identity = ProducerIdSource(cluster, config, self.manager, found=self.wake, failed=self.end)
+        self._answers = Signal()
         self._codec = CODEC_OF[config.compression_type]
         self._acks = config.required_acks
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
@@ -79,7 +90,6 @@ class Sender:
         self._scheduled = False
         self._expiry: asyncio.TimerHandle | None = None
         self._refresh: asyncio.TimerHandle | None = None
-        self._obtaining: asyncio.Task[None] | None = None
         cluster.on_change(self._rebind)
 
     # What the producer uses
@@ -95,6 +105,8 @@ class Sender:
     def open_batch(self, queue: PartitionQueue, reserved_bytes: int, builder: BatchBuilder | None = None) -> Batch:
         """A new batch at the end of the queue, whose memory is reserved already."""
         self.check_usable()
+        if self._transaction is not None:
+            self._transaction.check_open()
         if builder is None:
             builder = BatchBuilder(self._codec, self._config.max_batch_size)
         deadline = self._edge.monotonic() + self._config.delivery_timeout_ms / 1000
@@ -120,7 +132,7 @@ class Sender:
             node.partial[queue] = None
         if queue.node_id == NO_LEADER:
             self._ask_for_leaders()
-        self._schedule()
+        self.wake()
 
     async def flush(self) -> None:
         """Waits until every record sent so far is stored or has failed."""
@@ -142,14 +154,25 @@ class Sender:
 
     async def close(self) -> None:
         """Fails what is not stored yet, and stops."""
-        self._end(ProducerClosed("the producer was stopped before the record was stored"))
-        if self._obtaining is not None:
-            self._obtaining.cancel()
-            await asyncio.gather(self._obtaining, return_exceptions=True)
+        self.end(ProducerClosed("the producer was stopped before the record was stored"))
+        if self._identity is not None:
+            await self._identity.stop()
+
+    def drop_waiting(self, error: KafkaError) -> None:
+        """Fails every record that is not on its way to a broker."""
+        for queue in self._queues.values():
+            for batch in [batch for batch in (*queue.sent, *queue.waiting) if batch.state is not BatchState.IN_FLIGHT]:
+                self._outcomes.failed(batch, error)
+
+    async def quiet(self) -> None:
+        """Until no answer is outstanding."""
+        while any(node.in_flight for node in self._nodes.values()):
+            await self._answers.wait()
 
     # The loop
 
-    def _schedule(self) -> None:
+    def wake(self) -> None:
+        """Something is other than before: look what can be sent."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._run)
@@ -166,12 +189,14 @@ class Sender:
         except Exception as error:
             # A bug of ours: nobody awaits this loop, so every record has to hear of it.
             log.exception("the Sender of %s failed", self._config.client_id)
-            self._end(ProducerClosed(f"the Sender failed: {type(error).__name__}: {error}"))
+            self.end(ProducerClosed(f"the Sender failed: {type(error).__name__}: {error}"))
 
     def _pump(self) -> None:
-        if self._manager is not None and not self._manager.has_producer_id:
-            if self._obtaining is None:
-                self._obtaining = self._loop.create_task(self._obtain_producer_id(self._manager), name="InitProducerId")
+        if self._transaction is not None and self._transaction.cause is not None:
+            self.drop_waiting(self._transaction.failure())
+        if self.manager is not None and not self.manager.has_producer_id:
+            if self._identity is not None:
+                self._identity.obtain()
             return
         for node in list(self._nodes.values()):
             if not node.in_flight and node.partial and self._config.linger_ms <= 0:
@@ -179,6 +204,8 @@ class Sender:
                 node.partial.clear()
             if node.ready and node.node_id != NO_LEADER:
                 self._pump_node(node)
+        if self._transaction is not None and self._transaction.wanted:
+            self.enrol()
 
     def _pump_node(self, node: _Node) -> None:
         connection = self._cluster.pool.live(node.node_id, Role.DATA)
@@ -198,48 +225,38 @@ class Sender:
     def _gather(self, node: _Node, connection: Connection) -> list[Batch]:
         """The next request: the first batch of each ready partition, as many as max_request_size takes."""
         batches: list[Batch] = []
-        if self._manager is not None and not self._manager.has_producer_id:
+        if self.manager is not None and not self.manager.has_producer_id:
             return batches
         size = 0
         for queue in list(node.ready):
             if queue.needs_new_epoch and not queue.sent and not self._outcomes.rewind(queue):
-                self._schedule()  # to ask for a new producer id
+                self.wake()  # to ask for a new producer id
                 return batches
             if not queue.waiting:
                 del node.ready[queue]
                 continue
             if not queue.may_send(connection):
                 continue
+            if self._transaction is not None and not self._transaction.admits(queue.topic_partition):
+                continue
             size += queue.waiting[0].builder.size_bytes
             if batches and size > self._config.max_request_size:
                 break
             del node.ready[queue]
-            batches.append(queue.take(connection, self._manager))
+            batches.append(queue.take(connection, self.manager))
             self.place(queue)
         return batches
 
     def _send(self, node: _Node, connection: Connection, batches: list[Batch]) -> None:
-        topics: dict[str, list[ProduceRequestPartition]] = {}
-        for batch in batches:
-            stamp, queue = batch.stamp, batch.queue
-            assert stamp is not None
-            records = batch.builder.build(stamp.producer_id, stamp.producer_epoch, stamp.base_sequence)
-            self._memory.shrink(batch, len(records))
-            topics.setdefault(queue.topic, []).append(ProduceRequestPartition(index=queue.partition, records=records))
-        request = ProduceRequest(
-            acks=self._acks,
-            timeout_ms=self._config.request_timeout_ms,
-            topic_data=[ProduceRequestTopic(name=topic, partition_data=rows) for topic, rows in topics.items()],
-        )
+        request = produce_request(batches, self._config, self._memory, self._transaction)
         try:
-            if self._codec == ZSTD and connection.version(ProduceRequest) < ZSTD_PRODUCE_VERSION_MIN:
-                raise UnsupportedVersionError(f"compression_type='zstd': {connection.name} is too old for it")
+            version_max = produce_version_max(connection, self._config, self._transaction)
             if self._acks == 0:
                 connection.send_unanswered(request)
                 for batch in batches:
                     self._outcomes.stored(batch, -1, -1, -1)
                 return
-            answer = connection.send(request, timeout_ms=self._config.request_timeout_ms)
+            answer = connection.send(request, timeout_ms=self._config.request_timeout_ms, version_max=version_max)
         except KafkaError as error:
             self._unanswered(batches, error, sent=False)
             return
@@ -250,6 +267,7 @@ class Sender:
         node.in_flight -= 1
         answer.exception()  # looked at, also when the producer has ended
         self._guarded(partial(self._apply, batches, answer))
+        self._answers.notify()
         self._run()
 
     def _apply(self, batches: list[Batch], answer: asyncio.Future[ProduceResponse]) -> None:
@@ -363,15 +381,7 @@ class Sender:
                 queue.node_id = leader
             self.place(queue)
 
-    async def _obtain_producer_id(self, manager: TransactionManager) -> None:
-        try:
-            manager.set_producer_id(*await new_producer_id(self._cluster, self._config))
-        except KafkaError as error:
-            self._end(error)
-        self._obtaining = None
-        self._schedule()
-
-    def _end(self, error: KafkaError) -> None:
+    def end(self, error: KafkaError) -> None:
         """Nothing is sent any more; every record that is not stored fails with `error`."""
         if self.fatal is not None:
             return

@@ -33,7 +33,7 @@ from semel._records import Records
 from semel._subscription import PartitionState, Reset, Subscription
 from semel._topics import TopicWatch
 from semel.errors import ConsumerStoppedError, IllegalOperation, IllegalStateError
-from semel.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from semel.structs import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 
 class Consumer:
@@ -332,6 +332,10 @@ class Consumer:
         partition = TopicPartition(*partition)
         found = (await self._offsets.committed([partition], self._timeout_ms))[partition]
         return None if found is None else found.offset
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """As whom this consumer reads now, for `Producer.send_offsets_to_transaction`. Raises IllegalOperation."""
+        return self._require_group().group_metadata()
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset of each partition, assigned or not. Raises KafkaTimeoutError."""

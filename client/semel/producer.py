@@ -1,30 +1,33 @@
 """The Producer: `async with Producer(bootstrap_servers=...) as producer: await producer.send("flights", b"...")`.
 
 Names are aiokafka's. Idempotent unless told otherwise: what is acknowledged is stored once, in the order it was sent.
+With a `transactional_id`, records and offsets become visible together or not at all:
+`async with producer.transaction(): ...`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from enum import Enum
 from types import TracebackType
 from typing import Any
 
-from semel_protocol.records import BatchBuilder, record_bytes_max
+from semel_protocol.records import record_bytes_max
 
 from semel._accumulator import BufferMemory, PartitionQueue
 from semel._cluster import Cluster
-from semel._config import CODEC_OF, ProducerConfig, takes_settings
+from semel._commits import Committable, committable
+from semel._config import ProducerConfig, takes_settings
 from semel._partitioner import TopicPartitions
+from semel._record_batch import Headers, RecordBatch, as_bytes, checked_headers, checked_timestamp
 from semel._sender import Sender
+from semel._transaction_state import TransactionState
+from semel._transactions import Transactions
 from semel.errors import IllegalOperation, IllegalStateError, MessageSizeTooLargeError, ProducerClosed
-from semel.structs import RecordMetadata
+from semel.structs import ConsumerGroupMetadata, RecordMetadata, TopicPartition
+from semel.transaction import Transaction
 
-Headers = Sequence[tuple[str, bytes | None]]
-
-
-TIMESTAMP_MAX = (1 << 63) - 1
 BURST_MS_MAX = 10
 """A caller that sends without ever suspending lets the event loop run this often."""
 
@@ -53,28 +56,43 @@ class Producer:
         self._key_serializer = config.key_serializer
         self._value_serializer = config.value_serializer
         self._started: Sender | None = None
+        self._transaction = None if config.transactional_id is None else TransactionState(config.transactional_id)
+        self._transactions: Transactions | None = None
         self._paused_ms = 0
 
     async def start(self) -> None:
-        """Reaches the cluster. Raises KafkaConnectionError when no bootstrap server answers."""
+        """Reaches the cluster, and takes the transactional_id over if there is one.
+
+        Raises KafkaConnectionError when no bootstrap server answers, and what `init_transactions` raises.
+        """
         if self._state is not State.NEW:
             raise IllegalStateError(f"the producer is {self._state.value}: make a new one")
         self._state = State.RUNNING
         await self._cluster.start()
-        self._started = Sender(self._cluster, self._config, self._memory)
+        self._started = Sender(self._cluster, self._config, self._memory, self._transaction)
         self._cluster.on_change(self._update_topics)
+        if self._transaction is not None:
+            self._transactions = Transactions(self._cluster, self._config, self._started, self._transaction)
+            try:
+                await self._transactions.init()
+            except BaseException:
+                await self.stop()
+                raise
 
     async def stop(self) -> None:
         """Sends what is buffered, at most for delivery_timeout_ms, then closes. Cancelled, it closes at once.
 
-        What could not be stored fails with ProducerClosed. Harmless when already stopped.
+        What could not be stored fails with ProducerClosed. A transaction that is open is aborted; one that is being
+        committed is heard out, at most for request_timeout_ms. Harmless when already stopped.
         """
         if self._state is State.STOPPED:
             return
         self._state = State.STOPPED
         self._topics = {}
         try:
-            if self._started is not None:
+            if self._transactions is not None:
+                await self._transactions.close()
+            elif self._started is not None:
                 await self._started.flush()
         finally:
             if self._started is not None:
@@ -105,7 +123,8 @@ class Producer:
         each. Cancelling `send` leaves nothing behind; cancelling the future does not recall the record.
 
         Raises KafkaTimeoutError, MessageSizeTooLargeError, ProducerClosed, TypeError for what is not bytes (set a
-        serializer), ValueError for a timestamp out of range.
+        serializer), ValueError for a timestamp out of range; with a transactional_id IllegalOperation outside of a
+        transaction, TransactionHasFailed in one that failed, ProducerFenced.
         The future raises KafkaTimeoutError after delivery_timeout_ms, or what the broker refused with.
         """
         if self._key_serializer is not None:
@@ -124,6 +143,8 @@ class Producer:
                 await self._let_others_run()
         else:
             timestamp_ms = checked_timestamp(timestamp_ms)
+        if self._transaction is not None:
+            self._transaction.check_open()
         waiting = queue.waiting
         if waiting:
             batch = waiting[-1]
@@ -185,12 +206,77 @@ class Producer:
         self._sender.place(queue)
         return future
 
+    # Transactions
+
+    async def init_transactions(self) -> None:
+        """Takes the transactional_id over, which `start` has done already: harmless.
+
+        Raises KafkaTimeoutError (max_block_ms), InvalidTransactionTimeout, TransactionalIdAuthorizationFailed.
+        """
+        await self._transactional.init()
+
+    async def begin_transaction(self) -> None:
+        """From here on, what is sent becomes visible with `commit_transaction`. Asks the brokers for nothing.
+
+        Raises IllegalStateError inside a transaction, and when nobody has heard yet what became of the last commit;
+        TransactionHasFailed until the failed one is aborted; ProducerFenced.
+        """
+        await self._transactional.begin()
+
+    async def commit_transaction(self) -> None:
+        """Waits until everything sent is stored, and makes it visible. Nothing was sent: nothing happens.
+
+        Raises TransactionHasFailed when it can only be aborted, ProducerFenced (which says who did), and
+        KafkaTimeoutError after max_block_ms: then the commit goes on by itself. Call it again to hear the outcome, also
+        when it was cancelled; or call `abort_transaction`, which finds out what became of the commit.
+        """
+        await self._transactional.commit()
+
+    async def abort_transaction(self) -> None:
+        """Makes what was sent in this transaction invisible for good; also what is still buffered.
+
+        Raises TransactionWasCommitted when a commit that failed to answer has taken effect, KafkaTimeoutError after
+        max_block_ms (call it again to hear the outcome), ProducerFenced (the transaction was aborted for us).
+        """
+        await self._transactional.abort()
+
+    def transaction(self) -> Transaction:
+        """`async with producer.transaction():` begins, and commits at the end, or aborts when an exception leaves."""
+        return Transaction(self._transactional)
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, Committable], group_id: str | ConsumerGroupMetadata
+    ) -> None:
+        """Commits positions of a group (of the *next* records to read) with this transaction, or not at all.
+
+        With `consumer.group_metadata()` instead of the group's id the offsets of a consumer that has lost its
+        partitions are refused (KIP-447). Waits until the group's coordinator has them.
+
+        Raises CommitFailedError when the group has moved on, KafkaTimeoutError (max_block_ms), ProducerFenced: the
+        transaction can only be aborted then. IllegalOperation outside of a transaction, ValueError for a bad offset.
+        """
+        group = ConsumerGroupMetadata(group_id) if isinstance(group_id, str) else group_id
+        if not isinstance(group, ConsumerGroupMetadata) or not group.group_id:
+            raise ValueError(f"group_id={group_id!r}: give the group's id, or consumer.group_metadata()")
+        positions = {TopicPartition(*partition): committable(at) for partition, at in offsets.items()}
+        await self._transactional.send_offsets(positions, group)
+
     # Inside
+
+    @property
+    def _transactional(self) -> Transactions:
+        if self._transaction is None:
+            raise IllegalOperation("this producer has no transactional_id")
+        if self._transactions is None or self._state is not State.RUNNING:
+            raise ProducerClosed(f"the producer is {self._state.value}")
+        return self._transactions
 
     @property
     def _sender(self) -> Sender:
         if self._started is None or self._state is not State.RUNNING:
             raise ProducerClosed(f"the producer is {self._state.value}")
+        if self._transaction is not None:
+            self._transaction.check_usable()
         self._started.check_usable()
         return self._started
 
@@ -257,76 +343,3 @@ class Producer:
             metadata = self._cluster.metadata.topics.get(topic)
             if metadata is not None and metadata.partitions:
                 found.update(metadata)
-
-
-class RecordBatch:
-    """A batch filled by hand (aiokafka: BatchBuilder)."""
-
-    def __init__(self, config: ProducerConfig, now_ms: Callable[[], int]) -> None:
-        self._config, self._now_ms = config, now_ms
-        self._builder = BatchBuilder(CODEC_OF[config.compression_type], config.max_batch_size)
-        self._closed = self._handed_over = False
-        self.first_timestamp_ms = -1
-
-    def append(
-        self, *, timestamp: int | None = None, key: Any = None, value: Any = None, headers: Headers = ()
-    ) -> int | None:
-        """The record's position in the batch, or None when it does not fit any more or the batch is closed."""
-        if self._closed:
-            return None
-        config = self._config
-        timestamp = self._now_ms() if timestamp is None else checked_timestamp(timestamp)
-        key_bytes = as_bytes("key", config.key_serializer(key) if config.key_serializer else key)
-        value_bytes = as_bytes("value", config.value_serializer(value) if config.value_serializer else value)
-        position = self._builder.append(timestamp, key_bytes, value_bytes, checked_headers(headers) or ())
-        if position == 0:
-            self.first_timestamp_ms = timestamp
-        return position
-
-    def close(self) -> None:
-        """No more records."""
-        self._closed = True
-
-    def closed(self) -> bool:
-        return self._closed
-
-    def size(self) -> int:
-        """Bytes so far, uncompressed."""
-        return self._builder.size_bytes
-
-    def record_count(self) -> int:
-        return self._builder.record_count
-
-    def hand_over(self) -> BatchBuilder:
-        """The batch for the producer to send, once. Raises IllegalOperation."""
-        if self._handed_over or not self._builder.record_count:
-            raise IllegalOperation("the batch was sent already" if self._handed_over else "the batch is empty")
-        self._closed = self._handed_over = True
-        return self._builder
-
-
-def as_bytes(what: str, given: Any) -> bytes | None:
-    """Bytes as they are, other buffers copied. Raises TypeError."""
-    if given is None or type(given) is bytes:
-        return given
-    if isinstance(given, (bytes, bytearray, memoryview)):
-        return bytes(given)
-    raise TypeError(f"{what} is {type(given).__name__}, not bytes: encode it, or set {what}_serializer")
-
-
-def checked_timestamp(given: int) -> int:
-    """Milliseconds since the epoch as they are. Raises TypeError, ValueError."""
-    if not isinstance(given, int):
-        raise TypeError(f"timestamp {given!r} is {type(given).__name__}, not int: give milliseconds since the epoch")
-    if not 0 <= given <= TIMESTAMP_MAX:
-        raise ValueError(f"timestamp {given} is out of range: give milliseconds since the epoch")
-    return given
-
-
-def checked_headers(given: Headers | None) -> Headers | None:
-    """Headers as they are. Raises TypeError."""
-    for header in given or ():
-        name, value = header
-        if not isinstance(name, str) or not isinstance(value, (bytes, type(None))):
-            raise TypeError(f"header {header!r} is not (str, bytes or None)")
-    return given

@@ -29,6 +29,18 @@ class OffsetAndTimestamp(NamedTuple):
     timestamp: int
 
 
+class ConsumerGroupMetadata(NamedTuple):
+    """A consumer's standing in its group (KIP-447), for offsets that travel in a producer's transaction.
+
+    With `group_id` alone the offsets are taken whoever the group's members are.
+    """
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
 class RecordMetadata(msgspec.Struct, frozen=True, gc=False):
     """Where a sent record was stored.
 

@@ -422,7 +422,7 @@ async def test_memory_is_all_given_back(fake_broker: FakeBroker) -> None:
 async def test_an_exhausted_epoch_goes_on_under_a_new_producer_id(fake_broker: FakeBroker) -> None:
     async with producer(fake_broker) as sender:
         await sender.send_and_wait("t", b"a")
-        manager = sender._sender._manager
+        manager = sender._sender.manager
         assert manager is not None
         manager.producer_epoch = sender._sender.queue("t", 0).sequences.producer_epoch = EPOCH_MAX
         fake_broker.faults.append(int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER))

@@ -1,0 +1,221 @@
+"""PURE: where a transactional producer stands, what its transaction holds, and what an error does to it.
+
+Every change of state goes through `NEXT`. A transaction that failed in any part can only be aborted (ABORTABLE); a
+producer that was fenced, or met what it cannot recover from, is ENDED.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from semel_protocol.errors import ErrorCode
+
+from semel.errors import (
+    BrokerResponseError,
+    IllegalOperation,
+    IllegalStateError,
+    InvalidTxnState,
+    KafkaError,
+    TransactionHasFailed,
+)
+from semel.structs import TopicPartition
+
+
+class State(Enum):
+    UNINITIALIZED = "not initialized"
+    READY = "between transactions"
+    IN_TRANSACTION = "in a transaction"
+    COMMITTING = "committing a transaction"
+    ABORTABLE = "in a transaction that has failed"
+    ABORTING = "aborting a transaction"
+    ENDED = "ended by an error"
+
+
+NEXT = {
+    State.UNINITIALIZED: (State.READY, State.ENDED),
+    State.READY: (State.IN_TRANSACTION, State.ENDED),
+    State.IN_TRANSACTION: (State.COMMITTING, State.ABORTING, State.ABORTABLE, State.ENDED),
+    # To ABORTING: the application gives up on a commit that is not through; what became of it decides the abort.
+    State.COMMITTING: (State.READY, State.ABORTABLE, State.ABORTING, State.ENDED),
+    State.ABORTABLE: (State.ABORTING, State.ENDED),
+    State.ABORTING: (State.READY, State.ENDED),
+    State.ENDED: (),
+}
+
+
+class Verdict(Enum):
+    """What an answer of a coordinator that is no success means to the transaction."""
+
+    RETRY = "ask again; nobody hears of it"
+    ABORT = "the transaction has failed; the producer goes on after the abort"
+    RENEW = "as ABORT, and the producer needs a new epoch before its next transaction"
+    FENCED = "somebody else has the transactional id now"
+    END = "this producer cannot go on"
+
+
+VERDICT = {
+    ErrorCode.INVALID_PRODUCER_EPOCH: Verdict.FENCED,
+    ErrorCode.PRODUCER_FENCED: Verdict.FENCED,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: Verdict.RENEW,
+    ErrorCode.UNKNOWN_PRODUCER_ID: Verdict.RENEW,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: Verdict.RENEW,
+    ErrorCode.TRANSACTION_ABORTABLE: Verdict.ABORT,
+    ErrorCode.ILLEGAL_GENERATION: Verdict.ABORT,
+    ErrorCode.UNKNOWN_MEMBER_ID: Verdict.ABORT,
+    ErrorCode.FENCED_INSTANCE_ID: Verdict.ABORT,
+    ErrorCode.REBALANCE_IN_PROGRESS: Verdict.ABORT,
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: Verdict.ABORT,
+    ErrorCode.INVALID_GROUP_ID: Verdict.ABORT,
+    ErrorCode.INVALID_TOPIC_EXCEPTION: Verdict.ABORT,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: Verdict.ABORT,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: Verdict.ABORT,
+}
+"""Codes that are not in here end the producer, unless they are retriable."""
+
+
+def verdict_on(error: KafkaError) -> Verdict:
+    """What an error met on the way to a coordinator means to the transaction."""
+    if isinstance(error, BrokerResponseError) and error.code in VERDICT:
+        return VERDICT[error.code]
+    return Verdict.RETRY if error.retriable else Verdict.END
+
+
+class TransactionState:
+    """One transactional producer: its state, and what its transaction holds.
+
+    version: of the protocol (KIP-890), in this transaction.
+    wanted, partitions: to be enrolled, and enrolled (version 1).
+    touched: the coordinator may know of the transaction. commit_sent: it may have been committed.
+    needs_new_epoch: before the next transaction, for sequences are broken or a request may still arrive late.
+    cause: why the transaction has failed, or the producer ended.
+    """
+
+    def __init__(self, transactional_id: str) -> None:
+        self.transactional_id = transactional_id
+        self.state = State.UNINITIALIZED
+        self.version = 1
+        self.wanted: dict[TopicPartition, None] = {}
+        self.partitions: dict[TopicPartition, None] = {}
+        self.groups: dict[str, None] = {}
+        self.touched = self.commit_sent = self.needs_new_epoch = False
+        self.cause: KafkaError | None = None
+
+    # What the application asks for
+
+    def check_open(self) -> None:
+        """Raises IllegalOperation outside of a transaction, TransactionHasFailed, and why the producer has ended."""
+        if self.state is not State.IN_TRANSACTION:
+            self.check_usable()
+            raise IllegalOperation(
+                f"the producer of {self.transactional_id!r} is {self.state.value}: await begin_transaction() first"
+            )
+
+    def check_usable(self) -> None:
+        """Raises TransactionHasFailed when the transaction can only be aborted, and why the producer has ended."""
+        if self.state is State.ENDED:
+            raise self.end_error()
+        if self.state is State.ABORTABLE:
+            raise self.failure()
+
+    def begin(self, version: int) -> None:
+        """A new transaction, under this version of the protocol."""
+        self.check_usable()
+        self._expect(State.READY, "begin_transaction()")
+        self._to(State.IN_TRANSACTION)
+        self.version = version
+        assert not self.needs_new_epoch
+
+    def start_commit(self) -> None:
+        self.check_usable()
+        self._expect(State.IN_TRANSACTION, "commit_transaction()")
+        self._to(State.COMMITTING)
+
+    def start_abort(self) -> None:
+        """Also of a transaction that failed, and of one whose commit is not through."""
+        if self.state is State.ENDED:
+            raise self.end_error()
+        if self.state not in (State.COMMITTING, State.ABORTABLE):
+            self._expect(State.IN_TRANSACTION, "abort_transaction()")
+        self._to(State.ABORTING)
+
+    # What happens
+
+    def initialized(self) -> None:
+        """There is a producer id, or a new epoch: what came before is fenced off."""
+        if self.state is State.UNINITIALIZED:
+            self._to(State.READY)
+        self.needs_new_epoch = False
+
+    def admits(self, partition: TopicPartition) -> bool:
+        """Whether records may be sent to the partition now. Version 1: not before the coordinator has enrolled it."""
+        if self.state not in (State.IN_TRANSACTION, State.COMMITTING):
+            return False
+        if self.version >= 2:
+            self.touched = True
+            return True
+        if partition in self.partitions:
+            return True
+        self.wanted[partition] = None
+        return False
+
+    def enrolled(self, partitions: list[TopicPartition]) -> None:
+        """The coordinator has these partitions in the transaction (version 1)."""
+        for partition in partitions:
+            self.wanted.pop(partition, None)
+            self.partitions[partition] = None
+
+    def fail(self, error: KafkaError, *, needs_new_epoch: bool = False) -> None:
+        """A part of the transaction failed; the first failure counts."""
+        self.needs_new_epoch = self.needs_new_epoch or needs_new_epoch
+        if self.state in (State.IN_TRANSACTION, State.COMMITTING):
+            self._to(State.ABORTABLE)
+            self.commit_sent = False
+            self.cause = error
+            self.wanted.clear()
+
+    def end(self, error: KafkaError) -> None:
+        """The producer cannot go on."""
+        if self.state is not State.ENDED:
+            self._to(State.ENDED)
+            self.cause = error
+
+    def closed(self, *, new_epoch: bool) -> None:
+        """The transaction is committed or aborted; `new_epoch`: the producer got one with the answer."""
+        self._to(State.READY)
+        self.wanted.clear()
+        self.partitions.clear()
+        self.groups.clear()
+        self.touched = self.commit_sent = False
+        self.needs_new_epoch = self.needs_new_epoch and not new_epoch
+        self.cause = None
+
+    @property
+    def is_doomed(self) -> bool:
+        """Nothing more is to be sent or tried again in this transaction."""
+        return self.state in (State.ABORTABLE, State.ABORTING, State.ENDED)
+
+    def failure(self) -> TransactionHasFailed:
+        """The exception of a transaction that can only be aborted."""
+        made = TransactionHasFailed(f"the transaction of {self.transactional_id!r} has failed: {self.cause}")
+        made.__cause__ = self.cause
+        return made
+
+    def end_error(self) -> KafkaError:
+        """Why the producer has ended."""
+        assert self.cause is not None
+        return self.cause.with_traceback(None)
+
+    def _expect(self, state: State, call: str) -> None:
+        if self.state is not state:
+            raise IllegalStateError(
+                f"{call}: the producer of {self.transactional_id!r} is {self.state.value}, not {state.value}"
+            )
+
+    def _to(self, state: State) -> None:
+        assert state in NEXT[self.state], f"{self.state} -> {state}"
+        self.state = state
+
+
+def is_not_ongoing(error: KafkaError) -> bool:
+    """Whether the coordinator says that it has no such transaction open."""
+    return isinstance(error, InvalidTxnState)

@@ -1,0 +1,332 @@
+"""Transactions of one producer: what the application's calls do, in which order, and what follows from errors.
+
+A commit or abort runs in a task of its own until its outcome is known: a caller that gives up, or is cancelled, does
+not change the outcome, and hears it by calling again. Nothing is ever guessed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from semel._cluster import Cluster
+from semel._config import ProducerConfig
+from semel._fencing import fenced
+from semel._sender import Sender
+from semel._transaction_coordinator import TransactionCoordinator
+from semel._transaction_state import State, TransactionState, Verdict, is_not_ongoing, verdict_on
+from semel.errors import (
+    BrokerResponseError,
+    CommitFailedError,
+    FencedInstanceIdError,
+    IllegalGenerationError,
+    IllegalStateError,
+    InvalidProducerEpoch,
+    KafkaError,
+    KafkaTimeoutError,
+    RebalanceInProgressError,
+    TransactionAborted,
+    TransactionWasCommitted,
+    UnknownMemberIdError,
+)
+from semel.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+log = logging.getLogger(__name__)
+
+GROUP_HAS_MOVED_ON = (IllegalGenerationError, UnknownMemberIdError, RebalanceInProgressError, FencedInstanceIdError)
+
+
+class _Ending:
+    """A commit or abort whose outcome nobody has heard yet."""
+
+    __slots__ = ("commit", "task")
+
+    def __init__(self, commit: bool, task: asyncio.Task[None]) -> None:
+        self.commit, self.task = commit, task
+
+
+class Transactions:
+    """The transactions of one producer, one after the other. `init` first, `close` last."""
+
+    def __init__(self, cluster: Cluster, config: ProducerConfig, sender: Sender, state: TransactionState) -> None:
+        assert sender.manager is not None
+        self._cluster, self._config, self._sender = cluster, config, sender
+        self._state, self._manager = state, sender.manager
+        self._coordinator = TransactionCoordinator(cluster, config, sender.manager)
+        self._ending: _Ending | None = None
+        self._enrolling: asyncio.Task[None] | None = None
+        self._committing_offsets: dict[asyncio.Task[None], None] = {}
+        sender.enrol = self._enrol
+
+    # What the application calls
+
+    async def init(self) -> None:
+        """Takes the transactional id over: older producers are fenced, what they left open is aborted. Once.
+
+        Raises KafkaTimeoutError (max_block_ms), InvalidTransactionTimeout, TransactionalIdAuthorizationFailed.
+        """
+        if self._state.state is State.UNINITIALIZED:
+            await self._new_epoch(resume=False)
+        self._state.check_usable()
+
+    async def begin(self) -> None:
+        """Raises IllegalStateError inside a transaction, and while nobody has heard of the last commit."""
+        ending = self._ending
+        if ending is not None and ending.commit:
+            raise IllegalStateError(
+                "begin_transaction(): nobody has heard yet what became of the last commit; call commit_transaction() "
+                "again to hear it, or abort_transaction() to abort if that is still possible"
+            )
+        if ending is not None:
+            await self._outcome(ending)
+        state = self._state
+        if state.state is State.READY and state.needs_new_epoch:
+            await self._new_epoch(resume=True)
+        state.begin(self._coordinator.version)
+
+    async def commit(self) -> None:
+        """Stores everything and commits; called again, waits on for the same commit.
+
+        Raises TransactionHasFailed when it can only be aborted, KafkaTimeoutError (max_block_ms) when it goes on, and
+        why the producer has ended, such as ProducerFenced.
+        """
+        ending = self._ending
+        if ending is None:
+            self._state.start_commit()
+            ending = self._start(self._commit(), commit=True)
+        elif not ending.commit:
+            raise IllegalStateError("commit_transaction(): the transaction is being aborted; call abort_transaction()")
+        await self._outcome(ending)
+
+    async def abort(self) -> None:
+        """Aborts; called again, waits on. After a commit that failed or timed out it finds out what became of that.
+
+        Raises TransactionWasCommitted when the commit was through already, KafkaTimeoutError, ProducerFenced.
+        """
+        ending = self._ending
+        if ending is not None and ending.commit:
+            await self._stop_commit(ending)
+            ending = None
+        if ending is None:
+            self._state.start_abort()
+            ending = self._start(self._abort(), commit=False)
+        await self._outcome(ending)
+
+    async def send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> None:
+        """Makes positions of a group part of the transaction.
+
+        Raises CommitFailedError when the group has moved on, KafkaTimeoutError, ProducerFenced; the transaction can
+        only be aborted then.
+        """
+        self._state.check_open()
+        if not offsets:
+            return
+        task = asyncio.create_task(self._commit_offsets(offsets, group), name=f"offsets of {group.group_id}")
+        self._committing_offsets[task] = None
+        task.add_done_callback(self._offsets_done)
+        # Cancelling the caller does not recall what is on its way: the commit waits for it.
+        await asyncio.wait([task])
+        task.result()
+
+    @property
+    def is_fatal(self) -> bool:
+        return self._state.state is State.ENDED
+
+    @property
+    def can_only_abort(self) -> bool:
+        return self._state.state is State.ABORTABLE
+
+    async def close(self) -> None:
+        """Aborts what is open, hears a commit or abort out, and stops; each within its timeout."""
+        try:
+            if self._state.state in (State.IN_TRANSACTION, State.ABORTABLE):
+                self._state.start_abort()
+                self._start(self._abort(), commit=False)
+            if self._ending is not None:
+                await asyncio.wait([self._ending.task], timeout=self._config.request_timeout_ms / 1000)
+        finally:
+            await self._cancel([self._ending.task] if self._ending is not None else [])
+            await self._cancel_requests()
+
+    # Ending a transaction
+
+    def _start(self, work: Coroutine[Any, Any, None], *, commit: bool) -> _Ending:
+        name = f"{'commit' if commit else 'abort'} of {self._state.transactional_id}"
+        self._ending = _Ending(commit, asyncio.create_task(work, name=name))
+        self._ending.task.add_done_callback(_look_at_exception)
+        return self._ending
+
+    async def _outcome(self, ending: _Ending) -> None:
+        """Waits for a commit or abort at most max_block_ms, and passes on what it came to."""
+        done, _ = await asyncio.wait([ending.task], timeout=self._config.max_block_ms / 1000)
+        if not done:
+            call = "commit_transaction()" if ending.commit else "abort_transaction()"
+            raise KafkaTimeoutError(
+                f"{call}: the outcome is not known after max_block_ms={self._config.max_block_ms}, and is still being "
+                f"asked for; call {call} again to hear it"
+                + (", or abort_transaction() to give up" if ending.commit else "")
+            )
+        if self._ending is ending:
+            self._ending = None
+        if ending.task.cancelled():
+            raise TransactionAborted("abort_transaction() was called before the commit was through")
+        ending.task.result()
+
+    async def _commit(self) -> None:
+        await self._sender.flush()
+        if self._committing_offsets:
+            await asyncio.wait(list(self._committing_offsets))
+        state = self._state
+        if isinstance(state.cause, InvalidProducerEpoch):
+            # A partition says so; only the coordinator knows whether it is for good.
+            proof = await fenced(self._cluster, self._config, self._manager, state.cause)
+            if proof is not None:
+                self._end(proof)
+        state.check_usable()
+        new_epoch = False
+        if state.touched:
+            state.commit_sent = True
+            try:
+                new_epoch = await self._coordinator.end(commit=True, version=state.version)
+            except KafkaError as error:
+                await self._failed(error, abortable=is_not_ongoing(error))
+                state.check_usable()
+                raise
+        self._close_transaction(new_epoch=new_epoch)
+
+    async def _abort(self) -> None:
+        await self._cancel_requests()
+        self._sender.drop_waiting(TransactionAborted("the transaction is being aborted"))
+        await self._sender.quiet()
+        state, new_epoch = self._state, False
+        if state.touched:
+            try:
+                new_epoch = await self._coordinator.end(commit=False, version=state.version)
+            except KafkaError as error:
+                if not is_not_ongoing(error) and verdict_on(error) is not Verdict.RENEW:
+                    raise await self._failed(error) from None
+                if state.commit_sent and is_not_ongoing(error):
+                    await self._hear_commit_out()
+                # Neither open nor committed: the coordinator never had it, or forgot it.
+                state.needs_new_epoch = True
+        self._close_transaction(new_epoch=new_epoch)
+
+    async def _hear_commit_out(self) -> None:
+        """An abort was refused because the transaction is over, and a commit had been sent: did it get there?"""
+        try:
+            new_epoch = await self._coordinator.end(commit=True, version=self._state.version)
+        except KafkaError as error:
+            raise await self._failed(error) from None
+        self._close_transaction(new_epoch=new_epoch)
+        raise TransactionWasCommitted(
+            f"the transaction of {self._state.transactional_id!r} cannot be aborted: its commit is through"
+        )
+
+    def _close_transaction(self, *, new_epoch: bool) -> None:
+        # Without a new epoch a request that was never answered could still arrive, in the next transaction.
+        self._state.needs_new_epoch = self._state.needs_new_epoch or self._coordinator.in_doubt
+        self._state.closed(new_epoch=new_epoch)
+
+    async def _stop_commit(self, ending: _Ending) -> None:
+        """Gives up on a commit; returns when the transaction may be aborted. Raises what the commit came to if not."""
+        await self._cancel([ending.task])
+        if self._ending is ending:
+            self._ending = None
+        if not ending.task.cancelled():
+            if ending.task.exception() is None:
+                raise TransactionWasCommitted(
+                    f"the transaction of {self._state.transactional_id!r} cannot be aborted: its commit is through"
+                )
+            if self._state.state is not State.ABORTABLE:
+                ending.task.result()
+
+    # Parts of a transaction
+
+    async def _new_epoch(self, *, resume: bool) -> None:
+        try:
+            await self._coordinator.init_producer_id(resume=resume, timeout_ms=self._config.max_block_ms)
+        except KafkaError as error:
+            if error.retriable:
+                raise  # nothing has changed: may be called again
+            raise await self._failed(error, ends=True) from None
+        self._state.initialized()
+        self._sender.wake()
+
+    def _enrol(self) -> None:
+        """There are partitions to be added to the transaction (version 1)."""
+        if self._enrolling is None:
+            self._enrolling = asyncio.create_task(self._add_partitions(), name="AddPartitionsToTxn")
+            self._enrolling.add_done_callback(_look_at_exception)
+
+    async def _add_partitions(self) -> None:
+        state = self._state
+        try:
+            while state.wanted and not state.is_doomed:
+                partitions = list(state.wanted)
+                state.touched = True
+                await self._coordinator.add_partitions(partitions)
+                state.enrolled(partitions)
+                self._sender.wake()
+        except KafkaError as error:
+            await self._failed(error)
+        finally:
+            self._enrolling = None
+
+    async def _commit_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> None:
+        state, timeout_ms = self._state, self._config.max_block_ms
+        try:
+            state.touched = True
+            if state.version < 2 and group.group_id not in state.groups:
+                await self._coordinator.add_group(group.group_id, timeout_ms=timeout_ms)
+                state.groups[group.group_id] = None
+            await self._coordinator.commit_offsets(offsets, group, version=state.version, timeout_ms=timeout_ms)
+        except KafkaError as error:
+            failure = await self._failed(error)
+            if isinstance(failure, GROUP_HAS_MOVED_ON):
+                raise CommitFailedError(failure.message) from failure
+            raise failure from None
+
+    def _offsets_done(self, task: asyncio.Task[None]) -> None:
+        self._committing_offsets.pop(task, None)
+        _look_at_exception(task)
+
+    # Errors
+
+    async def _failed(self, error: KafkaError, *, abortable: bool = False, ends: bool = False) -> KafkaError:
+        """Applies an error to the transaction; gives the exception to raise, which tells more where more is known."""
+        verdict = verdict_on(error)
+        if verdict is Verdict.FENCED:
+            assert isinstance(error, BrokerResponseError)
+            error = await fenced(self._cluster, self._config, self._manager, error, proven=True) or error
+            self._end(error)
+        elif ends or (verdict is Verdict.END and not abortable):
+            self._end(error)
+        else:
+            self._state.fail(error, needs_new_epoch=abortable or verdict is Verdict.RENEW)
+            self._sender.wake()
+        return error
+
+    def _end(self, error: KafkaError) -> None:
+        self._state.end(error)
+        self._sender.end(error)
+
+    async def _cancel_requests(self) -> None:
+        await self._cancel([*self._committing_offsets, *([self._enrolling] if self._enrolling is not None else [])])
+
+    async def _cancel(self, tasks: list[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+def _look_at_exception(task: asyncio.Task[None]) -> None:
+    # Those who wait for the task hear of its failure; when all were cancelled, the next call does.
+    if not task.cancelled():
+        task.exception()

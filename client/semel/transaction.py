@@ -1,0 +1,48 @@
+"""`async with producer.transaction():` as an object."""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+
+from semel._transactions import Transactions
+from semel.errors import AbortableError, KafkaError
+
+log = logging.getLogger(__name__)
+
+
+class Transaction:
+    """One transaction: begun on entering, committed on leaving, aborted when an exception leaves the block.
+
+    Leaving raises what `commit_transaction` raises; a transaction that failed is aborted first. The exception that
+    leaves the block is never replaced by one of the abort.
+    """
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    async def __aenter__(self) -> Transaction:
+        await self._transactions.begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            await self._abort(error)
+            return
+        try:
+            await self._transactions.commit()
+        except AbortableError as failure:
+            await self._abort(failure)
+            raise
+
+    async def _abort(self, reason: BaseException) -> None:
+        """The abort goes on by itself if it takes too long; the next transaction waits for it."""
+        if self._transactions.is_fatal:
+            return  # the coordinator has aborted it, or will when it times out
+        try:
+            await self._transactions.abort()
+        except KafkaError as error:
+            log.warning("the transaction was not aborted yet: %s", error)
+            reason.add_note(f"the transaction was not aborted yet: {error}")

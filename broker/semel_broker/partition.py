@@ -54,7 +54,7 @@ class Partition:
         self._committing = OffsetWaiters()
         self._fetching: dict[FetchWaiter, int] = {}  # and the isolation level of each
         self._bytes_appended = 0
-        self._bytes_before: OrderedDict[int, int] = OrderedDict()  # first offset of each undecided transaction, bytes before that
+        self._bytes_before: OrderedDict[int, int] = OrderedDict()  # bytes before each undecided transaction, by offset
         self._flushing: Task[None] | None = None
 
     # --- the log ---------------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from semel_protocol.batch import HEADER_BYTES, BatchHeader, CorruptBatch, read_h
 from semel_storage.compaction_filter import (
     RECORD_COST_BYTES,
     ROWS_PER_STEP,
-    AbortedTransaction,
     Cleaning,
     OffsetMap,
     TransactionFates,
@@ -119,18 +118,16 @@ async def compact(
     now_ms: int,
     keys_max: int,
     pause: Pause,
-    aborted: Sequence[AbortedTransaction] = (),
 ) -> Compacted:
     """One round over `log`. `pause` is awaited every few milliseconds of work, and before each swap; it may raise to
     end the round (CompactionAborted, when the log was deleted).
 
-    `aborted`: every aborted transaction that overlaps the offsets below `dirty.first_uncleanable_offset`. Raises
-    CorruptBatch when a batch cannot be read, CompactionAborted when the log changed underneath; finished groups of
-    segments stay compacted then, and the log is whole.
+    Raises CorruptBatch when a batch cannot be read, CompactionAborted when the log changed underneath; finished groups
+    of segments stay compacted then, and the log is whole.
     """
     pace = Pace(pause)
     latest = OffsetMap(keys_max)
-    is_complete = await _map_keys(log, dirty, latest, TransactionFates(aborted), pace)
+    is_complete = await _map_keys(log, dirty, latest, TransactionFates(), pace)
     assert latest.end_offset > dirty.first_dirty_offset or not dirty.dirty_bytes, "a round must move on"
     cleaning = Cleaning(
         latest=latest,
@@ -138,7 +135,7 @@ async def compact(
         delete_retention_ms=log.config.delete_retention_ms,
         first_uncleanable_offset=dirty.first_uncleanable_offset,
         producers={state.producer_id: state for state in log.active_producers()},
-        transactions=TransactionFates(aborted),
+        transactions=TransactionFates(),
         pace=pace,
     )
     bytes_before = bytes_after = 0
@@ -158,6 +155,7 @@ async def _map_keys(log: "Log", dirty: Dirtiness, latest: OffsetMap, fates: Tran
     latest.end_offset = start
     for segment in [s for s in log.segments[:-1] if s.next_offset > start and s.base_offset < stop]:
         _check_there(log, segment)
+        _expect_aborted(log, segment, fates)
         for header, data in _batches(segment, segment.position_of(start)):
             if not latest.has_room(header.record_count):
                 return False
@@ -206,9 +204,13 @@ class CleanedSegment(Segment):
         return super().path(suffix) + CLEANED
 
     async def finish(self) -> None:
-        """End of writing: all of it durable, also when no batch was worth keeping."""
+        """End of writing: all of it durable, also when no batch was worth keeping.
+
+        There is an index of aborted transactions even if it is empty, so that it takes the place of the old one.
+        """
         self.seal()
-        for index in (self.index, self.time_index):
+        self.aborted.create()
+        for index in (self.index, self.time_index, self.aborted):
             self.disk.write_atomically(index.path, self.disk.read_bytes(index.path))
         await self.file.sync()
 
@@ -228,11 +230,14 @@ async def _clean_group(log: "Log", group: list[Segment], cleaning: Cleaning) -> 
         has_changed = len(group) > 1
         for segment in group:
             _check_there(log, segment)
+            _expect_aborted(log, segment, cleaning.transactions)
             for header, data in _batches(segment):
                 kept = await cleaning.retained(header, data)
                 has_changed = has_changed or kept is not data
                 if kept is not None:
                     _append(cleaned, kept, log.config)
+                if cleaning.transactions.just_aborted is not None:
+                    cleaned.aborted.append(cleaning.transactions.just_aborted)
                 _check_there(log, segment)
         if not has_changed:
             cleaned.remove()
@@ -247,6 +252,10 @@ async def _clean_group(log: "Log", group: list[Segment], cleaning: Cleaning) -> 
     cleaned.close()
     swap_in(log.disk, log.directory, group)
     return log.replace_segments(group).size
+
+
+def _expect_aborted(log: "Log", segment: Segment, fates: TransactionFates) -> None:
+    fates.expect(log.aborted_transactions(segment.base_offset, segment.next_offset), segment.next_offset)
 
 
 def _append(cleaned: Segment, batch: bytes | memoryview, config: LogConfig) -> None:

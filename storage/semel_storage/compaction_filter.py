@@ -15,6 +15,7 @@ from semel_protocol.records import Record, rebuild_batch
 
 from semel_storage.pace import Pace
 from semel_storage.producers import ProducerState
+from semel_storage.transactions import AbortedTransaction
 
 DIGEST_BYTES = 16
 BYTES_PER_KEY = 160
@@ -59,39 +60,43 @@ class OffsetMap:
         return offset >= self._offsets.get(blake2b(key, digest_size=DIGEST_BYTES).digest(), -1)
 
 
-class AbortedTransaction(msgspec.Struct, frozen=True, gc=False):
-    """A transaction whose records nobody may see: offsets of its first record and of its abort marker."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-
-
 class TransactionFates:
     """Walks the log beside the cleaner and tells which transactional data and which markers can go.
 
     Data of an aborted transaction can always go. A marker has to stay while any batch of its transaction was met on
-    this walk: without it, data would look undecided. `aborted` are all aborted transactions that overlap the walk.
+    this walk: without it, data would look undecided. `expect` tells the aborted transactions of each part of the walk
+    before that begins.
     """
 
-    def __init__(self, aborted: Sequence[AbortedTransaction] = ()) -> None:
-        self._coming = sorted(aborted, key=lambda a: a.first_offset, reverse=True)
-        self._aborted: dict[int, bool] = {}
-        """Producer id of an open aborted transaction -> whether a batch of it was met."""
+    def __init__(self) -> None:
+        self._coming: list[AbortedTransaction] = []
+        self._known_below = -1
+        self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
+        """Producer id of an open aborted transaction -> that, and whether a batch of it was met."""
         self._committed: dict[int, None] = {}
         """Producer ids of open transactions that commit, of which a batch was met."""
+        self.just_aborted: AbortedTransaction | None = None
+        """The transaction that ended with the batch just met, if it must stay in the index of aborted ones."""
+
+    def expect(self, aborted: Sequence[AbortedTransaction], below: int) -> None:
+        """The walk goes on up to offset `below`; `aborted` are all aborted transactions that overlap this part."""
+        new = [each for each in aborted if each.first_offset >= self._known_below]
+        self._coming = sorted([*self._coming, *new], key=lambda each: each.first_offset, reverse=True)
+        self._known_below = below
 
     def can_discard(self, header: BatchHeader, data: memoryview) -> bool:
         """Meet the next batch: is it aborted data, or a marker of which nothing is left? Raises CorruptBatch."""
+        self.just_aborted = None
         while self._coming and self._coming[-1].first_offset <= header.last_offset:
-            self._aborted[self._coming.pop().producer_id] = False
+            aborted = self._coming.pop()
+            self._aborted[aborted.producer_id] = (aborted, False)
         producer_id = header.producer_id
         if header.is_control:
             return self._can_discard_marker(header, data)
         if not header.is_transactional:
             return False
         if producer_id in self._aborted:
-            self._aborted[producer_id] = True
+            self._aborted[producer_id] = (self._aborted[producer_id][0], True)
             return True
         self._committed[producer_id] = None
         return False
@@ -103,7 +108,9 @@ class TransactionFates:
         if marker is None:
             return False
         if marker.control_type is ControlType.ABORT:
-            return not self._aborted.pop(header.producer_id, False)
+            aborted, had_data = self._aborted.pop(header.producer_id, (None, False))
+            self.just_aborted = aborted if had_data else None
+            return not had_data
         had_data = header.producer_id in self._committed
         self._committed.pop(header.producer_id, None)
         return not had_data

@@ -14,6 +14,7 @@ from semel_storage.segment import (
     LOG,
     SUFFIXES,
     TIME_INDEX,
+    TXN_INDEX,
     Segment,
     file_name,
     offset_of,
@@ -26,7 +27,7 @@ SWAP = ".swap"
 def swap_in(disk: Disk, directory: str, group: Sequence[Segment]) -> None:
     """Put the synced `.cleaned` files of the group's first segment in the place of the whole group, durably."""
     first = group[0]
-    for suffix in (INDEX, TIME_INDEX):
+    for suffix in (INDEX, TIME_INDEX, TXN_INDEX):
         disk.rename(first.path(suffix) + CLEANED, first.path(suffix) + SWAP)
     disk.sync_dir(directory)
     disk.rename(first.path(LOG) + CLEANED, first.path(LOG) + SWAP)
@@ -39,7 +40,7 @@ def swap_in(disk: Disk, directory: str, group: Sequence[Segment]) -> None:
 
 def _take_place(disk: Disk, directory: str, base_offset: int) -> None:
     """Give a `.swap` its final name, the log last: while that is missing, a start does this again."""
-    for suffix in (INDEX, TIME_INDEX, LOG):
+    for suffix in (INDEX, TIME_INDEX, TXN_INDEX, LOG):
         path = f"{directory}/{file_name(base_offset, suffix)}"
         if disk.exists(path + SWAP):
             disk.rename(path + SWAP, path)

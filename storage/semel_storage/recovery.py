@@ -2,29 +2,21 @@
 
 Below the recovery point everything is known to be durable and is not looked at. From there on every batch is checked
 (length, magic, ascending offsets, CRC-32C), indexes are rebuilt, and the producers' state is replayed on top of the
-newest snapshot at or below the recovery point.
+newest snapshot at or below the recovery point. What does not check out is judged in `damage`: cut, or the log is not
+opened.
 
-What does not check out is one of three things:
-
-* a **torn tail**: no valid batch follows. A write that never finished; cut.
-* a **lost write**: valid batches follow, but a sector of the damaged place holds only zeros, or a segment ends within
-  a batch or before its successor begins. A power loss may drop any subset of what was not yet synced, and nothing after
-  the last sync was acknowledged as durable; cut, with all that follows, so that no producer finds a hole in its
-  sequences.
-* **corruption**: valid batches follow and the damage is no lost write, or the log ends below its recovery point.
-  Acknowledged data may be at stake, so the log is not opened: `CorruptLog` names the file and the byte.
+An index of aborted transactions that has lost entries would show readers what was aborted. It must have as many as the
+snapshot at its segment's end has counted, or it is built anew.
 """
 
-import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
-from semel_protocol.batch import HEADER_BYTES, PREFIX_BYTES, BatchHeader, crc_of, crc_ok, read_header
-from semel_protocol.errors import KafkaError
+from semel_protocol.batch import BatchHeader, crc_ok
 
-from semel_storage import checkpoints
+from semel_storage import checkpoints, damage
 from semel_storage.compaction_swap import recover_swaps
 from semel_storage.disk import Buffer, Disk, Event, ignore_event
 from semel_storage.epochs import EpochHistory
@@ -35,8 +27,6 @@ from semel_storage.snapshot import Snapshots
 
 __all__ = ["CorruptLog", "Recovered", "producers_at", "recover"]
 
-SECTOR_BYTES = 512
-SEARCH_WINDOW_BYTES = 4 << 20
 TEMPORARY = ".tmp"
 
 
@@ -184,13 +174,15 @@ class _Scan(msgspec.Struct, kw_only=True):
         segments = self.segments
         for segment, after in pairwise(segments):
             segment.next_offset = after.base_offset
+        segments[-1].next_offset = max(segments[-1].base_offset, self.floor)
         at = max(0, bisect_right(segments, self.floor, key=lambda segment: segment.base_offset) - 1)
         if self.verify:
             for segment in segments[:at]:
                 self._check_indexes(segment)
-        start = self._open_for_scan(segments[at])
-        segments[at].next_offset = max(segments[at].next_offset, self.floor)
         self.snapshots.remove_above(self.floor)
+        for segment in segments[: at + 1]:
+            self._check_aborted(segment, min(segment.next_offset, self.floor))
+        start = self._open_for_scan(segments[at])
         self.producers = producers_at(
             segments[: at + 1], self.snapshots, self.floor, now_ms=self.now_ms, event=self.event
         )
@@ -203,19 +195,22 @@ class _Scan(msgspec.Struct, kw_only=True):
                 break
             if not segment.is_active:
                 start = self._open_for_scan(segment)
+                segment.aborted.truncate(segment.base_offset)
             end_offset, stopped = self._scan_segment(segment, start, max(end_offset, segment.base_offset))
             if self.verify and end_offset > self.floor:
                 segment.file.sync_now()  # a killed process leaves bytes that only the kernel has
                 self.replayed_bytes += stopped - start
             if stopped < segment.size:
-                self._judge(at, stopped, end_offset)
+                if not self.allow_data_loss:
+                    damage.judge(segments, at, stopped, end_offset, floor=self.floor)
                 self._cut(at, stopped, end_offset, "the write was not finished")
                 break
             at += 1
             if at < len(segments):
                 segment.seal()
                 keep = [self.floor, *(other.base_offset for other in segments)]
-                self.snapshots.write(segments[at].base_offset, self.producers.all(), keep=keep)
+                aborted = segment.aborted.count
+                self.snapshots.write(segments[at].base_offset, self.producers.all(), keep=keep, aborted_count=aborted)
         if end_offset < self.floor and not self.allow_data_loss:
             last = segments[-1]
             raise CorruptLog(
@@ -237,18 +232,20 @@ class _Scan(msgspec.Struct, kw_only=True):
             if header.next_offset > self.floor:
                 if self.verify and not crc_ok(batch, header):
                     break
-                self._replay(header, batch)
+                self._replay(segment, header, batch)
             expected = header.next_offset
             stopped = position + header.size
             segment.note(position, header.size, header.last_offset, header.max_timestamp, self.index_interval_bytes)
         segment.size = size
         return expected, stopped
 
-    def _replay(self, header: BatchHeader, batch: Buffer) -> None:
+    def _replay(self, segment: Segment, header: BatchHeader, batch: Buffer) -> None:
         if header.partition_leader_epoch > self.epochs.latest:
             self.epochs.assign(header.partition_leader_epoch, header.base_offset)
         if header.producer_id >= 0:
-            self.producers.note(header, header.base_offset, batch, self.now_ms)
+            aborted = self.producers.note(header, header.base_offset, batch, self.now_ms)
+            if aborted is not None:
+                segment.aborted.append(aborted)
 
     def _open_for_scan(self, segment: Segment) -> int:
         """Open the segment for appending, its indexes cut to where the scan starts. Returns that position."""
@@ -276,6 +273,24 @@ class _Scan(msgspec.Struct, kw_only=True):
             segment.seal()
         segment.close()
 
+    def _check_aborted(self, segment: Segment, up_to: int) -> None:
+        """Leave the transactions whose abort markers lie in `segment` below `up_to` in its index, and all of these."""
+        segment.aborted.truncate(up_to)
+        expected = self.snapshots.aborted_count(up_to)
+        if expected is not None and expected != segment.aborted.count:
+            self.event("index_rebuilt", file=segment.aborted.path)
+            segment.aborted.truncate(segment.base_offset)
+            table = producers_at(self.segments, self.snapshots, segment.base_offset, now_ms=self.now_ms)
+            for _, header, batch in segment.scan():
+                if header.base_offset >= up_to:
+                    break
+                aborted = table.note(header, header.base_offset, batch, self.now_ms) if header.has_producer_id else None
+                if aborted is not None:
+                    segment.aborted.append(aborted)
+            segment.aborted.sync_now()
+            segment.close()
+        segment.aborted.close()
+
     def _indexes_hold(self, segment: Segment) -> bool:
         """Whether the newest entries are there, point at batches, and reach near enough to the segment's end."""
         if segment.time_index.count == 0:
@@ -300,89 +315,6 @@ class _Scan(msgspec.Struct, kw_only=True):
     def _is_gap(self, at: int, end_offset: int) -> bool:
         base_offset = self.segments[at].base_offset
         return self.verify and self.is_known and at > 0 and base_offset > end_offset and base_offset > self.floor
-
-    def _judge(self, at: int, position: int, end_offset: int) -> None:
-        """Return if what starts at `position` of segment `at` may be cut; raise CorruptLog otherwise."""
-        segment = self.segments[at]
-        if self.allow_data_loss:
-            return
-        if end_offset < self.floor:
-            raise CorruptLog(
-                segment.path(LOG),
-                position,
-                f"damaged at offset {end_offset}, below the recovery point {self.floor}, where all was durable; "
-                "restore the file from a copy",
-            )
-        follows = self._next_valid(segment, position, end_offset)
-        if follows is None and not any(self._starts_valid(later) for later in self.segments[at + 1 :]):
-            return
-        if follows is None and self._is_cut_short(segment, position):
-            return
-        if self._is_lost_write(segment, position, segment.size if follows is None else follows, end_offset):
-            return
-        raise CorruptLog(
-            segment.path(LOG),
-            position,
-            f"damaged at offset {end_offset}, and valid batches follow, so that cutting here could lose acknowledged "
-            "records; restore the file from a copy, or allow data loss for this start",
-        )
-
-    def _starts_valid(self, segment: Segment) -> bool:
-        return any(crc_ok(batch, header) for _, header, batch in segment.scan(0))
-
-    def _next_valid(self, segment: Segment, position: int, end_offset: int) -> int | None:
-        """Where a batch with a good CRC and an offset above `end_offset` starts after `position`, if one does."""
-        prefix = end_offset >> 24
-        likely = b"|".join(re.escape(top.to_bytes(5, "big")) for top in (prefix, prefix + 1))
-        pattern = re.compile(b"(?=(?:" + likely + rb").{11}\x02)", re.DOTALL)
-        at = position + 1
-        while at + HEADER_BYTES <= segment.size:
-            window = segment.file.pread(SEARCH_WINDOW_BYTES, at)
-            for match in pattern.finditer(window):
-                if self._is_valid(segment, at + match.start(), end_offset):
-                    return at + match.start()
-            at += max(1, len(window) - HEADER_BYTES)
-        return None
-
-    def _is_valid(self, segment: Segment, position: int, end_offset: int) -> bool:
-        try:
-            header = read_header(segment.file.pread(HEADER_BYTES, position))
-        except KafkaError:
-            return False
-        if header.base_offset < end_offset or position + header.size > segment.size:
-            return False
-        return crc_ok(segment.file.pread(header.size, position), header)
-
-    def _is_cut_short(self, segment: Segment, position: int) -> bool:
-        """Whether the file ends within the batch at `position`; not so if all of it is there but for its length."""
-        rest = segment.file.pread(segment.size - position, position)
-        if len(rest) < HEADER_BYTES:
-            return True
-        try:
-            header = read_header(rest)
-        except KafkaError:
-            return False
-        return header.size > len(rest) and crc_of(rest, len(rest)) != header.crc
-
-    def _is_lost_write(self, segment: Segment, position: int, end: int, end_offset: int) -> bool:
-        """Whether a sector of what lies between `position` and `end` reads as one that never reached the disk.
-
-        Of the first sector only the part from `position` on, as what stood before it had been written earlier. Zeros
-        there tell something when a batch that starts at `end_offset` could not have them. The last sector counts if
-        it is whole or ends the file; otherwise it holds the beginning of a valid batch, so that it was written.
-        """
-        after = min(end, (position // SECTOR_BYTES + 1) * SECTOR_BYTES)
-        part = after - position
-        cannot_be_zero = part >= PREFIX_BYTES or any(end_offset.to_bytes(8, "big")[:part])
-        if cannot_be_zero and not any(segment.file.pread(part, position)):
-            return True
-        last = end if end == segment.size else end - SECTOR_BYTES
-        while after <= last:
-            sector = segment.file.pread(min(SECTOR_BYTES, end - after), after)
-            if len(sector) > 1 and not any(sector):  # a batch may well end with one zero: no headers
-                return True
-            after += SECTOR_BYTES
-        return False
 
     def _cut(self, at: int, position: int, end_offset: int, reason: str) -> None:
         """End the log at `position` of segment `at`."""

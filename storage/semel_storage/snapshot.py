@@ -5,8 +5,10 @@ last sequence int32, last offset int64, offset delta int32, timestamp int64, coo
 the open transaction int64 (-1: none).
 
 Kafka's entry holds a producer's last batch only, so that after a restart the retry of the one before it is refused.
-The trailer keeps the whole window: `SML1`, count int32, then per producer: producer id int64, last append ms
-int64, accepted int32, batches int8, each last sequence int32, last offset int64, offset delta int32, timestamp int64.
+The trailer keeps the whole window: `SML2`, count int32, how many transactions the index of the segment that ends here
+names as aborted below this offset int32, then per producer: producer id int64, last append ms int64, accepted int32,
+offset of the marker that was its last int64 (-1: it was none), whether that was a commit int8, batches int8, each last
+sequence int32, last offset int64, offset delta int32, timestamp int64.
 Kafka's readers stop after the entries and include what follows in the checksum, which is why the trailer may be there.
 """
 
@@ -14,20 +16,22 @@ from collections.abc import Collection, Iterable, Sequence
 from struct import Struct as Layout
 from struct import error as LayoutError  # noqa: N812 (it is a class)
 
+import msgspec
 from crc32c import crc32c
 
 from semel_storage.disk import Buffer, Disk, Event, ignore_event
-from semel_storage.producers import NO_OFFSET, BatchPlace, ProducerState
+from semel_storage.producers import NO_OFFSET, BatchPlace, MarkerPlace, ProducerState
 from semel_storage.segment import file_name, offset_of
 
 SNAPSHOT = ".snapshot"
 VERSION = 1
-TRAILER_MAGIC = b"SML1"
+TRAILER_MAGIC = b"SML2"
 
 _HEAD = Layout(">hI")
 _COUNT = Layout(">i")
 _ENTRY = Layout(">qhiqiqiq")
-_WINDOW = Layout(">qqib")
+_TRAILER = Layout(">4sii")
+_WINDOW = Layout(">qqiqbb")
 _PLACE = Layout(">iqiq")
 
 
@@ -35,11 +39,11 @@ class CorruptSnapshot(Exception):  # noqa: N818 (named for what it tells)
     """The bytes are no producer snapshot of version 1, or their CRC does not hold."""
 
 
-def encode(states: Iterable[ProducerState]) -> bytes:
-    """The snapshot file of these producers."""
+def encode(states: Iterable[ProducerState], *, aborted_count: int = 0) -> bytes:
+    """The snapshot file of these producers; `aborted_count`: entries of the segment's index of aborted transactions."""
     ordered = sorted(states, key=lambda state: state.producer_id)
     body = bytearray(_COUNT.pack(len(ordered)))
-    trailer = bytearray(TRAILER_MAGIC + _COUNT.pack(len(ordered)))
+    trailer = bytearray(_TRAILER.pack(TRAILER_MAGIC, len(ordered), aborted_count))
     for state in ordered:
         last = state.batches[-1] if state.batches else None
         body += _ENTRY.pack(
@@ -52,7 +56,10 @@ def encode(states: Iterable[ProducerState]) -> bytes:
             state.coordinator_epoch,
             state.txn_first_offset,
         )
-        trailer += _WINDOW.pack(state.producer_id, state.last_append_ms, state.accepted, len(state.batches))
+        marker = state.marker or MarkerPlace(NO_OFFSET, False)
+        trailer += _WINDOW.pack(
+            state.producer_id, state.last_append_ms, state.accepted, marker.offset, marker.is_commit, len(state.batches)
+        )
         for place in state.batches:
             trailer += _PLACE.pack(place.last_sequence, place.last_offset, place.offset_delta, place.timestamp)
     body += trailer
@@ -79,37 +86,48 @@ def decode(data: Buffer, *, now_ms: int = -1) -> list[ProducerState]:
     return [_state(entry, windows, now_ms) for entry in entries]
 
 
-def _decode_trailer(data: Buffer, at: int) -> dict[int, tuple[int, int, tuple[BatchPlace, ...]]]:
-    windows: dict[int, tuple[int, int, tuple[BatchPlace, ...]]] = {}
+class _Window(msgspec.Struct, frozen=True, gc=False):
+    """What the trailer adds about one producer."""
+
+    last_append_ms: int
+    accepted: int
+    marker: MarkerPlace | None
+    batches: tuple[BatchPlace, ...]
+
+
+def _decode_trailer(data: Buffer, at: int) -> dict[int, _Window]:
+    windows: dict[int, _Window] = {}
     if bytes(memoryview(data)[at : at + 4]) != TRAILER_MAGIC:
         return windows
-    (count,) = _COUNT.unpack_from(data, at + 4)
-    at += 8
+    _, count, _ = _TRAILER.unpack_from(data, at)
+    at += _TRAILER.size
     for _ in range(count):
-        producer_id, last_append_ms, accepted, batches = _WINDOW.unpack_from(data, at)
+        producer_id, last_append_ms, accepted, marker_offset, is_commit, batches = _WINDOW.unpack_from(data, at)
         at += _WINDOW.size
         places = tuple(BatchPlace(*_PLACE.unpack_from(data, at + n * _PLACE.size)) for n in range(batches))
         at += batches * _PLACE.size
-        windows[producer_id] = (last_append_ms, accepted, places)
+        marker = MarkerPlace(marker_offset, bool(is_commit)) if marker_offset != NO_OFFSET else None
+        windows[producer_id] = _Window(last_append_ms, accepted, marker, places)
     return windows
 
 
-def _state(
-    entry: tuple[int, ...], windows: dict[int, tuple[int, int, tuple[BatchPlace, ...]]], now_ms: int
-) -> ProducerState:
+def _state(entry: tuple[int, ...], windows: dict[int, _Window], now_ms: int) -> ProducerState:
     producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, txn_first_offset = entry
-    known = last_offset != NO_OFFSET
-    kafkas = (BatchPlace(last_sequence, last_offset, delta, timestamp),) if known else ()
-    last_append_ms, accepted, places = windows.get(producer_id, (now_ms, delta + 1 if known else 0, kafkas))
+    window = windows.get(producer_id)
+    if window is None:  # written by Kafka
+        known = last_offset != NO_OFFSET
+        places = (BatchPlace(last_sequence, last_offset, delta, timestamp),) if known else ()
+        window = _Window(now_ms, delta + 1 if known else 0, None, places)
     return ProducerState(
         producer_id=producer_id,
         epoch=epoch,
-        batches=places,
-        accepted=accepted,
+        batches=window.batches,
+        accepted=window.accepted,
         last_timestamp=timestamp,
-        last_append_ms=last_append_ms,
+        last_append_ms=window.last_append_ms,
         coordinator_epoch=coordinator_epoch,
         txn_first_offset=txn_first_offset,
+        marker=window.marker,
     )
 
 
@@ -125,7 +143,13 @@ class Snapshots:
         return offset in self.offsets
 
     def write(
-        self, offset: int, states: Iterable[ProducerState], *, keep: Collection[int], durable: bool = False
+        self,
+        offset: int,
+        states: Iterable[ProducerState],
+        *,
+        keep: Collection[int],
+        aborted_count: int = 0,
+        durable: bool = False,
     ) -> None:
         """Store the state as of `offset`; then remove all but it, its predecessor and those in `keep`.
 
@@ -133,7 +157,7 @@ class Snapshots:
         are deleted. Mostly not synced, as one that a power loss has damaged fails its CRC, and the log is replayed
         from the one before it.
         """
-        self._disk.write_atomically(self._path(offset), encode(states), durable=durable)
+        self._disk.write_atomically(self._path(offset), encode(states, aborted_count=aborted_count), durable=durable)
         previous = max((known for known in self.offsets if known < offset), default=offset)
         kept = [known for known in self.offsets if known in keep or known == previous]
         self._remove([known for known in self.offsets if known not in kept and known != offset])
@@ -154,6 +178,23 @@ class Snapshots:
                 continue
             return offset, {state.producer_id: state for state in states}
         return None
+
+    def aborted_count(self, offset: int) -> int | None:
+        """How many aborted transactions the segment that ends at `offset` was known to hold below it; None: unknown."""
+        if not self.has(offset):
+            return None
+        file = self._disk.open(self._path(offset))
+        try:
+            (count,) = _COUNT.unpack(file.pread(_COUNT.size, _HEAD.size))
+            if count < 0:
+                return None
+            at = _HEAD.size + _COUNT.size + count * _ENTRY.size
+            magic, _, aborted_count = _TRAILER.unpack(file.pread(_TRAILER.size, at))
+        except LayoutError:
+            return None
+        finally:
+            file.close()
+        return aborted_count if magic == TRAILER_MAGIC else None
 
     def remove_above(self, offset: int) -> None:
         self._remove([known for known in self.offsets if known > offset])

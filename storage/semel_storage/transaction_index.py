@@ -39,6 +39,10 @@ class TransactionIndex:
             (self._last,) = self._read(self.count - 1, 1)
         return self._last
 
+    def create(self) -> None:
+        """Have a file, if an empty one."""
+        self._open()
+
     def append(self, aborted: AbortedTransaction) -> None:
         """Note a transaction whose abort marker was just appended to the segment."""
         last = self.last

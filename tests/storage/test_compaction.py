@@ -8,7 +8,6 @@ from semel_protocol.control import ControlType, EndTxnMarker, build_marker
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.records import Record, decode_batch, rebuild_batch
 from semel_storage.compaction import Compacted, CompactionAborted, Dirtiness, compact, dirtiness
-from semel_storage.compaction_filter import AbortedTransaction
 from semel_storage.log import AppendResult, Log
 from semel_storage.log_config import LogConfig
 from support.logs import NOW_MS, DataDirectory, Pair, batch_of, no_pause, pairs_of, records_of
@@ -27,13 +26,12 @@ async def clean(
     first_dirty_offset: int = 0,
     *,
     keys_max: int = 1000,
-    aborted: tuple[AbortedTransaction, ...] = (),
     last_stable_offset: int | None = None,
 ) -> Compacted:
     """Make all durable, then one round."""
     await data.log.checkpoint()
     dirty = dirty_part(data.log, first_dirty_offset, last_stable_offset)
-    return await compact(data.log, dirty, now_ms=data.now_ms, keys_max=keys_max, pause=no_pause, aborted=aborted)
+    return await compact(data.log, dirty, now_ms=data.now_ms, keys_max=keys_max, pause=no_pause)
 
 
 def fill(data: DataDirectory, *segments: list[Pair], codec: int = 0) -> None:
@@ -318,7 +316,7 @@ def test_an_emptied_batch_is_byte_for_byte_kafkas() -> None:
     assert rebuild_batch(header, []) == wanted
 
 
-# Transactions: the seam is `aborted`; markers are looked at already
+# Transactions
 
 
 def marker(control_type: ControlType, producer_id: int) -> bytes:
@@ -342,19 +340,16 @@ def transactional() -> DataDirectory:
     return data
 
 
-ABORTED = (AbortedTransaction(8, 2, 3),)
-
-
 async def test_aborted_records_go_and_outdate_nothing() -> None:
     data = transactional()
-    await clean(data, aborted=ABORTED)
+    await clean(data)
     assert batches_of(data.log) == [(0, 0, 1), (1, 1, 1), (3, 3, 1), (4, 4, 1)]
     assert (0, b"a", b"committed") in pairs_of(data.log)
 
 
 async def test_a_marker_stays_while_its_data_remains_and_then_until_its_horizon() -> None:
     data = transactional()
-    done = await clean(data, aborted=ABORTED)
+    done = await clean(data)
     data.now_ms += HOUR_MS
     fill(data, [(b"c", b"1")])
     done = await clean(data, done.end_offset)

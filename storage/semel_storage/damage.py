@@ -1,0 +1,113 @@
+"""Stored bytes that do not check out: may a start cut them off?
+
+They are one of three things:
+
+* a **torn tail**: no valid batch follows. A write that never finished; cut.
+* a **lost write**: valid batches follow, but a sector of the damaged place holds only zeros, or a segment ends within
+  a batch or before its successor begins. A power loss may drop any subset of what was not yet synced, and nothing after
+  the last sync was acknowledged as durable; cut, with all that follows, so that no producer finds a hole in its
+  sequences.
+* **corruption**: valid batches follow and the damage is no lost write, or the log ends below its recovery point.
+  Acknowledged data may be at stake, so the log is not opened: `CorruptLog` names the file and the byte.
+"""
+
+import re
+from collections.abc import Sequence
+
+from semel_protocol.batch import HEADER_BYTES, PREFIX_BYTES, crc_of, crc_ok, read_header
+from semel_protocol.errors import KafkaError
+
+from semel_storage.segment import LOG, CorruptLog, Segment
+
+SECTOR_BYTES = 512
+SEARCH_WINDOW_BYTES = 4 << 20
+
+
+def judge(segments: Sequence[Segment], at: int, position: int, end_offset: int, *, floor: int) -> None:
+    """Return if what starts at `position` of segment `at`, at `end_offset`, may be cut; raise CorruptLog otherwise.
+
+    `floor`: the recovery point, below which everything was durable.
+    """
+    segment = segments[at]
+    if end_offset < floor:
+        raise CorruptLog(
+            segment.path(LOG),
+            position,
+            f"damaged at offset {end_offset}, below the recovery point {floor}, where all was durable; "
+            "restore the file from a copy",
+        )
+    follows = _next_valid(segment, position, end_offset)
+    if follows is None and not any(_starts_valid(later) for later in segments[at + 1 :]):
+        return
+    if follows is None and _is_cut_short(segment, position):
+        return
+    if _is_lost_write(segment, position, segment.size if follows is None else follows, end_offset):
+        return
+    raise CorruptLog(
+        segment.path(LOG),
+        position,
+        f"damaged at offset {end_offset}, and valid batches follow, so that cutting here could lose acknowledged "
+        "records; restore the file from a copy, or allow data loss for this start",
+    )
+
+
+def _starts_valid(segment: Segment) -> bool:
+    return any(crc_ok(batch, header) for _, header, batch in segment.scan(0))
+
+
+def _next_valid(segment: Segment, position: int, end_offset: int) -> int | None:
+    """Where a batch with a good CRC and an offset above `end_offset` starts after `position`, if one does."""
+    prefix = end_offset >> 24
+    likely = b"|".join(re.escape(top.to_bytes(5, "big")) for top in (prefix, prefix + 1))
+    pattern = re.compile(b"(?=(?:" + likely + rb").{11}\x02)", re.DOTALL)
+    at = position + 1
+    while at + HEADER_BYTES <= segment.size:
+        window = segment.file.pread(SEARCH_WINDOW_BYTES, at)
+        for match in pattern.finditer(window):
+            if _is_valid(segment, at + match.start(), end_offset):
+                return at + match.start()
+        at += max(1, len(window) - HEADER_BYTES)
+    return None
+
+
+def _is_valid(segment: Segment, position: int, end_offset: int) -> bool:
+    try:
+        header = read_header(segment.file.pread(HEADER_BYTES, position))
+    except KafkaError:
+        return False
+    if header.base_offset < end_offset or position + header.size > segment.size:
+        return False
+    return crc_ok(segment.file.pread(header.size, position), header)
+
+
+def _is_cut_short(segment: Segment, position: int) -> bool:
+    """Whether the file ends within the batch at `position`; not so if all of it is there but for its length."""
+    rest = segment.file.pread(segment.size - position, position)
+    if len(rest) < HEADER_BYTES:
+        return True
+    try:
+        header = read_header(rest)
+    except KafkaError:
+        return False
+    return header.size > len(rest) and crc_of(rest, len(rest)) != header.crc
+
+
+def _is_lost_write(segment: Segment, position: int, end: int, end_offset: int) -> bool:
+    """Whether a sector of what lies between `position` and `end` reads as one that never reached the disk.
+
+    Of the first sector only the part from `position` on, as what stood before it had been written earlier. Zeros
+    there tell something when a batch that starts at `end_offset` could not have them. The last sector counts if
+    it is whole or ends the file; otherwise it holds the beginning of a valid batch, so that it was written.
+    """
+    after = min(end, (position // SECTOR_BYTES + 1) * SECTOR_BYTES)
+    part = after - position
+    cannot_be_zero = part >= PREFIX_BYTES or any(end_offset.to_bytes(8, "big")[:part])
+    if cannot_be_zero and not any(segment.file.pread(part, position)):
+        return True
+    last = end if end == segment.size else end - SECTOR_BYTES
+    while after <= last:
+        sector = segment.file.pread(min(SECTOR_BYTES, end - after), after)
+        if len(sector) > 1 and not any(sector):  # a batch may well end with one zero: no headers
+            return True
+        after += SECTOR_BYTES
+    return False

@@ -22,12 +22,20 @@ from semel_protocol.messages.k61_describe_producers import (
 from semel_protocol.messages.k65_describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    DescribeTransactionsResponseFence,
     DescribeTransactionsResponseTransaction,
 )
 from semel_protocol.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 from semel._admin_calls import Calls, Outcomes, settled
-from semel._admin_types import FencedProducer, ProducerState, TransactionDescription, TransactionListing
+from semel._admin_types import (
+    FencedProducer,
+    FenceRecord,
+    ProducerState,
+    TransactionDescription,
+    TransactionListing,
+    client_words,
+)
 from semel._cluster import TRANSACTION
 from semel._connection import Connection
 from semel._offsets import grouped
@@ -89,7 +97,7 @@ async def describe_transactions(calls: Calls, transactional_ids: Sequence[str]) 
             answer: DescribeTransactionsResponse = await calls.request(connection, request, deadline)
             for row in answer.transaction_states:
                 if row.error_code:
-                    outcomes.refused(row.transactional_id, row.error_code)
+                    outcomes.refused(row.transactional_id, row.error_code, _why_refused(row))
                 else:
                     outcomes.succeeded(row.transactional_id, _description(row, node_id))
         outcomes.check()
@@ -126,7 +134,7 @@ async def describe_producers(
     return await calls.on_leaders(attempt, outcomes, what="describing producers", timeout_ms=None)
 
 
-async def fence_producers(calls: Calls, transactional_ids: Sequence[str]) -> dict[str, FencedProducer]:
+async def fence_producers(calls: Calls, transactional_ids: Sequence[str], reason: str) -> dict[str, FencedProducer]:
     """As a new producer of the id would: its coordinator bumps the epoch and aborts what is open."""
 
     async def of_id(transactional_id: str) -> FencedProducer:
@@ -134,7 +142,7 @@ async def fence_producers(calls: Calls, transactional_ids: Sequence[str]) -> dic
 
         async def attempt(connection: Connection, deadline: Deadline) -> FencedProducer:
             request = InitProducerIdRequest(
-                transactional_id=transactional_id, transaction_timeout_ms=FENCING_TIMEOUT_MS
+                transactional_id=transactional_id, transaction_timeout_ms=FENCING_TIMEOUT_MS, reason=reason
             )
             answer: InitProducerIdResponse = await calls.request(connection, request, deadline)
             if answer.error_code:
@@ -173,7 +181,7 @@ async def abort_transaction(calls: Calls, partition: TopicPartition, producer: P
                 for part in topic.partitions:
                     at = TopicPartition(topic.name, part.partition_index)
                     if part.error_code != ErrorCode.NONE:
-                        outcomes.refused(at, part.error_code)
+                        outcomes.refused(at, part.error_code, part.error_message)
                     else:
                         outcomes.succeeded(at, None)
 
@@ -192,7 +200,31 @@ def _description(row: DescribeTransactionsResponseTransaction, node_id: int) -> 
         partitions=tuple(
             sorted(TopicPartition(topic.topic, index) for topic in row.topics for index in topic.partitions)
         ),
+        owner=client_words(row.client_id, row.client_host),
+        last_update_time_ms=None if row.last_update_time_ms < 0 else row.last_update_time_ms,
+        fences=tuple(map(_fence, row.fences)),
     )
+
+
+def _fence(row: DescribeTransactionsResponseFence) -> FenceRecord:
+    return FenceRecord(
+        at_ms=row.at_ms,
+        reason=row.reason,
+        old_producer_id=row.old_producer_id,
+        old_epoch=row.old_epoch,
+        new_producer_id=row.new_producer_id,
+        new_epoch=row.new_epoch,
+        by=client_words(row.client_id, row.client_host),
+        note=row.note,
+        text=row.text,
+    )
+
+
+def _why_refused(row: DescribeTransactionsResponseTransaction) -> str | None:
+    """The broker's words, and for an id that is gone the last line of its ledger."""
+    last = row.fences[-1].text if row.fences else ""
+    words = row.error_message or ""
+    return ". ".join(part for part in (words, "" if last in words else last) if part) or None
 
 
 def _producer(row: DescribeProducersResponseActiveProducer) -> ProducerState:

@@ -151,24 +151,19 @@ OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 class FenceRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the fence ledger: a producer epoch was taken away from whoever had it.
 
-    why: in words. client_id, client_host: who did it; no client id, and "broker N", when a broker did. note: what
-    there was to say beyond that. New id and epoch are -1 when the transactional id expired.
+    reason: a word such as "new_instance" or "timed_out"; text: the whole line as a sentence. by: who did it, in words.
+    note: what there was to say beyond that. New id and epoch are -1 when the transactional id expired.
     """
 
     at_ms: int
-    why: str
+    reason: str
     old_producer_id: int
     old_epoch: int
     new_producer_id: int
     new_epoch: int
-    client_id: str = ""
-    client_host: str = ""
+    by: str = ""
     note: str = ""
-
-    @property
-    def by(self) -> str:
-        """Who did it, in words."""
-        return client_words(self.client_id, self.client_host) or "the coordinator"
+    text: str = ""
 
 
 def client_words(client_id: str, host: str) -> str:
@@ -182,8 +177,9 @@ class TransactionDescription(msgspec.Struct, frozen=True, kw_only=True):
     """A transactional id as its coordinator knows it.
 
     state: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, Dead or PrepareEpochFence.
-    start_time_ms: None while no transaction is open. owner: the client that initialised the producer, in words.
-    fences: who lost an epoch to whom, the latest last. Both are semel's own, and empty from other brokers.
+    start_time_ms: None before the first transaction. owner: the client that initialised the producer, in words.
+    last_update_time_ms: of the last change of state. fences: who lost an epoch to whom, the latest last. The last
+    three are semel's own; other brokers leave them empty.
     """
 
     transactional_id: str
@@ -195,6 +191,7 @@ class TransactionDescription(msgspec.Struct, frozen=True, kw_only=True):
     start_time_ms: int | None
     partitions: tuple[TopicPartition, ...] = ()
     owner: str = ""
+    last_update_time_ms: int | None = None
     fences: tuple[FenceRecord, ...] = ()
 
     @property

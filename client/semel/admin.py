@@ -268,11 +268,15 @@ class Admin:
         """
         return await _admin_transactions.describe_producers(self._calls, partitions)
 
-    async def fence_producers(self, transactional_ids: Sequence[str]) -> dict[str, FencedProducer]:
+    async def fence_producers(
+        self, transactional_ids: Sequence[str], reason: str = "fence_producers"
+    ) -> dict[str, FencedProducer]:
         """Takes these ids away from their producers, as a new instance would: what they have open is aborted, and
         whatever they do next fails with ProducerFenced.
+
+        `reason` goes into the fence ledger of a semel broker.
         """
-        return await _admin_transactions.fence_producers(self._calls, transactional_ids)
+        return await _admin_transactions.fence_producers(self._calls, transactional_ids, reason)
 
     async def abort_transaction(self, partition: TopicPartition, producer: ProducerState) -> None:
         """Ends a *hanging* transaction, one that no coordinator will end: writes its abort marker into the partition.

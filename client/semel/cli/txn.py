@@ -25,7 +25,7 @@ STATES = (
     "PrepareEpochFence",
     "Dead",
 )
-NOTE = "semel txn abort"
+REASON = "semel txn abort"
 
 
 @click.group()
@@ -123,7 +123,7 @@ def _describe(found: TransactionDescription, now_ms: int) -> None:
             ledger.add_row(
                 moment(fence.at_ms, now_ms),
                 f"{fence.old_epoch} → {'-' if fence.new_epoch < 0 else fence.new_epoch}",
-                fence.why + (f" ({fence.note})" if fence.note else ""),
+                fence.reason.replace("_", " ") + (f": {fence.note}" if fence.note else ""),
                 fence.by,
             )
         console().print(ledger)
@@ -172,8 +172,13 @@ def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
 @click.argument("names", nargs=-1, metavar="[TRANSACTIONAL_ID]...")
 @click.option("-p", "--partition", "place", metavar="TOPIC:PARTITION", help="Where a hanging transaction is open.")
 @click.option("--producer-id", type=click.IntRange(min=0), help="Whose hanging transaction.")
+@click.option(
+    "-r", "--reason", default=REASON, show_default=True, metavar="TEXT", help="Kept in the fence ledger, for others."
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-def abort(bootstrap: str, names: tuple[str, ...], place: str | None, producer_id: int | None, yes: bool) -> None:
+def abort(
+    bootstrap: str, names: tuple[str, ...], place: str | None, producer_id: int | None, reason: str, yes: bool
+) -> None:
     """Abort what is open.
 
     By TRANSACTIONAL_ID: its coordinator aborts the transaction and fences the producer, as if a new instance of it
@@ -182,14 +187,14 @@ def abort(bootstrap: str, names: tuple[str, ...], place: str | None, producer_id
     if bool(names) == bool(place) or (place is None) != (producer_id is None):
         raise click.UsageError("name transactional ids, or both --partition and --producer-id")
     if place is None:
-        run(_abort_known(bootstrap, names, yes))
+        run(_abort_known(bootstrap, names, reason, yes))
     else:
         assert producer_id is not None
         run(_abort_hanging(bootstrap, place, producer_id, yes))
 
 
-async def _abort_known(bootstrap: str, names: Sequence[str], yes: bool) -> None:
-    async with Admin(bootstrap_servers=bootstrap, client_id=NOTE) as admin:
+async def _abort_known(bootstrap: str, names: Sequence[str], reason: str, yes: bool) -> None:
+    async with Admin(bootstrap_servers=bootstrap) as admin:
         described = await admin.describe_transactions(names)
         for found in described:
             if found.state != "Ongoing":
@@ -201,7 +206,7 @@ async def _abort_known(bootstrap: str, names: Sequence[str], yes: bool) -> None:
             what = f"the transaction of {found.transactional_id}{since} in {plural(len(found.partitions), 'partition')}"
             if not yes:
                 click.confirm(f"Abort {what} and fence its producer?", abort=True)
-            await admin.fence_producers([found.transactional_id])
+            await admin.fence_producers([found.transactional_id], reason or REASON)
             click.echo(f"{found.transactional_id}: aborted; its producer (epoch {found.producer_epoch}) is fenced")
 
 
@@ -217,7 +222,7 @@ NOT_TO_ABORT = {
 
 
 async def _abort_hanging(bootstrap: str, place: str, producer_id: int, yes: bool) -> None:
-    async with Admin(bootstrap_servers=bootstrap, client_id=NOTE) as admin:
+    async with Admin(bootstrap_servers=bootstrap) as admin:
         if ":" not in place:
             raise click.BadParameter(f"{place!r}: write TOPIC:PARTITION, such as orders:0", param_hint="--partition")
         (partition,) = await places(admin, place)

@@ -25,18 +25,19 @@ def why(bootstrap: str, name: str) -> None:
         async with Admin(bootstrap_servers=bootstrap) as admin:
             try:
                 (found,) = await admin.describe_transactions([name])
-            except TransactionalIdNotFound:
-                return await _unknown(admin, name)
+            except TransactionalIdNotFound as e:
+                return await _unknown(admin, name, e)
             return story(found, await _where(admin, found), Edge().now_ms())
 
     for line in run(work()):
         click.echo(line)
 
 
-async def _unknown(admin: Admin, name: str) -> list[str]:
+async def _unknown(admin: Admin, name: str, error: TransactionalIdNotFound) -> list[str]:
     known = [row.transactional_id for row in await admin.list_transactions()]
     lines = [
         f"{name}: no coordinator knows this transactional id.",
+        f"  {error.message}.",
         "  It was never used on this cluster, or is spelled differently, or was not used for so long that it expired",
         "  (transactional.id.expiration.ms, 7 days unless set).",
         "  If its producer still runs: its next request fails; create a new producer.",
@@ -71,7 +72,7 @@ def story(found: TransactionDescription, where: dict[str, int | None], now_ms: i
         for place, first in where.items():
             state = "no record of it, or its marker is written" if first is None else f"from offset {first:,}"
             lines.append(f"    {place}: {state}")
-    return [*lines, *_ledger(found, now_ms)]
+    return [*lines, *_ledger(found)]
 
 
 def _waits_for(found: TransactionDescription, now_ms: int) -> str:
@@ -93,30 +94,25 @@ def _waits_for(found: TransactionDescription, now_ms: int) -> str:
             outcome = "commit" if found.state == "PrepareCommit" else "abort"
             return f"{since}To {outcome} is decided and durable; it waits until every partition has its marker."
         case "CompleteCommit":
-            return "Its last transaction was committed; it waits for nothing."
+            return f"Its last transaction was committed{_at(found, now_ms)}; it waits for nothing."
         case "CompleteAbort":
-            return "Its last transaction was aborted; it waits for nothing."
+            return f"Its last transaction was aborted{_at(found, now_ms)}; it waits for nothing."
         case "Empty":
             return "Its producer is initialised and has no transaction yet; it waits for nothing."
         case _:
             return "It is being forgotten."
 
 
-def _ledger(found: TransactionDescription, now_ms: int) -> list[str]:
+def _at(found: TransactionDescription, now_ms: int) -> str:
+    last_ms = found.last_update_time_ms
+    return "" if last_ms is None else f" at {moment(last_ms, now_ms)}, {duration(now_ms - last_ms)} ago"
+
+
+def _ledger(found: TransactionDescription) -> list[str]:
     if not found.fences:
         return ["  Nobody has fenced it."]
     lines = [f"  Fenced {plural(len(found.fences), 'time')}, the latest first:"]
-    for fence in reversed(found.fences):
-        if fence.new_epoch < 0:
-            moved = f"epoch {fence.old_epoch} ended"
-        elif fence.new_producer_id != fence.old_producer_id:
-            moved = (
-                f"epoch {fence.old_epoch} gave way to epoch {fence.new_epoch} of producer id {fence.new_producer_id}"
-            )
-        else:
-            moved = f"epoch {fence.old_epoch} gave way to {fence.new_epoch}"
-        note = f"; {fence.note}" if fence.note else ""
-        lines.append(f"    {moment(fence.at_ms, now_ms)}  {moved}: {fence.why} ({fence.by}{note})")
+    lines += [f"    {fence.text}" for fence in reversed(found.fences)]
     last = found.fences[-1]
     lines.append(
         f"  A producer with epoch {last.old_epoch} or older gets ProducerFenced: stop it. If both instances are meant "

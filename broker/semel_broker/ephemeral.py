@@ -36,9 +36,10 @@ TEST_SETTINGS: Mapping[str, object] = {
     "durability": "os",
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 100,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
 }
-"""What differs from the defaults of a served broker, so that nobody waits: no fsync (there is no disk to lose), and
-the first member of a group need not wait for others."""
+"""What differs from the defaults of a served broker, so that nobody waits: no fsync (there is no disk to lose), the
+first member of a group need not wait for others, and a transaction times out when it says, not up to 10 s later."""
 
 
 class EphemeralBroker:
@@ -116,8 +117,8 @@ class EphemeralBroker:
     def create_topic(self, name: str, partitions: int = -1, **configs: object) -> None:
         """A topic with its settings, `_` for `.`: `create_topic("prices", 3, cleanup_policy="compact")`.
 
-        Without a count it has num.partitions. Clients may create topics too, or find them created at first use (auto.create.topics.enable). Raises
-        semel_protocol's KafkaError: TOPIC_ALREADY_EXISTS, INVALID_CONFIG, ...
+        Without a count it has num.partitions. Clients may create topics too, or find them created at first use
+        (auto.create.topics.enable). Raises semel_protocol's KafkaError: TOPIC_ALREADY_EXISTS, INVALID_CONFIG, ...
         """
         settings = {key.replace("_", "."): _text(value) for key, value in configs.items()}
         self.call(lambda node: node.broker.topics.create(NewTopic(name=name, partitions=partitions, configs=settings)))

@@ -193,15 +193,28 @@ class Partition:
 
         Raises OFFSET_OUT_OF_RANGE below the log start or above the end.
         """
-        up_to = self.visible_end(isolation)
+        up_to = self._readable_end(offset, isolation)
+        return self.log.read(offset, up_to=up_to, bytes_max=bytes_max, at_least_one=at_least_one) if up_to else b""
+
+    def read_committed(
+        self, offset: int, *, bytes_max: int, at_least_one: bool = True
+    ) -> tuple[bytes, list[AbortedTransaction]]:
+        """`read` below the last stable offset, and the aborted transactions among it, ordered by first offset."""
+        up_to = self._readable_end(offset, READ_COMMITTED)
+        if not up_to:
+            return b"", []
+        data, aborted = self.log.read_committed(offset, up_to=up_to, bytes_max=bytes_max, at_least_one=at_least_one)
+        return data, sorted(aborted, key=lambda each: each.first_offset) if len(aborted) > 1 else aborted
+
+    def _readable_end(self, offset: int, isolation: int) -> int:
+        """Where a reader at `offset` has to stop; 0 when there is nothing for it yet."""
         if not self.log_start_offset <= offset <= self.end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"offset {offset} is outside [{self.log_start_offset}, {self.end_offset}]",
             )
-        if offset >= up_to:
-            return b""
-        return self.log.read(offset, up_to=up_to, bytes_max=bytes_max, at_least_one=at_least_one)
+        up_to = self.visible_end(isolation)
+        return up_to if offset < up_to else 0
 
     def aborted(self, start: int, end: int) -> list[AbortedTransaction]:
         """Aborted transactions that end at or after `start` and begin below `end`, in the order of their markers."""

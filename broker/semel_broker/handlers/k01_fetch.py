@@ -4,6 +4,8 @@ Served: v4 to v11, without sessions: the answer's session id is always 0, so tha
 fetches (KIP-227), and a session id of the client's cannot exist. Answered once `min_bytes` are readable, a partition
 has an error, or `max_wait_ms` have passed. The first partition with data gives at least one whole batch, also above the
 limits; which partition is first rotates from request to request, so that none starves behind another.
+Isolation level 1 (read_committed): everything ends at the last stable offset, `min_bytes` counts what lies below it,
+and each row names the aborted transactions among its data; control batches and aborted data are the client's to skip.
 `preferred_read_replica` is always -1. Consumers only: replicas do not fetch from this listener.
 """
 
@@ -18,6 +20,7 @@ from semel_protocol.messages.k01_fetch import (
     FetchRequest,
     FetchRequestPartition,
     FetchResponse,
+    FetchResponseAbortedTransaction,
     FetchResponseDivergingEpoch,
     FetchResponseLeader,
     FetchResponsePartition,
@@ -63,6 +66,7 @@ class Fetch:
 
     def __init__(self, request: FetchRequest, ctx: RequestContext) -> None:
         self._request = request
+        self._isolation = request.isolation_level
         self._topics = ctx.broker.topics
         self._wanted = [(topic.topic, row) for topic in request.topics for row in topic.partitions]
         self._first = ctx.turn  # another partition comes first with every request of the connection
@@ -70,7 +74,7 @@ class Fetch:
         count = len(self._wanted)
         self._rows: list[FetchResponsePartition | None] = [None] * count
         self._partitions: list[Partition | None] = [None] * count
-        self._seen: list[int] = [0] * count  # each partition's bytes_visible when it was read
+        self._seen: list[int] = [0] * count  # each partition's bytes_readable when it was read
         self._bytes_read = 0
         self._has_error = False
 
@@ -87,11 +91,11 @@ class Fetch:
         count = len(self._wanted)
         for turn in range(count):
             at = (self._first + turn) % count
-            partition = self._partitions[at]
+            partition, row = self._partitions[at], self._rows[at]
             if (
                 partition is None
-                or self._rows[at] is None
-                or partition.bytes_visible != self._seen[at]
+                or row is None
+                or partition.high_watermark != row.high_watermark
                 or partition.is_retired
             ):
                 self._read_one(at)
@@ -109,24 +113,27 @@ class Fetch:
             return
         assert row.records is not None
         self._bytes_read += len(row.records)
-        self._partitions[at], self._seen[at] = partition, partition.bytes_visible
+        self._partitions[at], self._seen[at] = partition, partition.bytes_readable(self._isolation)
 
     def _row(self, partition: Partition, wanted: FetchRequestPartition) -> FetchResponsePartition:
-        isolation = self._request.isolation_level
         if wanted.current_leader_epoch >= 0:
             partition.check_leader_epoch(wanted.current_leader_epoch)
-        records = partition.read(
-            wanted.fetch_offset,
-            bytes_max=max(0, min(wanted.partition_max_bytes, self._bytes_max - self._bytes_read)),
-            isolation=isolation,
-            at_least_one=self._bytes_read == 0,
-        )
+        bytes_max = max(0, min(wanted.partition_max_bytes, self._bytes_max - self._bytes_read))
+        offset, at_least_one = wanted.fetch_offset, self._bytes_read == 0
+        aborted: list[FetchResponseAbortedTransaction] | None = None
+        if self._isolation == READ_COMMITTED:
+            records, found = partition.read_committed(offset, bytes_max=bytes_max, at_least_one=at_least_one)
+            aborted = [
+                FetchResponseAbortedTransaction(producer_id=t.producer_id, first_offset=t.first_offset) for t in found
+            ]
+        else:
+            records = partition.read(offset, bytes_max=bytes_max, at_least_one=at_least_one)
         return FetchResponsePartition(
             partition_index=wanted.partition,
             high_watermark=partition.high_watermark,
             last_stable_offset=partition.last_stable_offset,
             log_start_offset=partition.log_start_offset,
-            aborted_transactions=[] if isolation == READ_COMMITTED else None,
+            aborted_transactions=aborted,
             records=records,
             current_leader=NO_LEADER,
             diverging_epoch=NO_DIVERGENCE,
@@ -142,9 +149,9 @@ class Fetch:
             row = self._rows[at]
             if row is not None and row.records:
                 self._rows[at] = None
-            partition.add_fetch_waiter(waiter)
+            partition.add_fetch_waiter(waiter, self._isolation)
             partitions.append(partition)
-            waiter.wake(partition.bytes_visible - self._seen[at])
+            waiter.wake(partition.bytes_readable(self._isolation) - self._seen[at])
         return partitions
 
     def response(self) -> FetchResponse:

@@ -13,7 +13,7 @@ from typing import Any
 
 from semel._cluster import Cluster
 from semel._config import ProducerConfig
-from semel._fencing import fenced
+from semel._fencing import fenced, forgotten
 from semel._sender import Sender
 from semel._transaction_coordinator import TransactionCoordinator
 from semel._transaction_state import State, TransactionState, Verdict, is_not_ongoing, verdict_on
@@ -24,6 +24,7 @@ from semel.errors import (
     IllegalGenerationError,
     IllegalStateError,
     InvalidProducerEpoch,
+    InvalidProducerIdMapping,
     KafkaError,
     KafkaTimeoutError,
     RebalanceInProgressError,
@@ -301,6 +302,8 @@ class Transactions:
     async def _failed(self, error: KafkaError, *, abortable: bool = False, ends: bool = False) -> KafkaError:
         """Applies an error to the transaction; gives the exception to raise, which tells more where more is known."""
         verdict = verdict_on(error)
+        if isinstance(error, InvalidProducerIdMapping):
+            error = await forgotten(self._cluster, self._config, self._manager, error)
         if verdict is Verdict.FENCED:
             assert isinstance(error, BrokerResponseError)
             error = await fenced(self._cluster, self._config, self._manager, error, proven=True) or error

@@ -188,6 +188,8 @@ class FakeBroker:
                 return True
         else:
             answer = await self.answers[api.key](request)
+            if answer is None:
+                return False
         writer.writelines(encode_response_frame(api, version, header.correlation_id, answer))
         return True
 

@@ -1,0 +1,473 @@
+"""Transactions of the Producer against a scripted coordinator, in both versions of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from client.fake_broker import ANSWER_LOST, LOST, SILENT
+from client.fake_coordinator import (
+    ABORTED,
+    ADD_OFFSETS,
+    ADD_PARTITIONS,
+    END,
+    INIT,
+    ONGOING,
+    PRODUCE,
+    TXN_OFFSETS,
+    FakeCoordinator,
+)
+from semel import ConsumerGroupMetadata, Producer, TopicPartition
+from semel.errors import (
+    CommitFailedError,
+    IllegalOperation,
+    IllegalStateError,
+    InvalidRecordError,
+    InvalidTransactionTimeout,
+    KafkaConfigurationError,
+    KafkaTimeoutError,
+    MessageSizeTooLargeError,
+    ProducerFenced,
+    TransactionAborted,
+    TransactionHasFailed,
+    TransactionWasCommitted,
+)
+from semel_protocol.errors import ErrorCode
+
+QUICK: dict[str, Any] = {
+    "retry_backoff_ms": 1,
+    "retry_backoff_max_ms": 4,
+    "reconnect_backoff_ms": 1,
+    "reconnect_backoff_max_ms": 4,
+}
+T0 = TopicPartition("t", 0)
+
+
+@pytest.fixture(params=[1, 2], ids=["version1", "version2"])
+async def coordinator(request: pytest.FixtureRequest) -> AsyncIterator[FakeCoordinator]:
+    async with FakeCoordinator(request.param, {"t": 1, "u": 3}) as broker:
+        yield broker
+
+
+def producer(broker: FakeCoordinator, **settings: Any) -> Producer:
+    return Producer(bootstrap_servers=broker.address, **{"transactional_id": "x", **QUICK, **settings})
+
+
+async def send_and_forget(made: Producer, value: bytes) -> None:
+    """Leaves it to the commit to tell of a failure."""
+    (await made.send("t", value)).add_done_callback(lambda future: future.exception())
+
+
+# The way it goes
+
+
+async def test_committed_records_and_offsets_become_visible_together(coordinator: FakeCoordinator) -> None:
+    async with producer(coordinator) as made:
+        for number in range(3):
+            async with made.transaction():
+                await made.send("t", b"%d" % number)
+                await made.send_offsets_to_transaction({TopicPartition("in", 0): number + 1}, "g")
+                assert coordinator.committed() == [b"%d" % n for n in range(number)]
+            assert coordinator.committed() == [b"%d" % n for n in range(number + 1)]
+            assert coordinator.committed_offsets == {("g", "in", 0): number + 1}
+
+
+async def test_an_exception_aborts(coordinator: FakeCoordinator) -> None:
+    async with producer(coordinator) as made:
+
+        async def work() -> None:
+            async with made.transaction():
+                await made.send_and_wait("t", b"gone")
+                await made.send_offsets_to_transaction({T0: 1}, "g")
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await work()
+        async with made.transaction():
+            await made.send("t", b"kept")
+    assert coordinator.committed() == [b"kept"]
+    assert coordinator.values(ABORTED) == [b"gone"]
+    assert coordinator.committed_offsets == {}
+
+
+async def test_records_that_an_abort_overtakes_are_not_sent(coordinator: FakeCoordinator) -> None:
+    async with producer(coordinator, linger_ms=10_000) as made:
+        await made.begin_transaction()
+        future = await made.send("t", b"never")
+        await made.abort_transaction()
+        with pytest.raises(TransactionAborted):
+            await future
+    assert coordinator.seen(PRODUCE) == coordinator.seen(END) == []
+
+
+@pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
+async def test_an_empty_transaction_asks_for_nothing(coordinator: FakeCoordinator, end: str) -> None:
+    async with producer(coordinator) as made:
+        before = len(coordinator.requests)
+        await made.begin_transaction()
+        await getattr(made, end)()
+        assert len(coordinator.requests) == before
+
+
+async def test_version_1_enrols_each_partition_and_group_once(coordinator: FakeCoordinator) -> None:
+    async with producer(coordinator) as made, made.transaction():
+        for number in range(6):
+            await made.send_and_wait("u", b"%d" % number, partition=number % 3)
+            await made.send_offsets_to_transaction({T0: number}, "g")
+    added = [
+        (topic.name, index)
+        for request in coordinator.seen(ADD_PARTITIONS)
+        for topic in request.v3_and_below_topics
+        for index in topic.partitions
+    ]
+    expected = [("u", 0), ("u", 1), ("u", 2)] if coordinator.version == 1 else []
+    assert added == expected
+    assert len(coordinator.seen(ADD_OFFSETS)) == (1 if coordinator.version == 1 else 0)
+    sent = {key: version for key, version, _ in coordinator.requests}
+    newest = {1: (11, 4, 4), 2: (12, 5, 5)}[coordinator.version]
+    assert (sent[PRODUCE], sent[END], sent[TXN_OFFSETS]) == newest
+
+
+async def test_version_2_changes_the_epoch_with_every_transaction_version_1_never(coordinator: FakeCoordinator) -> None:
+    async with producer(coordinator) as made:
+        for number in range(4):
+            async with made.transaction():
+                await made.send("t", b"%d" % number)
+    epochs = [request.producer_epoch for request in coordinator.seen(END)]
+    assert epochs == ([0, 0, 0, 0] if coordinator.version == 1 else [0, 1, 2, 3])
+
+
+async def test_the_metadata_of_a_group_member_travels_along(coordinator: FakeCoordinator) -> None:
+    async with producer(coordinator) as made, made.transaction():
+        await made.send_offsets_to_transaction({T0: (5, "note")}, ConsumerGroupMetadata("g", 7, "m", "i"))
+    request = coordinator.seen(TXN_OFFSETS)[0]
+    assert (request.generation_id, request.member_id, request.group_instance_id) == (7, "m", "i")
+    assert request.topics[0].partitions[0].committed_metadata == "note"
+
+
+# What the application may not do
+
+
+async def test_calls_out_of_order_are_refused_and_change_nothing(coordinator: FakeCoordinator) -> None:
+    async with producer(coordinator) as made:
+        await made.init_transactions()
+        for call in (made.commit_transaction, made.abort_transaction):
+            with pytest.raises(IllegalStateError, match="between transactions"):
+                await call()
+        with pytest.raises(IllegalOperation, match="begin_transaction"):
+            await made.send("t", b"v")
+        with pytest.raises(IllegalOperation, match="begin_transaction"):
+            await made.send_offsets_to_transaction({T0: 1}, "g")
+        await made.begin_transaction()
+        with pytest.raises(IllegalStateError, match="in a transaction"):
+            await made.begin_transaction()
+        for group in ("", ConsumerGroupMetadata(""), None):
+            with pytest.raises(ValueError, match="group_id"):
+                await made.send_offsets_to_transaction({T0: 1}, group)  # type: ignore[arg-type]
+        await made.send("t", b"v")
+        await made.commit_transaction()
+    assert coordinator.committed() == [b"v"]
+
+
+async def test_without_a_transactional_id_there_are_no_transactions(coordinator: FakeCoordinator) -> None:
+    async with producer(coordinator, transactional_id=None) as made:
+        with pytest.raises(IllegalOperation, match="transactional_id"):
+            await made.begin_transaction()
+    for settings in ({"transactional_id": ""}, {"enable_idempotence": False}, {"acks": 1}):
+        with pytest.raises(KafkaConfigurationError):
+            producer(coordinator, **settings)
+
+
+async def test_what_the_coordinator_refuses_at_the_start_is_told(coordinator: FakeCoordinator) -> None:
+    coordinator.trouble[INIT].append(int(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
+    with pytest.raises(InvalidTransactionTimeout, match=r"transaction\.max\.timeout\.ms"):
+        await producer(coordinator).start()
+
+
+# Trouble on the way
+
+FAULTS = [LOST, ANSWER_LOST, int(ErrorCode.NOT_COORDINATOR), int(ErrorCode.CONCURRENT_TRANSACTIONS)]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("api", [INIT, ADD_PARTITIONS, ADD_OFFSETS, TXN_OFFSETS, END])
+async def test_each_request_is_asked_again_until_it_is_answered(
+    coordinator: FakeCoordinator, api: int, fault: Any
+) -> None:
+    coordinator.trouble[api] += [fault, fault]
+    async with producer(coordinator) as made:
+        for number in range(3):
+            async with made.transaction():
+                await made.send("t", b"%d" % number)
+                await made.send_offsets_to_transaction({T0: number + 1}, "g")
+    assert coordinator.committed() == [b"0", b"1", b"2"]
+    assert coordinator.committed_offsets == {("g", "t", 0): 3}
+
+
+async def test_after_an_unanswered_request_version_1_takes_a_new_epoch(coordinator: FakeCoordinator) -> None:
+    coordinator.trouble[END].append(ANSWER_LOST)
+    async with producer(coordinator) as made:
+        for number in range(2):
+            async with made.transaction():
+                await made.send("t", b"%d" % number)
+    # Otherwise the first EndTxn, were it only late, could end the second transaction.
+    assert [request.producer_epoch for request in coordinator.seen(END)] == [0, 0, 1]
+    assert coordinator.committed() == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("fault", [LOST, ANSWER_LOST])
+async def test_a_commit_that_timed_out_is_heard_by_calling_again(coordinator: FakeCoordinator, fault: str) -> None:
+    coordinator.trouble[END] += [fault] * 3
+    async with producer(coordinator, max_block_ms=100, retry_backoff_ms=100, retry_backoff_max_ms=100) as made:
+        await made.begin_transaction()
+        await made.send("t", b"v")
+        with pytest.raises(KafkaTimeoutError, match="call commit_transaction"):
+            await made.commit_transaction()
+        with pytest.raises(IllegalStateError, match="nobody has heard"):
+            await made.begin_transaction()
+        for _ in range(100):
+            try:
+                await made.commit_transaction()
+                break
+            except KafkaTimeoutError:
+                pass
+        assert coordinator.committed() == [b"v"]
+        async with made.transaction():
+            await made.send("t", b"w")
+    assert coordinator.committed() == [b"v", b"w"]
+
+
+async def test_abort_after_a_commit_that_never_arrived_aborts(coordinator: FakeCoordinator) -> None:
+    coordinator.trouble[END] += [LOST] * 2
+    async with producer(coordinator, max_block_ms=50, retry_backoff_ms=500, retry_backoff_max_ms=500) as made:
+        await made.begin_transaction()
+        await made.send("t", b"gone")
+        with pytest.raises(KafkaTimeoutError):
+            await made.commit_transaction()
+        coordinator.trouble[END].clear()
+        await made.abort_transaction()
+        assert coordinator.values(ABORTED) == [b"gone"]
+        async with made.transaction():
+            await made.send("t", b"kept")
+    assert coordinator.committed() == [b"kept"]
+
+
+async def test_abort_after_a_commit_that_did_arrive_says_so(coordinator: FakeCoordinator) -> None:
+    coordinator.trouble[END] += [ANSWER_LOST] * 1 + [LOST]
+    async with producer(coordinator, max_block_ms=50, retry_backoff_ms=500, retry_backoff_max_ms=500) as made:
+        await made.begin_transaction()
+        await made.send("t", b"v")
+        with pytest.raises(KafkaTimeoutError):
+            await made.commit_transaction()
+        coordinator.trouble[END].clear()
+        with pytest.raises(TransactionWasCommitted, match="Do not do this transaction again"):
+            await made.abort_transaction()
+        async with made.transaction():
+            await made.send("t", b"w")
+    assert coordinator.committed() == [b"v", b"w"]
+
+
+async def test_a_cancelled_commit_goes_on_and_is_heard_later(coordinator: FakeCoordinator) -> None:
+    coordinator.trouble[END] += [LOST]
+    async with producer(coordinator) as made:
+        await made.begin_transaction()
+        await made.send("t", b"v")
+        task = asyncio.create_task(made.commit_transaction())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await made.commit_transaction()
+    assert coordinator.committed() == [b"v"]
+
+
+# A part fails
+
+
+async def test_a_refused_record_makes_the_commit_fail_and_the_next_transaction_works(
+    coordinator: FakeCoordinator,
+) -> None:
+    async with producer(coordinator) as made:
+        await made.begin_transaction()
+        await made.send_and_wait("t", b"first")
+        coordinator.faults.append(int(ErrorCode.INVALID_RECORD))
+        future = await made.send("t", b"bad")
+        with pytest.raises(TransactionHasFailed, match=r"INVALID_RECORD.*abort_transaction\(\)") as caught:
+            await made.commit_transaction()
+        assert isinstance(caught.value.__cause__, InvalidRecordError)
+        with pytest.raises(InvalidRecordError):
+            await future
+        for call in (made.send("t", b"v"), made.commit_transaction(), made.begin_transaction()):
+            with pytest.raises(TransactionHasFailed):
+                await call
+        await made.abort_transaction()
+        async with made.transaction():
+            await made.send("t", b"kept")
+    assert coordinator.committed() == [b"kept"]
+
+
+async def test_the_block_aborts_a_transaction_that_failed_and_says_why(coordinator: FakeCoordinator) -> None:
+    async with producer(coordinator) as made:
+        coordinator.max_batch_bytes = 200
+        with pytest.raises(TransactionHasFailed, match="MESSAGE_TOO_LARGE"):
+            async with made.transaction():
+                await send_and_forget(made, bytes(1000))
+        async with made.transaction():
+            await made.send("t", b"kept")
+        with pytest.raises(MessageSizeTooLargeError):
+            async with made.transaction():
+                await made.send_and_wait("t", bytes(1000))
+    assert coordinator.committed() == [b"kept"]
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH]
+)
+async def test_broken_sequences_end_with_the_transaction(coordinator: FakeCoordinator, code: ErrorCode) -> None:
+    async with producer(coordinator) as made:
+        async with made.transaction():
+            await made.send("t", b"0")
+        coordinator.faults.append(int(code))
+        with pytest.raises(TransactionHasFailed, match=code.name):
+            async with made.transaction():
+                await send_and_forget(made, b"lost")
+        async with made.transaction():
+            await made.send("t", b"1")
+    assert coordinator.committed() == [b"0", b"1"]
+
+
+async def test_a_record_that_cannot_be_stored_in_time_fails_the_transaction(coordinator: FakeCoordinator) -> None:
+    async with producer(coordinator, request_timeout_ms=100, delivery_timeout_ms=100) as made:
+        coordinator.faults.append(SILENT)
+        with pytest.raises(TransactionHasFailed, match="delivery_timeout_ms"):
+            async with made.transaction():
+                await send_and_forget(made, b"late")
+        async with made.transaction():
+            await made.send("t", b"kept")
+    assert coordinator.committed() == [b"kept"]
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID]
+)
+async def test_a_group_that_moved_on_fails_the_transaction_not_the_producer(
+    coordinator: FakeCoordinator, code: ErrorCode
+) -> None:
+    async with producer(coordinator) as made:
+        coordinator.trouble[TXN_OFFSETS].append(int(code))
+        with pytest.raises(CommitFailedError):
+            async with made.transaction():
+                await made.send_offsets_to_transaction({T0: 1}, "g")
+        async with made.transaction():
+            await made.send("t", b"kept")
+    assert coordinator.committed() == [b"kept"]
+    assert coordinator.committed_offsets == {}
+
+
+async def test_a_commit_waits_for_offsets_whose_caller_was_cancelled(coordinator: FakeCoordinator) -> None:
+    coordinator.trouble[TXN_OFFSETS] += [LOST] * 3
+    async with producer(coordinator) as made:
+        await made.begin_transaction()
+        task = asyncio.create_task(made.send_offsets_to_transaction({T0: 9}, "g"))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        await made.commit_transaction()
+    assert coordinator.committed_offsets == {("g", "t", 0): 9}
+
+
+async def test_a_topic_that_may_not_be_written_fails_the_transaction_at_once(coordinator: FakeCoordinator) -> None:
+    if coordinator.version == 2:
+        pytest.skip("version 2 has no AddPartitionsToTxn")
+    async with producer(coordinator) as made:
+        coordinator.trouble[ADD_PARTITIONS].append(int(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        with pytest.raises(TransactionHasFailed, match="TOPIC_AUTHORIZATION_FAILED"):
+            async with made.transaction():
+                await made.send_and_wait("t", b"v")
+        async with made.transaction():
+            await made.send("t", b"kept")
+    assert coordinator.committed() == [b"kept"]
+
+
+async def test_an_expired_transactional_id_fails_the_transaction_and_is_renewed(coordinator: FakeCoordinator) -> None:
+    async with producer(coordinator) as made:
+        async with made.transaction():
+            await made.send("t", b"0")
+        del coordinator.ids["x"]
+        with pytest.raises((TransactionHasFailed, CommitFailedError)):
+            async with made.transaction():
+                await send_and_forget(made, b"gone")
+        async with made.transaction():
+            await made.send("t", b"1")
+    assert coordinator.committed() == [b"0", b"1"]
+
+
+# Fencing
+
+STORY = "epoch 0 gave way to epoch 1 because a new producer with this transactional.id was initialised"
+
+
+@pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
+async def test_a_fenced_producer_is_told_by_whom_and_stays_fenced(coordinator: FakeCoordinator, end: str) -> None:
+    async with producer(coordinator) as made:
+        await made.begin_transaction()
+        await made.send_and_wait("t", b"zombie")
+        coordinator.fence("x", STORY)
+        with pytest.raises(ProducerFenced, match=STORY):
+            await getattr(made, end)()
+        for _ in range(2):
+            for call in (
+                made.send("t", b"v"),
+                made.begin_transaction(),
+                made.commit_transaction(),
+                made.abort_transaction(),
+                made.send_offsets_to_transaction({T0: 1}, "g"),
+            ):
+                with pytest.raises(ProducerFenced, match=STORY):
+                    await call
+    assert coordinator.values(ABORTED) == [b"zombie"]
+    assert coordinator.values(ONGOING) == []
+
+
+async def test_a_zombie_that_produces_hears_the_story_on_commit(coordinator: FakeCoordinator) -> None:
+    async with producer(coordinator) as made:
+        await made.begin_transaction()
+        await made.send_and_wait("t", b"zombie")
+        coordinator.fence("x", STORY)
+        await send_and_forget(made, b"zombie too")
+        with pytest.raises(ProducerFenced, match=STORY):
+            await made.commit_transaction()
+    assert coordinator.values(ABORTED) == [b"zombie"]
+
+
+async def test_a_second_producer_takes_the_id_over(coordinator: FakeCoordinator) -> None:
+    async with producer(coordinator) as old, producer(coordinator) as new:
+        with pytest.raises(ProducerFenced, match="epoch 1 has it now"):
+            async with old.transaction():
+                await send_and_forget(old, b"old")
+        async with new.transaction():
+            await new.send("t", b"new")
+    assert coordinator.committed() == [b"new"]
+
+
+# The end
+
+
+async def test_stop_aborts_what_is_open(coordinator: FakeCoordinator) -> None:
+    async with producer(coordinator) as made:
+        await made.begin_transaction()
+        await made.send_and_wait("t", b"open")
+    assert coordinator.values(ABORTED) == [b"open"]
+
+
+async def test_stop_hears_a_commit_out(coordinator: FakeCoordinator) -> None:
+    coordinator.trouble[END] += [LOST] * 3
+    async with producer(coordinator) as made:
+        await made.begin_transaction()
+        await made.send("t", b"v")
+        task = asyncio.create_task(made.commit_transaction())
+        await asyncio.sleep(0)
+        task.cancel()
+    assert coordinator.committed() == [b"v"]

@@ -213,7 +213,7 @@ KEEPING = """
 """
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, 1])
 def test_keep_writes_the_data_and_says_where(pytester: pytest.Pytester, workers: int) -> None:
     pytester.makepyfile(KEEPING)
     arguments = ["--semel-keep", f"--basetemp={pytester.path}/kept", *(["-n", str(workers)] if workers else [])]

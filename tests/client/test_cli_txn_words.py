@@ -132,7 +132,7 @@ def test_why_tells_state_owner_places_and_who_fenced_whom_the_latest_first() -> 
         "  Its transaction is open in 2 partitions:",
         "    orders-0: from offset 731",
         "    orders-1: no record of it, or its marker is written",
-        "  Fenced 2 times, the latest first:",
+        "  Epochs that were taken away, the latest first:",
         "    epoch 2 gave way",
         "    epoch 1 gave way",
         (
@@ -150,7 +150,7 @@ def test_why_says_when_the_last_transaction_ended() -> None:
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        ("Empty", "has no transaction yet"),
+        ("Empty", "has no transaction; it waits"),
         ("PrepareCommit", "To commit is decided and durable"),
         ("PrepareAbort", "To abort is decided and durable"),
         ("PrepareEpochFence", "To abort is decided"),

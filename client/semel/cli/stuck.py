@@ -83,7 +83,7 @@ def held_back(at: TopicPartition, ends: Ends, found: Sequence[Holder], now_ms: i
         return [head, Text("  What held it back has ended just now: ask again.")]
     lines = [head, *holder_lines(found[0], now_ms)]
     for behind in found[1 : 1 + BEHIND_SHOWN]:
-        whose = "hanging" if behind.transaction is None else behind.transaction.transactional_id
+        whose = "no transactional id" if behind.transaction is None else behind.transaction.transactional_id
         lines.append(
             Text(
                 f"  {'behind it':<{CAPTION_COLUMNS}}producer {behind.producer.producer_id} ({whose}) "

@@ -98,7 +98,7 @@ def _waits_for(found: TransactionDescription, now_ms: int) -> str:
         case "CompleteAbort":
             return f"Its last transaction was aborted{_at(found, now_ms)}; it waits for nothing."
         case "Empty":
-            return "Its producer is initialised and has no transaction yet; it waits for nothing."
+            return "Its producer is initialised and has no transaction; it waits for nothing."
         case _:
             return "It is being forgotten."
 
@@ -111,7 +111,7 @@ def _at(found: TransactionDescription, now_ms: int) -> str:
 def _ledger(found: TransactionDescription) -> list[str]:
     if not found.fences:
         return ["  Nobody has fenced it."]
-    lines = [f"  Fenced {plural(len(found.fences), 'time')}, the latest first:"]
+    lines = ["  Epochs that were taken away, the latest first:"]
     lines += [f"    {fence.text}" for fence in reversed(found.fences)]
     last = found.fences[-1]
     lines.append(

@@ -1,1 +1,1 @@
-"""The main job: a year of real flights through a broker that is killed on the way, counted exactly."""
+"""The main job: consume, transform, produce on a year of real flights, with kills on the way; every row exactly once."""

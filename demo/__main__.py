@@ -1,10 +1,9 @@
-"""make demo: start a broker, stream the flights, kill the broker twice, count, compare with the file."""
+"""make demo: stream the flights, enrich them in transactions, kill everything on the way, compare with the file."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import logging
 import random
 import sys
@@ -16,14 +15,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from semel import Admin, Consumer, NewTopic, Producer, TopicPartition
 
-from demo.flights import PARTITIONS, TOPIC, Total, flights, parse, truth
-from demo.processes import Broker, Counter
-from demo.report import Audit, show
+from demo.chaos import Chaos, make_zombie
+from demo.flights import PARTITIONS, SOURCE, TARGET, airline_of, flights, row_of, truth
+from demo.processes import Broker, Worker
+from demo.report import Audit, show_airlines, show_processes, show_topics, verdict
 
-COUNTERS = 2
-GROUP = "delays"
-DOWN_S = 0.5
-PATIENCE_S = 120
+GROUP = "enrich"
+WORKERS = 2
+PATIENCE_S = 180
+PACE_ROWS = 2_000
+PACE_S = 0.05
 
 
 class Bars:
@@ -32,18 +33,18 @@ class Bars:
     def __init__(self, progress: Progress, total: int) -> None:
         self.progress = progress
         self._ids: dict[str, TaskID] = {
-            name: progress.add_task(name, total=total) for name in ("sent", "acknowledged", "counted", "read back")
+            name: progress.add_task(name, total=total) for name in ("acknowledged", "enriched", "read back")
         }
 
     def at(self, name: str, value: int) -> None:
         self.progress.update(self._ids[name], completed=value)
 
     def say(self, text: str) -> None:
-        self.progress.console.print(text)
+        self.progress.console.print(text, highlight=False)
 
 
-async def send_all(broker: Broker, limit: int | None, kill_at: list[int], bars: Bars) -> int:
-    """Streams every flight; the broker dies at the rows in `kill_at`. Returns how many were sent and acknowledged."""
+async def send_all(broker: Broker, limit: int | None, bars: Bars) -> int:
+    """Streams every flight as a live source would, and waits until each is acknowledged. Returns how many."""
     acknowledged = 0
 
     def done(future: asyncio.Future[object]) -> None:
@@ -51,119 +52,119 @@ async def send_all(broker: Broker, limit: int | None, kill_at: list[int], bars: 
         future.result()  # a lost record ends the demo here
         acknowledged += 1
 
-    restarts: list[asyncio.Task[None]] = []
     sent = 0
     async with Producer(bootstrap_servers=broker.address, linger_ms=5, compression_type="lz4") as producer:
         for flight in flights(limit):
-            if kill_at and flight.row == kill_at[0]:
-                kill_at.pop(0)
-                restarts.append(asyncio.create_task(kill_and_restart(broker, bars, flight.row)))
-            future = await producer.send(TOPIC, flight.value, flight.key)
+            future = await producer.send(SOURCE, flight.value, flight.key, partition=flight.row % PARTITIONS)
             future.add_done_callback(done)
             sent += 1
-            if sent % 500 == 0:
-                bars.at("sent", sent)
+            if sent % PACE_ROWS == 0:
                 bars.at("acknowledged", acknowledged)
-                await asyncio.sleep(0)
-        bars.at("sent", sent)
+                await asyncio.sleep(PACE_S)  # flights arrive over time, so that the kills meet work
         await producer.flush()
     bars.at("acknowledged", acknowledged)
-    await asyncio.gather(*restarts)
     if acknowledged != sent:
         raise RuntimeError(f"{sent} sent, {acknowledged} acknowledged")
     return sent
 
 
-async def kill_and_restart(broker: Broker, bars: Bars, row: int) -> None:
-    async with broker.changing:
-        await broker.kill()
-        bars.say(f"[red]SIGKILL[/] of the broker after row {row:,} was handed to the producer; back in {DOWN_S} s")
-        await asyncio.sleep(DOWN_S)  # how long it stays down
-        started = time.monotonic()
-        await broker.start()
-        bars.say(f"[green]restarted[/] on the same data, ready after {time.monotonic() - started:.2f} s")
-
-
-async def wait_until_counted(counters: list[Counter], end_offsets: dict[int, int], bars: Bars) -> None:
+async def wait_until_enriched(broker: Broker, total: int, workers: list[Worker], bars: Bars) -> None:
+    """Until the group has committed the end of every partition of the source."""
     deadline = time.monotonic() + PATIENCE_S
-    while True:
-        reached = {partition: offset for counter in counters for partition, offset in counter.reached.items()}
-        bars.at("counted", sum(reached.values()))
-        if reached == end_offsets:
-            return
-        if any(counter.failed for counter in counters):
-            raise RuntimeError("a counter died")
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"counted up to {reached}, expected {end_offsets}, after {PATIENCE_S} s")
-        await asyncio.sleep(0.05)
+    places = [TopicPartition(SOURCE, p) for p in range(PARTITIONS)]
+    async with Admin(bootstrap_servers=broker.address) as admin:
+        while True:
+            committed = await admin.list_consumer_group_offsets(GROUP)
+            reached = sum(committed[tp].offset for tp in places if tp in committed)
+            bars.at("enriched", reached)
+            if reached == total:
+                return
+            for worker in workers:
+                if worker.failed:
+                    raise RuntimeError(f"{worker.transactional_id} ended: {worker.fenced or 'see its log'}")
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{reached} of {total} records enriched after {PATIENCE_S} s")
+            await asyncio.sleep(0.1)
 
 
-async def ends(broker: Broker) -> dict[int, int]:
-    async with Consumer(bootstrap_servers=broker.address) as consumer:
-        places = [TopicPartition(TOPIC, p) for p in range(PARTITIONS)]
-        return {tp.partition: offset for tp, offset in (await consumer.end_offsets(places)).items()}
+async def read_back(broker: Broker, topic: str, isolation: str, bars: Bars | None) -> list[bytes]:
+    """Every value of a topic from its first offset, as a reader of this isolation level sees it."""
+    values: list[bytes] = []
+    level = "read_committed" if isolation == "read_committed" else "read_uncommitted"
+    async with Consumer(
+        bootstrap_servers=broker.address, auto_offset_reset="earliest", isolation_level=level
+    ) as reader:  # type: ignore[arg-type]
+        places = [TopicPartition(topic, p) for p in range(PARTITIONS)]
+        ends = await reader.end_offsets(places)
+        reader.assign(places)
+        while any([await reader.position(tp) < ends[tp] for tp in places]):
+            for records in (await reader.getmany(timeout_ms=500)).values():
+                values += [record.value for record in records if record.value is not None]
+            if bars is not None:
+                bars.at("read back", len(values))
+    return values
 
 
-async def read_back(broker: Broker, sent: int, bars: Bars) -> Audit:
-    audit = Audit(sent)
-    expected = sum((await ends(broker)).values())
-    async with Consumer(TOPIC, bootstrap_servers=broker.address, auto_offset_reset="earliest") as consumer:
-        while audit.stored < expected:
-            for records in (await consumer.getmany(timeout_ms=1000)).values():
-                for record in records:
-                    audit.saw(parse(record.value)[0])
-            bars.at("read back", audit.stored)
-    return audit
-
-
-def collect(directory: Path) -> dict[str, Total]:
-    totals: dict[str, Total] = {}
-    for path in sorted(directory.glob("*.json")):
-        for carrier, (count, delay) in json.loads(path.read_text())["totals"].items():
-            before = totals.get(carrier, Total())
-            totals[carrier] = Total(before.flights + count, before.delay_min + delay)
-    return totals
+def audit(values: list[bytes], sent: int) -> Audit:
+    found = Audit(sent)
+    for value in values:
+        found.saw(row_of(value))
+    return found
 
 
 async def run(arguments: argparse.Namespace, directory: Path, console: Console) -> bool:
     right = truth(arguments.rows)
-    total = sum(t.flights for t in right.values())
+    total = sum(right.values())
     rng = random.Random(arguments.seed)
-    span = total // (arguments.kills + 1)
-    kill_at = [span * (i + 1) + rng.randrange(-span // 4, span // 4 + 1) for i in range(arguments.kills)]
-    tallies = directory / "tallies"
-    tallies.mkdir(parents=True)
-    logging.basicConfig(filename=directory / "client.log", format="%(asctime)s %(name)s %(message)s")
+    logs = directory / "logs"
+    logs.mkdir(parents=True)
+    logging.basicConfig(filename=logs / "client.log", format="%(asctime)s %(name)s %(message)s")
     broker = Broker(directory / "broker")
-    counters: list[Counter] = []
     columns = (TextColumn("{task.description:>12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, refresh_per_second=8) as progress:
         bars = Bars(progress, total)
+        bars.say(f"seed {arguments.seed}: the same seed draws the same kills")
+        await broker.start()
+        bars.say(f"broker on {broker.address}, data in {broker.directory}")
+        async with Admin(bootstrap_servers=broker.address) as admin:
+            await admin.create_topics([NewTopic(SOURCE, PARTITIONS, 1), NewTopic(TARGET, PARTITIONS, 1)])
+        zombie, *workers = (Worker(broker.address, GROUP, name, logs) for name in ("enrich-1", "enrich-1", "enrich-2"))
+        running = [zombie, *workers]
         try:
-            await broker.start()
-            bars.say(f"broker on {broker.address}, data in {broker.directory}")
-            async with Admin(bootstrap_servers=broker.address) as admin:
-                await admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])
-            counters = [Counter(broker.address, GROUP, tallies) for _ in range(COUNTERS)]
-            for counter in counters:
-                await counter.start()
-            sent = await send_all(broker, arguments.rows, kill_at, bars)
-            await wait_until_counted(counters, await ends(broker), bars)
-            audit = await read_back(broker, sent, bars)
+            async with asyncio.TaskGroup() as tasks:
+                sending = tasks.create_task(send_all(broker, arguments.rows, bars))
+                await zombie.start()
+                await workers[1].start()
+                await make_zombie(zombie, workers[0], bars.say)
+                chaos = Chaos(rng, broker, workers, bars.say)
+                await chaos.run(arguments.kills)
+            await wait_until_enriched(broker, sending.result(), workers, bars)
+            source = audit(await read_back(broker, SOURCE, "read_committed", None), total)
+            values = await read_back(broker, TARGET, "read_committed", bars)
+            uncommitted = len(await read_back(broker, TARGET, "read_uncommitted", None))
         finally:
-            for counter in counters:
-                await counter.stop()
+            for worker in running:
+                await worker.stop()
             await broker.stop()
-    return show(console, audit, collect(tallies), right, broker.kills)
+    counted: dict[str, int] = {}
+    for value in values:
+        counted[airline_of(value)] = counted.get(airline_of(value), 0) + 1
+    committed = audit(values, total)
+    show_topics(console, source, committed, uncommitted)
+    show_processes(console, broker.kills, workers, zombie)
+    show_airlines(console, counted, right)
+    return verdict(console, source, committed, bool(zombie.fenced), counted == right)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--rows", type=int, help="only the first ROWS flights (default: all 336,776)")
-    parser.add_argument("--kills", type=int, default=2, help="how often the broker is killed (default: 2)")
-    parser.add_argument("--seed", type=int, default=2013, help="draws the moments of the kills (default: 2013)")
-    parser.add_argument("--data-dir", type=Path, help="keep broker data and log here (default: a temporary folder)")
+    parser.add_argument("--kills", type=int, default=10, help="SIGKILLs of broker and workers (default: 10)")
+    parser.add_argument("--seed", type=int, help="draws who is killed when (default: drawn, and printed)")
+    parser.add_argument("--data-dir", type=Path, help="keep broker data and logs here (default: a temporary folder)")
     arguments = parser.parse_args()
+    if arguments.seed is None:
+        arguments.seed = random.SystemRandom().randrange(10_000)
     console = Console()
     with tempfile.TemporaryDirectory(prefix="semel-demo-") as temporary:
         directory = arguments.data_dir or Path(temporary) / "demo"

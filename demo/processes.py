@@ -1,4 +1,4 @@
-"""The processes of the demo: a broker that can be killed, and the counters that report how far they are."""
+"""The processes of the demo: a broker that can be killed, and the workers that say how far they are."""
 
 from __future__ import annotations
 
@@ -70,12 +70,22 @@ class Broker:
             await self._reader
 
 
-class Counter:
-    """One `demo.counter` process; `reached` says the offset that each of its partitions is counted up to."""
+class Worker:
+    """One `demo.worker` process after the other under one transactional id.
 
-    def __init__(self, bootstrap: str, group: str, directory: Path) -> None:
-        self._command = ["--bootstrap", bootstrap, "--group", group, "--directory", str(directory)]
-        self.reached: dict[int, int] = {}
+    `done`: records of finished transactions. `working` is set with the first of them.
+    """
+
+    def __init__(self, bootstrap: str, group: str, transactional_id: str, directory: Path) -> None:
+        self.transactional_id = transactional_id
+        self._command = ["--bootstrap", bootstrap, "--group", group, "--transactional-id", transactional_id]
+        self._command += ["--log", str(directory / f"{transactional_id}.log")]
+        self.kills = 0
+        self.done = 0
+        self.aborted = 0
+        self.fenced = ""
+        self.started = asyncio.Event()
+        self.working = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
 
@@ -84,23 +94,55 @@ class Counter:
         return self._process is not None and self._process.returncode not in (None, 0)
 
     async def start(self) -> None:
+        self.started.clear()
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "demo.counter", *self._command, stdout=asyncio.subprocess.PIPE
+            sys.executable, "-m", "demo.worker", *self._command, stdout=asyncio.subprocess.PIPE
         )
         self._reader = asyncio.create_task(self._read(self._process))
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
+        before = self.done
         async for line in process.stdout:
-            self.reached = {int(partition): offset for partition, offset in json.loads(line).items()}
+            facts = json.loads(line)
+            if "started" in facts:
+                self.started.set()
+            if "done" in facts:
+                self.done = before + facts["done"]
+                self.working.set()
+            self.aborted += "aborted" in facts
+            self.fenced = facts.get("fenced", self.fenced)
+
+    def pause(self) -> None:
+        """SIGSTOP: it does not know that time goes on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        """SIGCONT: it goes on as if nothing had happened."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    async def ended(self) -> int:
+        """Waits until the process ends by itself; its exit status."""
+        assert self._process is not None
+        status = await self._process.wait()
+        if self._reader is not None:
+            await self._reader
+        return status
+
+    async def kill(self) -> None:
+        self.kills += 1
+        await self._end(signal.SIGKILL)
 
     async def stop(self) -> None:
+        await self._end(signal.SIGTERM)
+
+    async def _end(self, number: signal.Signals) -> None:
         if self._process is None:
             return
         if self._process.returncode is None:
-            self._process.send_signal(signal.SIGTERM)
-            await self._process.wait()
-        if self._reader is not None:
-            await self._reader
-        if self._process.returncode != 0:
-            raise RuntimeError(f"a counter ended with exit status {self._process.returncode}")
+            self._process.send_signal(number)
+            if number != signal.SIGKILL:
+                self._process.send_signal(signal.SIGCONT)
+        await self.ended()

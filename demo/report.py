@@ -6,11 +6,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from demo.flights import Total
+from demo.processes import Worker
 
 
 class Audit:
-    """The topic read back from its first offset: which rows are stored, and how often."""
+    """A topic read back from its first offset: which rows are there, and how often."""
 
     def __init__(self, sent: int) -> None:
         self.sent = sent
@@ -37,25 +37,53 @@ class Audit:
         return self.stored == self.sent and not (self.duplicated or self.lost or self.strange)
 
 
-def show(console: Console, audit: Audit, counted: dict[str, Total], right: dict[str, Total], kills: int) -> bool:
-    """Prints both tables; True when every figure is exact."""
-    table = Table(title=f"The log, after {kills} × SIGKILL of the broker", box=box.SIMPLE_HEAVY)
-    for column in ("records sent", "stored", "duplicated", "lost"):
+def show_topics(console: Console, source: Audit, committed: Audit, uncommitted: int) -> None:
+    """Records of both topics, and what aborted transactions left behind in the second."""
+    table = Table(title="The topics", box=box.SIMPLE_HEAVY, title_justify="left")
+    table.add_column("read")
+    for column in ("expected", "stored", "duplicated", "lost", "aborted leftovers"):
         table.add_column(column, justify="right")
-    table.add_row(*(f"{n:,}" for n in (audit.sent, audit.stored, audit.duplicated, audit.lost)))
+    table.add_row("flights", *_counts(source), "")
+    leftovers = f"{uncommitted - committed.stored:,} not seen"
+    table.add_row("flights-by-airline, read_committed", *_counts(committed), leftovers)
+    table.add_row("flights-by-airline, read_uncommitted", f"{committed.sent:,}", f"{uncommitted:,}", "", "", "seen")
     console.print(table)
 
-    table = Table(title="Flights and departure delay per carrier", box=box.SIMPLE_HEAVY)
-    table.add_column("carrier")
-    for column in ("flights counted", "in the file", "delay counted (min)", "in the file (min)", "mean (min)"):
+
+def _counts(audit: Audit) -> tuple[str, ...]:
+    return tuple(f"{n:,}" for n in (audit.sent, audit.stored, audit.duplicated, audit.lost))
+
+
+def show_processes(console: Console, broker_kills: int, workers: list[Worker], zombie: Worker) -> None:
+    """Who was killed how often, and what became of the zombie."""
+    table = Table(title="The processes", box=box.SIMPLE_HEAVY, title_justify="left")
+    table.add_column("process")
+    for column in ("SIGKILLs", "transactions aborted by an error"):
         table.add_column(column, justify="right")
     table.add_column("")
-    for carrier in sorted({*counted, *right}):
-        got, want = counted.get(carrier, Total()), right.get(carrier, Total())
-        cells = (f"{got.flights:,}", f"{want.flights:,}", f"{got.delay_min:,}", f"{want.delay_min:,}")
-        mean = f"{want.delay_min / want.flights:.1f}" if want.flights else ""
-        table.add_row(carrier, *cells, mean, "[green]exact[/]" if got == want else "[red]WRONG[/]")
+    table.add_row("broker", str(broker_kills), "", "")
+    for worker in workers:
+        table.add_row(worker.transactional_id, str(worker.kills), str(worker.aborted), "")
+    fate = f"fenced: {zombie.fenced}" if zombie.fenced else "[red]NOT FENCED[/]"
+    table.add_row(f"{zombie.transactional_id}, stopped and woken", "0", str(zombie.aborted), fate)
     console.print(table)
-    exact = audit.exact and counted == right
+
+
+def show_airlines(console: Console, counted: dict[str, int], right: dict[str, int]) -> None:
+    """Flights by airline beside the truth from the file."""
+    table = Table(title="Flights by airline", box=box.SIMPLE_HEAVY, title_justify="left")
+    table.add_column("airline")
+    for column in ("flights read", "in the file"):
+        table.add_column(column, justify="right")
+    table.add_column("")
+    for name in sorted({*counted, *right}):
+        got, want = counted.get(name, 0), right.get(name, 0)
+        table.add_row(name, f"{got:,}", f"{want:,}", "[green]exact[/]" if got == want else "[red]WRONG[/]")
+    console.print(table)
+
+
+def verdict(console: Console, source: Audit, committed: Audit, fenced: bool, airlines_right: bool) -> bool:
+    """Prints the last line; True when every figure is exact and the zombie was fenced."""
+    exact = source.exact and committed.exact and fenced and airlines_right
     console.print("[bold green]Every figure is exact.[/]" if exact else "[bold red]Not exact: see the tables.[/]")
     return exact

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TextIO
 
 import click
 
@@ -26,8 +26,10 @@ LAST_DEFAULT = 10_000
     "--last", type=click.IntRange(min=1), default=LAST_DEFAULT, show_default=True, help="Show so many offsets."
 )
 @click.option("--list", "listed", is_flag=True, help="The transactions as a table too.")
-@click.option("--svg", type=click.Path(dir_okay=False, writable=True, path_type=Path), help="Write the picture there.")
-def timeline(bootstrap: str, place: str, from_offset: int | None, last: int, listed: bool, svg: Path | None) -> None:
+@click.option(
+    "--svg", type=click.File("w", encoding="utf-8", lazy=True), metavar="FILE", help="Write the picture there."
+)
+def timeline(bootstrap: str, place: str, from_offset: int | None, last: int, listed: bool, svg: TextIO | None) -> None:
     """Draw the transactions of a partition over its offsets.
 
     One line for each producer: what it wrote, how its transactions ended (C committed, A aborted), what is still open,
@@ -40,11 +42,9 @@ def timeline(bootstrap: str, place: str, from_offset: int | None, last: int, lis
 
     timelines = run(work())
     if svg is not None:
-        try:
-            svg.write_text(render(timelines), encoding="utf-8")
-        except OSError as e:
-            raise click.ClickException(f"{svg}: {e.strerror}") from e
-        click.echo(f"{svg} written")
+        svg.write(render(timelines))
+        if svg.name != "-":
+            click.echo(f"{svg.name} written")
         return
     out = console()
     for each in timelines:

@@ -90,7 +90,7 @@ async def _open(config: BrokerConfig, world: World, parts: AsyncExitStack) -> Br
     groups.start()
     parts.push_async_callback(groups.close)
     producer_ids = ProducerIds(store)
-    transactions = TransactionCoordinator(world, config, topics, producer_ids, _offsets_ended)
+    transactions = TransactionCoordinator(world, config, topics, producer_ids, groups.transaction_ended)
     transactions.start()
     parts.push_async_callback(transactions.close)
     cleaner = Cleaner(world, config, partitions=topics.partitions, checkpoint=logs.checkpoint)
@@ -110,10 +110,6 @@ async def _open(config: BrokerConfig, world: World, parts: AsyncExitStack) -> Br
         port=config.port,
         log=world.log,
     )
-
-
-def _offsets_ended(index: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
-    """Transactional offsets are not kept yet: nobody is to be told."""
 
 
 def _new_uuid(world: World) -> str:

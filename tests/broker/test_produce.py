@@ -247,7 +247,7 @@ async def test_init_producer_id_refuses_what_it_cannot_do(broker: Harness) -> No
     for fields, code in (
         ({"transactional_id": ""}, ErrorCode.INVALID_REQUEST),
         ({"transactional_id": None, "producer_id": 4}, ErrorCode.INVALID_REQUEST),
-        ({"transactional_id": "t"}, ErrorCode.UNSUPPORTED_VERSION),
+        ({"transactional_id": "t"}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
     ):
         response = await wire.call(InitProducerIdRequest(transaction_timeout_ms=2147483647, **fields))  # type: ignore[arg-type]
         assert (ErrorCode(response.error_code), response.producer_id) == (code, -1)

@@ -108,7 +108,7 @@ def _kept(txn: TransactionMetadata, ask: Init, now_ms: int, fresh_id: int) -> St
         owner=ask.client,
         fences=noted(txn.fences, _line_of(ask, now_ms).of(old, new)),
     )
-    return Step(then, new, ProducerIdentity(txn.producer_id, txn.producer_epoch))
+    return Step(then, new, kept=ProducerIdentity(txn.producer_id, txn.producer_epoch))
 
 
 # --- the transaction -----------------------------------------------------------------------------------------

@@ -110,10 +110,14 @@ class TransactionState:
                 f"the producer of {self.transactional_id!r} is {self.state.value}: await begin_transaction() first"
             )
 
-    def check_usable(self) -> None:
-        """Raises TransactionHasFailed when the transaction can only be aborted, and why the producer has ended."""
+    def check_not_ended(self) -> None:
+        """Raises why the producer has ended."""
         if self.state is State.ENDED:
             raise self.end_error()
+
+    def check_usable(self) -> None:
+        """Raises TransactionHasFailed when the transaction can only be aborted, and why the producer has ended."""
+        self.check_not_ended()
         if self.state is State.ABORTABLE:
             raise self.failure()
 
@@ -132,8 +136,7 @@ class TransactionState:
 
     def start_abort(self) -> None:
         """Also of a transaction that failed, and of one whose commit is not through."""
-        if self.state is State.ENDED:
-            raise self.end_error()
+        self.check_not_ended()
         if self.state not in (State.COMMITTING, State.ABORTABLE):
             self._expect(State.IN_TRANSACTION, "abort_transaction()")
         self._to(State.ABORTING)

@@ -27,6 +27,7 @@ from semel.errors import (
     InvalidProducerIdMapping,
     KafkaError,
     KafkaTimeoutError,
+    ProducerClosed,
     RebalanceInProgressError,
     TransactionAborted,
     TransactionWasCommitted,
@@ -59,6 +60,7 @@ class Transactions:
         self._ending: _Ending | None = None
         self._enrolling: asyncio.Task[None] | None = None
         self._committing_offsets: dict[asyncio.Task[None], None] = {}
+        self._closed = False
         sender.enrol = self._enrol
 
     # What the application calls
@@ -109,7 +111,7 @@ class Transactions:
         ending = self._ending
         if ending is not None and ending.commit:
             await self._stop_commit(ending)
-            ending = None
+            ending = self._ending
         if ending is None:
             self._state.start_abort()
             ending = self._start(self._abort(), commit=False)
@@ -143,6 +145,7 @@ class Transactions:
 
     async def close(self) -> None:
         """Aborts what is open, hears a commit or abort out, and stops; each within its timeout."""
+        self._closed = True
         try:
             if self._state.state in (State.IN_TRANSACTION, State.ABORTABLE):
                 self._state.start_abort()
@@ -174,6 +177,8 @@ class Transactions:
         if self._ending is ending:
             self._ending = None
         if ending.task.cancelled():
+            if self._closed:
+                raise ProducerClosed("the producer was stopped before the outcome of the transaction was known")
             raise TransactionAborted("abort_transaction() was called before the commit was through")
         ending.task.result()
 
@@ -301,6 +306,8 @@ class Transactions:
 
     async def _failed(self, error: KafkaError, *, abortable: bool = False, ends: bool = False) -> KafkaError:
         """Applies an error to the transaction; gives the exception to raise, which tells more where more is known."""
+        if self._state.state is State.ENDED:
+            return self._state.end_error()
         verdict = verdict_on(error)
         if isinstance(error, InvalidProducerIdMapping):
             error = await forgotten(self._cluster, self._config, self._manager, error)

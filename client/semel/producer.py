@@ -276,7 +276,7 @@ class Producer:
         if self._started is None or self._state is not State.RUNNING:
             raise ProducerClosed(f"the producer is {self._state.value}")
         if self._transaction is not None:
-            self._transaction.check_usable()
+            self._transaction.check_not_ended()
         self._started.check_usable()
         return self._started
 

@@ -1,6 +1,7 @@
 """A scripted broker that coordinates transactions by the rules of wire contract 8.2, in version 1 or 2, with faults.
 
-`trouble[api_key]` is consumed one request at a time: LOST, ANSWER_LOST, or an error code; when empty all works.
+`trouble[api_key]` is consumed one request at a time: LOST, ANSWER_LOST, LATE (it arrives some requests later), or an
+error code; when empty all works.
 `committed(topic)` is what a read_committed reader would get, `open_values` what it would wait for.
 """
 
@@ -8,10 +9,11 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import msgspec
-from client.fake_broker import ANSWER_LOST, LOST, FakeBroker
+from client.fake_broker import ANSWER_LOST, LATE, LOST, FakeBroker
 from semel_protocol.api import APIS
 from semel_protocol.batch import read_header
 from semel_protocol.errors import ErrorCode
@@ -49,6 +51,7 @@ VERSIONS = {
     1: {PRODUCE: 11, INIT: 4, ADD_PARTITIONS: 3, ADD_OFFSETS: 3, END: 4, TXN_OFFSETS: 4},
     2: {PRODUCE: 12, INIT: 5, ADD_PARTITIONS: 3, ADD_OFFSETS: 4, END: 5, TXN_OFFSETS: 5},
 }
+LATE_BY = 3
 EMPTY, ONGOING, COMMITTED, ABORTED = "Empty", "Ongoing", "CompleteCommit", "CompleteAbort"
 
 
@@ -82,6 +85,7 @@ class FakeCoordinator(FakeBroker):
         self.committed_offsets: dict[tuple[str, str, int], int] = {}
         self.written: dict[tuple[str, int], list[Written]] = defaultdict(list)
         self.trouble: dict[int, deque[Any]] = defaultdict(deque)
+        self.delayed: list[tuple[int, Callable[[], Any]]] = []
         for key, handler, refusal in (
             (INIT, self.init, lambda code: InitProducerIdResponse(error_code=code)),
             (ADD_PARTITIONS, self.add_partitions, None),
@@ -94,8 +98,15 @@ class FakeCoordinator(FakeBroker):
 
     def troubled(self, key: int, handler: Any, refusal: Any) -> Callable[[Any], Awaitable[Any]]:
         async def answer(request: Any) -> Any:
+            self.delayed = [(waits - 1, late) for waits, late in self.delayed]
+            for waits, late in self.delayed:
+                if waits <= 0:
+                    late()
+            self.delayed = [(waits, late) for waits, late in self.delayed if waits > 0]
             fault = self.trouble[key].popleft() if self.trouble[key] else None
-            if fault == LOST:
+            if fault == LATE:
+                self.delayed.append((LATE_BY, partial(handler, request)))
+            if fault in (LOST, LATE):
                 return None
             if isinstance(fault, int):
                 return refusal(fault) if refusal is not None else handler(request, fault)

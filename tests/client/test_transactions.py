@@ -222,7 +222,7 @@ async def test_a_commit_that_timed_out_is_heard_by_calling_again(coordinator: Fa
     coordinator.trouble[END] += [fault] * 3
     async with producer(coordinator, max_block_ms=100, retry_backoff_ms=100, retry_backoff_max_ms=100) as made:
         await made.begin_transaction()
-        await made.send("t", b"v")
+        await made.send_and_wait("t", b"v")
         with pytest.raises(KafkaTimeoutError, match="call commit_transaction"):
             await made.commit_transaction()
         with pytest.raises(IllegalStateError, match="nobody has heard"):
@@ -241,9 +241,9 @@ async def test_a_commit_that_timed_out_is_heard_by_calling_again(coordinator: Fa
 
 async def test_abort_after_a_commit_that_never_arrived_aborts(coordinator: FakeCoordinator) -> None:
     coordinator.trouble[END] += [LOST] * 2
-    async with producer(coordinator, max_block_ms=50, retry_backoff_ms=500, retry_backoff_max_ms=500) as made:
+    async with producer(coordinator, max_block_ms=150, retry_backoff_ms=2000, retry_backoff_max_ms=2000) as made:
         await made.begin_transaction()
-        await made.send("t", b"gone")
+        await made.send_and_wait("t", b"gone")
         with pytest.raises(KafkaTimeoutError):
             await made.commit_transaction()
         coordinator.trouble[END].clear()
@@ -256,9 +256,9 @@ async def test_abort_after_a_commit_that_never_arrived_aborts(coordinator: FakeC
 
 async def test_abort_after_a_commit_that_did_arrive_says_so(coordinator: FakeCoordinator) -> None:
     coordinator.trouble[END] += [ANSWER_LOST] * 1 + [LOST]
-    async with producer(coordinator, max_block_ms=50, retry_backoff_ms=500, retry_backoff_max_ms=500) as made:
+    async with producer(coordinator, max_block_ms=150, retry_backoff_ms=2000, retry_backoff_max_ms=2000) as made:
         await made.begin_transaction()
-        await made.send("t", b"v")
+        await made.send_and_wait("t", b"v")
         with pytest.raises(KafkaTimeoutError):
             await made.commit_transaction()
         coordinator.trouble[END].clear()

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from semel_protocol.errors import ProtocolError
 
+from semel_broker.answers import InOrder
 from semel_broker.commons import Commons
 from semel_broker.dispatch import Chunks, CloseConnectionError, Peer
 from semel_broker.frame_buffer import FrameBuffer
@@ -153,6 +154,8 @@ class Connection(BufferedProtocol):
         if isinstance(answer, list):
             request.chunks = answer
             return
+        if isinstance(answer, InOrder):
+            request.pipelined, answer = False, answer.answer
         if not request.pipelined:
             self._blocked = request
         self._wait_for(request, answer)

@@ -13,6 +13,7 @@ from semel_protocol.headers import encode_response_frame, read_request_header
 from semel_protocol.primitives import Buffer
 from semel_protocol.schema import Message
 
+from semel_broker.answers import InOrder
 from semel_broker.context import Broker, RequestContext
 from semel_broker.handlers import HANDLERS, Handler, k18_api_versions
 from semel_broker.versions import offered
@@ -49,8 +50,9 @@ class Dispatcher:
         self._handlers = handlers
         self._offered = offered(broker.config)
 
-    def start(self, frame: bytearray, peer: Peer) -> Chunks | Coroutine[Any, Any, Chunks]:
-        """Start the request in `frame`; its answer, or a coroutine that waits for it.
+    def start(self, frame: bytearray, peer: Peer) -> Chunks | Coroutine[Any, Any, Chunks] | InOrder[Chunks]:
+        """Start the request in `frame`; its answer, or a coroutine that waits for it (`InOrder`: what is behind it has
+        to wait, too).
 
         Raises CloseConnectionError (so does the coroutine) when it is not to be answered.
         """
@@ -82,7 +84,7 @@ class Dispatcher:
 
     def _run(
         self, call: Call, handler: Handler, request: Message, ctx: RequestContext
-    ) -> Chunks | Coroutine[Any, Any, Chunks]:
+    ) -> Chunks | Coroutine[Any, Any, Chunks] | InOrder[Chunks]:
         try:
             answer = handler(request, ctx)
         except KafkaError as error:
@@ -91,6 +93,8 @@ class Dispatcher:
             raise self._failed(call, error) from error
         if answer is None or isinstance(answer, Message):
             return call.encode(answer)
+        if isinstance(answer, InOrder):
+            return InOrder(self._wait(call, answer.answer))
         return self._wait(call, answer)
 
     async def _wait(self, call: Call, answer: Awaitable[Message | None]) -> Chunks:

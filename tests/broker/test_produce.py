@@ -146,14 +146,14 @@ async def test_clients_do_not_write_to_internal_topics(broker: Harness) -> None:
     assert row.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-async def test_a_transactional_batch_is_refused_while_there_are_no_transactions(broker: Harness) -> None:
+async def test_a_transactional_batch_of_an_unknown_transactional_id_is_refused(broker: Harness) -> None:
     wire = await broker.wire()
     await wire.create_topic("t")
     records = batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
     request = produce_request("t", records)
     request.transactional_id = "tx"
     row = (await wire.call(request)).responses[0].partition_responses[0]
-    assert row.error_code == ErrorCode.INVALID_TXN_STATE
+    assert row.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 async def test_a_compacted_topic_takes_no_record_without_a_key(broker: Harness) -> None:

@@ -8,8 +8,7 @@ all sessions.
 from __future__ import annotations
 
 from asyncio import Future, Task, TimerHandle, get_running_loop, wait
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 from uuid import UUID
 
@@ -17,12 +16,12 @@ from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.config import BrokerConfig
 from semel_broker.groups import state
+from semel_broker.groups.book import OffsetBook
 from semel_broker.groups.deadlines import GROUP, Alarm, Key
-from semel_broker.groups.expiry import expired_offsets
 from semel_broker.groups.group import CONSUMER, Group, GroupState
-from semel_broker.groups.journal import Journal
+from semel_broker.groups.journal import Journal, Producer
 from semel_broker.groups.offsets import GroupOffsets, OffsetRecord
-from semel_broker.groups.records import Row, group_row, group_tombstone, offset_rows
+from semel_broker.groups.records import group_row
 from semel_broker.groups.replay import Replay
 from semel_broker.groups.requests import Join, Joined, Moment, Rules, Sync, Synced
 from semel_broker.groups.turn import Change, Turn
@@ -44,9 +43,12 @@ class GroupCoordinator:
         self._config = config
         self._journal = Journal(world, topics)
         self._groups: dict[str, Group] = {}
+        self._book = OffsetBook(world.log, self._journal, self._groups, self._bury)
+        self._ended_early: list[tuple[int, int, bool]] = []
         self._alarm = Alarm(self._monotonic_ms, self._look)
         self._expiry_timer: TimerHandle | None = None
         self._loading: Task[None] | None = None
+        self._is_loaded = False
         self._closed = False
 
     # --- life ---
@@ -157,7 +159,52 @@ class GroupCoordinator:
         elif member_id:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not a member of {group_id}: join it first")
         if records:
-            await self._store_offsets(group_id, records)
+            await self._book.commit(group_id, records)
+
+    async def commit_in_transaction(
+        self,
+        group_id: str,
+        records: Sequence[OffsetRecord],
+        producer: Producer,
+        verify: Callable[[int], None],
+        *,
+        member_id: str,
+        instance_id: str | None,
+        generation_id: int,
+    ) -> None:
+        """TxnOffsetCommit: return once `records` are durable; `offsets` has them once the transaction is committed.
+
+        `verify(partition of __consumer_offsets)` raises unless the transaction is open and includes the partition; it
+        is called in the turn of the append (KIP-890). Raises KafkaError 15, 16, 22, 24, 25, 47, 82, and what it raises.
+        """
+        await self._named(group_id)
+        await self._journal.create()
+        verify(self._journal.partition_of(group_id))
+        group = self._groups.get(group_id)
+        if group is not None:
+            state.check_commit_in_transaction(group, member_id, instance_id, generation_id)
+        elif generation_id >= 0:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"there is no group {group_id}: join it first")
+        elif member_id:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not a member of {group_id}: join it first")
+        if records:
+            await self._book.hold(group_id, records, producer)
+
+    def transaction_ended(self, index: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
+        """The marker of this producer's transaction is durable in partition `index` of `__consumer_offsets`: what it
+        has committed here takes effect, or is dropped. To hear of it twice does no harm."""
+        if not self._is_loaded:
+            self._ended_early.append((index, producer_id, commit))  # the replay may or may not come past the marker
+            return
+        self._book.transaction_ended(index, producer_id, commit)
+
+    def is_unstable(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether an open transaction may yet change this offset; in the same turn as `offsets`."""
+        return self._book.is_unstable(group_id, topic, partition)
+
+    def unstable(self, group_id: str) -> list[tuple[str, int]]:
+        """All (topic, partition) of the group that open transactions may yet change."""
+        return self._book.unstable(group_id)
 
     async def offsets(self, group_id: str) -> GroupOffsets:
         """What the group has committed: live, to be read at once. Raises KafkaError 15."""
@@ -176,10 +223,8 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group_id} has members, and what they read is theirs to know")
         read = group.topics_read()
         kept = [read is None or topic in read for topic, _ in partitions]
-        doomed = [OffsetRecord(*row, None) for row, keep in zip(partitions, kept, strict=True) if not keep]
-        doomed = [record for record in doomed if group.offsets.get(record.topic, record.partition) is not None]
-        if doomed:
-            await self._store_offsets(group_id, doomed)
+        doomed = [row for row, keep in zip(partitions, kept, strict=True) if not keep]
+        await self._book.strike(group_id, [row for row in doomed if group.offsets.get(*row) is not None])
         return [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if keep else ErrorCode.NONE for keep in kept]
 
     async def forget_topic(self, topic: str) -> None:
@@ -187,10 +232,7 @@ class GroupCoordinator:
         try:
             await self.loaded()
             await self._journal.flushed()  # a commit under way is one too
-            for group in list(self._groups.values()):
-                doomed = [OffsetRecord(topic, partition, None) for partition in group.offsets.of_topic(topic)]
-                if doomed:
-                    await self._store_offsets(group.group_id, doomed)
+            await self._book.strike_topic(topic)
         except KafkaError as error:
             self._log.error("topic_offsets_not_forgotten", topic=topic, error=str(error))
 
@@ -212,12 +254,7 @@ class GroupCoordinator:
         group = self._known(group_id)
         if group.state is not GroupState.EMPTY:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group_id} has members: stop them first")
-        doomed = group.offsets.tombstones(lambda *_: True)
-        await self._journal.store(
-            group_id,
-            self._forget_rows(group, doomed),
-            partial(self._forget, group.group_id, doomed, group.generation_id),
-        )
+        await self._book.strike_group(group)
 
     # --- carrying out ---
 
@@ -255,34 +292,6 @@ class GroupCoordinator:
             self._carry_out(state.refuse(group, change, seen, self._now(), self._rules))
 
         self._journal.write(group.group_id, [group_row(group, change, self._now())], applied, refused)
-
-    async def _store_offsets(self, group_id: str, records: Sequence[OffsetRecord]) -> None:
-        await self._journal.store(
-            group_id, offset_rows(group_id, records), partial(self._apply_offsets, group_id, records)
-        )
-
-    def _apply_offsets(self, group_id: str, records: Iterable[OffsetRecord]) -> None:
-        """Durable offsets take effect; live and on replay alike."""
-        group = self._groups.get(group_id)
-        if group is None:
-            group = self._groups[group_id] = Group(group_id=group_id)
-        for record in records:
-            group.offsets.apply(record)
-        if group.is_disposable:
-            self._bury(group)
-
-    def _forget_rows(self, group: Group, doomed: Sequence[OffsetRecord]) -> list[Row]:
-        return [*offset_rows(group.group_id, doomed), group_tombstone(group.group_id)]
-
-    def _forget(self, group_id: str, doomed: Iterable[OffsetRecord], generation_id: int) -> None:
-        """The tombstones of a group, written at `generation_id`, are durable. What was committed meanwhile is a new
-        group's, without a generation; a group that somebody has joined meanwhile lives on, without the offsets."""
-        self._apply_offsets(group_id, doomed)
-        group = self._groups.get(group_id)
-        if group is not None and group.state is GroupState.EMPTY and group.generation_id == generation_id:
-            self._bury(group)
-            if group.offsets:
-                self._groups[group_id] = Group(group_id=group_id, offsets=group.offsets)
 
     def _bury(self, group: Group) -> None:
         group.enter(GroupState.DEAD, self._world.now_ms())
@@ -323,39 +332,25 @@ class GroupCoordinator:
     def _expire_offsets(self) -> None:
         """Forget offsets that have been of no use for `offsets.retention.minutes`, and groups with nothing left."""
         self._schedule_expiry()
-        assert self._loading is not None
-        if not self._loading.done() or self._loading.cancelled() or self._loading.exception() is not None:
-            return
-        now_ms, retention_ms = self._world.now_ms(), self._config.offsets_retention_minutes * MINUTE_MS
-        for group in list(self._groups.values()):
-            doomed = expired_offsets(group, now_ms, retention_ms)
-            empty = group.state is GroupState.EMPTY and not group.pending and len(doomed) == len(group.offsets)
-            if not doomed and not empty:
-                continue
-            self._log.info("offsets_expired", group=group.group_id, offsets=len(doomed), group_forgotten=empty)
-            rows = offset_rows(group.group_id, doomed)
-            apply = partial(self._apply_offsets, group.group_id, doomed)
-            if empty:
-                rows, apply = (
-                    self._forget_rows(group, doomed),
-                    partial(self._forget, group.group_id, doomed, group.generation_id),
-                )
-            self._journal.write(group.group_id, rows, apply, partial(self._not_forgotten, group))
-
-    def _not_forgotten(self, group: Group, error: Exception) -> None:
-        self._log.error("offsets_not_expired", group=group.group_id, error=str(error))
+        if self._is_loaded:
+            self._book.expire(self._world.now_ms(), self._config.offsets_retention_minutes * MINUTE_MS)
 
     async def _load(self) -> None:
         replay = Replay()
         try:
-            async for records in self._journal.replay():
-                replay.feed(records.keys, records.values)
-            self._groups = replay.groups(self._now())
+            async for index, header, batch in self._journal.replay():
+                replay.feed(index, header, batch)
+            self._groups.update(replay.groups(self._now()))
+            self._book.load(replay.pending())
         except Exception as error:
             self._log.exception("groups_not_loaded", error=repr(error))
             raise
         for group in self._groups.values():
             self._watch(group, group.members)
+        for index, producer_id, commit in self._ended_early:
+            self._book.transaction_ended(index, producer_id, commit)
+        self._ended_early.clear()
+        self._is_loaded = True
         self._log.info("groups_loaded", groups=len(self._groups))
 
     # --- small things ---

@@ -2,21 +2,23 @@
 
 A group's records all lie in one partition, chosen by Java's hash of its id, so that whoever leads the partition
 coordinates the group. Records are appended at once (many share a sync), and what they mean takes effect in the order
-of the log as it becomes durable: exactly what a replay of the log would do.
+of the log as it becomes durable: exactly what a replay of the log would do. Offsets that are part of a transaction are
+written as transactional batches of its producer (KIP-98), and numbered as it would number them: the producer itself
+writes nothing here.
 """
 
 from __future__ import annotations
 
 from asyncio import Future, Task, get_running_loop, sleep, wait
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 
 import msgspec
-from semel_protocol.batch import iterate, read_header
+from semel_protocol.batch import BatchHeader, iterate, read_header
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import coordinator_partition
-from semel_protocol.records import Columns, Record, build_batch, decode_columns
+from semel_protocol.records import Record, build_batch
 from semel_storage.internal_topics import CONSUMER_OFFSETS
 
 from semel_broker.groups.records import Row
@@ -28,6 +30,7 @@ READ_BYTES = 256 << 10
 BATCH_BYTES = 512 << 10
 """Rows beyond this go into the next batch."""
 ROW_OVERHEAD_BYTES = 32
+SEQUENCE_MASK = 0x7FFFFFFF
 
 REFUSALS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -35,8 +38,16 @@ REFUSALS = {
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.INVALID_PRODUCER_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
 }
 """What a failed append means to a member; anything else is UNKNOWN_SERVER_ERROR."""
+
+
+class Producer(msgspec.Struct, frozen=True, gc=False):
+    """Whose transaction it is."""
+
+    producer_id: int
+    producer_epoch: int
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -63,17 +74,38 @@ class Journal:
             topic = await self._topics.ensure(CONSUMER_OFFSETS)
             self._partition_count = topic.partition_count
 
+    def partition_of(self, group_id: str) -> int:
+        """The index of the partition that holds the group's records."""
+        return coordinator_partition(group_id, self._partition_count)
+
+    def end_offset(self, group_id: str) -> int:
+        """The offset that the next record of the group gets, if it is written in this turn of the loop."""
+        return self._topics.partition(CONSUMER_OFFSETS, self.partition_of(group_id)).end_offset
+
+    def open_producer(self, group_id: str, producer_id: int) -> Producer | None:
+        """The producer, if its transaction has written to the group's partition and has no marker there yet."""
+        partition = self._topics.partition(CONSUMER_OFFSETS, self.partition_of(group_id))
+        state = partition.log.producer(producer_id)
+        return Producer(producer_id, state.epoch) if state is not None and state.txn_first_offset >= 0 else None
+
     def write(
-        self, group_id: str, rows: Sequence[Row], apply: Callable[[], None], refuse: Callable[[Exception], None]
+        self,
+        group_id: str,
+        rows: Sequence[Row],
+        apply: Callable[[], None],
+        refuse: Callable[[Exception], None],
+        producer: Producer | None = None,
     ) -> None:
         """Append `rows` now; once they and all before them are durable `apply` is called, or `refuse` if they cannot.
 
-        Neither is called before this returns, unless the rows are refused or durable at once.
+        Neither is called before this returns, unless the rows are refused or durable at once. With `producer` they are
+        part of its transaction, which must be open and include the partition.
         """
-        index = coordinator_partition(group_id, self._partition_count)
+        index = self.partition_of(group_id)
         try:
             partition = self._topics.partition(CONSUMER_OFFSETS, index)
-            for batch in self._batches(rows):
+            for records in self._bites(rows):
+                batch = bytearray(_batch(records, partition, producer))
                 partition.append(batch, header=read_header(batch))
         except KafkaError as error:
             refuse(_as_seen_by_members(error))
@@ -86,16 +118,24 @@ class Journal:
         if index not in self._settling:
             self._settling[index] = get_running_loop().create_task(self._settle(index, partition, pending))
 
-    async def store(self, group_id: str, rows: Sequence[Row], apply: Callable[[], None]) -> None:
-        """`write`, and wait until it is applied. Raises the KafkaError of a refusal."""
+    def store(
+        self, group_id: str, rows: Sequence[Row], apply: Callable[[], None], producer: Producer | None = None
+    ) -> Future[None]:
+        """`write`, and a future that is done once it is applied, with the KafkaError of a refusal if it is refused."""
         done: Future[None] = get_running_loop().create_future()
 
         def applied() -> None:
             apply()
             _resolve(done)
 
-        self.write(group_id, rows, applied, partial(_resolve, done))
-        await done
+        self.write(group_id, rows, applied, partial(_resolve, done), producer)
+        return done
+
+    def settle(self, index: int) -> None:
+        """Apply what has become durable in this partition, without waiting for the task that is about to."""
+        pending = self._pending.get(index)
+        if pending:
+            _apply_durable(pending, self._topics.partition(CONSUMER_OFFSETS, index).high_watermark)
 
     async def flushed(self) -> None:
         """Return once everything written so far is applied (or refused)."""
@@ -105,8 +145,11 @@ class Journal:
                 pending.append(Entry(pending[-1].end_offset, partial(_resolve, done), partial(_release, done)))
                 await done
 
-    async def replay(self) -> AsyncIterator[Columns]:
-        """All records of the topic, partition by partition, in bites that leave the loop room to breathe."""
+    async def replay(self) -> AsyncIterator[tuple[int, BatchHeader, memoryview]]:
+        """All batches of the topic, partition by partition, in bites that leave the loop room to breathe.
+
+        (partition, header, batch), markers included.
+        """
         topic = self._topics.get(CONSUMER_OFFSETS)
         if topic is None:
             return
@@ -120,9 +163,7 @@ class Journal:
             while data := partition.read(offset, bytes_max=READ_BYTES):
                 for header, batch in iterate(data):
                     offset = header.next_offset
-                    # Offsets of transactions: this release writes none, and may not take them for committed.
-                    if not (header.is_transactional or header.is_control):
-                        yield decode_columns(batch, header)
+                    yield index, header, batch
                 await sleep(0)
 
     async def close(self) -> None:
@@ -130,30 +171,26 @@ class Journal:
         while self._settling:
             await wait(self._settling.values())
 
-    def _batches(self, rows: Sequence[Row]) -> list[bytearray]:
+    def _bites(self, rows: Sequence[Row]) -> Iterator[list[Record]]:
+        """The rows as records, in portions that make a batch each."""
         now_ms = self._world.now_ms()
-        batches: list[bytearray] = []
         records: list[Record] = []
         size = 0
         for key, value in rows:
             row_bytes = len(key) + len(value or b"") + ROW_OVERHEAD_BYTES
             if records and size + row_bytes > BATCH_BYTES:
-                batches.append(bytearray(build_batch(records)))
+                yield records
                 records, size = [], 0
             records.append(Record(len(records), now_ms, key, value))
             size += row_bytes
-        batches.append(bytearray(build_batch(records)))
-        return batches
+        yield records
 
     async def _settle(self, index: int, partition: Partition, pending: deque[Entry]) -> None:
         """Apply what becomes durable, in the order in which it was written. Ends when nothing is left."""
         try:
             while pending:
                 await partition.committed(pending[-1].end_offset)
-                high_watermark = partition.high_watermark
-                while pending and pending[0].end_offset <= high_watermark:
-                    pending[0].apply()
-                    pending.popleft()
+                _apply_durable(pending, partition.high_watermark)
         except Exception as error:
             refused = list(pending)
             pending.clear()
@@ -164,6 +201,26 @@ class Journal:
                 raise  # a bug of ours: the loop's exception handler has it logged
         else:
             del self._settling[index]  # in the same turn as the last look at what is pending: no write falls in between
+
+
+def _apply_durable(pending: deque[Entry], high_watermark: int) -> None:
+    while pending and pending[0].end_offset <= high_watermark:
+        pending[0].apply()
+        pending.popleft()
+
+
+def _batch(records: Sequence[Record], partition: Partition, producer: Producer | None) -> bytes:
+    if producer is None:
+        return build_batch(records)
+    state = partition.log.producer(producer.producer_id)
+    goes_on = state is not None and state.epoch == producer.producer_epoch
+    return build_batch(
+        records,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        base_sequence=(state.last_sequence + 1) & SEQUENCE_MASK if state is not None and goes_on else 0,
+        is_transactional=True,
+    )
 
 
 def _resolve(done: Future[None], error: Exception | None = None) -> None:

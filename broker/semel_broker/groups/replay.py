@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from semel_protocol.batch import BatchHeader, Bytes
+from semel_protocol.control import ControlType, read_marker
+from semel_protocol.records import decode_columns
 from semel_storage.internal_topics import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -14,8 +15,13 @@ from semel_storage.internal_topics import (
 )
 
 from semel_broker.groups.group import Group
+from semel_broker.groups.offsets import CommittedOffset
+from semel_broker.groups.pending import Pending
 from semel_broker.groups.records import offset_of, restore
 from semel_broker.groups.requests import Moment
+
+RawKey = bytes | None
+RawValue = bytes | None
 
 
 class Replay:
@@ -23,11 +29,26 @@ class Replay:
     looks at: a long log of few keys costs little more than reading it."""
 
     def __init__(self) -> None:
-        self._latest: dict[bytes | None, bytes | None] = {}
+        self._latest: dict[RawKey, RawValue] = {}
+        self._pending: Pending[RawKey, RawValue] = Pending()
 
-    def feed(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> None:
-        """Take in the records of one batch, in their order."""
-        self._latest.update(zip(keys, values, strict=True))
+    def feed(self, index: int, header: BatchHeader, batch: Bytes) -> None:
+        """Take in the next batch of partition `index`. Raises CorruptBatch."""
+        writer = (index, header.producer_id)
+        if header.is_control:
+            marker = read_marker(batch, header) if header.record_count else None  # compaction may have emptied it
+            is_commit = marker is not None and marker.control_type is ControlType.COMMIT
+            self._latest.update(self._pending.end(writer, is_commit))
+            return
+        columns = decode_columns(batch, header)
+        if header.is_transactional:
+            for key, value, offset in zip(columns.keys, columns.values, columns.offsets, strict=True):
+                self._pending.hold(writer, key, offset, value)
+            return
+        self._latest.update(zip(columns.keys, columns.values, strict=True))
+        if self._pending:
+            for key, offset in zip(columns.keys, columns.offsets, strict=True):
+                self._pending.supersede(key, offset)
 
     def groups(self, now: Moment) -> dict[str, Group]:
         """What there is now: groups with a generation or with offsets, kinds of record of later releases left out.
@@ -50,3 +71,18 @@ class Replay:
                 assert isinstance(key, GroupMetadataKey)
                 restore(group, decode_versioned(GroupMetadataValue, raw_value), now)
         return groups
+
+    def pending(self) -> Pending[tuple[str, str, int], CommittedOffset]:
+        """The offsets of transactions that have no marker yet, by (group, topic, partition).
+
+        Raises ProtocolError for a record that is malformed.
+        """
+        pending: Pending[tuple[str, str, int], CommittedOffset] = Pending()
+        for raw_key, writer, position, raw_value in self._pending:
+            key = decode_offsets_key(raw_key) if raw_key is not None else None
+            if not isinstance(key, OffsetCommitKey) or raw_value is None:
+                continue
+            committed = offset_of(key, decode_versioned(OffsetCommitValue, raw_value)).committed
+            assert committed is not None
+            pending.hold(writer, (key.group, key.topic, key.partition), position, committed)
+        return pending

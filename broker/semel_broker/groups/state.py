@@ -29,6 +29,7 @@ from semel_broker.groups.turn import (
 __all__ = [
     "apply",
     "check_commit",
+    "check_commit_in_transaction",
     "deadline",
     "expire",
     "expiry_of",
@@ -106,6 +107,17 @@ def check_commit(group: Group, member_id: str, instance_id: str | None, generati
     member.expires_ms = now.monotonic_ms + member.session_timeout_ms
     if group.state is COMPLETING:
         raise rebalancing(group)
+
+
+def check_commit_in_transaction(group: Group, member_id: str, instance_id: str | None, generation_id: int) -> None:
+    """Whether this member may commit offsets as part of a transaction (TxnOffsetCommit). Raises 15, 22, 25, 82.
+
+    Those who do not say who they are (before KIP-447) may in any state of the group; those who do may also during a
+    rebalance, as long as the next generation has not begun.
+    """
+    check_alive(group)
+    if generation_id >= 0 or member_id or instance_id is not None:
+        _current_member(group, member_id, instance_id, generation_id)
 
 
 # --- what time brings ------------------------------------------------------------------------------------------------

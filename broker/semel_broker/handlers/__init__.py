@@ -6,9 +6,9 @@ A handler unpacks, checks, calls one noun and packs:
 
 `None` means that nothing is answered (Produce with acks=0). A handler that never waits, or whose effect must have
 happened before the next request of the connection starts, may be a plain `def`, returning its response or an
-awaitable of it. A `KafkaError` that escapes is answered where the response has a top-level error code, and closes the
-connection where it has none. Handlers are not cancelled when their connection is lost (but Fetch): what they have
-begun to persist they also apply.
+awaitable of it; a Produce whose effect has to wait answers `InOrder`. A `KafkaError` that escapes is answered where the
+response has a top-level error code, and closes the connection where it has none. Handlers are not cancelled when their
+connection is lost (but Fetch): what they have begun to persist they also apply.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 from semel_protocol.schema import Message
 
+from semel_broker.answers import InOrder
 from semel_broker.context import RequestContext
 from semel_broker.handlers import (
     k00_produce,
@@ -42,6 +43,7 @@ from semel_broker.handlers import (
     k25_add_offsets_to_txn,
     k26_end_txn,
     k27_write_txn_markers,
+    k28_txn_offset_commit,
     k32_describe_configs,
     k33_alter_configs,
     k37_create_partitions,
@@ -54,7 +56,7 @@ from semel_broker.handlers import (
     k66_list_transactions,
 )
 
-Answer = Message | None | Awaitable[Message | None]
+Answer = Message | None | Awaitable[Message | None] | InOrder[Any]
 Handler = Callable[[Any, RequestContext], Answer]
 
 HANDLERS: dict[int, Handler] = {
@@ -80,6 +82,7 @@ HANDLERS: dict[int, Handler] = {
     25: k25_add_offsets_to_txn.handle,
     26: k26_end_txn.handle,
     27: k27_write_txn_markers.handle,
+    28: k28_txn_offset_commit.handle,
     32: k32_describe_configs.handle,
     33: k33_alter_configs.handle,
     37: k37_create_partitions.handle,

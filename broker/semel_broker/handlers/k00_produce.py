@@ -1,45 +1,80 @@
 """Produce (key 0): append one record batch per partition.
 
-Served: v3 to v7 (one layout; zstd from v7). The appends have happened when `handle` returns; what it may return to be
-awaited is only their durability, so the connection goes on to the next request. acks=0 is never answered: an error
-closes the connection. Order of the checks: wire-contract 5.2 (bounds and structure, then the producer's state).
-Transactional batches are refused until transactions are served.
+Served: v3 to v7 (one layout; zstd from v7), with transaction version 2 up to v12: v8 adds words and the records at
+fault, v11 TRANSACTION_ABORTABLE, v12 joins the transaction by itself (KIP-890). The appends have happened when `handle`
+returns; what it may return to be awaited is only their durability, so the connection goes on to the next request. The
+exception is a batch whose transaction has to be joined first: it holds back what is behind it. acks=0 is never
+answered: an error closes the connection. Order of the checks: wire-contract 5.2. A batch that is the first of its
+transaction in a partition is appended only if the coordinator knows that transaction as open, and that it includes the
+partition: what comes late, after the marker, must not open a transaction that nobody will end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
-from semel_protocol.batch import BatchHeader, check_produced
+from semel_protocol.batch import BatchHeader, check_produced, read_header
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k00_produce import (
     ProduceRequest,
     ProduceRequestPartition,
     ProduceResponse,
     ProduceResponsePartition,
+    ProduceResponseRecordError,
     ProduceResponseTopic,
 )
 from semel_protocol.primitives import Buffer
 from semel_protocol.record_columns import decode_columns
 
+from semel_broker.answers import InOrder
 from semel_broker.context import RequestContext
 from semel_broker.partition import Partition
+from semel_broker.txn.metadata import TopicPartition
+from semel_broker.txn.requests import BUMPING_VERSION
 
 NO_TIMESTAMP = -1
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
+ABORTABLE_VERSION = 11
+JOINING_VERSION = 12
+
+Answer = ProduceResponse | Coroutine[Any, Any, ProduceResponse] | None
+Refusals = Mapping[TopicPartition, KafkaError]
+"""Why a partition could not be added to the transaction."""
+NO_REFUSALS: Refusals = {}
+
+AS_SEEN_BY_PRODUCERS = {
+    ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_ENOUGH_REPLICAS,
+}
+"""Codes of the transaction's coordinator that clients do not expect here. 19: try again, as you are."""
 
 
-def handle(
-    request: ProduceRequest, ctx: RequestContext
-) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse] | None:
+class InvalidRecordsError(KafkaError):
+    """Some records of a batch are refused, and the batch with them."""
+
+    def __init__(self, indexes: Sequence[int], message: str) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, message)
+        self.indexes = indexes
+
+
+def handle(request: ProduceRequest, ctx: RequestContext) -> Answer | InOrder[ProduceResponse | None]:
+    if request.transactional_id is not None and (joining := _joining(request, ctx)):
+        return InOrder(_join_and_append(request, ctx, joining))
+    return _append_all(request, ctx)
+
+
+def _append_all(request: ProduceRequest, ctx: RequestContext, refusals: Refusals = NO_REFUSALS) -> Answer:
     uncommitted: list[tuple[Partition, int]] = []
     response = ProduceResponse(
         responses=[
             ProduceResponseTopic(
                 name=topic.name,
                 partition_responses=[
-                    _append(request, topic.name, row, ctx, uncommitted) for row in topic.partition_data
+                    _append(request, topic.name, row, ctx, uncommitted, refusals) for row in topic.partition_data
                 ],
             )
             for topic in request.topic_data
@@ -59,6 +94,7 @@ def _append(
     row: ProduceRequestPartition,
     ctx: RequestContext,
     uncommitted: list[tuple[Partition, int]],
+    refusals: Refusals,
 ) -> ProduceResponsePartition:
     try:
         if request.acks not in (ACKS_ALL, ACKS_NONE, ACKS_LEADER):
@@ -72,11 +108,13 @@ def _append(
         )
         assert row.records is not None
         _check_batch(partition, header, row.records, ctx)
+        if header.is_transactional and _opens_transaction(partition, header):
+            if (refusal := refusals.get((topic, row.index))) is not None:
+                raise _as_seen_by_producers(refusal, ctx)
+            _check_transaction(request.transactional_id or "", partition, header, ctx)
         result = partition.append(row.records, header=header)
     except KafkaError as error:
-        return ProduceResponsePartition(
-            index=row.index, error_code=error.code, base_offset=-1, error_message=error.message
-        )
+        return _refused(row.index, error)
     if request.acks == ACKS_ALL and partition.high_watermark <= result.last_offset:
         uncommitted.append((partition, result.last_offset + 1))
     return ProduceResponsePartition(
@@ -84,6 +122,19 @@ def _append(
         base_offset=result.base_offset,
         log_append_time_ms=result.log_append_time_ms,
         log_start_offset=partition.log_start_offset,
+    )
+
+
+def _refused(index: int, error: KafkaError) -> ProduceResponsePartition:
+    at_fault = error.indexes if isinstance(error, InvalidRecordsError) else ()
+    return ProduceResponsePartition(
+        index=index,
+        error_code=error.code,
+        base_offset=-1,
+        record_errors=[
+            ProduceResponseRecordError(batch_index=each, batch_index_error_message=error.message) for each in at_fault
+        ],
+        error_message=error.message,
     )
 
 
@@ -98,17 +149,15 @@ def _writable(name: str, index: int, ctx: RequestContext) -> Partition:
 
 
 def _check_batch(partition: Partition, header: BatchHeader, records: Buffer, ctx: RequestContext) -> None:
-    """What the topic's configuration and this issue's broker ask of a well-formed batch."""
-    if header.is_transactional:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served by this broker")
+    """What the topic's configuration asks of a well-formed batch."""
     config = partition.log.config
     if not config.log_append_time and header.max_timestamp != NO_TIMESTAMP:
         _check_timestamps(header, config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms, ctx)
     if config.is_compacted:
         keys = decode_columns(records, header).keys
         if None in keys:
-            raise KafkaError(
-                ErrorCode.INVALID_RECORD,
+            raise InvalidRecordsError(
+                [index for index, key in enumerate(keys) if key is None],
                 f"{partition.topic} is compacted: each record needs a key, that at index {keys.index(None)} has none",
             )
 
@@ -126,6 +175,96 @@ def _check_timestamps(header: BatchHeader, before_max_ms: int, after_max_ms: int
             ErrorCode.INVALID_TIMESTAMP,
             f"timestamp {header.base_timestamp} is more than message.timestamp.before.max.ms={before_max_ms} old",
         )
+
+
+# --- transactions --------------------------------------------------------------------------------------------
+
+
+def _opens_transaction(partition: Partition, header: BatchHeader) -> bool:
+    """Whether this batch would be the first of its transaction in the partition. A retry would not, nor one of an
+    epoch that is over: the log answers those by itself."""
+    state = partition.log.producer(header.producer_id)
+    if state is None:
+        return True
+    if header.producer_epoch != state.epoch:
+        return header.producer_epoch > state.epoch
+    return state.txn_first_offset < 0 and not any(
+        place.base_sequence == header.base_sequence and place.last_sequence == header.last_sequence
+        for place in state.batches
+    )
+
+
+def _check_transaction(transactional_id: str, partition: Partition, header: BatchHeader, ctx: RequestContext) -> None:
+    """To be called in the turn of the append. Raises KafkaError 19, 47, 48 or 120, 49; 45 by KIP-890: with an epoch for
+    each transaction, a producer that the partition does not know begins at 0."""
+    try:
+        ctx.broker.transactions.verify(
+            transactional_id, header.producer_id, header.producer_epoch, partition.topic, partition.index
+        )
+    except KafkaError as error:
+        raise _as_seen_by_producers(error, ctx) from None
+    is_known = partition.log.producer(header.producer_id) is not None
+    if ctx.api_version >= JOINING_VERSION and header.base_sequence and not is_known:
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {header.producer_id} begins with sequence {header.base_sequence}: an earlier batch is missing",
+        )
+
+
+def _as_seen_by_producers(error: KafkaError, ctx: RequestContext) -> KafkaError:
+    code = AS_SEEN_BY_PRODUCERS.get(error.code, error.code)
+    if code is ErrorCode.INVALID_TXN_STATE and ctx.api_version >= ABORTABLE_VERSION:
+        code = ErrorCode.TRANSACTION_ABORTABLE
+    return KafkaError(code, error.message)
+
+
+Joining = dict[tuple[int, int], list[TopicPartition]]
+"""(producer id, epoch) -> the partitions whose transaction it has to join."""
+
+
+def _joining(request: ProduceRequest, ctx: RequestContext) -> Joining:
+    """What has to happen before the batches of this request can be appended. Whatever is wrong with one of them is
+    left to the append to find out."""
+    joining: Joining = {}
+    transactions = ctx.broker.transactions
+    if ctx.api_version < JOINING_VERSION and transactions.is_loaded:
+        return joining
+    for topic in request.topic_data:
+        for row in topic.partition_data:
+            try:
+                partition = _writable(topic.name, row.index, ctx)
+                header = read_header(row.records or b"")
+                if not header.is_transactional or not _opens_transaction(partition, header):
+                    continue
+                identity = header.producer_id, header.producer_epoch
+                try:
+                    transactions.verify(request.transactional_id or "", *identity, topic.name, row.index)
+                except KafkaError:
+                    joining.setdefault(identity, []).append((topic.name, row.index))
+            except KafkaError:
+                continue
+    return joining
+
+
+async def _join_and_append(request: ProduceRequest, ctx: RequestContext, joining: Joining) -> ProduceResponse | None:
+    """Join the transactions (v12; before, the producer has done so), then append as ever: verified in that turn."""
+    transactions = ctx.broker.transactions
+    refusals: dict[TopicPartition, KafkaError] = {}
+    for identity, partitions in joining.items():
+        try:
+            if ctx.api_version >= JOINING_VERSION:
+                await transactions.add_partitions(
+                    request.transactional_id or "", *identity, partitions, version=BUMPING_VERSION
+                )
+            else:
+                await transactions.loaded()
+        except KafkaError as error:
+            refusals.update(dict.fromkeys(partitions, error))
+    answer = _append_all(request, ctx, refusals)
+    return await answer if isinstance(answer, Coroutine) else answer
+
+
+# --- answering -----------------------------------------------------------------------------------------------
 
 
 async def _when_committed(response: ProduceResponse, uncommitted: list[tuple[Partition, int]]) -> ProduceResponse:

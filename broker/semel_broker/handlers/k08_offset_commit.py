@@ -13,24 +13,27 @@ from semel_protocol.messages.k08_offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from semel_protocol.messages.k28_txn_offset_commit import TxnOffsetCommitRequestPartition
 
 from semel_broker.context import RequestContext
 from semel_broker.groups.offsets import NO_EXPIRY, CommittedOffset, OffsetRecord
 
 UNKNOWN_GROUP_VERSION = 9
 
+Row = OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
+
 
 async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitResponse:
     groups = ctx.broker.groups
     codes = {
-        (topic.name, row.partition_index): _check(topic.name, row, ctx)
+        (topic.name, row.partition_index): check_row(topic.name, row, ctx)
         for topic in request.topics
         for row in topic.partitions
     }
     now_ms = ctx.broker.world.now_ms()
     expire_ms = NO_EXPIRY if request.retention_time_ms < 0 else now_ms + request.retention_time_ms
     records = [
-        OffsetRecord(topic.name, row.partition_index, _committed(row, now_ms, expire_ms))
+        OffsetRecord(topic.name, row.partition_index, committed_of(row, now_ms, expire_ms))
         for topic in request.topics
         for row in topic.partitions
         if codes[topic.name, row.partition_index] is ErrorCode.NONE
@@ -63,7 +66,8 @@ async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
     return OffsetCommitResponse(topics=topics)
 
 
-def _check(name: str, row: OffsetCommitRequestPartition, ctx: RequestContext) -> ErrorCode:
+def check_row(name: str, row: Row, ctx: RequestContext) -> ErrorCode:
+    """What is wrong with this row alone."""
     topic = ctx.broker.topics.get(name)
     if topic is None or not 0 <= row.partition_index < topic.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -74,7 +78,8 @@ def _check(name: str, row: OffsetCommitRequestPartition, ctx: RequestContext) ->
     return ErrorCode.NONE
 
 
-def _committed(row: OffsetCommitRequestPartition, now_ms: int, expire_ms: int) -> CommittedOffset:
+def committed_of(row: Row, now_ms: int, expire_ms: int = NO_EXPIRY) -> CommittedOffset:
+    """What the request's row commits."""
     return CommittedOffset(
         row.committed_offset, row.committed_leader_epoch, row.committed_metadata or "", now_ms, expire_ms
     )

@@ -1,10 +1,11 @@
 """OffsetFetch: a group reads its positions. A partition without one answers offset -1, also in an unknown group.
 
-Topics null: all that the group has committed (v2). v7 adds `require_stable`: offsets whose transaction is undecided
-answer 88; none can be while the broker serves no transactions. v8 asks for several groups at once.
+Topics null: all that the group has committed (v2). v7 adds `require_stable` (KIP-447): a partition for which an open
+transaction has written an offset answers 88, until that is decided; a transactional reader would otherwise process
+again what is committed already. v8 asks for several groups at once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k09_offset_fetch import (
@@ -27,38 +28,55 @@ Topics = Sequence[OffsetFetchRequestTopic] | None
 
 
 async def handle(request: OffsetFetchRequest, ctx: RequestContext) -> OffsetFetchResponse:
+    stable = request.require_stable
     if ctx.api_version >= GROUPS_VERSION:
-        return OffsetFetchResponse(groups=[await _group(row.group_id, row.topics, ctx) for row in request.groups])
-    group = await _group(request.group_id, request.topics, ctx)
+        return OffsetFetchResponse(
+            groups=[await _group(row.group_id, row.topics, stable, ctx) for row in request.groups]
+        )
+    group = await _group(request.group_id, request.topics, stable, ctx)
     if group.error_code and ctx.api_version < TOP_LEVEL_ERROR_VERSION:
-        rows = _rows(GroupOffsets(), request.topics, group.error_code)
-        return OffsetFetchResponse(topics=list(rows))
+        topics = [
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[_row(partition, NONE_COMMITTED, group.error_code) for partition in topic.partition_indexes],
+            )
+            for topic in request.topics or ()
+        ]
+        return OffsetFetchResponse(topics=topics)
     return OffsetFetchResponse(topics=group.topics, error_code=group.error_code)
 
 
-async def _group(group_id: str, topics: Topics, ctx: RequestContext) -> OffsetFetchResponseGroup:
+async def _group(group_id: str, topics: Topics, stable: bool, ctx: RequestContext) -> OffsetFetchResponseGroup:
+    groups = ctx.broker.groups
     try:
-        offsets = await ctx.broker.groups.offsets(group_id)
+        offsets = await groups.offsets(group_id)
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error.code)
-    return OffsetFetchResponseGroup(group_id=group_id, topics=list(_rows(offsets, topics, ErrorCode.NONE)))
-
-
-def _rows(offsets: GroupOffsets, topics: Topics, error_code: int) -> Iterator[OffsetFetchResponseTopic]:
     if topics is None:
-        topics = [
-            OffsetFetchRequestTopic(name=name, partition_indexes=list(offsets.of_topic(name)))
-            for name in offsets.topics()
-        ]
-    for topic in topics:
-        committed = offsets.of_topic(topic.name)
-        yield OffsetFetchResponseTopic(
-            name=topic.name,
-            partitions=[
-                _row(partition, committed.get(partition, NONE_COMMITTED), error_code)
-                for partition in topic.partition_indexes
-            ],
-        )
+        topics = _all(offsets, groups.unstable(group_id) if stable else ())
+    return OffsetFetchResponseGroup(
+        group_id=group_id,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    _row(partition, NONE_COMMITTED, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+                    if stable and groups.is_unstable(group_id, topic.name, partition)
+                    else _row(partition, offsets.get(topic.name, partition) or NONE_COMMITTED, ErrorCode.NONE)
+                    for partition in topic.partition_indexes
+                ],
+            )
+            for topic in topics
+        ],
+    )
+
+
+def _all(offsets: GroupOffsets, unstable: Iterable[tuple[str, int]]) -> list[OffsetFetchRequestTopic]:
+    """Every partition that there is something to say about."""
+    found = {name: dict.fromkeys(offsets.of_topic(name)) for name in offsets.topics()}
+    for name, partition in unstable:
+        found.setdefault(name, {})[partition] = None
+    return [OffsetFetchRequestTopic(name=name, partition_indexes=list(rows)) for name, rows in found.items()]
 
 
 def _row(partition: int, committed: CommittedOffset, error_code: int) -> OffsetFetchResponsePartition:

@@ -1,0 +1,182 @@
+"""The book of committed offsets: entries are written, take effect once durable, wait for their transaction, are struck.
+
+Shared with nobody: `apply` is the only way from a durable record to a group's offsets, live and on replay.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future, gather
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from semel_broker.groups.expiry import expired_offsets
+from semel_broker.groups.group import Group, GroupState
+from semel_broker.groups.journal import Journal, Producer
+from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
+from semel_broker.groups.pending import Pending
+from semel_broker.groups.records import Row, group_tombstone, offset_rows
+from semel_broker.world import Logger
+
+Key = tuple[str, str, int]
+"""(group id, topic, partition)."""
+
+
+class OffsetBook:
+    """What all groups have committed, and what transactions are about to commit for them.
+
+    `groups` is the coordinator's table, where groups come into being with their first offset; `bury` takes one out.
+    """
+
+    def __init__(self, log: Logger, journal: Journal, groups: dict[str, Group], bury: Callable[[Group], None]) -> None:
+        self._log = log
+        self._journal = journal
+        self._groups = groups
+        self._bury = bury
+        self._pending: Pending[Key, CommittedOffset] = Pending()
+
+    # --- entries ---
+
+    async def commit(self, group_id: str, records: Sequence[OffsetRecord]) -> None:
+        """Return once `records` are durable and seen. Raises KafkaError 15, 16."""
+        await self._store(group_id, offset_rows(group_id, records), partial(self.apply, group_id, records))
+
+    def apply(self, group_id: str, records: Iterable[OffsetRecord], position: int) -> None:
+        """Durable records that stand at `position` take effect."""
+        group = self._group(group_id)
+        for record in records:
+            group.offsets.apply(record)
+            if self._pending:
+                self._pending.supersede((group_id, record.topic, record.partition), position)
+        if group.is_disposable:
+            self._bury(group)
+
+    # --- transactions ---
+
+    async def hold(self, group_id: str, records: Sequence[OffsetRecord], producer: Producer) -> None:
+        """Commit as part of `producer`'s transaction: return once durable; seen once the transaction is committed.
+
+        From this call on the offsets are unstable. Raises KafkaError 15, 16, 47.
+        """
+        await self._write_pending(group_id, records, producer)
+
+    def load(self, pending: Pending[Key, CommittedOffset]) -> None:
+        """Take what a replay has found undecided."""
+        self._pending = pending
+
+    def transaction_ended(self, index: int, producer_id: int, commit: bool) -> None:
+        """The marker of the producer's transaction is durable in partition `index`: its offsets count, or are gone."""
+        self._journal.settle(index)  # what lies before the marker comes first
+        decided = self._pending.end((index, producer_id), commit)
+        for (group_id, topic, partition), committed in decided:
+            self._group(group_id).offsets.apply(OffsetRecord(topic, partition, committed))
+
+    def is_unstable(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether an open transaction may yet change this offset."""
+        return (group_id, topic, partition) in self._pending
+
+    def unstable(self, group_id: str) -> list[tuple[str, int]]:
+        """All (topic, partition) of the group that open transactions may yet change."""
+        return [(topic, partition) for group, topic, partition in self._pending.undecided() if group == group_id]
+
+    def _write_pending(self, group_id: str, records: Sequence[OffsetRecord], producer: Producer) -> Future[None]:
+        rows = offset_rows(group_id, records)
+        writer = self._journal.partition_of(group_id), producer.producer_id
+        position = self._journal.end_offset(group_id)
+        done = self._journal.store(group_id, rows, _nothing, producer)
+        if not (done.done() and done.exception()):
+            for record in records:
+                assert record.committed is not None, "transactions commit offsets, and strike none"
+                self._pending.hold(writer, (group_id, record.topic, record.partition), position, record.committed)
+        return done
+
+    # --- strikes ---
+
+    async def strike(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> None:
+        """Forget these offsets, but for what open transactions are about to commit. Raises KafkaError 15, 16."""
+        doomed = [OffsetRecord(topic, partition, None) for topic, partition in partitions]
+        if doomed:
+            await self._strike(group_id, doomed, *self._offsets_strike(group_id, doomed))
+
+    async def strike_group(self, group: Group) -> None:
+        """Forget an empty group and its offsets, but for what open transactions are about to commit."""
+        doomed = group.offsets.tombstones(lambda *_: True)
+        await self._strike(group.group_id, doomed, *self._group_strike(group, doomed))
+
+    async def strike_topic(self, topic: str) -> None:
+        """Forget what groups have committed for a deleted topic, also in open transactions."""
+        doomed = {
+            group.group_id: dict.fromkeys((topic, partition) for partition in group.offsets.of_topic(topic))
+            for group in self._groups.values()
+        }
+        for group_id, held_topic, partition in self._pending.undecided():
+            if held_topic == topic:
+                doomed.setdefault(group_id, {})[topic, partition] = None
+        for group_id, partitions in doomed.items():
+            if partitions:
+                await self.commit(group_id, [OffsetRecord(*each, None) for each in partitions])
+
+    def expire(self, now_ms: int, retention_ms: int) -> None:
+        """Forget offsets that have been of no use for `retention_ms`, and groups with nothing left."""
+        for group in list(self._groups.values()):
+            doomed = [
+                record
+                for record in expired_offsets(group, now_ms, retention_ms)
+                if not self.is_unstable(group.group_id, record.topic, record.partition)
+            ]
+            empty = group.state is GroupState.EMPTY and not group.pending and len(doomed) == len(group.offsets)
+            if not doomed and not empty:
+                continue
+            self._log.info("offsets_expired", group=group.group_id, offsets=len(doomed), group_forgotten=empty)
+            rows, apply = self._group_strike(group, doomed) if empty else self._offsets_strike(group.group_id, doomed)
+            position = self._journal.end_offset(group.group_id)
+            self._journal.write(group.group_id, rows, partial(apply, position), partial(self._not_struck, group))
+
+    async def _strike(
+        self, group_id: str, doomed: Sequence[OffsetRecord], rows: Sequence[Row], apply: Callable[[int], None]
+    ) -> None:
+        """Write tombstones, and behind them again what open transactions hold: a tombstone would beat it."""
+        held = [
+            (producer, OffsetRecord(record.topic, record.partition, committed))
+            for record in doomed
+            for (_, producer_id), committed in self._pending.of((group_id, record.topic, record.partition))
+            if (producer := self._journal.open_producer(group_id, producer_id)) is not None
+        ]
+        written = [self._store(group_id, rows, apply)]
+        written += [self._write_pending(group_id, [record], producer) for producer, record in held]
+        await gather(*written)
+
+    def _offsets_strike(self, group_id: str, doomed: Sequence[OffsetRecord]) -> tuple[list[Row], Callable[[int], None]]:
+        return offset_rows(group_id, doomed), partial(self.apply, group_id, doomed)
+
+    def _group_strike(self, group: Group, doomed: Sequence[OffsetRecord]) -> tuple[list[Row], Callable[[int], None]]:
+        rows = [*offset_rows(group.group_id, doomed), group_tombstone(group.group_id)]
+        return rows, partial(self._struck_group, group.group_id, doomed, group.generation_id)
+
+    def _struck_group(self, group_id: str, doomed: Iterable[OffsetRecord], generation_id: int, position: int) -> None:
+        """The tombstones of a group, written at `generation_id`, are durable. What was committed meanwhile is a new
+        group's, without a generation; a group that somebody has joined meanwhile lives on, without the offsets."""
+        self.apply(group_id, doomed, position)
+        group = self._groups.get(group_id)
+        if group is not None and group.state is GroupState.EMPTY and group.generation_id == generation_id:
+            self._bury(group)
+            if group.offsets:
+                self._groups[group_id] = Group(group_id=group_id, offsets=group.offsets)
+
+    def _not_struck(self, group: Group, error: Exception) -> None:
+        self._log.error("offsets_not_expired", group=group.group_id, error=str(error))
+
+    # --- inside ---
+
+    def _group(self, group_id: str) -> Group:
+        group = self._groups.get(group_id)
+        if group is None:
+            group = self._groups[group_id] = Group(group_id=group_id)
+        return group
+
+    def _store(self, group_id: str, rows: Sequence[Row], apply: Callable[[int], None]) -> Future[None]:
+        position = self._journal.end_offset(group_id)
+        return self._journal.store(group_id, rows, partial(apply, position))
+
+
+def _nothing() -> None:
+    """Nothing takes effect before the transaction's marker."""

@@ -1,0 +1,80 @@
+"""What transactions have written and nobody has decided on yet. PURE; the same live and on replay.
+
+Of the records of a key the last one in the log counts, those of aborted transactions left out: that is what compaction
+keeps, so it is what must be seen. A transaction's record therefore gives way to any record behind it, and, once its
+marker comes, to nothing before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+Writer = tuple[int, int]
+"""(partition of `__consumer_offsets`, producer id): a producer has at most one transaction open in a partition."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Pending(Generic[K, V]):
+    """Key -> the values of open transactions, each with its position in the log, in the order of the log."""
+
+    __slots__ = ("_held", "_keys")
+
+    def __init__(self) -> None:
+        self._held: dict[K, dict[Writer, tuple[int, V]]] = {}
+        self._keys: dict[Writer, dict[K, None]] = {}
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._held
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    def __iter__(self) -> Iterator[tuple[K, Writer, int, V]]:
+        return (
+            (key, writer, position, value)
+            for key, held in self._held.items()
+            for writer, (position, value) in held.items()
+        )
+
+    def undecided(self) -> list[K]:
+        """Keys that something is undecided about."""
+        return list(self._held)
+
+    def of(self, key: K) -> list[tuple[Writer, V]]:
+        """Who has written what for this key, in the order of the log."""
+        return [(writer, value) for writer, (_, value) in self._held.get(key, {}).items()]
+
+    def hold(self, writer: Writer, key: K, position: int, value: V) -> None:
+        """`writer`'s transaction has written `value` at `position`, behind everything held so far."""
+        held = self._held.setdefault(key, {})
+        held.pop(writer, None)
+        held[writer] = (position, value)
+        self._keys.setdefault(writer, {})[key] = None
+
+    def supersede(self, key: K, position: int) -> None:
+        """A record that counts stands at `position`: what is held from before it never will."""
+        for writer, (held_at, _) in list(self._held.get(key, {}).items()):
+            if held_at < position:
+                self._drop(writer, key)
+
+    def end(self, writer: Writer, commit: bool) -> list[tuple[K, V]]:
+        """`writer`'s transaction is over: the values that count from now on, each behind what its key had."""
+        decided: list[tuple[K, V]] = []
+        for key in list(self._keys.get(writer, ())):
+            position, value = self._held[key][writer]
+            self._drop(writer, key)
+            if commit:
+                self.supersede(key, position)
+                decided.append((key, value))
+        return decided
+
+    def _drop(self, writer: Writer, key: K) -> None:
+        held, keys = self._held[key], self._keys[writer]
+        del held[writer], keys[key]
+        if not held:
+            del self._held[key]
+        if not keys:
+            del self._keys[writer]

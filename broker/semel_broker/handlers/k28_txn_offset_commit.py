@@ -1,0 +1,98 @@
+"""TxnOffsetCommit (key 28): a group's positions as part of a transaction; answered once they are durable.
+
+Served: v0 to v3, with transaction version 2 up to v5. They are seen once the transaction is committed. v3 carries the
+member's generation, so that a member which has been replaced cannot commit (KIP-447); v4 knows TRANSACTION_ABORTABLE;
+v5 adds the group to the transaction by itself (KIP-890), before that AddOffsetsToTxn has to. Partitions fail alone as
+in OffsetCommit.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k28_txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from semel_storage.internal_topics import CONSUMER_OFFSETS
+
+from semel_broker.context import RequestContext
+from semel_broker.groups.journal import Producer
+from semel_broker.groups.offsets import OffsetRecord
+from semel_broker.handlers.k08_offset_commit import check_row, committed_of
+from semel_broker.txn.requests import BUMPING_VERSION
+
+LOADING_VERSION = 2
+ABORTABLE_VERSION = 4
+JOINING_VERSION = 5
+
+AS_SEEN_BY_PRODUCERS = {
+    ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+}
+"""Codes of the transaction's coordinator that clients do not expect here."""
+
+
+async def handle(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOffsetCommitResponse:
+    codes = {
+        (topic.name, row.partition_index): check_row(topic.name, row, ctx)
+        for topic in request.topics
+        for row in topic.partitions
+    }
+    refusal = ErrorCode.NONE
+    try:
+        await _commit(request, ctx, codes)
+    except KafkaError as error:
+        refusal = _as_seen_by_producers(error.code, ctx.api_version)
+    topics = [
+        TxnOffsetCommitResponseTopic(
+            name=topic.name,
+            partitions=[
+                TxnOffsetCommitResponsePartition(
+                    partition_index=row.partition_index, error_code=refusal or codes[topic.name, row.partition_index]
+                )
+                for row in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return TxnOffsetCommitResponse(topics=topics)
+
+
+async def _commit(
+    request: TxnOffsetCommitRequest, ctx: RequestContext, codes: dict[tuple[str, int], ErrorCode]
+) -> None:
+    transactions = ctx.broker.transactions
+    producer = request.transactional_id, request.producer_id, request.producer_epoch
+    if ctx.api_version >= JOINING_VERSION:
+        await transactions.add_group(*producer, request.group_id, version=BUMPING_VERSION)
+    else:
+        await transactions.loaded()
+    now_ms = ctx.broker.world.now_ms()
+    await ctx.broker.groups.commit_in_transaction(
+        request.group_id,
+        [
+            OffsetRecord(topic.name, row.partition_index, committed_of(row, now_ms))
+            for topic in request.topics
+            for row in topic.partitions
+            if codes[topic.name, row.partition_index] is ErrorCode.NONE
+        ],
+        Producer(request.producer_id, request.producer_epoch),
+        partial(transactions.verify, *producer, CONSUMER_OFFSETS),
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation_id=request.generation_id,
+    )
+
+
+def _as_seen_by_producers(code: ErrorCode, version: int) -> ErrorCode:
+    code = AS_SEEN_BY_PRODUCERS.get(code, code)
+    if code is ErrorCode.INVALID_TXN_STATE and version >= ABORTABLE_VERSION:
+        return ErrorCode.TRANSACTION_ABORTABLE
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < LOADING_VERSION:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return code

@@ -6,7 +6,7 @@ newest snapshot at or below the recovery point. What does not check out is judge
 opened.
 
 An index of aborted transactions that has lost entries would show readers what was aborted. It must have as many as the
-snapshot at its segment's end has counted, or it is built anew.
+snapshot at its segment's end has counted, or it is built anew; so it is when there is no such snapshot.
 """
 
 from bisect import bisect_right
@@ -276,20 +276,27 @@ class _Scan(msgspec.Struct, kw_only=True):
     def _check_aborted(self, segment: Segment, up_to: int) -> None:
         """Leave the transactions whose abort markers lie in `segment` below `up_to` in its index, and all of these."""
         segment.aborted.truncate(up_to)
-        expected = self.snapshots.aborted_count(up_to)
-        if expected is not None and expected != segment.aborted.count:
-            self.event("index_rebuilt", file=segment.aborted.path)
-            segment.aborted.truncate(segment.base_offset)
-            table = producers_at(self.segments, self.snapshots, segment.base_offset, now_ms=self.now_ms)
-            for _, header, batch in segment.scan():
-                if header.base_offset >= up_to:
-                    break
-                aborted = table.note(header, header.base_offset, batch, self.now_ms) if header.has_producer_id else None
-                if aborted is not None:
-                    segment.aborted.append(aborted)
-            segment.aborted.sync_now()
-            segment.close()
+        has_some = segment.size > 0 and up_to > segment.base_offset
+        if has_some and self.snapshots.aborted_count(up_to) != segment.aborted.count:
+            self._rebuild_aborted(segment, up_to)
         segment.aborted.close()
+
+    def _rebuild_aborted(self, segment: Segment, up_to: int) -> None:
+        """Also notes their number, for the next start; compaction makes it smaller, and a power loss may take it."""
+        self.event("index_rebuilt", file=segment.aborted.path)
+        segment.aborted.truncate(segment.base_offset)
+        table = producers_at(self.segments, self.snapshots, segment.base_offset, now_ms=self.now_ms)
+        for _, header, batch in segment.scan():
+            if header.base_offset >= up_to:
+                break
+            aborted = table.note(header, header.base_offset, batch, self.now_ms) if header.has_producer_id else None
+            if aborted is not None:
+                segment.aborted.append(aborted)
+        segment.aborted.sync_now()
+        segment.close()
+        found = self.snapshots.load_newest(up_to, now_ms=self.now_ms, event=self.event)
+        states = found[1].values() if found is not None and found[0] == up_to else table.all()
+        self.snapshots.write(up_to, states, keep=self.snapshots.offsets, aborted_count=segment.aborted.count)
 
     def _indexes_hold(self, segment: Segment) -> bool:
         """Whether the newest entries are there, point at batches, and reach near enough to the segment's end."""

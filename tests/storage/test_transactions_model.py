@@ -196,9 +196,8 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(back=st.integers(1, 8))
     def truncate(self, back: int) -> None:
-        offset = max(self.log.start_offset, self.end - back)
-        self.log.truncate_to(offset)
-        self.cut(offset)
+        self.log.truncate_to(max(self.log.start_offset, self.end - back))
+        self.cut(self.log.end_offset)
         assert self.log.end_offset == self.end or not self.entries
         self.log_is_lower()
 

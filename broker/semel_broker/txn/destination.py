@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from asyncio import Future, get_running_loop
+from collections.abc import Callable, Sequence
 
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -35,12 +36,12 @@ class LocalDestination:
         self._topics = topics
         self._offsets_ended = offsets_ended
 
-    def write(self, entries: Sequence[Entry]) -> list[ErrorCode] | Awaitable[list[ErrorCode]]:
+    def write(self, entries: Sequence[Entry]) -> list[ErrorCode] | Future[list[ErrorCode]]:
         """A code for each marker: 0, 3 (no such partition), 47 and 52 (fenced), or what the log has against it."""
         written = [self._append(entry) for entry in entries]
         if all(each.is_committed for each in written):
             return [self._ended(entry, each) for entry, each in zip(entries, written, strict=True)]
-        return self._when_committed(entries, written)
+        return get_running_loop().create_task(self._when_committed(entries, written))
 
     def _append(self, entry: Entry) -> Written:
         marker, (topic, index) = entry

@@ -7,8 +7,9 @@ not writable) is tried again, for as long as it takes: the outcome is decided, a
 
 from __future__ import annotations
 
-from asyncio import Task, TimerHandle, get_running_loop, wait
-from collections.abc import Awaitable, Callable, Sequence
+from asyncio import Future, TimerHandle, get_running_loop, wait
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -36,9 +37,9 @@ Entry = tuple[Marker, TopicPartition]
 class Destination(Protocol):
     """A broker that leads partitions."""
 
-    def write(self, entries: Sequence[Entry]) -> list[ErrorCode] | Awaitable[list[ErrorCode]]:
+    def write(self, entries: Sequence[Entry]) -> list[ErrorCode] | Future[list[ErrorCode]]:
         """Write the markers durably; a code for each, in their order. At once, or in a while. Raises KafkaError or
-        OSError when the destination cannot be reached."""
+        OSError (at once, or as the future's exception) when the destination cannot be reached."""
         ...
 
 
@@ -80,7 +81,7 @@ class MarkerChannel:
         self._destination = destination
         self._queues: dict[int, list[Waiting]] = {}
         self._scheduled = False
-        self._writing: dict[Task[None], None] = {}
+        self._writing: dict[Future[list[ErrorCode]], None] = {}
         self._retries: dict[TimerHandle, None] = {}
         self._closed = False
 
@@ -134,21 +135,19 @@ class MarkerChannel:
             if isinstance(answer, list):
                 self._settle(batch, answer)
                 continue
-            task = get_running_loop().create_task(self._await(node, batch, answer))
-            self._writing[task] = None
-            task.add_done_callback(self._written)
+            self._writing[answer] = None
+            answer.add_done_callback(partial(self._answered, node, batch))
 
-    async def _await(self, node: int, batch: list[Waiting], answer: Awaitable[list[ErrorCode]]) -> None:
-        try:
-            codes = await answer
-        except (KafkaError, OSError) as error:
+    def _answered(self, node: int, batch: list[Waiting], answer: Future[list[ErrorCode]]) -> None:
+        del self._writing[answer]
+        if answer.cancelled():
+            return  # the broker is going down hard
+        error = answer.exception()
+        if error is None:
+            self._settle(batch, answer.result())
+        elif isinstance(error, KafkaError | OSError):
             self._failed(node, batch, error)
         else:
-            self._settle(batch, codes)
-
-    def _written(self, task: Task[None]) -> None:
-        del self._writing[task]
-        if not task.cancelled() and (error := task.exception()) is not None:
             raise error  # a bug of ours: the loop's exception handler has it logged
 
     def _failed(self, node: int, batch: list[Waiting], error: KafkaError | OSError) -> None:

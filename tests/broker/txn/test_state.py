@@ -70,8 +70,7 @@ def code_of(act: Callable[[], object]) -> ErrorCode:
     try:
         act()
     except KafkaError as error:
-        assert error.message
-        return error.code
+        return error.code if error.message else ErrorCode.UNKNOWN_SERVER_ERROR  # every refusal has words
     return ErrorCode.NONE
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -11,10 +11,13 @@ from broker.wire import EventLog
 from semel_broker.cluster.local_store import LocalStore
 from semel_broker.config import load
 from semel_broker.groups.coordinator import GroupCoordinator
+from semel_broker.groups.journal import Producer
 from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
 from semel_broker.groups.requests import Join, Joined, Sync, Synced
 from semel_broker.topics import Topics
 from semel_broker.world import World
+from semel_protocol.hashes import coordinator_partition
+from semel_storage.internal_topics import CONSUMER_OFFSETS
 from semel_storage.log_directory import LogDirectory
 from semel_storage.memory_disk import MemoryDisk
 
@@ -91,6 +94,40 @@ class Desk:
             generation_id=generation,
         )
 
+    async def hold(
+        self,
+        offsets: dict[int, int],
+        producer_id: int = 7,
+        group: str = "g",
+        *,
+        epoch: int = 0,
+        member_id: str = "",
+        generation: int = -1,
+        topic: str = "t",
+        verify: Callable[[int], None] = lambda index: None,
+    ) -> None:
+        """Commit as part of a transaction."""
+        await self.groups.commit_in_transaction(
+            group,
+            [
+                OffsetRecord(topic, partition, CommittedOffset(offset, commit_timestamp_ms=self.wall_ms))
+                for partition, offset in offsets.items()
+            ],
+            Producer(producer_id, epoch),
+            verify,
+            member_id=member_id,
+            instance_id=None,
+            generation_id=generation,
+        )
+
+    async def end(self, producer_id: int = 7, *, commit: bool = True, group: str = "g", epoch: int = 0) -> None:
+        """What the transaction's coordinator does for the partition of this group."""
+        index = coordinator_partition(group, 50)
+        partition = self.topics.partition(CONSUMER_OFFSETS, index)
+        marker = partition.append_marker(producer_id, epoch, commit, 0)
+        await partition.committed(marker.last_offset + 1)
+        self.groups.transaction_ended(index, producer_id, epoch, commit)
+
     async def offset(self, partition: int = 0, group: str = "g", topic: str = "t") -> int:
         found = (await self.groups.offsets(group)).get(topic, partition)
         return -1 if found is None else found.offset
@@ -103,6 +140,7 @@ class Desk:
                 group.generation_id,
                 list(group.members),
                 sorted(map(repr, group.offsets)),
+                sorted(self.groups.unstable(group.group_id)),
             )
             for group in await self.groups.groups()
         }

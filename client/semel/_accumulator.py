@@ -96,11 +96,13 @@ class Batch:
             offset += step
         self._told()
 
-    def records_failed(self, error: KafkaError) -> None:
-        """Tells every record that it failed."""
+    def records_failed(self, error: KafkaError, *, told_otherwise: bool) -> None:
+        """Tells every record that it failed. told_otherwise: whoever ignores the futures hears of it all the same."""
         for future in self.futures:
             if not future.done():
                 future.set_exception(error)
+                if told_otherwise:
+                    future.exception()
         self._told()
 
     def halves(self, codec: int) -> list["Batch"]:

@@ -98,7 +98,7 @@ class Outcomes:
             queue.abandoned = queue.abandoned or batch.maybe_stored
         queue.resolve(batch)
         self._memory.release(batch.reserved_bytes)
-        batch.records_failed(error)
+        batch.records_failed(error, told_otherwise=self._transaction is not None)
 
     def expire(self, queue: PartitionQueue, now: float) -> float | None:
         """Fails what is past its deadline; gives the next deadline of the queue."""
@@ -106,7 +106,9 @@ class Outcomes:
             if batch.deadline > now:
                 return batch.deadline
             if batch.state is BatchState.IN_FLIGHT:
-                batch.records_failed(self._too_late(batch))  # its answer still decides about the sequences
+                batch.records_failed(
+                    self._too_late(batch), told_otherwise=self._transaction is not None
+                )  # its answer still decides about the sequences
                 if self._transaction is not None:
                     self._transaction.fail(self._too_late(batch))
             else:

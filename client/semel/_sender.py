@@ -392,5 +392,5 @@ class Sender:
         for queue in self._queues.values():
             for batch in (*queue.sent, *queue.waiting):
                 batch.closed = True
-                batch.records_failed(error)
+                batch.records_failed(error, told_otherwise=self._transaction is not None)
         self._memory.fail_waiters(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -53,11 +54,6 @@ async def coordinator(request: pytest.FixtureRequest) -> AsyncIterator[FakeCoord
 
 def producer(broker: FakeCoordinator, **settings: Any) -> Producer:
     return Producer(bootstrap_servers=broker.address, **{"transactional_id": "x", **QUICK, **settings})
-
-
-async def send_and_forget(made: Producer, value: bytes) -> None:
-    """Leaves it to the commit to tell of a failure."""
-    (await made.send("t", value)).add_done_callback(lambda future: future.exception())
 
 
 # The way it goes
@@ -313,13 +309,25 @@ async def test_the_block_aborts_a_transaction_that_failed_and_says_why(coordinat
         coordinator.max_batch_bytes = 200
         with pytest.raises(TransactionHasFailed, match="MESSAGE_TOO_LARGE"):
             async with made.transaction():
-                await send_and_forget(made, bytes(1000))
+                await made.send("t", bytes(1000))
         async with made.transaction():
             await made.send("t", b"kept")
         with pytest.raises(MessageSizeTooLargeError):
             async with made.transaction():
                 await made.send_and_wait("t", bytes(1000))
     assert coordinator.committed() == [b"kept"]
+
+
+async def test_a_record_nobody_waited_for_is_told_of_by_the_commit_alone(
+    coordinator: FakeCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with producer(coordinator) as made:
+        coordinator.faults.append(int(ErrorCode.INVALID_RECORD))
+        with pytest.raises(TransactionHasFailed):
+            async with made.transaction():
+                await made.send("t", b"bad")
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -332,7 +340,7 @@ async def test_broken_sequences_end_with_the_transaction(coordinator: FakeCoordi
         coordinator.faults.append(int(code))
         with pytest.raises(TransactionHasFailed, match=code.name):
             async with made.transaction():
-                await send_and_forget(made, b"lost")
+                await made.send("t", b"lost")
         async with made.transaction():
             await made.send("t", b"1")
     assert coordinator.committed() == [b"0", b"1"]
@@ -343,9 +351,23 @@ async def test_a_record_that_cannot_be_stored_in_time_fails_the_transaction(coor
         coordinator.faults.append(SILENT)
         with pytest.raises(TransactionHasFailed, match="delivery_timeout_ms"):
             async with made.transaction():
-                await send_and_forget(made, b"late")
+                await made.send("t", b"late")
         async with made.transaction():
             await made.send("t", b"kept")
+    assert coordinator.committed() == [b"kept"]
+
+
+async def test_an_abort_waits_for_what_is_on_its_way(coordinator: FakeCoordinator) -> None:
+    async with producer(coordinator, request_timeout_ms=100) as made:
+        await made.begin_transaction()
+        coordinator.faults.append(SILENT)
+        await made.send("t", b"gone")
+        while not coordinator.seen(PRODUCE):
+            await asyncio.sleep(0.001)
+        await made.abort_transaction()
+        async with made.transaction():
+            await made.send("t", b"kept")
+    assert coordinator.values(ABORTED) == [b"gone"]
     assert coordinator.committed() == [b"kept"]
 
 
@@ -398,7 +420,7 @@ async def test_an_expired_transactional_id_fails_the_transaction_and_is_renewed(
         del coordinator.ids["x"]
         with pytest.raises((TransactionHasFailed, CommitFailedError)):
             async with made.transaction():
-                await send_and_forget(made, b"gone")
+                await made.send("t", b"gone")
         async with made.transaction():
             await made.send("t", b"1")
     assert coordinator.committed() == [b"0", b"1"]
@@ -436,7 +458,7 @@ async def test_a_zombie_that_produces_hears_the_story_on_commit(coordinator: Fak
         await made.begin_transaction()
         await made.send_and_wait("t", b"zombie")
         coordinator.fence("x", STORY)
-        await send_and_forget(made, b"zombie too")
+        await made.send("t", b"zombie too")
         with pytest.raises(ProducerFenced, match=STORY):
             await made.commit_transaction()
     assert coordinator.values(ABORTED) == [b"zombie"]
@@ -446,7 +468,7 @@ async def test_a_second_producer_takes_the_id_over(coordinator: FakeCoordinator)
     async with producer(coordinator) as old, producer(coordinator) as new:
         with pytest.raises(ProducerFenced, match="epoch 1 has it now"):
             async with old.transaction():
-                await send_and_forget(old, b"old")
+                await old.send("t", b"old")
         async with new.transaction():
             await new.send("t", b"new")
     assert coordinator.committed() == [b"new"]

@@ -41,8 +41,7 @@ async def transact(made: Producer, number: int, size: int, abort: bool) -> list[
     await made.begin_transaction()
     try:
         for index, value in enumerate(values):
-            future = await made.send("t", value, partition=index % 2)
-            future.add_done_callback(lambda done: done.exception())
+            await made.send("t", value, partition=index % 2)
         await made.send_offsets_to_transaction({POSITIONS: number + 1}, "g")
         if abort:
             await made.abort_transaction()

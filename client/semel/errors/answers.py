@@ -270,9 +270,7 @@ class UnstableOffsetCommitError(BrokerResponseError, RetriableError, code=ErrorC
 
 
 class ProducerFenced(BrokerResponseError, ApplicationRecoverableError, code=ErrorCode.PRODUCER_FENCED):
-    advice = (
-        "Stop this producer: go on from the last committed transaction with a new one, if this process is the right one"
-    )
+    advice = "Stop this producer; a new one goes on from the last committed transaction"
 
 
 class UnknownTopicIdError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.UNKNOWN_TOPIC_ID):

@@ -268,8 +268,6 @@ class GroupCoordinator:
             group = self._groups[group_id] = Group(group_id=group_id)
         for record in records:
             group.offsets.apply(record)
-        if group.is_disposable:
-            self._bury(group)
 
     def _forget_rows(self, group: Group, doomed: Sequence[OffsetRecord]) -> list[Row]:
         return [*offset_rows(group.group_id, doomed), group_tombstone(group.group_id)]

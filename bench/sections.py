@@ -84,7 +84,8 @@ def produce(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def consume(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Consume by librdkafka through confluent-kafka, from the first offset of one partition."""
+    """Consume by librdkafka through confluent-kafka, from the first offset of one partition, connecting included."""
+    records *= 2
     with broker(directory) as process:
         work("librdkafka_produce", address=process.address, records=records)
         before = cpu_s(process)

@@ -248,7 +248,7 @@ _TABLE = (
         "DescribeConfigs",
         k32_describe_configs.DescribeConfigsRequest,
         k32_describe_configs.DescribeConfigsResponse,
-        (1, 4),
+        (0, 4),
         4,
         (0, 1),
     ),

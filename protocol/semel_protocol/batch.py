@@ -235,10 +235,11 @@ def _check_attributes(header: BatchHeader, produce_version: int) -> None:
 
 def _check_producer(header: BatchHeader, transactional: bool) -> None:
     idempotent = header.producer_id >= 0
-    if (header.producer_epoch >= 0) != idempotent or (header.base_sequence >= 0) != idempotent:
+    # Without a producer id the others mean nothing: franz-go, sarama, kafkajs and Kafka itself write sequence 0 there.
+    if idempotent and (header.producer_epoch < 0 or header.base_sequence < 0):
         raise _refused(
-            f"producer id {header.producer_id}, epoch {header.producer_epoch} and base sequence "
-            f"{header.base_sequence} must be all set or all -1"
+            f"producer id {header.producer_id} needs an epoch and a base sequence of 0 or above; "
+            f"they are {header.producer_epoch} and {header.base_sequence}"
         )
     if not header.attributes & TRANSACTIONAL:
         return

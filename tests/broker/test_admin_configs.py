@@ -72,6 +72,17 @@ async def test_keys_filter_and_unknown_ones_are_left_out(broker: Harness, wire: 
     assert len((await describe(wire, TOPIC, "t", [])).configs) == len(TOPIC_SETTINGS)
 
 
+async def test_version_0_tells_only_whether_a_value_is_the_default(broker: Harness, wire: Wire) -> None:
+    """What an old client sends (sarama with Version 1.0.0) is answered, since version 0 is advertised."""
+    await wire.create_topic("t", retention_ms="5")
+    resource = DescribeConfigsRequestResource(
+        resource_type=TOPIC, resource_name="t", configuration_keys=["retention.ms", "segment.bytes"]
+    )
+    response = await wire.call(DescribeConfigsRequest(resources=[resource]), version=0)
+    told = {row.name: row.is_default for row in response.results[0].configs}
+    assert told == {"retention.ms": False, "segment.bytes": True}
+
+
 async def test_synonyms_tell_every_level_in_order(broker: Harness, wire: Wire) -> None:
     await wire.create_topic("t", retention_ms="5")
     await alter(wire, BROKER, "0", ("log.retention.ms", SET, "7"))

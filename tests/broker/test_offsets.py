@@ -262,6 +262,16 @@ async def test_delete_of_an_unknown_groups_offsets_is_refused(broker: Harness) -
     assert response.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
+async def test_a_group_without_offsets_can_still_be_deleted(broker: Harness) -> None:
+    """As Kafka: the group goes with DeleteGroups or in time, not with its last offset."""
+    one = await member(broker)
+    await one.commit({0: 1})
+    assert (await delete_offsets(one.wire, "g", "t", 0)).error_code == 0
+    assert (await describe(one.wire)).group_state == "Empty"
+    assert (await one.wire.call(DeleteGroupsRequest(groups_names=["g"]))).results[0].error_code == 0
+    assert (await describe(one.wire)).group_state == "Dead"
+
+
 async def test_deleted_group_forgets_its_offsets(synced_broker: Harness) -> None:
     one = await member(synced_broker)
     await one.commit({0: 1})

@@ -56,6 +56,13 @@ def test_each_client_creates_its_topic(broker: BrokerProcess, topic: str, client
     check_each_once_in_order(made.consume(topic, 40), numbered(40, 4))
 
 
+@each_client
+def test_producers_that_are_not_idempotent_are_served_too(broker: BrokerProcess, topic: str, client: Client) -> None:
+    STRANGERS[0](broker.address).create_topic(topic, 2)
+    client(broker.address).produce(topic, numbered(100, 2), idempotent=False)
+    check_each_once_in_order(STRANGERS[0](broker.address).consume(topic, 100), numbered(100, 2))
+
+
 def wait_until(condition: Callable[[], bool], members: list[Member], what: str, timeout_s: float = 45) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():

@@ -198,10 +198,16 @@ def test_batches_above_the_limit_are_too_large() -> None:
     assert refusal(PLAIN, bytes_max=len(PLAIN) - 1) == ErrorCode.MESSAGE_TOO_LARGE
 
 
-@pytest.mark.parametrize("missing", ["producer_id", "producer_epoch", "base_sequence"])
-def test_producer_state_is_all_set_or_all_unset(missing: str) -> None:
+@pytest.mark.parametrize("missing", ["producer_epoch", "base_sequence"])
+def test_a_producer_id_needs_an_epoch_and_a_sequence(missing: str) -> None:
     assert refusal(altered(IDEMPOTENT, **{missing: -1})) == ErrorCode.INVALID_RECORD
-    assert refusal(altered(PLAIN, **{missing: 0})) == ErrorCode.INVALID_RECORD
+
+
+def test_without_a_producer_id_epoch_and_sequence_mean_nothing() -> None:
+    """franz-go, sarama and kafkajs write sequence 0 into batches of producers that are not idempotent."""
+    header = check_produced(altered(PLAIN, base_sequence=0), produce_version=7)
+    assert not header.has_producer_id
+    check_produced(altered(IDEMPOTENT, producer_id=-1), produce_version=7)
 
 
 def test_transactional_batches_need_a_producer_and_a_transactional_id() -> None:

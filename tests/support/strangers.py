@@ -63,10 +63,11 @@ class Confluent:
         admin = AdminClient(self.config)
         admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(20)
 
-    def produce(self, topic: str, rows: Sent, codec: str = "none") -> None:
+    def produce(self, topic: str, rows: Sent, codec: str = "none", idempotent: bool = True) -> None:
         from confluent_kafka import Producer
 
-        producer = Producer({**self.config, "enable.idempotence": True, "compression.type": codec, "linger.ms": 5})
+        config = {"enable.idempotence": idempotent, "compression.type": codec, "linger.ms": 5}
+        producer = Producer({**self.config, **config})
         errors: list[Any] = []
         delivered = 0
 
@@ -154,12 +155,12 @@ class KafkaPython:
         admin.create_topics([NewTopic(topic, partitions, 1)])
         admin.close()
 
-    def produce(self, topic: str, rows: Sent, codec: str = "none") -> None:
+    def produce(self, topic: str, rows: Sent, codec: str = "none", idempotent: bool = True) -> None:
         from kafka import KafkaProducer
 
         producer = KafkaProducer(
             bootstrap_servers=self.address,
-            enable_idempotence=True,
+            enable_idempotence=idempotent,
             compression_type=None if codec == "none" else codec,
             linger_ms=5,
         )
@@ -239,11 +240,11 @@ class Aiokafka:
 
         asyncio.run(create())
 
-    def produce(self, topic: str, rows: Sent, codec: str = "none") -> None:
+    def produce(self, topic: str, rows: Sent, codec: str = "none", idempotent: bool = True) -> None:
         async def send() -> None:
             producer = self.api.AIOKafkaProducer(
                 bootstrap_servers=self.address,
-                enable_idempotence=True,
+                enable_idempotence=idempotent,
                 compression_type=None if codec == "none" else codec,
                 linger_ms=5,
             )

@@ -47,8 +47,6 @@ class OffsetBook:
             group.offsets.apply(record)
             if self._pending:
                 self._pending.supersede((group_id, record.topic, record.partition), position)
-        if group.is_disposable:
-            self._bury(group)
 
     # --- transactions ---
 

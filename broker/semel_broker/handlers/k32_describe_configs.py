@@ -13,6 +13,7 @@ from semel_protocol.messages.k32_describe_configs import (
     DescribeConfigsResponseSynonym,
 )
 
+from semel_broker.config import ConfigSource
 from semel_broker.context import RequestContext
 from semel_broker.resource_configs import Described, ResourceConfigs
 
@@ -43,6 +44,7 @@ def _row(described: Described, request: DescribeConfigsRequest) -> DescribeConfi
         name=value.setting.name,
         value=value.value,
         read_only=described.read_only,
+        is_default=value.source == ConfigSource.DEFAULT,
         config_source=value.source,
         synonyms=synonyms if request.include_synonyms else [],
         config_type=value.setting.kind,

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from semel_protocol.schema import Int8, Int16, Int32, Message, since
+from semel_protocol.schema import Int8, Int16, Int32, Message, since, until
 
 
 class DescribeConfigsRequestResource(Message, kw_only=True):
@@ -13,7 +13,7 @@ class DescribeConfigsRequestResource(Message, kw_only=True):
 
 class DescribeConfigsRequest(Message, kw_only=True):
     resources: list[DescribeConfigsRequestResource]
-    include_synonyms: bool
+    include_synonyms: Annotated[bool, since(1)] = False
     include_documentation: Annotated[bool, since(3)] = False
 
 
@@ -27,9 +27,10 @@ class DescribeConfigsResponseConfig(Message, kw_only=True):
     name: str = ""
     value: str | None = None
     read_only: bool = False
-    config_source: Int8 = -1
+    is_default: Annotated[bool, until(0)] = False
+    config_source: Annotated[Int8, since(1)] = -1
     is_sensitive: bool = False
-    synonyms: list[DescribeConfigsResponseSynonym] = []
+    synonyms: Annotated[list[DescribeConfigsResponseSynonym], since(1)] = []
     config_type: Annotated[Int8, since(3)] = 0
     documentation: Annotated[str | None, since(3)] = None
 

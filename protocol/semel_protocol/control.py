@@ -52,9 +52,12 @@ MARKER_BYTES = len(
 def read_marker(buf: Bytes, header: BatchHeader | None = None) -> EndTxnMarker | None:
     """The marker in the control batch at the start of `buf`; None for a control type that ends no transaction.
 
-    Raises CorruptBatch when the batch holds no control record of a known layout.
+    None also for a batch that compaction has emptied. Raises CorruptBatch when it holds no control record of a known
+    layout.
     """
     records = decode_batch(buf, header)
+    if not records:
+        return None
     if len(records) != 1:
         raise CorruptBatch(f"a control batch holds one record, this one {len(records)}")
     key, value = records[0].key or b"", records[0].value or b""

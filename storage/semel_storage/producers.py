@@ -197,7 +197,7 @@ def _apply_marker(
 
     An empty control batch is what compaction has left of one: the transaction is over, nobody knows how.
     """
-    marker = read_marker(batch, header) if header.record_count else None
+    marker = read_marker(batch, header)
     same_epoch = state is not None and state.epoch == header.producer_epoch
     coordinator_epoch = state.coordinator_epoch if state is not None else -1
     return ProducerState(

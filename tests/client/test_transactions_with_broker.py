@@ -1,0 +1,191 @@
+"""Transactions of the Producer with semel's own broker, in both versions of the protocol: read back as committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker.harness import Harness
+from semel import Consumer, Producer, TopicPartition
+from semel.errors import CommitFailedError, ProducerFenced, TransactionHasFailed
+from support.processes import BrokerProcess
+
+PATIENCE_S = 20
+POSITIONS = TopicPartition("in", 0)
+
+
+@pytest.fixture(params=["1", "2"], ids=["version1", "version2"])
+async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Harness]:
+    harness = Harness(
+        tmp_path / "data",
+        group_initial_rebalance_delay_ms="0",
+        transaction_version=request.param,
+        transaction_abort_timed_out_transaction_cleanup_interval_ms="50",
+        durability="os",
+    )
+    await harness.start()
+    try:
+        yield harness
+    finally:
+        await harness.stop()
+
+
+def producer(port: int, **settings: Any) -> Producer:
+    return Producer(bootstrap_servers=f"127.0.0.1:{port}", **{"transactional_id": "x", **settings})
+
+
+async def read(port: int, topic: str, count: int, isolation: Any = "read_committed") -> list[bytes]:
+    """The first values of a topic of one partition that a reader gets, and what comes within a moment after them."""
+    found: list[bytes] = []
+    async with Consumer(bootstrap_servers=f"127.0.0.1:{port}", isolation_level=isolation) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        await consumer.seek_to_beginning()
+        async with asyncio.timeout(PATIENCE_S):
+            while len(found) < count:
+                found.append((await consumer.getone()).value)
+        rest = await consumer.getmany(timeout_ms=50)
+        return found + [record.value for records in rest.values() for record in records]
+
+
+async def test_readers_get_what_was_committed_and_nothing_else(broker: Harness) -> None:
+    expected = []
+    async with producer(broker.port) as made:
+        for number in range(12):
+            await made.begin_transaction()
+            await made.send("t", b"%d-a" % number, partition=0)
+            await made.send("t", b"%d-b" % number, partition=0)
+            if number % 3:
+                await made.commit_transaction()
+                expected += [b"%d-a" % number, b"%d-b" % number]
+            else:
+                await made.abort_transaction()
+        assert await read(broker.port, "t", len(expected)) == expected
+        everything = await read(broker.port, "t", 2, "read_uncommitted")
+    assert set(expected) <= set(everything)
+
+
+async def test_an_open_transaction_holds_readers_back_until_it_ends(broker: Harness) -> None:
+    async with producer(broker.port) as made, producer(broker.port, transactional_id=None) as plain:
+        await made.begin_transaction()
+        await made.send_and_wait("t", b"1", partition=0)
+        await plain.send_and_wait("t", b"2", partition=0)
+        reading = asyncio.create_task(read(broker.port, "t", 2))
+        await asyncio.sleep(0.1)
+        assert not reading.done()
+        await made.commit_transaction()
+        assert await reading == [b"1", b"2"]
+
+
+async def test_consume_transform_produce_moves_records_and_positions_together(broker: Harness) -> None:
+    address = f"127.0.0.1:{broker.port}"
+    async with producer(broker.port, transactional_id=None) as plain:
+        for number in range(50):
+            await plain.send("in", b"%d" % number, partition=0)
+    done = 0
+    for attempt in range(6):
+        async with (
+            Consumer(
+                "in",
+                bootstrap_servers=address,
+                group_id="g",
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                isolation_level="read_committed",
+            ) as consumer,
+            producer(broker.port) as made,
+        ):
+            first = await consumer.getone()
+            assert first.offset == done
+            more = (await consumer.getmany(max_records=7)).get(POSITIONS, [])
+            await made.begin_transaction()
+            for record in (first, *more):
+                await made.send("out", b"<" + record.value + b">", partition=0)
+            position = first.offset + 1 + len(more)
+            await made.send_offsets_to_transaction({POSITIONS: position}, consumer.group_metadata())
+            if attempt % 3 == 1:
+                await made.abort_transaction()
+            else:
+                await made.commit_transaction()
+                done = position
+            assert await consumer.committed(POSITIONS) == done
+    assert await read(broker.port, "out", done) == [b"<%d>" % number for number in range(done)]
+
+
+async def test_positions_of_a_member_that_lost_its_partitions_are_refused(broker: Harness) -> None:
+    address = f"127.0.0.1:{broker.port}"
+    settings: dict[str, Any] = {"bootstrap_servers": address, "group_id": "g", "auto_offset_reset": "earliest"}
+    async with producer(broker.port) as made:
+        async with Consumer("t", **settings) as consumer:
+            old = consumer.group_metadata()
+            assert (old.group_id, old.generation_id >= 1, bool(old.member_id)) == ("g", True, True)
+        async with Consumer("t", **settings) as consumer:
+            await made.begin_transaction()
+            await made.send_and_wait("t", b"gone", partition=0)
+            with pytest.raises(CommitFailedError):
+                await made.send_offsets_to_transaction({TopicPartition("t", 0): 1}, old)
+            with pytest.raises(TransactionHasFailed):
+                await made.commit_transaction()
+            await made.abort_transaction()
+            async with made.transaction():
+                await made.send_offsets_to_transaction({TopicPartition("t", 0): 2}, consumer.group_metadata())
+            assert await consumer.committed(TopicPartition("t", 0)) == 2
+
+
+async def test_a_fenced_producer_hears_who_it_was(broker: Harness) -> None:
+    async with producer(broker.port, client_id="first") as old:
+        await old.begin_transaction()
+        await old.send_and_wait("t", b"zombie", partition=0)
+        async with producer(broker.port, client_id="second") as new:
+            async with new.transaction():
+                await new.send("t", b"new", partition=0)
+            with pytest.raises(ProducerFenced, match=r"a new producer with this transactional\.id.*'second' at 127"):
+                await old.commit_transaction()
+            with pytest.raises(ProducerFenced, match="'second'"):
+                await old.abort_transaction()
+        assert await read(broker.port, "t", 1) == [b"new"]
+
+
+async def test_a_producer_that_took_too_long_hears_so(broker: Harness) -> None:
+    async with producer(broker.port, transaction_timeout_ms=100) as made:
+        await made.begin_transaction()
+        await made.send_and_wait("t", b"slow", partition=0)
+        async with producer(broker.port, transactional_id=None) as plain:
+            await plain.send_and_wait("t", b"plain", partition=0)
+        assert await read(broker.port, "t", 1) == [b"plain"]  # the coordinator has aborted it
+        with pytest.raises(ProducerFenced, match=r"transaction\.timeout\.ms"):
+            await made.commit_transaction()
+
+
+async def test_a_restart_in_the_middle_of_a_transaction_does_no_harm(broker: Harness) -> None:
+    broker.settings["port"] = str(broker.port)
+    async with producer(broker.port) as made:
+        for number in range(4):
+            async with made.transaction():
+                await made.send_and_wait("t", b"%d-a" % number, partition=0)
+                await broker.restart()
+                await made.send("t", b"%d-b" % number, partition=0)
+                await made.send_offsets_to_transaction({TopicPartition("t", 0): number + 1}, "g")
+    expected = [b"%d-%s" % (number, part) for number in range(4) for part in (b"a", b"b")]
+    assert await read(broker.port, "t", 8) == expected
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+async def test_killed_brokers_neither_tear_nor_double_a_transaction(tmp_path: Path, version: str) -> None:
+    settings = {"transaction.version": version}
+    broker = BrokerProcess(tmp_path / "data", **settings)
+    await asyncio.to_thread(broker.start)
+    try:
+        async with producer(broker.port) as made:
+            for number in range(60):
+                async with made.transaction():
+                    for part in b"ab":
+                        await made.send("t", b"%d-%c" % (number, part), partition=0)
+                    if number in (15, 30, 45):
+                        await asyncio.to_thread(broker.kill_and_restart, 0.1)
+        expected = [b"%d-%c" % (number, part) for number in range(60) for part in b"ab"]
+        assert await read(broker.port, "t", 120) == expected
+    finally:
+        await asyncio.to_thread(broker.stop)

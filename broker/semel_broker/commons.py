@@ -25,6 +25,7 @@ class Commons:
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.in_flight = ByteBudget(config.limits.total_in_flight_bytes_max)
         self.tasks: dict[Task[Any], None] = {}
+        self.connections_made = 0
         self._unsent_bytes = 0
         self._fetches_held: dict[Callable[[], None], None] = {}
 

@@ -17,8 +17,9 @@ from typing import Any, cast
 from semel_protocol.errors import ProtocolError
 
 from semel_broker.answers import InOrder
+from semel_broker.closing import CloseConnectionError
 from semel_broker.commons import Commons
-from semel_broker.dispatch import Chunks, CloseConnectionError, Peer
+from semel_broker.dispatch import Chunks, Peer
 from semel_broker.frame_buffer import FrameBuffer
 
 PRODUCE = b"\x00\x00"
@@ -59,7 +60,8 @@ class Connection(BufferedProtocol):
             commons.scratch, produce_bytes_max=commons.produce_bytes_max, other_bytes_max=commons.other_bytes_max
         )
         self._transport: Transport | None = None
-        self.peer = Peer(host="?", port=0)
+        commons.connections_made += 1
+        self.peer = Peer(host="?", port=0, number=commons.connections_made)
         self._queue: deque[bytearray] = deque()  # received, not started
         self._requests: deque[Request] = deque()  # started, not written; the oldest first
         self._blocked: Request | None = None  # started and unanswered, and not a Produce

@@ -37,7 +37,7 @@ class Broker(msgspec.Struct, kw_only=True):
 
 class RequestContext(msgspec.Struct, frozen=True, gc=False):
     """One request's circumstances. `client_host` is the peer's address without port; `turn` counts the requests of
-    the connection."""
+    the connection, `connection` the connections of the broker (0: there is none)."""
 
     broker: Broker
     api_version: int
@@ -45,6 +45,7 @@ class RequestContext(msgspec.Struct, frozen=True, gc=False):
     client_host: str
     listener: str
     turn: int = 0
+    connection: int = 0
 
     @property
     def client(self) -> ClientName:

@@ -14,6 +14,7 @@ from semel_protocol.primitives import Buffer
 from semel_protocol.schema import Message
 
 from semel_broker.answers import InOrder
+from semel_broker.closing import CloseConnectionError
 from semel_broker.context import Broker, RequestContext
 from semel_broker.handlers import HANDLERS, Handler, k18_api_versions
 from semel_broker.versions import offered
@@ -23,23 +24,16 @@ Chunks = list[Buffer]
 """A response frame in pieces, ready to be written; empty when nothing is answered."""
 
 
-class CloseConnectionError(Exception):
-    """There is no answer to this request: the connection is closed, and the log says why."""
-
-    def __init__(self, reason: str, **fields: object) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.fields = fields
-
-
 class Peer(msgspec.Struct, kw_only=True):
-    """Who is at the other end of a connection. `requests`: how many of its requests have been started."""
+    """Who is at the other end of a connection. `requests`: how many of its requests have been started; `number`:
+    connections are counted as they come."""
 
     host: str
     port: int
     listener: str = "PLAINTEXT"
     client_id: str = ""
     requests: int = 0
+    number: int = 0
 
 
 class Dispatcher:
@@ -79,7 +73,9 @@ class Dispatcher:
             raise CloseConnectionError(
                 "malformed_request", api=api.name, api_version=version, error=str(error)
             ) from None
-        ctx = RequestContext(self._broker, version, peer.client_id, peer.host, peer.listener, peer.requests)
+        ctx = RequestContext(
+            self._broker, version, peer.client_id, peer.host, peer.listener, peer.requests, peer.number
+        )
         return self._run(call, handler, request, ctx)
 
     def _run(
@@ -89,6 +85,8 @@ class Dispatcher:
             answer = handler(request, ctx)
         except KafkaError as error:
             return call.encode(call.refusal(error))
+        except CloseConnectionError:
+            raise
         except Exception as error:
             raise self._failed(call, error) from error
         if answer is None or isinstance(answer, Message):
@@ -102,6 +100,8 @@ class Dispatcher:
             response = await answer
         except KafkaError as error:
             response = call.refusal(error)
+        except CloseConnectionError:
+            raise
         except Exception as error:
             raise self._failed(call, error) from error
         return call.encode(response)

@@ -305,6 +305,36 @@ async def test_batched_add_partitions_is_for_brokers_among_themselves(broker: Ha
     assert await wire.closed_by_peer()
 
 
+@pytest.mark.parametrize("late", ["commit", "abort", "add"])
+async def test_late_request_of_transaction_n_arriving_in_n_plus_1_over_the_old_connection(
+    broker: Harness, late: str
+) -> None:
+    """Version 1: same producer id, same epoch; only the connection tells them apart."""
+    old, mine = await begun(broker)
+    new = await broker.wire()
+    assert (await end(new, mine)).error_code == 0
+    assert await add(new, mine, {"out": [1]}) == {("out", 1): 0}
+    if late == "add":
+        with pytest.raises(asyncio.IncompleteReadError):
+            await add(old, mine, {"out": [2]})
+    else:
+        with pytest.raises(asyncio.IncompleteReadError):
+            await end(old, mine, late == "commit")
+    row = await describe(new)
+    assert (row.transaction_state, [topic.partitions for topic in row.topics]) == ("Ongoing", [[1]])
+    assert [line["reason"] for line in broker.log.of("connection_closed")] == ["stale_connection"]
+    assert (await end(new, mine)).error_code == 0
+
+
+async def test_a_new_epoch_may_come_over_an_older_connection(broker: Harness) -> None:
+    older = await broker.wire()
+    newer, _ = await begun(broker)
+    mine = await init(older)
+    assert await add(older, mine, {"out": [0]}) == {("out", 0): 0}
+    assert (await end(older, mine)).error_code == 0
+    assert (await describe(newer)).transaction_state == "CompleteCommit"
+
+
 # --- outliving the broker ---
 
 

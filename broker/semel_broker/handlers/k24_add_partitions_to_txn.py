@@ -33,6 +33,7 @@ async def handle(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> Add
             request.v3_and_below_producer_id,
             request.v3_and_below_producer_epoch,
             partitions,
+            connection=ctx.connection,
         )
     except KafkaError as error:
         code = for_version(error, knows_fenced=ctx.api_version >= FENCED_SINCE).code

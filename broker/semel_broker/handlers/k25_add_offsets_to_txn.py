@@ -17,7 +17,11 @@ FENCED_SINCE = 2
 async def handle(request: AddOffsetsToTxnRequest, ctx: RequestContext) -> AddOffsetsToTxnResponse:
     try:
         await ctx.broker.transactions.add_group(
-            request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            request.group_id,
+            connection=ctx.connection,
         )
     except KafkaError as error:
         raise for_version(error, knows_fenced=ctx.api_version >= FENCED_SINCE) from None

@@ -2,7 +2,8 @@
 
 Served: v0 and v1, up to v5 with transaction version 2. v2 knows PRODUCER_FENCED (KIP-588); v5 bumps the epoch at every
 end and returns it (KIP-890), with a new producer id once the epochs of the old one are used up. Errors carry their
-words in a tagged field of our own (from v3 on).
+words in a tagged field of our own (from v3 on). Below v5 the newest connection of a producer wins: nothing else tells
+a late request of one transaction from one of the next.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ async def handle(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse:
             request.producer_epoch,
             request.committed,
             version=BUMPING_VERSION if bumps else 0,
+            connection=0 if bumps else ctx.connection,
         )
     except KafkaError as error:
         raise for_version(error, knows_fenced=ctx.api_version >= FENCED_SINCE) from None

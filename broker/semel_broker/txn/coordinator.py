@@ -153,27 +153,39 @@ class TransactionCoordinator:
         partitions: Sequence[TopicPartition],
         *,
         version: int = 0,
+        connection: int = 0,
     ) -> None:
         """Enrol (topic, index) pairs, which must exist, in the open or a new transaction; durable when this returns.
 
         `version`: the transaction version of the client, 2 where Produce v12 or TxnOffsetCommit v5 enrols (KIP-890).
-        Raises KafkaError 15, 16, 48, 49, 51, 90.
+        `connection`: with version 1, the number of the one that the request came over: a request of a connection
+        older than the last one used is refused with CloseConnectionError. Raises KafkaError 15, 16, 48, 49, 51, 90.
         """
         producer = ProducerIdentity(producer_id, producer_epoch)
         await self._move(
             transactional_id,
             lambda txn, now_ms, _: state.add_partitions(txn, producer, partitions, now_ms, version=version),
+            connection=connection,
         )
 
     async def add_group(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str, *, version: int = 0
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        group_id: str,
+        *,
+        version: int = 0,
+        connection: int = 0,
     ) -> None:
         """Enrol the partition of `__consumer_offsets` that holds the group's offsets. As `add_partitions`; also 24."""
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group needs a name: set group.id")
         topic = await self._topics.ensure(CONSUMER_OFFSETS)
         partition = (CONSUMER_OFFSETS, coordinator_partition(group_id, topic.partition_count))
-        await self.add_partitions(transactional_id, producer_id, producer_epoch, [partition], version=version)
+        await self.add_partitions(
+            transactional_id, producer_id, producer_epoch, [partition], version=version, connection=connection
+        )
 
     def verify(self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, index: int) -> None:
         """Whether this producer may append to the partition now: it has a transaction open that includes it.
@@ -190,18 +202,30 @@ class TransactionCoordinator:
             raise self._explained(transactional_id, error) from None
 
     async def end(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool, *, version: int = 0
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        *,
+        version: int = 0,
+        connection: int = 0,
     ) -> ProducerIdentity:
         """EndTxn: commit or abort; the identity to go on with (from transaction version 2 on with a new epoch).
 
         Returns once every partition has its marker, so that who commits can read what was committed; but the
         decision stands as soon as it is durable, and is answered then if markers take longer than
-        `Limits.transaction_hold_ms_max`. Raises KafkaError 15, 16, 48, 49, 51, 90.
+        `Limits.transaction_hold_ms_max`. `connection`: as of `add_partitions`.
+        Raises KafkaError 15, 16, 48, 49, 51, 90.
         """
         ask = End(producer=ProducerIdentity(producer_id, producer_epoch), commit=commit, version=version)
-        return (
-            await self._move(transactional_id, lambda txn, now_ms, fresh_id: state.end(txn, ask, now_ms, fresh_id))
-        ).answer or NOBODY
+        step = await self._move(
+            transactional_id,
+            lambda txn, now_ms, fresh_id: state.end(txn, ask, now_ms, fresh_id),
+            connection=connection,
+        )
+        assert step.answer is not None or step.decided
+        return step.answer or step.decided
 
     async def abort_hanging(
         self, producer: ProducerIdentity, partition: TopicPartition, coordinator_epoch: int, by: ClientName
@@ -263,10 +287,10 @@ class TransactionCoordinator:
 
     # --- carrying out ---
 
-    async def _move(self, transactional_id: str, decide: Decide) -> Step:
+    async def _move(self, transactional_id: str, decide: Decide, *, connection: int = 0) -> Step:
         await self.loaded()
         try:
-            return await self._engine.move(transactional_id, decide)
+            return await self._engine.move(transactional_id, decide, connection=connection)
         except KafkaError as error:
             raise self._explained(transactional_id, error) from None
 

@@ -57,11 +57,16 @@ class Engine:
         for slot in self._slots:
             slot.abandon()
 
-    async def move(self, transactional_id: str, decide: Decide) -> Step:
-        """Decide, persist, apply; again, until there is an answer. A transaction being ended is waited for."""
+    async def move(self, transactional_id: str, decide: Decide, *, connection: int = 0) -> Step:
+        """Decide, persist, apply; again, until there is an answer. A transaction being ended is waited for.
+
+        `connection`: the number of the one that the request came over, where that matters (`Slot.arrived_over`).
+        """
         slot = await self._slots.enter(transactional_id)
         fresh_id, decided = -1, NOBODY
         try:
+            if connection:
+                slot.arrived_over(connection)
             while True:
                 try:
                     step = decide(slot.metadata, self._world.now_ms(), fresh_id)
@@ -74,7 +79,7 @@ class Engine:
                     if await self._completed(slot):
                         continue
                     if decided:
-                        return Step(None, decided)
+                        return Step(None, decided=decided)
                     raise stopping() if self._closed else error from None
                 if step.then is not None:
                     await self.persist(slot, step.then)
@@ -97,6 +102,8 @@ class Engine:
     def _apply(self, slot: Slot, then: TransactionMetadata) -> None:
         """`then` is durable: it takes effect, is told, and sets off what follows from it."""
         before = slot.metadata.fences[-1:] if slot.metadata is not None else ()
+        if slot.metadata is not None and slot.metadata.identity != then.identity:
+            slot.forget_connection()
         slot.apply(then)
         if then.fences[-1:] != before:
             self.tell_fence(then)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import Future, get_running_loop
 from collections.abc import Iterator
 
+from semel_broker.closing import CloseConnectionError
 from semel_broker.txn.metadata import TransactionMetadata
 from semel_broker.txn.state import check_transition
 from semel_broker.txn.turn import Turn
@@ -13,12 +14,13 @@ from semel_broker.txn.turn import Turn
 class Slot:
     """One transactional id. `metadata` is None until its first record is durable."""
 
-    __slots__ = ("_completed", "metadata", "transactional_id", "turn")
+    __slots__ = ("_completed", "_connection", "metadata", "transactional_id", "turn")
 
     def __init__(self, transactional_id: str, metadata: TransactionMetadata | None = None) -> None:
         self.transactional_id = transactional_id
         self.metadata = metadata
         self.turn = Turn()
+        self._connection = 0
         self._completed: Future[bool] | None = None
 
     def apply(self, metadata: TransactionMetadata) -> None:
@@ -29,6 +31,20 @@ class Slot:
             if not self._completed.done():
                 self._completed.set_result(True)
             self._completed = None
+
+    def arrived_over(self, connection: int) -> None:
+        """The newest connection wins: what a producer sent over one that it has since replaced comes too late.
+
+        Without epochs that change (transaction version 1) a late EndTxn or AddPartitionsToTxn of one transaction looks
+        just like one of the next. Raises CloseConnectionError; nobody listens at the other end.
+        """
+        if connection < self._connection:
+            raise CloseConnectionError("stale_connection", transactional_id=self.transactional_id)
+        self._connection = connection
+
+    def forget_connection(self) -> None:
+        """The producer has a new epoch: that tells old from new."""
+        self._connection = 0
 
     def completion(self) -> Future[bool]:
         """Done once the transaction that is being ended is (True), or will not be by this broker (False).

@@ -133,7 +133,7 @@ class Desk:
         return -1 if found is None else found.offset
 
     async def everything(self) -> dict[str, Any]:
-        """All that is known of all groups, to compare."""
+        """All that is known of all groups, to compare; a group of which nothing is left but its name is as good as none."""
         return {
             group.group_id: (
                 group.state.value,
@@ -143,6 +143,7 @@ class Desk:
                 sorted(self.groups.unstable(group.group_id)),
             )
             for group in await self.groups.groups()
+            if not group.is_disposable
         }
 
     async def join(self, member_id: str = "", instance: str | None = None, group: str = "g") -> Joined:

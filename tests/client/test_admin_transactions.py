@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator
 import pytest
 from broker.wire import Wire, batch
 from client.fake_broker import FakeBroker
-from semel import Admin, TopicPartition
+from semel import Admin, Producer, TopicPartition
 from semel.admin import ProducerState
 from semel.errors import (
     BrokerResponseError,
     InvalidRequestError,
+    ProducerFenced,
     TransactionalIdNotFound,
     UnknownTopicOrPartitionError,
 )
@@ -172,3 +173,23 @@ async def test_a_coordinator_that_has_moved_is_looked_up_again(fake_broker: Fake
     assert found.start_time_ms is None
     assert found.fences == ()
     assert lookups == 2
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_the_fenced_producer_is_told_who_and_why(version: int) -> None:
+    with EphemeralBroker({"transaction.version": version}) as broker:
+        broker.create_topic("t")
+        at = broker.bootstrap_servers
+        async with (
+            Admin(bootstrap_servers=at) as admin,
+            Producer(bootstrap_servers=at, transactional_id="a") as producer,
+        ):
+            await producer.begin_transaction()
+            await producer.send_and_wait("t", b"never read")
+            await admin.fence_producers(["a"], reason="the till is closed")
+            with pytest.raises(ProducerFenced, match="the till is closed"):
+                await producer.commit_transaction()
+            (a,) = await admin.describe_transactions(["a"])
+            assert not a.is_open
+            end = await admin.list_offsets({AT: -1}, read_committed=True)
+            assert end[AT].offset == 2, "the record and the abort marker"

@@ -176,6 +176,7 @@ def group_lines(
     ends: Ends,
     *,
     moved: int = 0,
+    is_done: bool = False,
     state: str = "Stable",
     holders: tuple[Holder, ...] = (),
     pending: tuple[Holder, ...] = (),
@@ -187,6 +188,7 @@ def group_lines(
         after=after,
         waited_s=2.0,
         ends={AT: ends},
+        done=[AT] if is_done else [],
         holders=holders,
         pending=pending,
     )
@@ -211,6 +213,11 @@ def test_a_group_behind_an_open_transaction_is_told_whose_it_is() -> None:
     said = group_lines(731, Ends(0, 731, 1_200), holders=(holder(),))
     assert "a reader of committed records can go no further" in said
     assert "held by     transactional id shop" in said
+
+
+def test_a_group_with_nothing_but_markers_ahead_is_at_the_end_or_held_back() -> None:
+    assert "at the end, only markers and aborted records follow" in group_lines(95, Ends(0, 100, 100), is_done=True)
+    assert "can go no further" in group_lines(700, Ends(0, 731, 1_200), is_done=True, holders=(holder(),))
 
 
 def test_a_group_that_moves_is_not_called_stuck() -> None:

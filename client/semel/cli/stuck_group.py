@@ -8,17 +8,21 @@ from collections.abc import Mapping, Sequence
 import click
 import msgspec
 from rich.text import Text
-from semel_protocol.hashes import java_hash_code
+from semel_protocol.hashes import coordinator_partition
 
 from semel import Admin, TopicPartition
 from semel._edge import Edge
+from semel._log_scan import scan
 from semel.admin import ConsumerGroupDescription
 from semel.cli.common import bootstrap_option, console, run
 from semel.cli.stuck import Ends, ends_of, held_back, holder_lines
 from semel.cli.stuck_holders import Holder, holders
+from semel.cli.timeline_spans import Outcome, Spans
 from semel.cli.times import duration, plural
 
 OFFSETS_TOPIC = "__consumer_offsets"
+LOOK_AHEAD = 10_000
+"""Offsets that are looked at to tell records from what no reader ever gets."""
 
 STATES = {
     "Empty": "it has no members: nobody reads. Start its consumers.",
@@ -30,14 +34,16 @@ STATES = {
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found out about a group. `before`, `after`: committed offsets, `waited_s` apart; `pending`: the
-    transactions that may have offsets of this group waiting for their outcome."""
+    """What was found out about a group. `before`, `after`: committed offsets, `waited_s` apart; `done`: partitions
+    in which nothing but markers and aborted records lies ahead; `pending`: the transactions that may have offsets of
+    this group waiting for their outcome."""
 
     group: ConsumerGroupDescription
     before: Mapping[TopicPartition, int]
     after: Mapping[TopicPartition, int]
     waited_s: float
     ends: Mapping[TopicPartition, Ends]
+    done: Sequence[TopicPartition]
     holders: Sequence[Holder]
     pending: Sequence[Holder]
 
@@ -76,7 +82,7 @@ async def _find_out(admin: Admin, name: str, wait_s: float) -> Findings:
     held = [at for at, each in ends.items() if each.held_back]
     pending: list[Holder] = []
     if count := existing.get(OFFSETS_TOPIC, 0):
-        home = TopicPartition(OFFSETS_TOPIC, (java_hash_code(name) & 0x7FFFFFFF) % count)
+        home = TopicPartition(OFFSETS_TOPIC, coordinator_partition(name, count))
         pending = await holders(admin, [home])
     return Findings(
         group=group,
@@ -84,9 +90,22 @@ async def _find_out(admin: Admin, name: str, wait_s: float) -> Findings:
         after=after,
         waited_s=wait_s,
         ends=ends,
+        done=[at for at, each in ends.items() if at in after and await _is_done(admin, at, after[at], each)],
         holders=await holders(admin, held) if held else [],
         pending=pending,
     )
+
+
+async def _is_done(admin: Admin, at: TopicPartition, offset: int, ends: Ends) -> bool:
+    """Whether there is no record that a reader of committed records would get from `offset` on."""
+    if not ends.start <= offset < ends.last_stable:
+        return False
+    end = min(ends.high_watermark, offset + LOOK_AHEAD)  # beyond the stable offset: markers of what lies before it
+    spans = Spans()
+    async for batch in scan(admin._calls, at, offset, end):
+        spans.add(batch)
+    ahead = [span for span in spans.result() if any(first < ends.last_stable for first, _ in span.pieces)]
+    return end == ends.high_watermark and all(span.outcome is Outcome.ABORTED for span in ahead)
 
 
 async def _committed(admin: Admin, name: str) -> dict[TopicPartition, int]:
@@ -139,14 +158,15 @@ def _partition(found: Findings, at: TopicPartition, ends: Ends, now_ms: int) -> 
                 "red",
             )
         ]
-    if offset >= ends.last_stable:
+    if at in found.done and not ends.held_back:
+        return [Text(f"{said}at the end, only markers and aborted records follow.")]
+    if offset >= ends.last_stable or at in found.done:
         head = Text(f"{said}a reader of committed records can go no further.", "yellow")
         mine = [holder for holder in found.holders if holder.partition == at]
         return [head, *held_back(at, ends, mine, now_ms)]
-    readable = ends.last_stable - offset
     return [
         Text(
-            f"{said}{plural(readable, 'offset')} can be read, and nothing was committed for "
+            f"{said}{plural(ends.last_stable - offset, 'offset')} can be read, and nothing was committed for "
             f"{duration(found.waited_s * 1000)}; {_whose(owner)}.",
             "yellow",
         )

@@ -133,7 +133,7 @@ class Desk:
         return -1 if found is None else found.offset
 
     async def everything(self) -> dict[str, Any]:
-        """All that is known of all groups, to compare; a group of which nothing is left but its name is as good as none."""
+        """All that is known of all groups, to compare; one of which only the name is left is as good as none."""
         return {
             group.group_id: (
                 group.state.value,

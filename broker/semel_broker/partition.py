@@ -30,6 +30,9 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 
+UNSTABLE_MIN = 1000
+"""Transactions to keep account of before looking which of them are over."""
+
 
 class Partition:
     """A log and its high watermark. The log is opened (and its directory created) at the first append, or by `open`.
@@ -55,6 +58,7 @@ class Partition:
         self._fetching: dict[FetchWaiter, int] = {}  # and the isolation level of each
         self._bytes_appended = 0
         self._bytes_before: OrderedDict[int, int] = OrderedDict()  # bytes before each undecided transaction, by offset
+        self._unstable_max = UNSTABLE_MIN
         self._flushing: Task[None] | None = None
 
     # --- the log ---------------------------------------------------------------------------------------------
@@ -133,7 +137,7 @@ class Partition:
         result = log.append(batch, header=header, leader_epoch=self.leader_epoch, now_ms=self._world.now_ms())
         if not result.duplicate:
             if header.is_transactional and self.open_transaction(header.producer_id) == result.base_offset:
-                self._bytes_before[result.base_offset] = self._bytes_appended
+                self._note_begin(result.base_offset)
             self._appended(header.size)
         return result
 
@@ -319,6 +323,15 @@ class Partition:
         while before and (oldest := next(iter(before))) != first:
             del before[oldest]
         return before[first] if first is not None and first < self.high_watermark else self.bytes_visible
+
+    def _note_begin(self, offset: int) -> None:
+        """A transaction begins at `offset`, behind all the bytes of before."""
+        before = self._bytes_before
+        before[offset] = self._bytes_appended
+        if len(before) > self._unstable_max:  # those that have ended while an older one stays open
+            keep = set(self.log.unstable_offsets())
+            self._bytes_before = OrderedDict((first, count) for first, count in before.items() if first in keep)
+            self._unstable_max = max(UNSTABLE_MIN, 2 * len(keep))
 
     def _count_unstable(self, log: Log) -> None:
         """Transactions that were open when the log was opened: their bytes lie before where counting starts."""

@@ -5,12 +5,27 @@ from enum import IntEnum
 
 import msgspec
 
-from semel_protocol.batch import BatchHeader, Bytes, CorruptBatch
-from semel_protocol.records import Record, build_batch, decode_batch
+from semel_protocol.batch import (
+    CONTROL,
+    HEADER_BYTES,
+    MAGIC,
+    NO_SEQUENCE,
+    TRANSACTIONAL,
+    BatchHeader,
+    Bytes,
+    CorruptBatch,
+    pack_batch,
+)
+from semel_protocol.records import decode_batch
 
 VERSION = 0
 KEY = struct.Struct(">hh")
 VALUE = struct.Struct(">hi")
+
+
+RECORD = struct.Struct(">bbbbbhhbhib")
+"""The one record of a marker as we write it. All of its lengths and deltas are varints of a single byte."""
+MARKER_BYTES = HEADER_BYTES + RECORD.size
 
 
 class ControlType(IntEnum):
@@ -18,6 +33,11 @@ class ControlType(IntEnum):
 
     ABORT = 0
     COMMIT = 1
+
+
+_KEY = (2 * (RECORD.size - 1), 0, 0, 0, 2 * KEY.size, VERSION)
+_VALUE = (2 * VALUE.size, VERSION)
+_KINDS = {int(kind): kind for kind in ControlType}
 
 
 class EndTxnMarker(msgspec.Struct, frozen=True, gc=False):
@@ -30,23 +50,23 @@ class EndTxnMarker(msgspec.Struct, frozen=True, gc=False):
 def build_marker(
     marker: EndTxnMarker, *, producer_id: int, producer_epoch: int, timestamp_ms: int, base_offset: int = 0
 ) -> bytes:
-    """The control batch of one marker; it takes one offset and no sequence."""
-    key = KEY.pack(VERSION, marker.control_type)
-    value = VALUE.pack(VERSION, marker.coordinator_epoch)
-    return build_batch(
-        [Record(0, timestamp_ms, key, value)],
+    """The control batch of one marker; it takes one offset and no sequence. Each is `MARKER_BYTES` long."""
+    header = BatchHeader(
         base_offset=base_offset,
+        batch_length=0,  # `pack_batch` works it out, and the CRC
+        partition_leader_epoch=-1,
+        magic=MAGIC,
+        crc=0,
+        attributes=TRANSACTIONAL | CONTROL,
+        last_offset_delta=0,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
-        is_transactional=True,
-        is_control=True,
+        base_sequence=NO_SEQUENCE,
+        record_count=1,
     )
-
-
-MARKER_BYTES = len(
-    build_marker(EndTxnMarker(ControlType.ABORT, 0), producer_id=0, producer_epoch=0, timestamp_ms=0),
-)
-"""Every marker's control batch is as long as every other."""
+    return pack_batch(header, RECORD.pack(*_KEY, marker.control_type, *_VALUE, marker.coordinator_epoch, 0))
 
 
 def read_marker(buf: Bytes, header: BatchHeader | None = None) -> EndTxnMarker | None:
@@ -55,6 +75,11 @@ def read_marker(buf: Bytes, header: BatchHeader | None = None) -> EndTxnMarker |
     None also for a batch that compaction has emptied. Raises CorruptBatch when it holds no control record of a known
     layout.
     """
+    if len(buf) == MARKER_BYTES:  # surely one of ours
+        fields = RECORD.unpack_from(buf, HEADER_BYTES)
+        kind, coordinator_epoch = fields[6], fields[9]
+        if fields[:6] == _KEY and fields[7:9] == _VALUE and fields[10] == 0 and kind in _KINDS:
+            return EndTxnMarker(_KINDS[kind], coordinator_epoch)
     records = decode_batch(buf, header)
     if not records:
         return None

@@ -89,6 +89,10 @@ class LogReader:
         """
         return self._producers.transactions.first_unstable_offset(high_watermark)
 
+    def unstable_offsets(self) -> list[int]:
+        """Where the transactions began among which `first_unstable_offset` names the earliest, ascending."""
+        return self._producers.transactions.unstable_offsets
+
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """Aborted transactions that end at or after `start` and begin below `end`, in the order of their markers."""
         return self._segments.aborted_transactions(start, end)

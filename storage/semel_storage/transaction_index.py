@@ -6,12 +6,16 @@ costs two looks, however many transactions were aborted before and after.
 """
 
 from bisect import bisect_left
+from operator import itemgetter
 
 from semel_storage.disk import Disk, File
-from semel_storage.transactions import ENTRY, AbortedTransaction, decode, encode
+from semel_storage.transactions import ENTRY, AbortedTransaction, encode
 
-BLOCK = 256
+BLOCK = 128
 """Entries read at once."""
+PLACES_MAX = 128
+FIRST, LAST, STABLE = 2, 3, 4
+"""Where the offsets stand in an entry."""
 
 
 class TransactionIndex:
@@ -23,6 +27,8 @@ class TransactionIndex:
         self._disk = disk
         self._file: File | None = None
         self._last: AbortedTransaction | None = None
+        self._places: dict[int, int] = {}
+        """Offset -> the first entry that ends there or later: where sequential readers go on."""
         self._minima: list[int] = []
         """The smallest first offset in each full block, as far as that was ever asked for."""
         self._is_dirty = False
@@ -36,7 +42,7 @@ class TransactionIndex:
     def last(self) -> AbortedTransaction | None:
         """The newest entry."""
         if self._last is None and self.count:
-            (self._last,) = self._read(self.count - 1, 1)
+            self._last = AbortedTransaction(*self._read(self.count - 1, 1)[0][1:])
         return self._last
 
     def create(self) -> None:
@@ -59,17 +65,19 @@ class TransactionIndex:
         if last is None or last.last_offset < start:
             return [], False
         found: list[AbortedTransaction] = []
-        at = bisect_left(range(self.count), start, key=lambda n: self._read(n, 1)[0].last_offset)
+        at = self._place_of(start)
         is_beyond = False
         """Whether what follows ends beyond `end`: only some long transactions then began below it."""
         while at < self.count:
             size = BLOCK - at % BLOCK
             if not (is_beyond and size == BLOCK and self._minimum(at // BLOCK) >= end):
                 entries = self._read(at, size)
-                found += [entry for entry in entries if entry.first_offset < end]
-                if entries[-1].last_stable_offset >= end:
+                found += [AbortedTransaction(*entry[1:]) for entry in entries if entry[FIRST] < end]
+                if not is_beyond and entries[-1][LAST] >= end:
+                    is_beyond = True
+                    self._remember(end, at + bisect_left(entries, end, key=itemgetter(LAST)))
+                if entries[-1][STABLE] >= end:
                     break
-                is_beyond = entries[-1].last_offset >= end
             at += size
         return found, last.last_stable_offset >= end
 
@@ -79,13 +87,14 @@ class TransactionIndex:
             return
         count = self.count
         if count and (self.last is None or self.last.last_offset >= offset):
-            count = bisect_left(range(count), offset, key=lambda n: self._read(n, 1)[0].last_offset)
+            count = self._search(offset)
         file = self._open()
         if file.size() != count * ENTRY.size:
             file.truncate(count * ENTRY.size)
         if count != self.count:
             self.count = count
             self._last = None
+            self._places.clear()
             del self._minima[count // BLOCK :]
 
     async def sync(self) -> None:
@@ -112,8 +121,25 @@ class TransactionIndex:
             self._file = self._disk.open(self.path)
         return self._file
 
-    def _read(self, at: int, count: int) -> list[AbortedTransaction]:
-        return decode(self._open().pread(min(count, self.count - at) * ENTRY.size, at * ENTRY.size))
+    def _place_of(self, start: int) -> int:
+        """The first entry that ends at or after `start`; known for a reader that goes on where it stopped."""
+        known = self._places.get(start)
+        return self._search(start) if known is None else known
+
+    def _remember(self, offset: int, place: int) -> None:
+        places = self._places
+        places.pop(offset, None)
+        places[offset] = place
+        if len(places) > PLACES_MAX:
+            del places[next(iter(places))]
+
+    def _search(self, offset: int) -> int:
+        return bisect_left(range(self.count), offset, key=lambda at: self._read(at, 1)[0][LAST])
+
+    def _read(self, at: int, count: int) -> list[tuple[int, ...]]:
+        """Fields of the entries from `at` on, `count` or as many as there are."""
+        count = min(count, self.count - at)
+        return list(ENTRY.iter_unpack(self._open().pread(count * ENTRY.size, at * ENTRY.size)))
 
     def _minimum(self, block: int) -> int:
         """The smallest first offset in a block; 0 for the last one, which may still grow."""
@@ -121,5 +147,5 @@ class TransactionIndex:
             return 0
         while len(self._minima) <= block:
             entries = self._read(len(self._minima) * BLOCK, BLOCK)
-            self._minima.append(min(entry.first_offset for entry in entries))
+            self._minima.append(min(entry[FIRST] for entry in entries))
         return self._minima[block]

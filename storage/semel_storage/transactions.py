@@ -10,7 +10,6 @@ from struct import Struct as Layout
 
 import msgspec
 
-from semel_storage.disk import Buffer
 from semel_storage.producers import ProducerState
 
 ENTRY = Layout(">hqqqq")
@@ -38,12 +37,6 @@ def encode(aborted: AbortedTransaction) -> bytes:
     )
 
 
-def decode(entries: Buffer) -> list[AbortedTransaction]:
-    """The whole entries in these bytes."""
-    whole = len(entries) - len(entries) % ENTRY.size
-    return [AbortedTransaction(*entry[1:]) for entry in ENTRY.iter_unpack(memoryview(entries)[:whole])]
-
-
 class Transactions:
     """The transactions of one log that are not over for its readers. Offsets are noted in the order of the log."""
 
@@ -61,6 +54,11 @@ class Transactions:
     def decided(self) -> list[tuple[int, int]]:
         """(marker's offset, first offset) of those that ended at or above the last high watermark asked about."""
         return list(self._decided)
+
+    @property
+    def unstable_offsets(self) -> list[int]:
+        """First offsets of those that are open, or ended at or above the last high watermark asked about; ascending."""
+        return list(self._unstable)
 
     def began(self, first_offset: int, producer_id: int) -> None:
         self._open[first_offset] = producer_id

@@ -6,7 +6,7 @@ from typing import Any
 from broker.conftest import StartBroker
 from broker.harness import Harness, Wire, batch, fetch_request, headers_of, records_of
 from broker.test_partition import HeldPartition
-from semel_broker.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
+from semel_broker.partition import READ_COMMITTED, READ_UNCOMMITTED, UNSTABLE_MIN, Partition
 from semel_broker.waiters import FetchWaiter
 from semel_protocol.batch import read_header
 from semel_protocol.errors import ErrorCode
@@ -256,6 +256,21 @@ async def test_transactions_open_at_the_start_are_counted_from_below(start_broke
     assert broker.node is not None
     end(broker.node.broker.topics.partition("t", 0), 7, COMMIT)
     assert len((await answer).responses[0].partitions[0].records) > 5000
+
+
+async def test_accounts_of_ended_transactions_do_not_pile_up_behind_an_open_one() -> None:
+    partition = HeldPartition(fsync=False)
+    write(partition, 1)
+    for n in range(UNSTABLE_MIN + 10):
+        write(partition, 2)
+        end(partition, 2, n % 2 == 0)
+    assert len(partition._bytes_before) < 50
+    assert partition.bytes_readable(READ_COMMITTED) == 0
+    second = write(partition, 2)
+    end(partition, 1, COMMIT)
+    below = len(partition.read(0, bytes_max=10_000_000, isolation=READ_COMMITTED))
+    assert partition.last_stable_offset == second
+    assert partition.bytes_readable(READ_COMMITTED) == below
 
 
 # --- the other requests --------------------------------------------------------------------------------------

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from protocol.record_strategies import vectors
 from semel_protocol.batch import CorruptBatch, read_header, stamp
-from semel_protocol.control import ControlType, EndTxnMarker, build_marker, read_marker
-from semel_protocol.records import Record, build_batch
+from semel_protocol.control import KEY, MARKER_BYTES, VALUE, ControlType, EndTxnMarker, build_marker, read_marker
+from semel_protocol.records import Record, build_batch, rebuild_batch
 
 MARKERS = [("commit ", EndTxnMarker(ControlType.COMMIT, 0)), ("abort ", EndTxnMarker(ControlType.ABORT, 3))]
 
@@ -62,3 +62,26 @@ def test_any_control_record_is_a_marker_or_none_or_corrupt(key: bytes, value: by
     except CorruptBatch:
         return
     assert marker is None or isinstance(marker, EndTxnMarker)
+
+
+@given(st.sampled_from(ControlType), st.integers(-(2**31), 2**31 - 1), st.integers(0, 2**60), st.integers(0, 2**31 - 1))
+def test_the_short_cut_for_our_own_markers_agrees_with_the_encoder_of_records(
+    control_type: ControlType, coordinator_epoch: int, timestamp_ms: int, producer_id: int
+) -> None:
+    marker = EndTxnMarker(control_type, coordinator_epoch)
+    built = build_marker(marker, producer_id=producer_id, producer_epoch=3, timestamp_ms=timestamp_ms)
+    key, value = KEY.pack(0, control_type), VALUE.pack(0, coordinator_epoch)
+    assert built == build_batch(
+        [Record(0, timestamp_ms, key, value)],
+        is_control=True,
+        is_transactional=True,
+        producer_id=producer_id,
+        producer_epoch=3,
+    )
+    assert len(built) == MARKER_BYTES
+    assert read_marker(built) == marker
+
+
+def test_a_marker_that_compaction_has_emptied_tells_nothing() -> None:
+    batch = build_marker(MARKERS[0][1], producer_id=1, producer_epoch=0, timestamp_ms=0)
+    assert read_marker(rebuild_batch(read_header(batch), [])) is None

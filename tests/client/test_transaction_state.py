@@ -1,0 +1,147 @@
+"""The state machine of a transactional producer: which call fits which state, and what each error code leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from semel._transaction_state import NEXT, VERDICT, State, TransactionState, Verdict, verdict_on
+from semel.errors import (
+    ERROR_OF,
+    AbortableError,
+    ApplicationRecoverableError,
+    IllegalOperation,
+    IllegalStateError,
+    InvalidRecordError,
+    KafkaError,
+    KafkaTimeoutError,
+    MisconfiguredError,
+    ProducerFenced,
+    RefreshRetriableError,
+    RetriableError,
+    TransactionHasFailed,
+    error_for,
+)
+from semel.structs import TopicPartition
+from semel_protocol.errors import ErrorCode
+
+CAUSE = InvalidRecordError("produce to t-0")
+P = TopicPartition("t", 0)
+
+REACH: dict[State, Callable[[TransactionState], object]] = {
+    State.UNINITIALIZED: lambda made: None,
+    State.READY: lambda made: made.initialized(),
+    State.IN_TRANSACTION: lambda made: (made.initialized(), made.begin(2)),
+    State.COMMITTING: lambda made: (made.initialized(), made.begin(2), made.start_commit()),
+    State.ABORTABLE: lambda made: (made.initialized(), made.begin(2), made.fail(CAUSE)),
+    State.ABORTING: lambda made: (made.initialized(), made.begin(2), made.start_abort()),
+    State.ENDED: lambda made: (made.initialized(), made.end(ProducerFenced("by x"))),
+}
+CALLS: dict[str, Callable[[TransactionState], object]] = {
+    "begin": lambda made: made.begin(1),
+    "send": lambda made: made.check_open(),
+    "commit": lambda made: made.start_commit(),
+    "abort": lambda made: made.start_abort(),
+}
+ALLOWED = {
+    ("begin", State.READY): State.IN_TRANSACTION,
+    ("send", State.IN_TRANSACTION): State.IN_TRANSACTION,
+    ("commit", State.IN_TRANSACTION): State.COMMITTING,
+    ("abort", State.IN_TRANSACTION): State.ABORTING,
+    ("abort", State.COMMITTING): State.ABORTING,
+    ("abort", State.ABORTABLE): State.ABORTING,
+}
+
+
+def in_state(state: State) -> TransactionState:
+    made = TransactionState("x")
+    REACH[state](made)
+    assert made.state is state
+    return made
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_changes_the_state_or_is_refused_and_changes_nothing(state: State, call: str) -> None:
+    made = in_state(state)
+    if (call, state) in ALLOWED:
+        CALLS[call](made)
+        assert made.state is ALLOWED[call, state]
+        return
+    refusal: type[KafkaError] = IllegalOperation if call == "send" else IllegalStateError
+    if state is State.ENDED:
+        refusal = ProducerFenced
+    elif state is State.ABORTABLE:
+        refusal = TransactionHasFailed
+    with pytest.raises(refusal):
+        CALLS[call](made)
+    assert made.state is state
+
+
+def test_every_state_can_be_left_but_the_last_and_every_one_can_end() -> None:
+    assert set(NEXT) == set(State)
+    assert all(State.ENDED in then for state, then in NEXT.items() if state is not State.ENDED)
+    assert NEXT[State.ENDED] == ()
+
+
+@pytest.mark.parametrize("state", State)
+def test_an_error_fails_only_a_transaction_that_could_still_commit(state: State) -> None:
+    made = in_state(state)
+    made.fail(CAUSE, needs_new_epoch=True)
+    fails = state in (State.IN_TRANSACTION, State.COMMITTING)
+    assert made.state is (State.ABORTABLE if fails else state)
+    assert made.needs_new_epoch
+
+
+def test_the_first_failure_is_the_one_that_is_told() -> None:
+    made = in_state(State.IN_TRANSACTION)
+    made.fail(CAUSE)
+    made.fail(KafkaTimeoutError("later"))
+    with pytest.raises(TransactionHasFailed, match="INVALID_RECORD") as caught:
+        made.check_open()
+    assert caught.value.__cause__ is CAUSE
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_partitions_wait_for_their_enrolment_in_version_1_only(version: int) -> None:
+    made = in_state(State.READY)
+    assert not made.admits(P)
+    made.begin(version)
+    assert made.admits(P) == (version == 2)
+    assert list(made.wanted) == ([P] if version == 1 else [])
+    made.enrolled([P])
+    assert made.admits(P)
+    made.start_abort()
+    assert not made.admits(P)
+
+
+@pytest.mark.parametrize(("dirty", "new_epoch"), [(False, False), (False, True), (True, False), (True, True)])
+def test_a_closed_transaction_leaves_nothing_behind_but_the_need_of_an_epoch(dirty: bool, new_epoch: bool) -> None:
+    made = in_state(State.IN_TRANSACTION)
+    made.touched = made.commit_sent = True
+    made.groups["g"] = made.partitions[P] = None
+    made.fail(CAUSE, needs_new_epoch=dirty)
+    made.start_abort()
+    made.closed(new_epoch=new_epoch)
+    fresh = in_state(State.READY)
+    fresh.needs_new_epoch, fresh.version = dirty and not new_epoch, 2
+    assert vars(made) == vars(fresh)
+
+
+@pytest.mark.parametrize("code", ERROR_OF)
+def test_every_code_has_a_verdict_and_retriable_ones_are_asked_again(code: ErrorCode) -> None:
+    verdict = verdict_on(error_for(code))
+    assert (verdict is Verdict.RETRY) == code.retriable
+    assert verdict is VERDICT.get(code, Verdict.RETRY if code.retriable else Verdict.END)
+
+
+KINDS = (RetriableError, AbortableError, ApplicationRecoverableError, MisconfiguredError)
+
+
+@pytest.mark.parametrize("code", ERROR_OF)
+def test_an_exception_is_of_one_kind_at_most_and_says_what_to_do(code: ErrorCode) -> None:
+    made = ERROR_OF[code]
+    assert sum(issubclass(made, kind) for kind in KINDS) <= 1
+    assert issubclass(made, RetriableError) == made.retriable == code.retriable
+    assert issubclass(made, RefreshRetriableError) or not code.refreshes_metadata
+    assert made.advice

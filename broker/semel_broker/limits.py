@@ -34,3 +34,5 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     # A request that meets a transaction which is being ended waits for so long; clients wait 30 s for an answer.
     transaction_hold_ms_max: int = 20_000
+    # Of a client id or an operator's note in the fence ledger, which is stored with every record of its transaction.
+    fence_text_length_max: int = 200

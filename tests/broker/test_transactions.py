@@ -280,6 +280,16 @@ async def test_why_an_operator_took_the_id_is_in_the_ledger(broker: Harness) -> 
     assert (fence.reason, fence.note) == ("admin", "semel txn abort: stuck since Monday")
 
 
+async def test_what_clients_say_of_themselves_takes_little_room(broker: Harness) -> None:
+    wire = await broker.wire()
+    for _ in range(2):
+        request = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1, reason="y" * 30_000)
+        wire.send(request, 4, client_id="x" * 30_000)
+        assert (await wire.receive()).error_code == 0
+    row = await describe(wire)
+    assert (len(row.client_id), len(row.fences[0].client_id), len(row.fences[0].note)) == (200, 200, 200)
+
+
 @pytest.mark.parametrize(
     ("commit", "code"), [(True, ErrorCode.CLUSTER_AUTHORIZATION_FAILED), (False, ErrorCode.INVALID_TXN_STATE)]
 )

@@ -131,6 +131,7 @@ class TransactionCoordinator:
         """
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty; leave it out or give it a name")
+        text_max = self._config.limits.fence_text_length_max
         rules = Rules(
             timeout_ms_max=self._config.transaction_max_timeout_ms,
             two_phase_commit=self._config.transaction_two_phase_commit_enable,
@@ -139,9 +140,9 @@ class TransactionCoordinator:
             transactional_id=transactional_id,
             timeout_ms=rules.timeout_ms_of(timeout_ms, enable_2pc=enable_2pc, keep_prepared=keep_prepared),
             expected=ProducerIdentity(producer_id, producer_epoch) if producer_id >= 0 else NOBODY,
-            client=client,
+            client=ClientName(client.client_id[:text_max], client.host[:text_max]),
             keep_prepared=keep_prepared,
-            note=note,
+            note=note[:text_max],
         )
         return await self._move(transactional_id, lambda txn, now_ms, fresh_id: state.init(txn, ask, now_ms, fresh_id))
 
@@ -187,11 +188,21 @@ class TransactionCoordinator:
             transactional_id, producer_id, producer_epoch, [partition], version=version, connection=connection
         )
 
-    def verify(self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, index: int) -> None:
+    def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        topic: str,
+        index: int,
+        *,
+        connection: int = 0,
+    ) -> None:
         """Whether this producer may append to the partition now: it has a transaction open that includes it.
 
-        To be called in the same turn of the loop as the append. Raises KafkaError 48, 49, 90 (which Produce calls 47);
-        NOT_ENOUGH_REPLICAS while the stored transactions are being read: `await loaded()` first.
+        To be called in the same turn of the loop as the append. `connection`: of a TxnOffsetCommit with version 1, as
+        of `add_partitions`. Raises KafkaError 48, 49, 90 (which Produce calls 47); NOT_ENOUGH_REPLICAS while the
+        stored transactions are being read: `await loaded()` first.
         """
         if not self.is_loaded:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "transactions are still being loaded: try again")
@@ -200,6 +211,8 @@ class TransactionCoordinator:
             state.verify(self._slots.get(transactional_id), producer, (topic, index))
         except KafkaError as error:
             raise self._explained(transactional_id, error) from None
+        if connection:
+            self._slots.slot(transactional_id).offsets_arrived_over(connection)
 
     async def end(
         self,

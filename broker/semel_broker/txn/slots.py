@@ -14,13 +14,13 @@ from semel_broker.txn.turn import Turn
 class Slot:
     """One transactional id. `metadata` is None until its first record is durable."""
 
-    __slots__ = ("_completed", "_connection", "metadata", "transactional_id", "turn")
+    __slots__ = ("_completed", "_connection", "_offsets_connection", "metadata", "transactional_id", "turn")
 
     def __init__(self, transactional_id: str, metadata: TransactionMetadata | None = None) -> None:
         self.transactional_id = transactional_id
         self.metadata = metadata
         self.turn = Turn()
-        self._connection = 0
+        self._connection = self._offsets_connection = 0
         self._completed: Future[bool] | None = None
 
     def apply(self, metadata: TransactionMetadata) -> None:
@@ -38,13 +38,21 @@ class Slot:
         Without epochs that change (transaction version 1) a late EndTxn or AddPartitionsToTxn of one transaction looks
         just like one of the next. Raises CloseConnectionError; nobody listens at the other end.
         """
-        if connection < self._connection:
-            raise CloseConnectionError("stale_connection", transactional_id=self.transactional_id)
+        self._check_connection(connection, self._connection)
         self._connection = connection
+
+    def offsets_arrived_over(self, connection: int) -> None:
+        """The same for TxnOffsetCommit, which goes to the group's coordinator over a connection of its own."""
+        self._check_connection(connection, self._offsets_connection)
+        self._offsets_connection = connection
 
     def forget_connection(self) -> None:
         """The producer has a new epoch: that tells old from new."""
-        self._connection = 0
+        self._connection = self._offsets_connection = 0
+
+    def _check_connection(self, connection: int, newest: int) -> None:
+        if connection < newest:
+            raise CloseConnectionError("stale_connection", transactional_id=self.transactional_id)
 
     def completion(self) -> Future[bool]:
         """Done once the transaction that is being ended is (True), or will not be by this broker (False).
@@ -77,6 +85,10 @@ class Slots:
         """What is known of the id."""
         slot = self._slots.get(transactional_id)
         return None if slot is None else slot.metadata
+
+    def slot(self, transactional_id: str) -> Slot:
+        """The slot of an id that is known."""
+        return self._slots[transactional_id]
 
     def put(self, metadata: TransactionMetadata) -> Slot:
         """A slot for what was found in the log."""

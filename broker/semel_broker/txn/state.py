@@ -127,10 +127,7 @@ def add_partitions(
     if txn.is_prepared:
         raise _concurrent(txn)
     if txn.keeps_prepared:
-        raise KafkaError(
-            ErrorCode.INVALID_TXN_STATE,
-            f"{txn.transactional_id}: the prepared transaction can be committed or aborted, not added to",
-        )
+        raise _only_to_be_ended(txn)
     known = txn.partitions if txn.state is ONGOING else {}
     new = [partition for partition in partitions if partition not in known]
     if not new and txn.state is ONGOING:
@@ -149,6 +146,8 @@ def add_partitions(
 def verify(txn: TransactionMetadata | None, producer: ProducerIdentity, partition: TopicPartition) -> None:
     """Whether `producer` may write into `partition` now (KIP-890). Raises KafkaError 48, 49, 90."""
     txn = _owned(txn, producer)
+    if txn.keeps_prepared:
+        raise _only_to_be_ended(txn)
     if txn.state is not ONGOING or partition not in txn.partitions:
         what = "has no transaction open" if txn.state is not ONGOING else "has not added it to its transaction"
         raise KafkaError(
@@ -338,6 +337,13 @@ def _owned(txn: TransactionMetadata | None, producer: ProducerIdentity) -> Trans
 def _concurrent(txn: TransactionMetadata) -> KafkaError:
     return KafkaError(
         ErrorCode.CONCURRENT_TRANSACTIONS, f"{txn.transactional_id}: the last transaction is in {txn.state.label}"
+    )
+
+
+def _only_to_be_ended(txn: TransactionMetadata) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_TXN_STATE,
+        f"{txn.transactional_id}: the prepared transaction can be committed or aborted, not added to",
     )
 
 

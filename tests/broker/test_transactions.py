@@ -336,6 +336,15 @@ async def test_late_request_of_transaction_n_arriving_in_n_plus_1_over_the_old_c
     assert (await end(new, mine)).error_code == 0
 
 
+async def test_a_fenced_producer_is_answered_whatever_its_connection(broker: Harness) -> None:
+    old, zombie = await begun(broker)
+    new = await broker.wire()
+    mine = await init(new)
+    await add(new, mine, {"out": [0]})
+    assert (await end(old, zombie)).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert (await end(new, mine)).error_code == 0
+
+
 async def test_a_new_epoch_may_come_over_an_older_connection(broker: Harness) -> None:
     older = await broker.wire()
     newer, _ = await begun(broker)

@@ -65,17 +65,17 @@ class Engine:
         slot = await self._slots.enter(transactional_id)
         fresh_id, decided = -1, NOBODY
         try:
-            if connection:
-                slot.arrived_over(connection)
             while True:
                 try:
                     step = decide(slot.metadata, self._world.now_ms(), fresh_id)
+                    slot.arrived_over(connection)
                 except NeedsProducerIdError:
                     fresh_id = await self._producer_ids.next()
                     continue
                 except KafkaError as error:
                     if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
                         raise
+                    slot.arrived_over(connection)
                     if await self._completed(slot):
                         continue
                     if decided:

@@ -36,10 +36,12 @@ class Slot:
         """The newest connection wins: what a producer sent over one that it has since replaced comes too late.
 
         Without epochs that change (transaction version 1) a late EndTxn or AddPartitionsToTxn of one transaction looks
-        just like one of the next. Raises CloseConnectionError; nobody listens at the other end.
+        just like one of the next. `connection`: its number; 0 if it does not matter. Raises CloseConnectionError;
+        nobody listens at the other end.
         """
-        self._check_connection(connection, self._connection)
-        self._connection = connection
+        if connection:
+            self._check_connection(connection, self._connection)
+            self._connection = connection
 
     def offsets_arrived_over(self, connection: int) -> None:
         """The same for TxnOffsetCommit, which goes to the group's coordinator over a connection of its own."""

@@ -104,9 +104,9 @@ class Sender:
 
     def open_batch(self, queue: PartitionQueue, reserved_bytes: int, builder: BatchBuilder | None = None) -> Batch:
         """A new batch at the end of the queue, whose memory is reserved already."""
-        self.check_usable()
         if self._transaction is not None:
             self._transaction.check_open()
+        self.check_usable()
         if builder is None:
             builder = BatchBuilder(self._codec, self._config.max_batch_size)
         deadline = self._edge.monotonic() + self._config.delivery_timeout_ms / 1000

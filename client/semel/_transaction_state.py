@@ -17,6 +17,7 @@ from semel.errors import (
     InvalidTxnState,
     KafkaError,
     TransactionHasFailed,
+    UnsupportedVersionError,
 )
 from semel.structs import TopicPartition
 
@@ -77,6 +78,8 @@ def verdict_on(error: KafkaError) -> Verdict:
     """What an error met on the way to a coordinator means to the transaction."""
     if isinstance(error, BrokerResponseError) and error.code in VERDICT:
         return VERDICT[error.code]
+    if isinstance(error, UnsupportedVersionError):
+        return Verdict.ABORT
     return Verdict.RETRY if error.retriable else Verdict.END
 
 

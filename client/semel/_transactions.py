@@ -214,7 +214,7 @@ class Transactions:
                 new_epoch = await self._coordinator.end(commit=False, version=state.version)
             except KafkaError as error:
                 if not is_not_ongoing(error) and verdict_on(error) is not Verdict.RENEW:
-                    raise await self._failed(error) from None
+                    raise await self._failed(error, ends=True) from None
                 if state.commit_sent and is_not_ongoing(error):
                     await self._hear_commit_out()
                 # Neither open nor committed: the coordinator never had it, or forgot it.
@@ -226,7 +226,7 @@ class Transactions:
         try:
             new_epoch = await self._coordinator.end(commit=True, version=self._state.version)
         except KafkaError as error:
-            raise await self._failed(error) from None
+            raise await self._failed(error, ends=True) from None
         self._close_transaction(new_epoch=new_epoch)
         raise TransactionWasCommitted(
             f"the transaction of {self._state.transactional_id!r} cannot be aborted: its commit is through"

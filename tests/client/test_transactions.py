@@ -30,10 +30,13 @@ from semel.errors import (
     KafkaConfigurationError,
     KafkaTimeoutError,
     MessageSizeTooLargeError,
+    ProducerClosed,
     ProducerFenced,
     TransactionAborted,
+    TransactionalIdAuthorizationFailed,
     TransactionHasFailed,
     TransactionWasCommitted,
+    UnsupportedVersionError,
 )
 from semel_protocol.errors import ErrorCode
 
@@ -279,6 +282,42 @@ async def test_a_cancelled_commit_goes_on_and_is_heard_later(coordinator: FakeCo
     assert coordinator.committed() == [b"v"]
 
 
+async def test_all_callers_of_a_commit_hear_the_same(coordinator: FakeCoordinator) -> None:
+    coordinator.trouble[END] += [ANSWER_LOST]
+    async with producer(coordinator) as made:
+        await made.begin_transaction()
+        await made.send("t", b"v")
+        await asyncio.gather(*[made.commit_transaction() for _ in range(3)])
+    assert coordinator.committed() == [b"v"]
+
+
+async def test_an_abort_by_another_task_is_told_to_the_one_that_commits(coordinator: FakeCoordinator) -> None:
+    coordinator.trouble[END] += [LOST]
+    async with producer(coordinator, retry_backoff_ms=2000, retry_backoff_max_ms=2000) as made:
+        await made.begin_transaction()
+        await made.send_and_wait("t", b"v")
+        committing = asyncio.create_task(made.commit_transaction())
+        while not coordinator.seen(END):
+            await asyncio.sleep(0.001)
+        await asyncio.gather(made.abort_transaction(), made.abort_transaction())
+        with pytest.raises(TransactionAborted, match=r"abort_transaction\(\)"):
+            await committing
+    assert coordinator.values(ABORTED) == [b"v"]
+
+
+async def test_a_commit_whose_outcome_is_unknown_at_the_stop_says_so(coordinator: FakeCoordinator) -> None:
+    coordinator.trouble[END] += [LOST] * 1000
+    made = producer(coordinator, request_timeout_ms=100)
+    await made.start()
+    await made.begin_transaction()
+    await made.send_and_wait("t", b"v")
+    committing = asyncio.create_task(made.commit_transaction())
+    await asyncio.sleep(0)
+    await made.stop()
+    with pytest.raises(ProducerClosed, match="before the outcome"):
+        await committing
+
+
 # A part fails
 
 
@@ -424,6 +463,40 @@ async def test_an_expired_transactional_id_fails_the_transaction_and_is_renewed(
         async with made.transaction():
             await made.send("t", b"1")
     assert coordinator.committed() == [b"0", b"1"]
+
+
+async def test_a_broker_too_old_for_the_cluster_fails_the_transaction() -> None:
+    async with FakeCoordinator(2) as coordinator:
+        coordinator.versions[PRODUCE] = (0, 11)
+        async with producer(coordinator) as made:
+            with pytest.raises(TransactionHasFailed, match=r"transaction\.version=2 but does not serve Produce"):
+                async with made.transaction():
+                    await made.send("t", b"v")
+            with pytest.raises(TransactionHasFailed):
+                async with made.transaction():
+                    await made.send("t", b"v")
+
+
+async def test_a_broker_too_old_for_group_metadata_says_what_to_do_instead() -> None:
+    async with FakeCoordinator(1) as coordinator:
+        coordinator.versions[TXN_OFFSETS] = (0, 2)
+        async with producer(coordinator) as made:
+            with pytest.raises(UnsupportedVersionError, match="pass the group_id alone"):
+                async with made.transaction():
+                    await made.send_offsets_to_transaction({T0: 1}, ConsumerGroupMetadata("g", 1, "m"))
+            async with made.transaction():
+                await made.send_offsets_to_transaction({T0: 2}, "g")
+        assert coordinator.committed_offsets == {("g", "t", 0): 2}
+
+
+async def test_an_abort_that_is_refused_for_good_ends_the_producer(coordinator: FakeCoordinator) -> None:
+    async with producer(coordinator) as made:
+        await made.begin_transaction()
+        await made.send_and_wait("t", b"v")
+        coordinator.trouble[END].append(int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+        for _ in range(2):
+            with pytest.raises(TransactionalIdAuthorizationFailed, match="Grant"):
+                await made.abort_transaction()
 
 
 # Fencing

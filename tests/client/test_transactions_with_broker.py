@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from broker.harness import Harness
-from semel import Consumer, Producer, TopicPartition
-from semel.errors import CommitFailedError, ProducerFenced, TransactionHasFailed
+from semel import Consumer, ConsumerGroupMetadata, Producer, TopicPartition
+from semel.errors import CommitFailedError, IllegalOperation, ProducerFenced, TransactionHasFailed
 from support.processes import BrokerProcess
 
 PATIENCE_S = 20
@@ -132,6 +132,15 @@ async def test_positions_of_a_member_that_lost_its_partitions_are_refused(broker
             async with made.transaction():
                 await made.send_offsets_to_transaction({TopicPartition("t", 0): 2}, consumer.group_metadata())
             assert await consumer.committed(TopicPartition("t", 0)) == 2
+
+
+async def test_group_metadata_of_a_consumer_without_a_membership(broker: Harness) -> None:
+    address = f"127.0.0.1:{broker.port}"
+    async with Consumer(bootstrap_servers=address, group_id="g") as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        assert consumer.group_metadata() == ConsumerGroupMetadata("g")
+    with pytest.raises(IllegalOperation, match="group_id"):
+        Consumer(bootstrap_servers=address).group_metadata()
 
 
 async def test_a_fenced_producer_hears_who_it_was(broker: Harness) -> None:

@@ -344,3 +344,21 @@ async def test_oldest_version_of_the_request_is_served(broker: Harness, version:
     assert response.topics[0].partitions[0].error_code == 0
     assert await one.end() == 0
     assert await committed(one.wire, "g", 0) == [5]
+
+
+async def test_late_offset_commit_over_a_connection_that_was_replaced_is_not_taken_for_the_next_transactions(
+    start_broker: StartBroker,
+) -> None:
+    """Transaction version 1, with one epoch for all transactions: the newest connection wins."""
+    broker = await start_broker(durability="os", transaction_version="1", **NOW)
+    await (await broker.wire()).create_topic("t", 4)
+    one = await producer(broker, 1)
+    assert await one.commit_offsets({0: 5}) == [0]
+    replaced, late = one.wire, one.commit_request({0: 5})
+    one.wire = await broker.wire()
+    assert await one.end(commit=False) == 0
+    assert await one.commit_offsets({0: 2}) == [0]
+    replaced.send(late, 3)
+    assert await replaced.closed_by_peer()
+    assert await one.end() == 0
+    assert await stable_offsets(one.wire, 0) == [(0, 2)]

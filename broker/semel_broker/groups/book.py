@@ -42,9 +42,9 @@ class OffsetBook:
 
     def apply(self, group_id: str, records: Iterable[OffsetRecord], position: int) -> None:
         """Durable records that stand at `position` take effect."""
-        group = self._group(group_id)
         for record in records:
-            group.offsets.apply(record)
+            if record.committed is not None or group_id in self._groups:
+                self._group(group_id).offsets.apply(record)
             if self._pending:
                 self._pending.supersede((group_id, record.topic, record.partition), position)
 

@@ -3,7 +3,8 @@
 Served: v0 to v3, with transaction version 2 up to v5. They are seen once the transaction is committed. v3 carries the
 member's generation, so that a member which has been replaced cannot commit (KIP-447); v4 knows TRANSACTION_ABORTABLE;
 v5 adds the group to the transaction by itself (KIP-890), before that AddOffsetsToTxn has to. Partitions fail alone as
-in OffsetCommit.
+in OffsetCommit. Below v5 the newest connection of a producer wins: nothing else tells a late request from one of the
+next transaction.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ async def _commit(
 ) -> None:
     transactions = ctx.broker.transactions
     producer = request.transactional_id, request.producer_id, request.producer_epoch
-    if ctx.api_version >= JOINING_VERSION:
+    joins = ctx.api_version >= JOINING_VERSION
+    if joins:
         await transactions.add_group(*producer, request.group_id, version=BUMPING_VERSION)
     else:
         await transactions.loaded()
@@ -82,7 +84,7 @@ async def _commit(
             if codes[topic.name, row.partition_index] is ErrorCode.NONE
         ],
         Producer(request.producer_id, request.producer_epoch),
-        partial(transactions.verify, *producer, CONSUMER_OFFSETS),
+        partial(transactions.verify, *producer, CONSUMER_OFFSETS, connection=0 if joins else ctx.connection),
         member_id=request.member_id,
         instance_id=request.group_instance_id,
         generation_id=request.generation_id,

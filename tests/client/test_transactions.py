@@ -439,17 +439,15 @@ async def test_a_commit_waits_for_offsets_whose_caller_was_cancelled(coordinator
     assert coordinator.committed_offsets == {("g", "t", 0): 9}
 
 
-async def test_a_topic_that_may_not_be_written_fails_the_transaction_at_once(coordinator: FakeCoordinator) -> None:
-    if coordinator.version == 2:
-        pytest.skip("version 2 has no AddPartitionsToTxn")
-    async with producer(coordinator) as made:
+async def test_a_topic_that_may_not_be_written_fails_the_transaction_at_once() -> None:
+    async with FakeCoordinator(1) as coordinator, producer(coordinator) as made:
         coordinator.trouble[ADD_PARTITIONS].append(int(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         with pytest.raises(TransactionHasFailed, match="TOPIC_AUTHORIZATION_FAILED"):
             async with made.transaction():
                 await made.send_and_wait("t", b"v")
         async with made.transaction():
             await made.send("t", b"kept")
-    assert coordinator.committed() == [b"kept"]
+        assert coordinator.committed() == [b"kept"]
 
 
 async def test_an_expired_transactional_id_fails_the_transaction_and_is_renewed(coordinator: FakeCoordinator) -> None:

@@ -168,6 +168,29 @@ async def test_a_producer_that_took_too_long_hears_so(broker: Harness) -> None:
             await made.commit_transaction()
 
 
+async def test_a_producer_whose_id_expired_hears_so_and_goes_on(tmp_path: Path) -> None:
+    broker = Harness(
+        tmp_path / "data",
+        transactional_id_expiration_ms="100",
+        transaction_remove_expired_transaction_cleanup_interval_ms="20",
+        durability="os",
+    )
+    await broker.start()
+    try:
+        async with producer(broker.port) as made:
+            async with made.transaction():
+                await made.send("t", b"0", partition=0)
+            await asyncio.sleep(0.4)
+            with pytest.raises(TransactionHasFailed, match=r"transactional\.id"):
+                async with made.transaction():
+                    await made.send("t", b"gone", partition=0)
+            async with made.transaction():
+                await made.send("t", b"1", partition=0)
+            assert await read(broker.port, "t", 2) == [b"0", b"1"]
+    finally:
+        await broker.stop()
+
+
 async def test_a_restart_in_the_middle_of_a_transaction_does_no_harm(broker: Harness) -> None:
     broker.settings["port"] = str(broker.port)
     async with producer(broker.port) as made:

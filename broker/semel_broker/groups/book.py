@@ -1,6 +1,7 @@
 """The book of committed offsets: entries are written, take effect once durable, wait for their transaction, are struck.
 
-Shared with nobody: `apply` is the only way from a durable record to a group's offsets, live and on replay.
+A commit takes effect when it is durable, one that is part of a transaction when its marker is. Both in the order of the
+log, so that a replay of the log, and one of what compaction has left of it, find the same.
 """
 
 from __future__ import annotations

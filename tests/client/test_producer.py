@@ -397,12 +397,12 @@ async def test_a_caller_that_never_suspends_lets_others_run() -> None:
 
         task = asyncio.create_task(other())
         loop = asyncio.get_running_loop()
-        end, number = loop.time() + 0.1, 0
-        while loop.time() < end:
+        end, number = loop.time() + 5, 0
+        while ran < 4:
+            assert loop.time() < end
             await sender.send("t", b"v", partition=number % 500)
             number += 1
         task.cancel()
-        assert ran >= 4
 
 
 def test_a_setting_that_does_not_exist_is_refused() -> None:

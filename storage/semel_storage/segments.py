@@ -21,12 +21,15 @@ class Segments:
         self.all: list[Segment] = list(segments)
         self.bases: list[int] = [segment.base_offset for segment in segments]
         self._cursors: dict[int, tuple[Segment, int]] = {}
+        self._sealed_with_aborted: list[Segment] | None = None
+        """Those that a search for aborted transactions has to look at; None: to be found out."""
 
     def add(self, segment: Segment) -> None:
         """A new last segment."""
         assert segment.base_offset > self.bases[-1]
         self.all.append(segment)
         self.bases.append(segment.base_offset)
+        self._sealed_with_aborted = None
 
     def drop(self, segment: Segment) -> None:
         """Take a segment out and delete its files."""
@@ -88,9 +91,13 @@ class Segments:
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """See `Log.aborted_transactions`."""
+        if self._sealed_with_aborted is None:
+            self._sealed_with_aborted = [segment for segment in self.all[:-1] if segment.aborted.count]
+        sealed = self._sealed_with_aborted
+        first = max(0, bisect_right(sealed, start, key=lambda segment: segment.base_offset) - 1)
         found: list[AbortedTransaction] = []
-        for at in range(max(0, bisect_right(self.bases, start) - 1), len(self.all)):
-            some, is_complete = self.all[at].aborted.overlapping(start, end)
+        for segment in (*sealed[first:], self.all[-1]):
+            some, is_complete = segment.aborted.overlapping(start, end)
             found += some
             if is_complete:
                 break
@@ -112,3 +119,4 @@ class Segments:
     def forget(self) -> None:
         """The places may have moved."""
         self._cursors.clear()
+        self._sealed_with_aborted = None

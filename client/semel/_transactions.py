@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from semel._cluster import Cluster
 from semel._config import ProducerConfig
@@ -37,6 +37,7 @@ from semel.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartiti
 
 log = logging.getLogger(__name__)
 
+UNKNOWN_OUTCOME = "Whether its last transaction was committed is not known: look for its records before doing it again"
 GROUP_HAS_MOVED_ON = (IllegalGenerationError, UnknownMemberIdError, RebalanceInProgressError, FencedInstanceIdError)
 
 
@@ -196,13 +197,26 @@ class Transactions:
         new_epoch = False
         if state.touched:
             state.commit_sent = True
+            doubt_before, self._coordinator.in_doubt = self._coordinator.in_doubt, False
             try:
                 new_epoch = await self._coordinator.end(commit=True, version=state.version)
             except KafkaError as error:
-                await self._failed(error, abortable=is_not_ongoing(error))
-                state.check_usable()
-                raise
+                await self._commit_refused(error)
+            finally:
+                # A new epoch shuts out whatever was in doubt before.
+                self._coordinator.in_doubt = not new_epoch and (doubt_before or self._coordinator.in_doubt)
         self._close_transaction(new_epoch=new_epoch)
+
+    async def _commit_refused(self, error: KafkaError) -> NoReturn:
+        """Raises what follows from it. An earlier try that was not answered may have been the one that committed."""
+        if is_not_ongoing(error):
+            await self._failed(error, abortable=True)
+        elif not self._coordinator.in_doubt:
+            await self._failed(error)
+        else:
+            (await self._failed(error, ends=True)).add_words(UNKNOWN_OUTCOME)
+        self._state.check_usable()
+        raise error
 
     async def _abort(self) -> None:
         await self._cancel_requests()

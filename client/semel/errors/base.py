@@ -20,6 +20,11 @@ class KafkaError(Exception):
         self.message = message
         super().__init__(". ".join(part for part in (message.rstrip("."), self.advice) if part))
 
+    def add_words(self, words: str) -> None:
+        """Says more, where only a caller knows it."""
+        self.message = f"{self.message.rstrip('.')}. {words}"
+        self.args = (f"{str(self).rstrip('.')}. {words}",)
+
 
 # By what to do next (KIP-1050); an exception is of one kind at most
 

@@ -180,7 +180,7 @@ class Transactions:
         if ending.task.cancelled():
             if self._closed:
                 raise ProducerClosed("the producer was stopped before the outcome of the transaction was known")
-            raise TransactionAborted("abort_transaction() was called before the commit was through")
+            raise TransactionAborted("abort_transaction() was called before the outcome of the commit was known")
         ending.task.result()
 
     async def _commit(self) -> None:
@@ -227,20 +227,24 @@ class Transactions:
             try:
                 new_epoch = await self._coordinator.end(commit=False, version=state.version)
             except KafkaError as error:
+                if state.commit_sent:
+                    await self._hear_commit_out(error)
                 if not is_not_ongoing(error) and verdict_on(error) is not Verdict.RENEW:
                     raise await self._failed(error, ends=True) from None
-                if state.commit_sent and is_not_ongoing(error):
-                    await self._hear_commit_out()
                 # Neither open nor committed: the coordinator never had it, or forgot it.
                 state.needs_new_epoch = True
         self._close_transaction(new_epoch=new_epoch)
 
-    async def _hear_commit_out(self) -> None:
-        """An abort was refused because the transaction is over, and a commit had been sent: did it get there?"""
+    async def _hear_commit_out(self, error: KafkaError) -> NoReturn:
+        """An abort was refused, and a commit had been sent before: did that get there? Only asking tells."""
         try:
+            if not is_not_ongoing(error):
+                raise error
             new_epoch = await self._coordinator.end(commit=True, version=self._state.version)
-        except KafkaError as error:
-            raise await self._failed(error, ends=True) from None
+        except KafkaError as refusal:
+            failure = await self._failed(refusal, ends=True)
+            failure.add_words(UNKNOWN_OUTCOME)
+            raise failure from None
         self._close_transaction(new_epoch=new_epoch)
         raise TransactionWasCommitted(
             f"the transaction of {self._state.transactional_id!r} cannot be aborted: its commit is through"

@@ -551,6 +551,23 @@ async def test_a_producer_fenced_before_it_heard_of_its_commit_says_that_it_does
                 await call
 
 
+async def test_an_abort_after_a_commit_nobody_heard_of_does_not_claim_to_have_aborted(
+    coordinator: FakeCoordinator,
+) -> None:
+    coordinator.trouble[END].append(ANSWER_LOST)
+    async with producer(coordinator, retry_backoff_ms=2000, retry_backoff_max_ms=2000) as made:
+        await made.begin_transaction()
+        await made.send_and_wait("t", b"v")
+        committing = asyncio.create_task(made.commit_transaction())
+        while not coordinator.committed():
+            await asyncio.sleep(0.001)
+        coordinator.fence("x", STORY)
+        with pytest.raises(ProducerFenced, match=f"{STORY}.*was committed is not known"):
+            await made.abort_transaction()
+        with pytest.raises(TransactionAborted):
+            await committing
+
+
 async def test_a_second_producer_takes_the_id_over(coordinator: FakeCoordinator) -> None:
     async with producer(coordinator) as old, producer(coordinator) as new:
         with pytest.raises(ProducerFenced, match="epoch 1 has it now"):

@@ -284,13 +284,14 @@ class Consumer:
         return True
 
     async def seek_to_committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int | None]:
-        """Goes on from the committed offsets; where there is none, the position stays. Returns what was committed."""
+        """Goes on from what is committed, or else from where `auto_offset_reset` says; returns what is committed."""
         states = self._states(partitions)
         self._require_group()
         found = await self._offsets.committed([s.topic_partition for s in states], self._timeout_ms)
-        for state in states:
-            at = found[state.topic_partition]
-            if at is not None and self._subscription.in_charge(state):
+        for state in filter(self._subscription.in_charge, states):
+            if (at := found[state.topic_partition]) is None:
+                state.lose_position(Reset(self._config.auto_offset_reset))
+            else:
                 state.seek(at.offset)
         self._changed()
         return {partition: None if at is None else at.offset for partition, at in found.items()}

@@ -91,10 +91,12 @@ class Confluent:
         assert not errors, errors[:3]
         assert delivered == count
 
-    def consume(self, topic: str, count: int, timeout_s: float = 30) -> list[Row]:
+    def consume(self, topic: str, count: int, timeout_s: float = 30, isolation: str = "read_uncommitted") -> list[Row]:
         from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-        consumer = Consumer({**self.config, "group.id": "unused", "enable.auto.commit": False})
+        consumer = Consumer(
+            {**self.config, "group.id": "unused", "enable.auto.commit": False, "isolation.level": isolation}
+        )
         partitions = consumer.list_topics(topic, 10).topics[topic].partitions
         consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
         rows: list[Row] = []
@@ -170,10 +172,12 @@ class KafkaPython:
             future.get(60)
         producer.close()
 
-    def consume(self, topic: str, count: int, timeout_s: float = 30) -> list[Row]:
+    def consume(self, topic: str, count: int, timeout_s: float = 30, isolation: str = "read_uncommitted") -> list[Row]:
         from kafka import KafkaConsumer, TopicPartition
 
-        consumer = KafkaConsumer(bootstrap_servers=self.address, enable_auto_commit=False, group_id=None)
+        consumer = KafkaConsumer(
+            bootstrap_servers=self.address, enable_auto_commit=False, group_id=None, isolation_level=isolation
+        )
         partitions = [TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic) or ())]
         consumer.assign(partitions)
         consumer.seek_to_beginning(*partitions)
@@ -258,10 +262,14 @@ class Aiokafka:
 
         asyncio.run(send())
 
-    def consume(self, topic: str, count: int, timeout_s: float = 30) -> list[Row]:
+    def consume(self, topic: str, count: int, timeout_s: float = 30, isolation: str = "read_uncommitted") -> list[Row]:
         async def read() -> list[Row]:
             consumer = self.api.AIOKafkaConsumer(
-                topic, bootstrap_servers=self.address, auto_offset_reset="earliest", enable_auto_commit=False
+                topic,
+                bootstrap_servers=self.address,
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+                isolation_level=isolation,
             )
             await consumer.start()
             rows: list[Row] = []

@@ -1,0 +1,96 @@
+"""Transactions of off-the-shelf clients: consume, transform, produce; aborts; a fenced zombie; kill -9 of the broker.
+
+All of them speak the old protocol (transaction version 1). What they write is read back by each other and by semel.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.processes import BrokerProcess
+from support.strangers import EVERYONE, STRANGERS
+from support.transactional import TRANSACTIONAL, Pipeline
+
+Make = Callable[..., Pipeline]
+each_pipeline = pytest.mark.parametrize("make", TRANSACTIONAL, ids=lambda m: m.name)
+
+
+def values(count: int, start: int = 0) -> list[bytes]:
+    return [b"%d" % i for i in range(start, start + count)]
+
+
+def fill(address: str, topic: str, count: int, start: int = 0) -> None:
+    rows = [(i % 3, None, value) for i, value in enumerate(values(count, start), start)]
+    STRANGERS[0](address).produce(topic, rows)
+
+
+def outputs(address: str, topic: str, count: int, client: Any = STRANGERS[0]) -> list[bytes]:
+    """What a read_committed reader sees, at least `count` values, and whatever else is there."""
+    rows = client(address).consume(topic, count, isolation="read_committed")
+    return [row.value for row in rows]
+
+
+def make_topics(address: str, source: str, target: str) -> None:
+    STRANGERS[0](address).create_topic(source, 3)
+    STRANGERS[0](address).create_topic(target, 3)
+
+
+def check_each_once(found: list[bytes], wanted: list[bytes]) -> None:
+    counts = Counter(found)
+    assert not [value for value, n in counts.items() if n > 1], "duplicates"
+    assert sorted(counts) == sorted(wanted)
+
+
+@each_pipeline
+def test_consume_transform_produce_with_aborts_is_exact_for_every_reader(
+    broker: BrokerProcess, topic: str, make: Make
+) -> None:
+    source, target = f"{topic}-in", f"{topic}-out"
+    make_topics(broker.address, source, target)
+    fill(broker.address, source, 300)
+    pipeline = make(broker.address, source, target, f"group-{topic}", f"tx-{topic}")
+    with pipeline:
+        pipeline.run(300, abort_every=3)
+    assert pipeline.aborted > 0
+    wanted = [b"done-" + value for value in values(300)]
+    for reader in EVERYONE:
+        check_each_once(outputs(broker.address, target, 300, reader), wanted)
+
+
+@each_pipeline
+def test_a_zombie_is_fenced_and_nothing_of_it_is_read(broker: BrokerProcess, topic: str, make: Make) -> None:
+    source, target = f"{topic}-in", f"{topic}-out"
+    make_topics(broker.address, source, target)
+    fill(broker.address, source, 30)
+    zombie = make(broker.address, source, target, f"group-{topic}", f"tx-{topic}")
+    with zombie:
+        zombie.write_and_leave_open(b"of-the-zombie")
+        successor = make(broker.address, source, target, f"group-{topic}", f"tx-{topic}")
+        with successor:
+            successor.run(30)
+            assert zombie.is_fenced_when_it_commits()
+    check_each_once(outputs(broker.address, target, 30), [b"done-" + value for value in values(30)])
+
+
+@each_pipeline
+def test_kill_9_of_the_broker_leaves_every_input_with_exactly_one_output(
+    own_broker: BrokerProcess, topic: str, make: Make
+) -> None:
+    source, target = f"{topic}-in", f"{topic}-out"
+    make_topics(own_broker.address, source, target)
+    fill(own_broker.address, source, 600)
+    pipeline = make(own_broker.address, source, target, "group", "tx")
+    kills = iter((150, 350))
+
+    def between(done: int) -> None:
+        nonlocal due
+        if due is not None and done >= due:
+            own_broker.kill_and_restart()
+            due = next(kills, None)
+
+    due: int | None = next(kills)
+    pipeline.keep_alive(600, between)
+    check_each_once(outputs(own_broker.address, target, 600), [b"done-" + value for value in values(600)])

@@ -96,7 +96,7 @@ class Desk:
         return -1 if found is None else found.offset
 
     async def everything(self) -> dict[str, Any]:
-        """All that is known of all groups, to compare."""
+        """All that is known of all groups, to compare; one of which only the name is left is as good as none."""
         return {
             group.group_id: (
                 group.state.value,
@@ -105,6 +105,7 @@ class Desk:
                 sorted(map(repr, group.offsets)),
             )
             for group in await self.groups.groups()
+            if not group.is_disposable
         }
 
     async def join(self, member_id: str = "", instance: str | None = None, group: str = "g") -> Joined:

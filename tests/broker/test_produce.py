@@ -108,8 +108,7 @@ BAD_BATCHES: dict[str, tuple[Any, ErrorCode]] = {
     "control batch": (broken(21, b"\x00\x20"), ErrorCode.INVALID_RECORD),
     "transactional without an id": (broken(21, b"\x00\x10"), ErrorCode.INVALID_RECORD),
     "delete horizon": (broken(21, b"\x00\x40"), ErrorCode.INVALID_RECORD),
-    "epoch without producer id": (broken(51, b"\x00\x01"), ErrorCode.INVALID_RECORD),
-    "above max.message.bytes": (batch(b"x" * 70_000), ErrorCode.MESSAGE_TOO_LARGE),
+    "producer id without epoch": (broken(43, bytes(8) + b"\xff\xff"), ErrorCode.INVALID_RECORD),
 }
 
 

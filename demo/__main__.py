@@ -25,6 +25,8 @@ WORKERS = 2
 PATIENCE_S = 180
 PACE_ROWS = 2_000
 PACE_S = 0.05
+STREAM_S_MIN = 10
+"""However few flights are asked for: they arrive over this time, so that whoever is killed or woken has work to do."""
 
 
 class Bars:
@@ -43,7 +45,7 @@ class Bars:
         self.progress.console.print(text, highlight=False)
 
 
-async def send_all(broker: Broker, limit: int | None, bars: Bars) -> int:
+async def send_all(broker: Broker, limit: int | None, pace_s: float, bars: Bars) -> int:
     """Streams every flight as a live source would, and waits until each is acknowledged. Returns how many."""
     acknowledged = 0
 
@@ -60,7 +62,7 @@ async def send_all(broker: Broker, limit: int | None, bars: Bars) -> int:
             sent += 1
             if sent % PACE_ROWS == 0:
                 bars.at("acknowledged", acknowledged)
-                await asyncio.sleep(PACE_S)  # flights arrive over time, so that the kills meet work
+                await asyncio.sleep(pace_s)  # flights arrive over time, so that the kills meet work
         await producer.flush()
     bars.at("acknowledged", acknowledged)
     if acknowledged != sent:
@@ -115,6 +117,7 @@ def audit(values: list[bytes], sent: int) -> Audit:
 async def run(arguments: argparse.Namespace, directory: Path, console: Console) -> bool:
     right = truth(arguments.rows)
     total = sum(right.values())
+    pace_s = max(PACE_S, STREAM_S_MIN * PACE_ROWS / total)
     rng = random.Random(arguments.seed)
     logs = directory / "logs"
     logs.mkdir(parents=True)
@@ -132,7 +135,7 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
         running = [zombie, *workers]
         try:
             async with asyncio.TaskGroup() as tasks:
-                sending = tasks.create_task(send_all(broker, arguments.rows, bars))
+                sending = tasks.create_task(send_all(broker, arguments.rows, pace_s, bars))
                 await zombie.start()
                 await workers[1].start()
                 await make_zombie(zombie, workers[0], bars.say)

@@ -13,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench import curves, sections
+from bench import curves, sections, transactions
 from bench.figure import Figure
 
 SECTIONS = {
@@ -23,6 +23,9 @@ SECTIONS = {
     "round-trip": sections.round_trip,
     "recovery": sections.recovery,
     "client": sections.client,
+    "transactions": transactions.transactions,
+    "transaction-clients": transactions.transaction_clients,
+    "read-committed": transactions.read_committed,
     "log-length": curves.log_length,
     "partitions": curves.partitions,
     "connections": curves.connections,

@@ -54,7 +54,9 @@ def librdkafka_produce(address: str | None, records: int, partitions: int = 1, t
     return rate(records, seconds)
 
 
-def librdkafka_consume(address: str, records: int, topic: str = TOPIC) -> dict[str, float]:
+def librdkafka_consume(
+    address: str, records: int, topic: str = TOPIC, isolation: str = "read_uncommitted"
+) -> dict[str, float]:
     """Reads from the first offset through confluent-kafka, 10,000 messages a call."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
@@ -63,6 +65,7 @@ def librdkafka_consume(address: str, records: int, topic: str = TOPIC) -> dict[s
             "bootstrap.servers": address,
             "group.id": "unused",
             "enable.auto.commit": False,
+            "isolation.level": isolation,
             "fetch.min.bytes": 1,
             "fetch.message.max.bytes": 8 << 20,
             "queued.max.messages.kbytes": 1 << 18,
@@ -157,9 +160,82 @@ def asyncio_consume(module: str, address: str, records: int) -> dict[str, float]
     return asyncio.run(_asyncio_consume(module, address, records))
 
 
+def librdkafka_transactions(address: str | None, transactions: int, records: int) -> dict[str, float]:
+    """Transactions of `records` records over four partitions (one, for one record), through confluent-kafka."""
+    from confluent_kafka import Producer
+
+    where = {"test.mock.num.brokers": 1} if address is None else {"bootstrap.servers": address}
+    producer = Producer({**where, "transactional.id": "bench", "linger.ms": 0})
+    producer.init_transactions(30)
+    took = []
+    for i in range(transactions + 5):
+        if i == 5:  # the first ones create topics and find coordinators
+            started = time.perf_counter()
+        begun = time.perf_counter()
+        producer.begin_transaction()
+        for record in range(records):
+            producer.produce("bench-transactions", VALUE, partition=record % 4 if records > 1 else 0)
+        producer.commit_transaction(30)
+        took.append((time.perf_counter() - begun) * 1000)
+    seconds = time.perf_counter() - started
+    return {"transactions_per_s": round(transactions / seconds, 1), "p50_ms": round(statistics.median(took[5:]), 3)}
+
+
+async def _asyncio_transactions(module: str, address: str, transactions: int) -> dict[str, float]:
+    api = importlib.import_module(module)
+    producer = api.AIOKafkaProducer(bootstrap_servers=address, transactional_id=f"bench-{module}")
+    await producer.start()
+    for i in range(transactions + 5):
+        if i == 5:
+            started = time.perf_counter()
+        async with producer.transaction():
+            await producer.send("bench-transactions", VALUE, partition=0)
+    seconds = time.perf_counter() - started
+    await producer.stop()
+    return {"transactions_per_s": round(transactions / seconds, 1)}
+
+
+def asyncio_transactions(module: str, address: str, transactions: int) -> dict[str, float]:
+    """One-record transactions, one after the other, for a module that has aiokafka's names."""
+    return asyncio.run(_asyncio_transactions(module, address, transactions))
+
+
+async def _crowd(address: str, producers: int, transactions: int) -> dict[str, float]:
+    from semel import Producer
+
+    took: list[float] = []
+
+    async def one(number: int) -> None:
+        async with Producer(bootstrap_servers=address, transactional_id=f"crowd-{number}") as producer:
+            for i in range(transactions + 1):
+                begun = time.perf_counter()
+                async with producer.transaction():
+                    await producer.send("bench-transactions", VALUE, partition=number % 4)
+                if i:
+                    took.append((time.perf_counter() - begun) * 1000)
+
+    await asyncio.gather(*(one(number) for number in range(producers)))
+    took.sort()
+    return {"p50_ms": round(statistics.median(took), 2), "p99_ms": round(took[int(len(took) * 0.99)], 2)}
+
+
+def crowd(address: str, producers: int, transactions: int) -> dict[str, float]:
+    """Many transactional producers of our client at once; latency of a whole transaction in milliseconds."""
+    return asyncio.run(_crowd(address, producers, transactions))
+
+
 WORK = {
     f.__name__: f
-    for f in (librdkafka_produce, librdkafka_consume, librdkafka_round_trip, asyncio_produce, asyncio_consume)
+    for f in (
+        librdkafka_produce,
+        librdkafka_consume,
+        librdkafka_round_trip,
+        librdkafka_transactions,
+        asyncio_produce,
+        asyncio_consume,
+        asyncio_transactions,
+        crowd,
+    )
 }
 
 

@@ -1,4 +1,4 @@
-# make demo   the main job: real flights through a broker that is killed twice, counted exactly
+# make demo   the main job on real flights: counted by a group, then enriched in transactions, with kills; exact
 # make test   every test
 # make check  format, lint, types, floors, tidy
 # make bench  the figures of README, measured on this machine
@@ -29,6 +29,7 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@touch $@ $(VENV)/.demo
 
 demo: $(VENV)/.demo
+	$(BIN)/python -m demo.counting
 	$(BIN)/python -m demo
 
 test: $(VENV)/.dev

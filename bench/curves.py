@@ -72,6 +72,7 @@ def connections(directory: Path, records: int, runs: int) -> list[Figure]:
     for count in (0, 500, 5000):
         with broker(directory / str(count)) as process:
             idle = [socket.create_connection(("127.0.0.1", process.port), 5) for _ in range(count)]
+            work("librdkafka_produce", address=process.address, records=1000)  # codecs, topic, the last accepts
             taken, rates = [], []
             for _ in range(runs):
                 before = cpu_s(process)

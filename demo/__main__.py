@@ -10,15 +10,18 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from semel import Admin, Consumer, NewTopic, Producer, TopicPartition
+from semel import Admin, Consumer, NewTopic, Producer, RecordMetadata, TopicPartition
 
+from demo.bars import Bars
 from demo.chaos import Chaos, make_zombie
 from demo.flights import PARTITIONS, SOURCE, TARGET, airline_of, flights, row_of, truth
 from demo.processes import Broker, Worker
 from demo.report import Audit, show_airlines, show_processes, show_topics, verdict
+
+Isolation = Literal["read_committed", "read_uncommitted"]
 
 GROUP = "enrich"
 WORKERS = 2
@@ -29,27 +32,11 @@ STREAM_S_MIN = 10
 """However few flights are asked for: they arrive over this time, so that whoever is killed or woken has work to do."""
 
 
-class Bars:
-    """One progress bar a stage."""
-
-    def __init__(self, progress: Progress, total: int) -> None:
-        self.progress = progress
-        self._ids: dict[str, TaskID] = {
-            name: progress.add_task(name, total=total) for name in ("acknowledged", "enriched", "read back")
-        }
-
-    def at(self, name: str, value: int) -> None:
-        self.progress.update(self._ids[name], completed=value)
-
-    def say(self, text: str) -> None:
-        self.progress.console.print(text, highlight=False)
-
-
 async def send_all(broker: Broker, limit: int | None, pace_s: float, bars: Bars) -> int:
     """Streams every flight as a live source would, and waits until each is acknowledged. Returns how many."""
     acknowledged = 0
 
-    def done(future: asyncio.Future[object]) -> None:
+    def done(future: asyncio.Future[RecordMetadata]) -> None:
         nonlocal acknowledged
         future.result()  # a lost record ends the demo here
         acknowledged += 1
@@ -89,13 +76,12 @@ async def wait_until_enriched(broker: Broker, total: int, workers: list[Worker],
             await asyncio.sleep(0.1)
 
 
-async def read_back(broker: Broker, topic: str, isolation: str, bars: Bars | None) -> list[bytes]:
+async def read_back(broker: Broker, topic: str, isolation: Isolation, bars: Bars | None) -> list[bytes]:
     """Every value of a topic from its first offset, as a reader of this isolation level sees it."""
     values: list[bytes] = []
-    level = "read_committed" if isolation == "read_committed" else "read_uncommitted"
     async with Consumer(
-        bootstrap_servers=broker.address, auto_offset_reset="earliest", isolation_level=level
-    ) as reader:  # type: ignore[arg-type]
+        bootstrap_servers=broker.address, auto_offset_reset="earliest", isolation_level=isolation
+    ) as reader:
         places = [TopicPartition(topic, p) for p in range(PARTITIONS)]
         ends = await reader.end_offsets(places)
         reader.assign(places)
@@ -123,9 +109,8 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
     logs.mkdir(parents=True)
     logging.basicConfig(filename=logs / "client.log", format="%(asctime)s %(name)s %(message)s")
     broker = Broker(directory / "broker")
-    columns = (TextColumn("{task.description:>12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, refresh_per_second=8) as progress:
-        bars = Bars(progress, total)
+    bars = Bars(console, total, "acknowledged", "enriched", "read back")
+    with bars.show:
         bars.say(f"seed {arguments.seed}: the same seed draws the same kills")
         await broker.start()
         bars.say(f"broker on {broker.address}, data in {broker.directory}")

@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from semel import Admin, Consumer, NewTopic, Producer, TopicPartition
+from semel import Admin, Consumer, NewTopic, Producer, RecordMetadata, TopicPartition
 
+from demo.bars import Bars
 from demo.counting.processes import Counter
 from demo.counting.report import show
 from demo.counting.totals import Total, parse, truth
@@ -29,27 +29,11 @@ DOWN_S = 0.5
 PATIENCE_S = 120
 
 
-class Bars:
-    """One progress bar a stage."""
-
-    def __init__(self, progress: Progress, total: int) -> None:
-        self.progress = progress
-        self._ids: dict[str, TaskID] = {
-            name: progress.add_task(name, total=total) for name in ("sent", "acknowledged", "counted", "read back")
-        }
-
-    def at(self, name: str, value: int) -> None:
-        self.progress.update(self._ids[name], completed=value)
-
-    def say(self, text: str) -> None:
-        self.progress.console.print(text)
-
-
 async def send_all(broker: Broker, limit: int | None, kill_at: list[int], bars: Bars) -> int:
     """Streams every flight; the broker dies at the rows in `kill_at`. Returns how many were sent and acknowledged."""
     acknowledged = 0
 
-    def done(future: asyncio.Future[object]) -> None:
+    def done(future: asyncio.Future[RecordMetadata]) -> None:
         nonlocal acknowledged
         future.result()  # a lost record ends the demo here
         acknowledged += 1
@@ -139,9 +123,8 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
     logging.basicConfig(filename=directory / "client.log", format="%(asctime)s %(name)s %(message)s")
     broker = Broker(directory / "broker")
     counters: list[Counter] = []
-    columns = (TextColumn("{task.description:>12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, refresh_per_second=8) as progress:
-        bars = Bars(progress, total)
+    bars = Bars(console, total, "sent", "acknowledged", "counted", "read back")
+    with bars.show:
         try:
             await broker.start()
             bars.say(f"broker on {broker.address}, data in {broker.directory}")

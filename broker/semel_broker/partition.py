@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import Task, get_running_loop
+from asyncio import Handle, Task, TimerHandle, get_running_loop
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -59,7 +59,9 @@ class Partition:
         self._bytes_appended = 0
         self._bytes_before: OrderedDict[int, int] = OrderedDict()  # bytes before each undecided transaction, by offset
         self._unstable_max = UNSTABLE_MIN
+        self._flush_due: Handle | None = None
         self._flushing: Task[None] | None = None
+        self._lazy_flush: TimerHandle | None = None
 
     # --- the log ---------------------------------------------------------------------------------------------
 
@@ -262,6 +264,9 @@ class Partition:
 
     async def close(self) -> None:
         """For good: nothing is appended any more, and all that was is durable. The data directory closes the log."""
+        for handle in (self._flush_due, self._lazy_flush):
+            if handle is not None:
+                handle.cancel()
         if self._flushing is not None:
             await self._flushing
         log, retired, self._retired = self._log, self._retired, True
@@ -273,7 +278,19 @@ class Partition:
     # --- inside ----------------------------------------------------------------------------------------------
 
     def _schedule_flush(self) -> None:
-        if self._flushing is None:
+        """Sync once this turn of the loop is over: what it has appended shares the sync."""
+        if self._flush_due is None and self._flushing is None:
+            self._flush_due = get_running_loop().call_soon(self._flush_now)
+
+    def _flush_now(self) -> None:
+        self._flush_due = None
+        log = self._log
+        assert log is not None
+        if self.high_watermark >= log.end_offset or self._retired:
+            return
+        if log.sync_if_quick():
+            self._advance(log.end_offset, self._bytes_appended)
+        else:
             self._flushing = get_running_loop().create_task(self._flush())
 
     async def _flush(self) -> None:

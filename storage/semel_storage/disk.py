@@ -69,6 +69,13 @@ class File(Protocol):
         """
         ...
 
+    def sync_if_quick(self) -> bool:
+        """`sync` here and now, if the disk answers sooner than a thread would have been asked. False: nothing was done.
+
+        Of use to one who has little to sync and would rather not wait for a turn of the event loop.
+        """
+        ...
+
     def sync_now(self) -> None:
         """`sync` for start and stop, where nothing else runs: blocks."""
         ...

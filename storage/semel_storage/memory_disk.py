@@ -92,6 +92,12 @@ class MemoryFile:
         if boot == self._disk.boots and not self._closed:
             self._sync_up_to(min(covered, len(self._inode.data)))
 
+    def sync_if_quick(self) -> bool:
+        if not self._disk.is_quick or self._disk.held is not None:
+            return False
+        self.sync_now()
+        return True
+
     def sync_now(self) -> None:
         self._check()
         self._sync_up_to(len(self._inode.data))
@@ -115,7 +121,8 @@ class MemoryDisk:
     """See `disk.Disk`.
 
     `hold_syncs()` makes awaited syncs wait until `release_syncs()`; `failing_syncs` and `failing_writes` make them
-    fail, by raising `DiskFailed` in place of ending a process. `syncs` counts. `fuse`: after so many more changes the
+    fail, by raising `DiskFailed` in place of ending a process. `syncs` counts. `is_quick`: small syncs are done at once,
+    as a quick disk's are. `fuse`: after so many more changes the
     machine stops (`MachineStopped`), so that a test can stop it before each one in turn.
     """
 
@@ -124,6 +131,7 @@ class MemoryDisk:
         self.syncs = 0
         self.failing_syncs = False
         self.failing_writes = False
+        self.is_quick = False
         self.fuse: int | None = None
         self.held: asyncio.Future[None] | None = None
         self._names: dict[str, _Inode] = {}

@@ -2,7 +2,8 @@
 
 Served: v3 to v7 (one layout; zstd from v7), with transaction version 2 up to v12: v8 adds words and the records at
 fault, v11 TRANSACTION_ABORTABLE, v12 joins the transaction by itself (KIP-890). The appends have happened when `handle`
-returns; what it may return to be awaited is only their durability, so the connection goes on to the next request. The
+returns; what it may return to be awaited is only their durability, so the connection goes on to the next request; what
+is not durable within `timeout_ms` is answered with REQUEST_TIMED_OUT, and acknowledged when it is sent again. The
 exception is a batch whose transaction has to be joined first: it holds back what is behind it. acks=0 is never
 answered: an error closes the connection. Order of the checks: wire-contract 5.2. A batch that is the first of its
 transaction in a partition is appended only if the coordinator knows that transaction as open, and that it includes the
@@ -11,6 +12,7 @@ partition: what comes late, after the marker, must not open a transaction that n
 
 from __future__ import annotations
 
+from asyncio import timeout
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -84,7 +86,7 @@ def _append_all(request: ProduceRequest, ctx: RequestContext, refusals: Refusals
         _raise_first_error(response)
         return None
     if uncommitted:
-        return _when_committed(response, uncommitted)
+        return _when_committed(response, uncommitted, request.timeout_ms)
     return response
 
 
@@ -267,10 +269,29 @@ async def _join_and_append(request: ProduceRequest, ctx: RequestContext, joining
 # --- answering -----------------------------------------------------------------------------------------------
 
 
-async def _when_committed(response: ProduceResponse, uncommitted: list[tuple[Partition, int]]) -> ProduceResponse:
-    for partition, offset in uncommitted:
-        await partition.committed(offset)
+async def _when_committed(
+    response: ProduceResponse, uncommitted: list[tuple[Partition, int]], timeout_ms: int
+) -> ProduceResponse:
+    try:
+        async with timeout(max(timeout_ms, 0) / 1000):
+            for partition, offset in uncommitted:
+                await partition.committed(offset)
+    except TimeoutError:
+        late = {(at.topic, at.index) for at, offset in uncommitted if at.high_watermark < offset}
+        for topic in response.responses:
+            topic.partition_responses = [
+                _too_late(topic.name, row, timeout_ms) if (topic.name, row.index) in late else row
+                for row in topic.partition_responses
+            ]
     return response
+
+
+def _too_late(topic: str, row: ProduceResponsePartition, timeout_ms: int) -> ProduceResponsePartition:
+    message = (
+        f"{topic}-{row.index}: the batch is written, but was not durable within the request's timeout_ms={timeout_ms}; "
+        "send it again, unchanged, to hear whether it is"
+    )
+    return _refused(row.index, KafkaError(ErrorCode.REQUEST_TIMED_OUT, message))
 
 
 def _raise_first_error(response: ProduceResponse) -> None:

@@ -15,6 +15,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import confluent_kafka
+import pytest
 from click.testing import CliRunner
 from semel import Consumer, Producer, TopicPartition
 from semel.cli.main import main
@@ -38,7 +39,7 @@ class Dumped(NamedTuple):
 
 
 class Unreachable:
-    """A destination of markers where one partition has no leader; durability=os, so that markers are durable at once."""
+    """A destination of markers where one partition has no leader. For durability=os: markers are durable at once."""
 
     def __init__(self, destination: Any, partition: tuple[str, int]) -> None:
         self.destination, self.partition = destination, partition
@@ -198,13 +199,10 @@ async def heard_out(call: Callable[[], Awaitable[None]]) -> None:
 @contextmanager
 def refused(kind: type[BaseException], *words: str) -> Iterator[None]:
     """The block raises `kind`, and its text has all of `words`: who, why, and what to do next."""
-    try:
+    with pytest.raises(kind) as raised:
         yield
-    except kind as error:
-        missing = [each for each in words if each not in str(error)]
-        assert not missing, f"{missing} not in: {error}"
-    else:
-        raise AssertionError(f"no {kind.__name__} was raised")
+    missing = [each for each in words if each not in str(raised.value)]
+    assert not missing, f"{missing} not in: {raised.value}"
 
 
 def _dumped(line: str) -> Dumped:

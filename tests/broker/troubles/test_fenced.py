@@ -1,4 +1,4 @@
-"""ProducerFencedException: "Either there is a newer producer with the same transactionalId, or ..." Which, and whose?"""
+"""ProducerFencedException: "Either there is a newer producer ... or ... expired by the broker." Which, and whose?"""
 
 from __future__ import annotations
 

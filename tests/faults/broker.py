@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
+import time
 from pathlib import Path
 
 from support.processes import BrokerProcess
@@ -13,6 +14,10 @@ from support.processes import BrokerProcess
 from faults.small_disk import SmallDisk
 
 DEATH_POLL_S = 0.02
+
+
+class StillAlive(Exception):  # noqa: N818 (named for what it tells)
+    """The process was to end by itself, and has not."""
 
 
 class Broker(BrokerProcess):
@@ -46,12 +51,14 @@ class Broker(BrokerProcess):
         return await asyncio.to_thread(self._end, number)
 
     async def died(self, timeout_s: float = 20) -> int:
-        """Waits until the process ends by itself. Its exit status; raises TimeoutError."""
+        """Waits until the process ends by itself. Its exit status; raises StillAlive."""
         process = self._process
         assert process is not None, "the broker is not running"
-        async with asyncio.timeout(timeout_s):
-            while process.poll() is None:
-                await asyncio.sleep(DEATH_POLL_S)
+        deadline = time.monotonic() + timeout_s
+        while process.poll() is None:
+            if time.monotonic() > deadline:
+                raise StillAlive(f"it still runs after {timeout_s:g} s")
+            await asyncio.sleep(DEATH_POLL_S)
         return await asyncio.to_thread(self._end, signal.SIGKILL)
 
     def pause(self) -> None:

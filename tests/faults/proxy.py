@@ -92,6 +92,10 @@ class Proxy:
         self._rules.append(rule)
         return rule
 
+    async def met(self, client_id: str) -> None:
+        """Returns once every rule of this client has met its frame."""
+        await asyncio.gather(*[rule.met.wait() for rule in self._rules if rule.client_id == client_id])
+
     def release(self, client_id: str = "") -> None:
         """Deliver what is held (of one client) and forget its rules."""
         kept = []

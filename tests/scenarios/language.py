@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 
 import msgspec
+from semel_protocol.api import APIS
 
 OUTCOMES = ("ok", "fenced", "timeout", "failed", "committed", "refused", "unavailable")
 """How a client's step can end, whatever the client calls it.
@@ -86,7 +87,7 @@ VERBS: dict[str, Verb] = {
     "sleep": Verb(("time",)),
     # What a client does.
     "begin": Verb(by_client=True),
-    "send": Verb(("topic", "partition", "value", "value*"), by_client=True),
+    "send": Verb(("topic", "partition", "value", "value*"), ("size",), by_client=True),
     "read": Verb(("value", "value*"), by_client=True),
     "offsets": Verb(("group", "topic", "partition", "offset"), by_client=True),
     "positions": Verb(by_client=True),
@@ -114,6 +115,7 @@ epoch."""
 DAMAGES = ("delete", "truncate", "flip", "empty", "append")
 FILES = ("log", "index", "timeindex", "txnindex", "snapshot", "leader-epoch-checkpoint", "recovery-point", "log-start")
 DIRECTIONS = ("request", "answer")
+API_NAMES = tuple(api.name for api in APIS.values())
 LIBRARIES = ("semel", "confluent")
 _NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s)")
@@ -267,6 +269,7 @@ class _Reader:
     def _check_network(self, step: Step) -> None:
         self._known(step.words[0])
         if len(step.words) == 3:
+            _one_of("API", step.words[1], API_NAMES)
             _one_of("direction", step.words[2], DIRECTIONS)
 
     _check_hold = _check_lose = _check_held = _check_release = _check_reset = _check_part = _check_join = _check_network
@@ -294,6 +297,7 @@ class _Reader:
 
     def _check_send(self, step: Step) -> None:
         _whole("partition", step.words[1])
+        size_bytes(step.options.get("size", "0KiB"))
 
     def _check_offsets(self, step: Step) -> None:
         _whole("partition", step.words[2])

@@ -11,15 +11,17 @@ from semel_protocol.batch import HEADER, HEADER_BYTES, PREFIX_BYTES, crc_of
 from semel_protocol.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress
 from semel_protocol.control import ControlType, EndTxnMarker, build_marker
 from semel_protocol.records import Record, build_batch
+from semel_protocol.varint import varint
 
 CODECS = (NONE, NONE, GZIP, SNAPPY, LZ4, ZSTD)
 BOMB_BYTES = 200 << 20
 NOW_MS = 1_700_000_000_000
+BOMB_MS = NOW_MS + 2_000_000
 EXTREMES = {"b": 8, "h": 16, "i": 32, "I": 32, "q": 64}
 FIELDS = HEADER.format.lstrip(">")
 CRC_FIELD, LENGTH_FIELD = 4, 1
-MAGIC_1_MESSAGE = bytes.fromhex("000000000000000000000022d5a7d2c201000000018bcfe56800ffffffff000000087878787878787878")
 MAGIC_0_MESSAGE = bytes.fromhex("000000000000000000000012f2b2ba4d0000ffffffff0000000478787878")
+MAGIC_1_MESSAGE = bytes.fromhex("000000000000000000000022d5a7d2c201000000018bcfe56800ffffffff0000000878787878787878")
 
 
 class Producer(msgspec.Struct, frozen=True):
@@ -84,8 +86,21 @@ def with_lying_records(batch: bytes, random: Random) -> bytes:
 def bomb(codec: int) -> bytes:
     """A small batch of one record whose records decompress to `BOMB_BYTES`."""
     blob = compress(codec, bytes(BOMB_BYTES))
-    batch = build_batch([Record(0, NOW_MS, None, b"x")], codec=codec)
+    batch = build_batch([Record(0, BOMB_MS, None, b"x")], codec=codec)
     return with_good_crc(batch[:HEADER_BYTES] + blob)
+
+
+@cache
+def crowd(count: int, codec: int = ZSTD, *, timestamp_ms: int = NOW_MS, key: bytes = b"k") -> bytes:
+    """A batch of so many of the smallest records, each right in itself: a few bytes of every one arrive."""
+    rows = bytearray()
+    tail = varint(len(key)) + key + b"\x01\x00"
+    for delta in range(count):
+        row = b"\x00\x00" + varint(delta) + tail
+        rows += varint(len(row)) + row
+    fields = list(HEADER.unpack_from(build_batch([Record(0, timestamp_ms, None, b"x")], codec=codec)))
+    fields[6], fields[12] = count - 1, count
+    return with_good_crc(HEADER.pack(*fields) + compress(codec, bytes(rows)))
 
 
 def marker(random: Random, producer: Producer) -> bytes:

@@ -17,6 +17,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from semel_protocol.batch import BatchHeader, check_produced, read_header
+from semel_protocol.compression import InflatesTooLarge
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k00_produce import (
     ProduceRequest,
@@ -31,6 +32,7 @@ from semel_protocol.record_columns import decode_columns
 
 from semel_broker.answers import InOrder
 from semel_broker.context import RequestContext
+from semel_broker.limits import Limits
 from semel_broker.partition import Partition
 from semel_broker.txn.metadata import TopicPartition
 from semel_broker.txn.requests import BUMPING_VERSION
@@ -156,12 +158,27 @@ def _check_batch(partition: Partition, header: BatchHeader, records: Buffer, ctx
     if not config.log_append_time and header.max_timestamp != NO_TIMESTAMP:
         _check_timestamps(header, config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms, ctx)
     if config.is_compacted:
-        keys = decode_columns(records, header).keys
-        if None in keys:
-            raise InvalidRecordsError(
-                [index for index, key in enumerate(keys) if key is None],
-                f"{partition.topic} is compacted: each record needs a key, that at index {keys.index(None)} has none",
-            )
+        _check_keys(partition, header, records, ctx.broker.config.limits)
+
+
+def _check_keys(partition: Partition, header: BatchHeader, records: Buffer, limits: Limits) -> None:
+    """Each record of a compacted topic has a key. Raises MESSAGE_TOO_LARGE, upon which producers split the batch, for
+    one that would take too long to look at."""
+    records_max = limits.keyed_batch_records_max
+    if header.record_count > records_max:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"{partition.topic} is compacted: a batch may have {records_max} records, not {header.record_count}",
+        )
+    try:
+        keys = decode_columns(records, header, bytes_max=limits.keyed_batch_inflated_bytes_max).keys
+    except InflatesTooLarge as error:
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{partition.topic} is compacted: {error.message}") from None
+    if None in keys:
+        raise InvalidRecordsError(
+            [index for index, key in enumerate(keys) if key is None],
+            f"{partition.topic} is compacted: each record needs a key, that at index {keys.index(None)} has none",
+        )
 
 
 def _check_timestamps(header: BatchHeader, before_max_ms: int, after_max_ms: int, ctx: RequestContext) -> None:

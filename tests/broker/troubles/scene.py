@@ -208,5 +208,5 @@ def refused(kind: type[BaseException], *words: str) -> Iterator[None]:
 def _dumped(line: str) -> Dumped:
     words = line[2:].split()
     facts = dict(zip(words[::2], words[1::2], strict=False))
-    what = facts.get("payload:") or facts["endTxnMarker:"]
+    what = line.partition(" payload: ")[2] or facts["endTxnMarker:"]
     return Dumped(int(facts["offset:"]), int(facts["producerEpoch:"]), int(facts["producerId:"]), what)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Mapping
 
 from semel_broker import world as broker_world
@@ -41,8 +42,6 @@ class Logger:
         self._host.world.fail(self._host.name, words, error if isinstance(error, BaseException) else None)
 
     def exception(self, event: str, **fields: object) -> None:
-        import sys
-
         self._host.world.fail(self._host.name, f"{event} {fields}", sys.exc_info()[1])
 
     def _line(self, event: str, fields: dict[str, object]) -> None:

@@ -34,6 +34,10 @@ class DiskWeather(msgspec.Struct):
     failing_syncs: bool = False
     stale_tails: bool = False
 
+    def heal(self) -> None:
+        """Room, speed and syncs that succeed."""
+        self.slowdown, self.full_bytes, self.failing_syncs = 1.0, None, False
+
 
 class SimFile(MemoryFile):
     """See `semel_storage.disk.File`."""
@@ -70,14 +74,18 @@ class SimFile(MemoryFile):
 
 
 class SimDisk(MemoryDisk):
-    """See `semel_storage.disk.Disk`. `exit` ends the process that writes here: what a failed write or sync leads to."""
+    """See `semel_storage.disk.Disk`. `end_process` is what a failed write or sync leads to.
 
-    def __init__(self, world: World, name: str, exit: Exit) -> None:
+    `in_use`: a process is there that may write; what a dead one would still do while it unwinds, does not happen.
+    """
+
+    def __init__(self, world: World, name: str, end_process: Exit) -> None:
         super().__init__()
         self.world, self.name = world, name
         self.rng = world.random("disk", name)
         self.weather = DiskWeather()
-        self._exit = exit
+        self.in_use = True
+        self._end_process = end_process
 
     def open(self, path: str) -> SimFile:
         return SimFile(self, path, self._names.setdefault(path, _Inode()))
@@ -86,9 +94,11 @@ class SimDisk(MemoryDisk):
         return sum(len(inode.data) for inode in self._names.values())
 
     def fail(self, action: str, path: str) -> NoReturn:
-        self._exit(f"{action} of {path} failed")
+        self._end_process(f"{action} of {path} failed")
 
     def burn(self) -> None:
+        if not self.in_use:
+            self.fail("write by a dead process", "")
         super().burn()
         self.failing_syncs = self.weather.failing_syncs
 

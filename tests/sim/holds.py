@@ -7,18 +7,23 @@ late too, since TCP keeps order; other connections are not, so a held request ma
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from struct import Struct as Layout
 
 import msgspec
+from semel_protocol.api import APIS
 
 NS_PER_MS = 1_000_000
 REQUEST_HEAD_BYTES = 12
 """Size, API key, API version, correlation id."""
 ANSWER_HEAD_BYTES = 8
 """Size, correlation id."""
+_REQUEST_HEAD = Layout(">ihhi")
+Say = Callable[[str, str], None]
+"""Host and text."""
 
 
 class Hold(msgspec.Struct):
-    """Delay the next `count` requests of API `api_key` from host `source` to host `sink` by `delay_ms`; then it is over.
+    """Delay the next `count` requests of API `api_key` from host `source` to host `sink` by `delay_ms`.
 
     A name "" means any host. With `answers`, the answers to these requests are delayed in place of the requests.
     """
@@ -76,32 +81,44 @@ class FrameWatch:
 
 
 class Conversation:
-    """The requests and answers of one connection, watched for what is to be held."""
+    """The requests and answers of one connection: told to whoever listens, and held where a hold says so.
 
-    __slots__ = ("_held_answers", "_holds", "_note", "_sink", "_source")
+    `note` is for what changes the run, `tell` for what does not.
+    """
 
-    def __init__(self, holds: list[Hold], source: str, sink: str, note: Callable[[str, str], None]) -> None:
-        self._holds, self._source, self._sink, self._note = holds, source, sink, note
-        self._held_answers: dict[bytes, float] = {}
+    __slots__ = ("_asked", "_holds", "_note", "_sink", "_source", "_tell")
+
+    def __init__(self, holds: list[Hold], source: str, sink: str, note: Say, tell: Say) -> None:
+        self._holds, self._source, self._sink = holds, source, sink
+        self._note, self._tell = note, tell
+        self._asked: dict[bytes, tuple[str, float]] = {}
+        """Correlation id -> name of the request, and for how long its answer is to be held."""
 
     def watches(self) -> tuple[FrameWatch, FrameWatch]:
         """For the requests and for the answers."""
         return FrameWatch(REQUEST_HEAD_BYTES, self._request), FrameWatch(ANSWER_HEAD_BYTES, self._answer)
 
     def _request(self, head: bytes) -> int:
-        api_key, correlation_id = int.from_bytes(head[4:6], "big"), head[8:12]
+        size, api_key, version, number = _REQUEST_HEAD.unpack(head)
+        api = APIS.get(api_key)
+        name = f"{api.name if api is not None else api_key} v{version} #{number}"
+        self._tell(self._source, f"> {name}, {size} bytes")
+        held_ms, answer_held_ms = 0.0, 0.0
         for hold in self._holds:
             if hold.fits(api_key, self._source, self._sink):
                 hold.count -= 1
                 if hold.answers:
-                    self._held_answers[correlation_id] = hold.delay_ms
-                    return 0
-                self._note(self._source, f"request of API {api_key} to {self._sink} held for {hold.delay_ms:.0f} ms")
-                return int(hold.delay_ms * NS_PER_MS)
-        return 0
+                    answer_held_ms = hold.delay_ms
+                else:
+                    held_ms = hold.delay_ms
+                    self._note(self._source, f"{name} held for {held_ms:.0f} ms")
+                break
+        self._asked[head[8:12]] = name, answer_held_ms
+        return int(held_ms * NS_PER_MS)
 
     def _answer(self, head: bytes) -> int:
-        delay_ms = self._held_answers.pop(head[4:8], 0.0) if self._held_answers else 0.0
-        if delay_ms:
-            self._note(self._sink, f"an answer to {self._source} held for {delay_ms:.0f} ms")
-        return int(delay_ms * NS_PER_MS)
+        name, held_ms = self._asked.pop(head[4:8], ("?", 0.0))
+        self._tell(self._sink, f"< {self._source} {name}, {int.from_bytes(head[:4], 'big')} bytes")
+        if held_ms:
+            self._note(self._sink, f"the answer to {name} held for {held_ms:.0f} ms")
+        return int(held_ms * NS_PER_MS)

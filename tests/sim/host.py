@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Main = Callable[["Host"], Coroutine[Any, Any, None]]
 
 
-class ProcessEnded(BaseException):  # noqa: N818 (named for what it tells)
+class ProcessEnded(BaseException):
     """Unwinds the code of a process that has just ended itself; it is dead already when this is raised."""
 
 
@@ -66,8 +66,8 @@ class Host:
         """Start a process. It ends when `main(host)` returns; an exception out of it fails the run."""
         assert self.loop is None, f"a process runs on {self.name} already"
         self.incarnation += 1
-        self.machine_up = True
-        self.loop = SimLoop(self.world, self)
+        self.machine_up = self.disk.in_use = True
+        self.loop = SimLoop(self.world, self)  # type: ignore[abstract]  # the rest refuses
         self.world.note(self.name, f"boot {self.incarnation}")
         self.main = self.loop.create_task(main(self), name=f"{self.name}/main")
         self.main.add_done_callback(self._returned)
@@ -85,10 +85,10 @@ class Host:
 
     def exit(self, reason: str) -> NoReturn:
         """The process ends itself here and now, as after a failed write. Not to be called from outside it."""
-        self._stop(reason)
-        self.disk.kill()
-        if self.ended is not None:
-            self.ended(reason)
+        if self._stop(reason):
+            self.disk.kill()
+            if self.ended is not None:
+                self.ended(reason)
         raise ProcessEnded(reason)
 
     def pause(self) -> None:
@@ -118,6 +118,7 @@ class Host:
             return False
         self.world.note(self.name, how)
         loop.dead = True
+        self.disk.in_use = False
         # Kept, and never run again: freed coroutines would run their `finally` blocks as if the process still lived.
         self.world.bury((loop, self.main, asyncio.all_tasks(loop)))
         self.main = None

@@ -58,7 +58,9 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     # What runs when
 
-    def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Handle:
+    def call_soon(  # type: ignore[override]  # typeshed ties the arguments to the callback
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Handle:
         handle = Handle(callback, args, self, context)
         if not self.dead:
             self.ready.append(handle)
@@ -67,12 +69,12 @@ class SimLoop(asyncio.AbstractEventLoop):
                 self.world.runnable.append(self)
         return handle
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> TimerHandle:
         return self._call_at_ns(self.world.now_ns + math.ceil(delay * NS), callback, args, context)
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> TimerHandle:
         return self._call_at_ns(math.ceil(when * NS) - self._clock_offset_ns, callback, args, context)

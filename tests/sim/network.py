@@ -124,7 +124,7 @@ class Network:
             port = max([9091, *host.listeners]) + 1
         if port in host.listeners:
             raise OSError(errno.EADDRINUSE, f"port {port} of {host.name} is taken")
-        host.listeners[port] = listener = Listener(loop, factory, host, port)
+        host.listeners[port] = listener = Listener(loop, factory, host, port)  # type: ignore[abstract]
         return listener
 
     async def connect(self, loop: SimLoop, factory: Callable[[], P], host: str, port: int) -> tuple[Endpoint, P]:
@@ -155,7 +155,8 @@ class Network:
         near.outgoing = far.incoming = Pipe(self, near, far, rng)
         far.outgoing = near.incoming = Pipe(self, far, near, self.world.random("answers", loop.host.name, number))
         if self.watching:
-            talk = Conversation(self.holds, loop.host.name, listener.host.name, self.world.note)
+            world = self.world
+            talk = Conversation(self.holds, loop.host.name, listener.host.name, world.note, world.tell)
             near.outgoing.watch, far.outgoing.watch = talk.watches()
         self._pairs = {end: peer for end, peer in self._pairs.items() if not (end.gone and peer.gone)}
         self._pairs[near], self._pairs[far] = far, near

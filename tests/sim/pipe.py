@@ -29,7 +29,7 @@ Segment = tuple[int, "bytes | str"]
 
 
 class Pipe:
-    """From `source` to `sink`. `room`: bytes that the kernels would take now; `on_wire`: those taken and not read yet."""
+    """From `source` to `sink`. `room`: bytes that the kernels would take now; `on_wire`: taken and not read yet."""
 
     __slots__ = (
         "_arrivals",

@@ -1,4 +1,4 @@
-"""The two ends of a connection as asyncio transports: what the kernel does for a socket, and what asyncio makes of it."""
+"""An end of a connection as an asyncio transport: what the kernel does for a socket, and what asyncio makes of it."""
 
 from __future__ import annotations
 
@@ -172,10 +172,11 @@ class Endpoint(Transport):
         self._schedule_read()
 
     def _schedule_read(self) -> None:
-        if not (self._read_scheduled or self.protocol is None or self._closing) and self._reading:
-            if self._inbox or self._end is not None:
-                self._read_scheduled = True
-                self.loop.call_soon(self._read)
+        if self._read_scheduled or self.protocol is None or self._closing or not self._reading:
+            return
+        if self._inbox or self._end is not None:
+            self._read_scheduled = True
+            self.loop.call_soon(self._read)
 
     def _read(self) -> None:
         self._read_scheduled = False

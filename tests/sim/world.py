@@ -43,6 +43,9 @@ class Failure(msgspec.Struct, frozen=True):
     what: str
     details: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.at_ns / NS:.6f} {self.host}: {self.what}" + (f"\n{self.details}" if self.details else "")
+
 
 class Stuck(Exception):  # noqa: N818 (named for what it tells)
     """Some host keeps itself busy without ever waiting: time cannot go on."""
@@ -142,7 +145,7 @@ class World:
                 if not handle._cancelled:
                     handle._run()
                     if loop.dead:
-                        break
+                        break  # type: ignore[unreachable]  # it has killed itself
         finally:
             events._set_running_loop(None)
         self.steps += count

@@ -72,6 +72,7 @@ class World:
         self._graveyard: list[object] = []
         self._hash = blake2b(digest_size=16)
         self._marks: list[int] = []
+        gc.freeze()  # what was there before is none of ours: `close` has little to look through
 
     def random(self, *names: object) -> Random:
         """A source of chance of its own, so that what happens in one place does not shift what happens in another."""
@@ -218,3 +219,4 @@ class World:
             gc.collect()
         finally:
             sys.unraisablehook = hook
+            gc.unfreeze()

@@ -27,8 +27,8 @@ MAYBE_STORED = (
 """Answers that leave open whether the batch is in the log."""
 
 LOST_DATA = (
-    "%s: the broker has lost records that it had acknowledged, or what it knew of this producer: was its power cut, and "
-    "is durability=os? The producer goes on under a new epoch. %s"
+    "%s: the broker has lost records that it had acknowledged, or what it knew of this producer: was its power cut, "
+    "and is durability=os? The producer goes on under a new epoch. %s"
 )
 """A gap before a batch although each one before it was acknowledged."""
 

@@ -30,6 +30,7 @@ CHECKERS: Mapping[str, Checker] = {
     "precommitted-read": isolation.precommitted_read,
     "poll-skip": order.poll_skip,
     "nonmonotonic-poll": order.nonmonotonic_poll,
+    "unowned-poll": order.unowned_poll,
     "nonmonotonic-send": order.nonmonotonic_send,
     "G0": cycles.g0,
     "G1c": cycles.g1c,

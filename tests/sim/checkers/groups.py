@@ -75,7 +75,7 @@ def _sights(story: Story) -> Iterator[tuple[str, Place, int | None, float, float
 
 
 def double_assignment(story: Story) -> Iterator[Anomaly]:
-    """Two members of one generation were given the same partition."""
+    """Two members of one generation were given the same partition. A static member may come back as itself."""
     found = []
     mine: dict[str, dict[Place, None]] = {}
     owners: dict[tuple[str, int, Place], str] = {}
@@ -98,9 +98,7 @@ def _claims(
     if consumer is None or event.generation < 0:
         return
     for place in owned:
-        other = owners.setdefault((consumer.group, event.generation, place), event.client)
-        if other != event.client:
-            yield (
-                f"generation {event.generation} of {consumer.group} has {place[0]}-{place[1]} with {other} and with "
-                f"{event.client}"
-            )
+        name = event.client.partition("#")[0]
+        other = owners.setdefault((consumer.group, event.generation, place), name)
+        if other != name:
+            yield f"generation {event.generation} of {consumer.group} has {place[0]}-{place[1]} with {other} and {name}"

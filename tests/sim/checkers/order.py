@@ -1,4 +1,4 @@
-"""poll-skip, nonmonotonic-poll, nonmonotonic-send: nothing is jumped over, nothing comes twice, nothing overtakes."""
+"""poll-skip, nonmonotonic-poll, unowned-poll, nonmonotonic-send: nothing is jumped over, comes twice or overtakes."""
 
 from __future__ import annotations
 
@@ -82,6 +82,16 @@ def nonmonotonic_poll(story: Story) -> Iterator[Anomaly]:
                 last = offset
     if found:
         yield Anomaly("nonmonotonic-poll", few(found))
+
+
+def unowned_poll(story: Story) -> Iterator[Anomaly]:
+    """A member of a group was given records of a partition that it did not own then."""
+    found = [
+        f"{poll.client} was given {poll.topic}-{poll.partition}@{poll.offsets[0]} at {poll.at_ms:.0f} ms"
+        for poll in story.unowned
+    ]
+    if found:
+        yield Anomaly("unowned-poll", few(found))
 
 
 def nonmonotonic_send(story: Story) -> Iterator[Anomaly]:

@@ -126,6 +126,8 @@ class Story:
         self.assigned: list[Assigned | Revoked] = []
         self.polls: list[Polled] = []
         self.sessions: list[Session] = []
+        self.unowned: list[Polled] = []
+        """Records of partitions that the group had not given to the member, or had taken back."""
         self.offset_commits: dict[int, OffsetCommit] = {}
         self.offsets_seen: list[OffsetsSeen] = []
         self.changes: dict[int, Change] = {}
@@ -253,7 +255,12 @@ class Story:
     def _polled(self, event: Polled) -> None:
         self.polls.append(event)
         place = (event.topic, event.partition)
-        session = self._open.get((event.client, place)) or self._open_session(event.client, place, -1)
+        session = self._open.get((event.client, place))
+        if session is None:
+            consumer = self.consumers.get(event.client)
+            if consumer is not None and consumer.group:
+                self.unowned.append(event)
+            session = self._open_session(event.client, place, -1)
         session.polls.append(event)
         if event.txn != NO_TXN:
             self.txns[event.txn].polls.append(event)

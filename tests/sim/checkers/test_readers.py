@@ -69,9 +69,22 @@ def test_a_group_must_not_commit_over_what_no_member_was_given() -> None:
     for given, expected in (([0, 1], []), ([1], ["poll-skip"])):
         tale = stored("a", "b")
         reader = tale.consumer(group="g")
+        reader.assigned([T0])
         reader.polled(T0, given, ["ab"[offset] for offset in given])
         reader.offsets_committed(reader.committing_offsets("g", {T0: 2}))
         tale.final.groups["g"] = {T0: 2}
+        assert tale.found() == expected
+
+
+def test_a_member_is_given_records_of_what_it_owns_only() -> None:
+    for back, expected in ((False, []), (True, ["unowned-poll"])):
+        tale = stored("a", "b")
+        reader = tale.consumer(group="g")
+        reader.assigned([T0])
+        reader.polled(T0, [0], ["a"])
+        if back:
+            reader.revoked([T0])
+        reader.polled(T0, [1], ["b"])
         assert tale.found() == expected
 
 
@@ -91,6 +104,7 @@ def test_the_last_acknowledged_commit_is_what_a_group_has() -> None:
     for at_the_end, expected in ((2, []), (1, ["lost-group-offset"]), (None, ["lost-group-offset"])):
         tale = stored("a", "b")
         reader = tale.consumer(group="g")
+        reader.assigned([T0])
         reader.polled(T0, [0, 1], ["a", "b"])
         for offset in (1, 2):
             reader.offsets_committed(reader.committing_offsets("g", {T0: offset}))
@@ -102,6 +116,7 @@ def test_a_commit_nobody_answered_may_take_effect_whenever_it_likes() -> None:
     for at_the_end in (1, 2):
         tale = stored("a", "b")
         reader = tale.consumer(group="g")
+        reader.assigned([T0])
         reader.polled(T0, [0, 1], ["a", "b"])
         reader.committing_offsets("g", {T0: 1})
         reader.offsets_committed(reader.committing_offsets("g", {T0: 2}))
@@ -112,6 +127,7 @@ def test_a_commit_nobody_answered_may_take_effect_whenever_it_likes() -> None:
 def test_an_offset_that_nobody_committed_must_not_be_seen() -> None:
     tale = stored("a", "b")
     reader = tale.consumer(group="g")
+    reader.assigned([T0])
     reader.polled(T0, [0, 1], ["a", "b"])
     reader.offsets_refused(reader.committing_offsets("g", {T0: 2}))
     reader.offsets_seen("g", {T0: 2}, since_ms=tale.tick())
@@ -122,6 +138,7 @@ def test_an_old_offset_seen_after_a_new_one_was_committed_is_lost() -> None:
     for looked_before, expected in ((True, []), (False, ["lost-group-offset"])):
         tale = stored("a", "b")
         reader = tale.consumer(group="g")
+        reader.assigned([T0])
         reader.polled(T0, [0, 1], ["a", "b"])
         reader.offsets_committed(reader.committing_offsets("g", {T0: 1}))
         early = tale.tick()
@@ -141,6 +158,7 @@ def test_offsets_of_an_aborted_transaction_never_count() -> None:
     ):
         tale = stored("a", "b")
         reader = tale.consumer(group="g")
+        reader.assigned([T0])
         reader.polled(T0, [0, 1], ["a", "b"])
         worker = tale.witness("worker")
         txn = worker.beginning("worker")
@@ -162,6 +180,13 @@ def test_a_partition_has_one_member_in_each_generation() -> None:
         one.assigned([T0], 3)
         two.assigned([place], generation)
         assert tale.found() == expected
+
+
+def test_a_static_member_may_come_back_into_its_generation() -> None:
+    tale = Tale()
+    for _ in range(2):
+        tale.consumer("one", group="g").assigned([T0], 3)
+    assert tale.found() == []
 
 
 def test_what_a_member_gave_back_may_go_to_another_in_the_same_generation() -> None:

@@ -112,7 +112,9 @@ def pipeline(outputs: list[tuple[int, str]], committed: int) -> Tale:
     shop, worker = tale.witness("shop"), tale.witness("worker")
     tale.send(shop, "in0", 0)
     tale.send(shop, "in1", 1)
-    tale.consumer("reader", group="work").polled(T0, [0, 1], ["in0", "in1"])
+    reader = tale.consumer("reader", group="work")
+    reader.assigned([T0])
+    reader.polled(T0, [0, 1], ["in0", "in1"])
     txn = worker.beginning("worker")
     for offset, value in outputs:
         made_from = {"x": "in0", "y": "in1", "x2": "in0"}[value]

@@ -103,11 +103,11 @@ def draw_members(rng: Random, prefix: str, mean_ms: float, count: int) -> list[C
     members = []
     for number in range(count):
         drawn = settings.member(rng)
-        drawn |= {"partition_assignment_strategy": strategy, "enable_auto_commit": auto_commit}
+        drawn |= {"partition_assignment_strategy": [strategy], "enable_auto_commit": auto_commit}
         drawn |= {"rebalance_timeout_ms": patience_ms}
         if rng.random() < 0.2:
             drawn["group_instance_id"] = f"{prefix}member{number}"
-        ops = member.draw_ops(rng, count=rng.randint(20, 60), mean_ms=mean_ms)
+        ops = member.draw_ops(rng, count=rng.randint(20, 60), mean_ms=mean_ms, auto_commit=auto_commit)
         members.append(ClientPlan(name=f"{prefix}member{number}", role="member", settings=drawn, ops=ops))
     return members
 
@@ -172,7 +172,7 @@ class ConsumeTransformProduce(Workload):
         reading = {
             **settings.member(rng),
             "isolation_level": "read_committed",
-            "partition_assignment_strategy": strategy,
+            "partition_assignment_strategy": [strategy],
             "rebalance_timeout_ms": rng.choice((2_000, 10_000)),
         }
         writing = {**settings.transactional(rng), "transactional_id": name}
@@ -180,7 +180,7 @@ class ConsumeTransformProduce(Workload):
 
     async def settle(self, plan: WorkloadPlan, desk: Desk) -> None:
         strategies = [
-            client.settings["member"]["partition_assignment_strategy"]
+            client.settings["member"]["partition_assignment_strategy"][0]
             for client in plan.clients
             if client.role == "worker"
         ]
@@ -198,7 +198,7 @@ class Compacted(Workload):
     def draw(self, rng: Random, prefix: str) -> WorkloadPlan:
         configs = {
             "cleanup.policy": "compact",
-            "segment.bytes": str(rng.choice((500, 2_000))),
+            "segment.bytes": str(rng.choice((1_024, 4_096))),
             "min.cleanable.dirty.ratio": rng.choice(("0.0", "0.3")),
             "delete.retention.ms": rng.choice(("0", "1000", "86400000")),
         }
@@ -236,7 +236,7 @@ class Retention(Workload):
 
     def draw(self, rng: Random, prefix: str) -> WorkloadPlan:
         configs = {
-            "segment.bytes": str(rng.choice((300, 2_000))),
+            "segment.bytes": str(rng.choice((1_024, 4_096))),
             "retention.ms": str(rng.choice((-1, 3_000, 20_000))),
             "retention.bytes": str(rng.choice((-1, 1_000, 5_000))),
             "segment.ms": str(rng.choice((1_000, 60_000))),

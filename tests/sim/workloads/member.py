@@ -17,11 +17,16 @@ from sim.workloads.pen import PAUSE_S
 from sim.workloads.plan import ClientPlan, Op, Script, WorkloadPlan, pause_ms
 
 
-def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
-    """poll: for at most `timeout_ms`; commit: what was polled; look: at what is committed; renew."""
+def draw_ops(rng: Random, *, count: int, mean_ms: float, auto_commit: bool) -> list[Op]:
+    """poll: for at most `timeout_ms`; commit: what was polled; look: at what is committed; renew.
+
+    Where commits are automatic nobody writes them down, and nobody looks.
+    """
     ops = []
     for _ in range(count):
-        kind = rng.choices(("poll", "commit", "look", "renew"), (14, 6, 2, 1))[0]
+        kind = rng.choices(
+            ("poll", "commit", "look", "renew"), (14, 0 if auto_commit else 6, 0 if auto_commit else 2, 1)
+        )[0]
         args = {"timeout_ms": rng.choice((0, 50, 500))} if kind == "poll" else {}
         ops.append(Op(kind=kind, pause_ms=pause_ms(rng, mean_ms), args=args))
     return ops

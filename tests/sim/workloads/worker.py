@@ -154,13 +154,15 @@ async def settle(plan: WorkloadPlan, client: ClientPlan, desk: Desk) -> None:
     assert not left, f"group {worker.pipeline.group} does not get to the end of {left}"
 
 
-async def _left(plan: WorkloadPlan, pipeline: Pipeline, desk: Desk) -> list[TopicPartition]:
-    """The partitions whose committed offset is not at their end."""
+async def _left(plan: WorkloadPlan, pipeline: Pipeline, desk: Desk) -> list[tuple[str, int]]:
+    """The partitions that have records behind the committed offset."""
     count = next(topic.partitions for topic in plan.topics if topic.name == pipeline.source)
     places = [TopicPartition(pipeline.source, number) for number in range(count)]
-    async with Consumer(
-        **desk.settings(group_id=pipeline.group, isolation_level="read_committed", enable_auto_commit=False)
-    ) as consumer:
+    settings = {"group_id": pipeline.group, "isolation_level": "read_committed", "enable_auto_commit": False}
+    left: dict[tuple[str, int], None] = {}
+    async with Consumer(**desk.settings(auto_offset_reset="earliest", **settings)) as consumer:
         ends = await consumer.end_offsets(places)
-        committed = {place: await consumer.committed(place) for place in places}
-    return [place for place in places if (committed[place] or 0) < ends[place]]
+        consumer.assign(places)
+        while [place for place in places if await consumer.position(place) < ends[place]]:
+            left.update((tuple(place), None) for place in await consumer.getmany(timeout_ms=500))
+    return list(left)

@@ -98,13 +98,15 @@ class Proxy:
 
     def release(self, client_id: str = "") -> None:
         """Deliver what is held (of one client) and forget its rules."""
-        kept = []
-        for rule in self._rules:
+        for rule in list(self._rules):
             if client_id in ("", rule.client_id):
-                rule.released.set()
-            else:
-                kept.append(rule)
-        self._rules = kept
+                self.release_rule(rule)
+
+    def release_rule(self, rule: Rule) -> None:
+        """Deliver what this rule holds, if anything, and forget it."""
+        rule.released.set()
+        if rule in self._rules:
+            self._rules.remove(rule)
 
     def part(self, client_id: str = "", *directions: Direction) -> None:
         """From now on nothing arrives, in these directions (default: both); nobody is told. "": every client."""
@@ -135,7 +137,7 @@ class Proxy:
 
     async def gate(self, link: _Link, api: str, direction: Direction) -> bool:
         """Returns when the frame may be delivered; False: it is lost, with its connection."""
-        for rule in self._rules:
+        for rule in list(self._rules):
             if rule.fits(link.client_id, api, direction):
                 rule.met.set()
                 self.counts["lost" if rule.lose else "held"] += 1

@@ -154,12 +154,12 @@ async def settle(plan: WorkloadPlan, client: ClientPlan, desk: Desk) -> None:
     assert not left, f"group {worker.pipeline.group} does not get to the end of {left}"
 
 
-async def _left(plan: WorkloadPlan, pipeline: Pipeline, desk: Desk) -> list[tuple[str, int]]:
+async def _left(plan: WorkloadPlan, pipeline: Pipeline, desk: Desk) -> list[TopicPartition]:
     """The partitions that have records behind the committed offset."""
     count = next(topic.partitions for topic in plan.topics if topic.name == pipeline.source)
     places = [TopicPartition(pipeline.source, number) for number in range(count)]
     settings = {"group_id": pipeline.group, "isolation_level": "read_committed", "enable_auto_commit": False}
-    left: dict[tuple[str, int], None] = {}
+    left: dict[TopicPartition, None] = {}
     async with Consumer(**desk.settings(auto_offset_reset="earliest", **settings)) as consumer:
         ends = await consumer.end_offsets(places)
         consumer.assign(places)

@@ -32,6 +32,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     partitions_max: int = 100_000
     config_value_length_max: int = 32 * KIB
 
+    # Of the batches of a compacted topic, whose keys are looked at while everybody else waits.
+    keyed_batch_records_max: int = 100_000
+    keyed_batch_inflated_bytes_max: int = 32 * MIB
+
     # A request that meets a transaction which is being ended waits for so long; clients wait 30 s for an answer.
     transaction_hold_ms_max: int = 20_000
     # Of a client id or an operator's note in the fence ledger, which is stored with every record of its transaction.

@@ -202,15 +202,12 @@ class Partition:
         up_to = self._readable_end(offset, isolation)
         return self.log.read(offset, up_to=up_to, bytes_max=bytes_max, at_least_one=at_least_one) if up_to else b""
 
-    def read_committed(
-        self, offset: int, *, bytes_max: int, at_least_one: bool = True
-    ) -> tuple[bytes, list[AbortedTransaction]]:
-        """`read` below the last stable offset, and the aborted transactions among it, ordered by first offset."""
+    def read_committed(self, offset: int, *, bytes_max: int, at_least_one: bool = True) -> tuple[bytes, list[bytes]]:
+        """`read` below the last stable offset, and the aborted transactions among it (`Log.read_committed`)."""
         up_to = self._readable_end(offset, READ_COMMITTED)
         if not up_to:
             return b"", []
-        data, aborted = self.log.read_committed(offset, up_to=up_to, bytes_max=bytes_max, at_least_one=at_least_one)
-        return data, sorted(aborted, key=lambda each: each.first_offset) if len(aborted) > 1 else aborted
+        return self.log.read_committed(offset, up_to=up_to, bytes_max=bytes_max, at_least_one=at_least_one)
 
     def _readable_end(self, offset: int, isolation: int) -> int:
         """Where a reader at `offset` has to stop; 0 when there is nothing for it yet."""

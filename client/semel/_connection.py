@@ -13,12 +13,12 @@ from typing import Any, cast
 from semel_protocol import __version__
 from semel_protocol.api import API_OF, Api
 from semel_protocol.errors import ErrorCode, ProtocolError
-from semel_protocol.frames import FrameReader
 from semel_protocol.headers import encode_request_frame, read_correlation_id, response_body_at
 from semel_protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from semel_protocol.schema import Message
 
 from semel._edge import Edge
+from semel._frame_buffer import FrameBuffer
 from semel.errors import (
     CorrelationIdError,
     KafkaConnectionError,
@@ -54,7 +54,7 @@ class _Pending:
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """An open connection whose versions are agreed. Make one with `connect`.
 
     Every request raises KafkaTimeoutError when it is not answered in time, KafkaConnectionError when the connection
@@ -66,7 +66,7 @@ class Connection(asyncio.Protocol):
         self.last_used = edge.monotonic()
         self.on_lost: Callable[[], None] | None = None
         self._edge, self._client_id = edge, client_id
-        self._reader = FrameReader(frame_bytes_max)
+        self._frames = FrameBuffer(frame_bytes_max)
         self._pending: deque[_Pending] = deque()
         self._versions: dict[int, tuple[int, int]] = {18: (0, 4)}
         self._features: dict[str, int] = {}
@@ -166,9 +166,12 @@ class Connection(asyncio.Protocol):
             why = f"{type(exc).__name__}: {exc}" if exc else "closed by the broker"
             self._fail(KafkaConnectionError(f"lost the connection to {self.name} ({why})"))
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
         try:
-            for frame in self._reader.feed(data):
+            for frame in self._frames.received(nbytes):
                 self._answer(frame)
         except ProtocolError as error:
             self.close(KafkaProtocolError(f"{self.name} sent what cannot be read: {error}"))
@@ -219,7 +222,7 @@ class Connection(asyncio.Protocol):
             raise
         self._transport.writelines(frame)
 
-    def _answer(self, frame: memoryview) -> None:
+    def _answer(self, frame: bytes | bytearray) -> None:
         correlation_id = read_correlation_id(frame)
         if not self._pending:
             raise CorrelationIdError(f"{self.name} answered {correlation_id} although nothing was asked")

@@ -26,6 +26,12 @@ MAYBE_STORED = (
 )
 """Answers that leave open whether the batch is in the log."""
 
+LOST_DATA = (
+    "%s: the broker has lost records that it had acknowledged, or what it knew of this producer: was its power cut, "
+    "and is durability=os? The producer goes on under a new epoch. %s"
+)
+"""A gap before a batch although each one before it was acknowledged."""
+
 
 class Outcomes:
     """Applies answers, and their absence, to batches. `apply` and `lost` give True for what has to be sent again."""
@@ -58,7 +64,10 @@ class Outcomes:
             return False
         if action is Action.NEW_EPOCH and self._manager is not None:
             # Behind a batch that is to be sent again, a gap is only its echo.
-            queue.needs_new_epoch = queue.needs_new_epoch or queue.is_first_open(batch)
+            if queue.is_first_open(batch) and not queue.needs_new_epoch:
+                queue.needs_new_epoch = True
+                if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not queue.abandoned:
+                    log.warning(LOST_DATA, queue.name, error.message)
             # A gap proves that the batch is not in the log; a producer forgotten proves nothing.
             if code == ErrorCode.UNKNOWN_PRODUCER_ID:
                 queue.abandoned = queue.abandoned or batch.maybe_stored

@@ -82,9 +82,11 @@ class TransactionCoordinator:
                 producer_epoch=manager.producer_epoch if resume else NO_EPOCH,
             )
 
-        answer: InitProducerIdResponse = await self._ask(
-            request, f"initializing transactional_id {self._id!r}", _error_code, timeout_ms=timeout_ms
+        what = (
+            f"initializing transactional_id {self._id!r} with "
+            f"transaction_timeout_ms={self._config.transaction_timeout_ms}"
         )
+        answer: InitProducerIdResponse = await self._ask(request, what, _error_code, timeout_ms=timeout_ms)
         manager.set_producer_id(answer.producer_id, answer.producer_epoch)
         self.in_doubt = False
 

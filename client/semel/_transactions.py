@@ -274,8 +274,10 @@ class Transactions:
         try:
             await self._coordinator.init_producer_id(resume=resume, timeout_ms=self._config.max_block_ms)
         except KafkaError as error:
-            if error.retriable:
-                raise  # nothing has changed: may be called again
+            if error.retriable:  # nothing has changed
+                again = "call begin_transaction() again" if resume else "make a new Producer and start it"
+                error.add_words(f"It is safe to try again: {again}")
+                raise
             raise await self._failed(error, ends=True) from None
         self._state.initialized()
         self._sender.wake()

@@ -15,7 +15,7 @@ import msgspec
 
 from semel_protocol import primitives
 from semel_protocol.errors import ProtocolError
-from semel_protocol.fields import Array, Field, Kind, fields_of
+from semel_protocol.fields import LAST_VERSION, Array, Encoded, Field, Kind, fields_of
 
 AnyStruct = type[msgspec.Struct]
 
@@ -55,6 +55,13 @@ def _smallest_of(kind: Kind | Array | AnyStruct, nullable: bool, version: int, f
     return 1 if nullable else smallest(kind, version, flexible)
 
 
+def _is_flat(cls: AnyStruct) -> bool:
+    """Whether a `cls` takes the same bytes in each version, but for its tag buffer (`Encoded`)."""
+    fields = fields_of(cls)
+    plain = all(isinstance(field.type, Kind) and field.type.is_fixed for field in fields)
+    return plain and all(field.tag is None and field.since == 0 and field.until == LAST_VERSION for field in fields)
+
+
 class _Run:
     """Fixed-size fields collected for one struct call."""
 
@@ -81,6 +88,7 @@ class _Source:
             "unpack_from": struct.unpack_from,
             "calcsize": struct.calcsize,
             "check_tags": primitives.check_tag_count,
+            "Encoded": Encoded,
         }
         self._done: list[AnyStruct] = []
         self._body: list[str] = []
@@ -181,7 +189,12 @@ class _Source:
         items = f"({value} or ())" if nullable else value
         element = kind.element
         if not isinstance(element, Kind):
-            self._body += [f"for e in {items}:", f"    enc_{element.__name__}(e, w)"]
+            if _is_flat(element):
+                joined = f'b"\\0".join((*{value}, b""))' if self.flexible else f'b"".join({value})'
+                self._body += [f"if type({value}) is Encoded:", f"    w({joined})", "else:"]
+                self._body += [f"    for e in {items}:", f"        enc_{element.__name__}(e, w)"]
+            else:
+                self._body += [f"for e in {items}:", f"    enc_{element.__name__}(e, w)"]
         elif element.is_fixed:
             self._body.append(f'w(pack(">" + "{element.value}" * len({items}), *{items}))')
         else:

@@ -43,6 +43,10 @@ LZ4_LEVEL = 1
 ZSTD_LEVEL = 3
 
 
+class InflatesTooLarge(CorruptBatch):
+    """A blob that gives more bytes than were allowed; it may be a good one otherwise."""
+
+
 def compress(codec: int, data: Bytes, level: int | None = None) -> bytes:
     """`data` as a blob of `codec` (0 to 4); `level` is the codec's own, by default what Kafka's producer uses."""
     return _COMPRESS[codec](data, level)
@@ -51,8 +55,8 @@ def compress(codec: int, data: Bytes, level: int | None = None) -> bytes:
 def decompress(codec: int, data: Bytes, bytes_max: int = BYTES_MAX) -> bytes:
     """What `compress` was given.
 
-    Raises CorruptBatch when the blob is not one of this codec or would give more than `bytes_max` bytes, KafkaError
-    UNSUPPORTED_COMPRESSION_TYPE for a codec that nobody knows.
+    Raises CorruptBatch when the blob is not one of this codec, InflatesTooLarge (which is one) when it would give more
+    than `bytes_max` bytes, KafkaError UNSUPPORTED_COMPRESSION_TYPE for a codec that nobody knows.
     """
     inflate = _DECOMPRESS.get(codec)
     if inflate is None:
@@ -176,9 +180,9 @@ def _snappy_block(block: memoryview, bytes_max: int) -> bytes:
     return bytes(memoryview(out)[: cramjam.snappy.decompress_raw_into(block, out)])
 
 
-def _too_large(size: int | None, bytes_max: int) -> CorruptBatch:
+def _too_large(size: int | None, bytes_max: int) -> InflatesTooLarge:
     stated = "more" if size is None else f"{size} bytes"
-    return CorruptBatch(f"the records decompress to {stated}, at most {bytes_max} bytes are allowed")
+    return InflatesTooLarge(f"the records decompress to {stated}, at most {bytes_max} bytes are allowed")
 
 
 _COMPRESS: dict[int, Callable[[Bytes, int | None], bytes]] = {

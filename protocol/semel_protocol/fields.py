@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+LAST_VERSION = 32767
+
 
 class Kind(Enum):
     """A primitive type of the wire; the value is its `struct` format, or "" where its size varies."""
@@ -54,13 +56,22 @@ class Array(msgspec.Struct, frozen=True):
     element: Kind | type[msgspec.Struct]
 
 
+class Encoded(tuple[bytes, ...]):
+    """The elements of an array of structs, each in its bytes already, for those who have many of them in that form.
+
+    To be given in place of the list, where the struct has fields of fixed size only; tag buffers are added.
+    """
+
+    __slots__ = ()
+
+
 class Field(msgspec.Struct, frozen=True):
     """One field of a message: `type` is a kind, an array, or the class of a nested struct."""
 
     name: str
     type: Kind | Array | type[msgspec.Struct]
     since: int = 0
-    until: int = 32767
+    until: int = LAST_VERSION
     tag: int | None = None
     nullable_since: int | None = None
     default: Any = None
@@ -83,7 +94,7 @@ def fields_of(cls: type[msgspec.Struct]) -> tuple[Field, ...]:
 
 
 def _field(cls: type, info: msgspec.structs.FieldInfo, hint: Any) -> Field:
-    since, until, number, nullable_since = 0, 32767, None, None
+    since, until, number, nullable_since = 0, LAST_VERSION, None, None
     hint, marks = _unwrap(hint)
     if typing.get_origin(hint) in (typing.Union, types.UnionType) and not _kind(marks):
         (hint,) = (arg for arg in typing.get_args(hint) if arg is not type(None))

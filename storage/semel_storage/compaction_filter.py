@@ -26,6 +26,7 @@ BATCH_COST_BYTES = 1024
 ROWS_PER_STEP = 1024
 """Records of one batch looked at in one go."""
 INFLATED_BYTES_MAX = 256 << 20
+RECORDS_MAX = 1_000_000
 """Cap on the records of one batch once decompressed."""
 
 
@@ -188,9 +189,12 @@ class Cleaning(msgspec.Struct, kw_only=True):
 
 
 def decode(header: BatchHeader, data: memoryview) -> Columns:
-    """The records of a batch whose CRC holds, as compaction would seal wrong bytes anew. Raises CorruptBatch."""
+    """The records of a batch whose CRC holds, as compaction would seal wrong bytes anew. Raises CorruptBatch, also for
+    one of more records than can be held in memory while everybody waits."""
     if not crc_ok(data, header):
         raise CorruptBatch(f"the batch at offset {header.base_offset} fails its CRC")
+    if header.record_count > RECORDS_MAX:
+        raise CorruptBatch(f"the batch at offset {header.base_offset} has {header.record_count} records")
     return decode_columns(data, header, bytes_max=INFLATED_BYTES_MAX)
 
 

@@ -294,8 +294,8 @@ class Log(LogReader):
     def _write_snapshot(self) -> None:
         if self._snapshot_offset != self.end_offset or not self._snapshots.has(self.end_offset):
             keep = [*self._segments.bases, self.recovery_point]
-            aborted = self.active.aborted.count
-            self._snapshots.write(self.end_offset, self._producers.all(), keep=keep, aborted_count=aborted)
+            aborted = self.active.aborted.sums
+            self._snapshots.write(self.end_offset, self._producers.all(), keep=keep, aborted=aborted)
             self._snapshot_offset = self.end_offset
         self.active.flush_indexes()
         if self.epochs.is_dirty:

@@ -7,7 +7,7 @@ from semel_storage.producer_table import ProducerTable
 from semel_storage.producers import ProducerState
 from semel_storage.segment import Segment
 from semel_storage.segments import Segments
-from semel_storage.transactions import AbortedTransaction
+from semel_storage.transactions import AbortedTransaction, decode, pairs_of
 
 
 class LogReader:
@@ -43,10 +43,11 @@ class LogReader:
 
     def read_committed(
         self, offset: int, *, up_to: int, bytes_max: int, at_least_one: bool = True
-    ) -> tuple[bytes, list[AbortedTransaction]]:
-        """`read`, and the aborted transactions that have records among what it returns."""
+    ) -> tuple[bytes, list[bytes]]:
+        """`read`, and the aborted transactions that have records among what it returns: by first offset, each as a
+        Fetch answer has it (`transactions.PAIR`)."""
         data, next_offset = self._read(offset, up_to, bytes_max, at_least_one)
-        return data, self.aborted_transactions(offset, next_offset) if data else []
+        return data, pairs_of(self._segments.aborted_entries(offset, next_offset)) if data else []
 
     def _read(self, offset: int, up_to: int, bytes_max: int, at_least_one: bool) -> tuple[bytes, int]:
         """The bytes, and an offset behind all of theirs."""
@@ -95,4 +96,4 @@ class LogReader:
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """Aborted transactions that end at or after `start` and begin below `end`, in the order of their markers."""
-        return self._segments.aborted_transactions(start, end)
+        return decode(self._segments.aborted_entries(start, end))

@@ -1,12 +1,20 @@
-"""Finding records by timestamp (ListOffsets, KIP-79 and KIP-734): time index first, then headers, then one batch."""
+"""Finding records by timestamp (ListOffsets, KIP-79 and KIP-734): time index first, then headers, then one batch.
 
-from collections.abc import Sequence
+Everybody else waits meanwhile, so that a batch of very many records, or one that decompresses to very many bytes, is
+not looked into: its first record stands for all of them, and who reads from there misses nothing.
+"""
+
+from collections.abc import Iterable, Sequence
 
 from semel_protocol.batch import BatchHeader
-from semel_protocol.records import decode_batch
+from semel_protocol.compression import InflatesTooLarge
+from semel_protocol.records import decode_columns
 
 from semel_storage.disk import Buffer
 from semel_storage.segment import Segment
+
+RECORDS_MAX = 100_000
+INFLATED_BYTES_MAX = 32 << 20
 
 
 def offset_for_timestamp(
@@ -24,7 +32,7 @@ def offset_for_timestamp(
                 return None
             if header.max_timestamp < timestamp_ms or header.next_offset <= start or header.is_control:
                 continue
-            for offset, timestamp in _stamps(header, batch):
+            for offset, timestamp in _stamps(header, batch, start):
                 if timestamp >= timestamp_ms and start <= offset < up_to:
                     return offset, timestamp
     return None
@@ -62,7 +70,7 @@ def _latest_record(segment: Segment, start: int, up_to: int) -> tuple[int, int] 
             continue
         timestamp = header.max_timestamp
         if header.base_offset < start:  # its largest timestamp may be that of a record before the start
-            timestamp = max((stamp for offset, stamp in _stamps(header, batch) if offset >= start), default=-1)
+            timestamp = max((stamp for offset, stamp in _stamps(header, batch, start) if offset >= start), default=-1)
         if timestamp > latest:
             latest = timestamp
             best = (header, position)
@@ -71,12 +79,18 @@ def _latest_record(segment: Segment, start: int, up_to: int) -> tuple[int, int] 
     if best is None:
         return None
     header, position = best
-    stamps = _stamps(header, segment.file.pread(header.size, position))
+    stamps = _stamps(header, segment.file.pread(header.size, position), start)
     return next(((offset, stamp) for offset, stamp in stamps if stamp == latest and start <= offset < up_to), None)
 
 
-def _stamps(header: BatchHeader, batch: Buffer) -> list[tuple[int, int]]:
-    """(offset, timestamp) of the records of one batch."""
-    if header.log_append_time:
-        return [(record.offset, header.max_timestamp) for record in decode_batch(batch)]
-    return [(record.offset, record.timestamp) for record in decode_batch(batch)]
+def _stamps(header: BatchHeader, batch: Buffer, start: int) -> Iterable[tuple[int, int]]:
+    """(offset, timestamp) of the records of one batch; of one that is too much to look into, the first from `start` on
+    with the largest timestamp of all. Raises CorruptBatch."""
+    unseen = [(max(header.base_offset, start), header.max_timestamp)]
+    if header.record_count > RECORDS_MAX:
+        return unseen
+    try:
+        columns = decode_columns(batch, header, bytes_max=INFLATED_BYTES_MAX)
+    except InflatesTooLarge:
+        return unseen
+    return zip(columns.offsets, columns.timestamps, strict=True)

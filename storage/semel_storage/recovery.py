@@ -6,7 +6,8 @@ newest snapshot at or below the recovery point. What does not check out is judge
 opened.
 
 An index of aborted transactions that has lost entries would show readers what was aborted. It must have as many as the
-snapshot at its segment's end has counted, or it is built anew; so it is when there is no such snapshot.
+snapshot at its segment's end has counted, with the same checksum, or it is built anew; so it is when there is no such
+snapshot.
 """
 
 from bisect import bisect_right
@@ -209,8 +210,8 @@ class _Scan(msgspec.Struct, kw_only=True):
             if at < len(segments):
                 segment.seal()
                 keep = [self.floor, *(other.base_offset for other in segments)]
-                aborted = segment.aborted.count
-                self.snapshots.write(segments[at].base_offset, self.producers.all(), keep=keep, aborted_count=aborted)
+                aborted = segment.aborted.sums
+                self.snapshots.write(segments[at].base_offset, self.producers.all(), keep=keep, aborted=aborted)
         if end_offset < self.floor and not self.allow_data_loss:
             last = segments[-1]
             raise CorruptLog(
@@ -277,7 +278,7 @@ class _Scan(msgspec.Struct, kw_only=True):
         """Leave the transactions whose abort markers lie in `segment` below `up_to` in its index, and all of these."""
         segment.aborted.truncate(up_to)
         has_some = segment.size > 0 and up_to > segment.base_offset
-        if has_some and self.snapshots.aborted_count(up_to) != segment.aborted.count:
+        if has_some and self.snapshots.aborted(up_to) != segment.aborted.sums:
             self._rebuild_aborted(segment, up_to)
         segment.aborted.close()
 
@@ -296,7 +297,7 @@ class _Scan(msgspec.Struct, kw_only=True):
         segment.close()
         found = self.snapshots.load_newest(up_to, now_ms=self.now_ms, event=self.event)
         states = found[1].values() if found is not None and found[0] == up_to else table.all()
-        self.snapshots.write(up_to, states, keep=self.snapshots.offsets, aborted_count=segment.aborted.count)
+        self.snapshots.write(up_to, states, keep=self.snapshots.offsets, aborted=segment.aborted.sums)
 
     def _indexes_hold(self, segment: Segment) -> bool:
         """Whether the newest entries are there, point at batches, and reach near enough to the segment's end."""

@@ -15,6 +15,9 @@ from semel_storage.log_config import LogConfig
 from semel_storage.transaction_index import TransactionIndex
 
 SCAN_WINDOW_BYTES = 2 << 20
+SCAN_FIRST_BYTES = 16 << 10
+"""The first window of a scan: many want no more than the first header."""
+SCAN_GROWTH = 8
 NO_TIMESTAMP = -1
 LOG, INDEX, TIME_INDEX, TXN_INDEX = ".log", ".index", ".timeindex", ".txnindex"
 DELETED = ".deleted"
@@ -269,12 +272,12 @@ class Segment:
         return size
 
     def scan(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """(position, header, bytes) of the batches from the boundary `start`, read in big windows.
+        """(position, header, bytes) of the batches from the boundary `start`, read in windows that soon are big.
 
         Stops at `end` (default: the size), or before bytes that cannot be a whole batch; checks no CRC.
         """
         limit = self.size if end is None else end
-        window = SCAN_WINDOW_BYTES
+        window = SCAN_FIRST_BYTES
         while start + HEADER_BYTES <= limit:
             view = memoryview(self.file.pread(min(window, limit - start), start))
             at = 0
@@ -292,4 +295,4 @@ class Segment:
             if at == 0 and wanted == 0:
                 return
             start += at
-            window = max(SCAN_WINDOW_BYTES, wanted)
+            window = max(min(window * SCAN_GROWTH, SCAN_WINDOW_BYTES), wanted)

@@ -8,7 +8,6 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from semel_storage.segment import Segment
-from semel_storage.transactions import AbortedTransaction
 
 CURSORS_MAX = 128
 
@@ -89,13 +88,14 @@ class Segments:
                 break
         return chunks[0] if len(chunks) == 1 else b"".join(chunks), next_offset
 
-    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
-        """See `Log.aborted_transactions`."""
+    def aborted_entries(self, start: int, end: int) -> bytes:
+        """Index entries of the aborted transactions that end at or after `start` and begin below `end`, in the order
+        of their markers."""
         if self._sealed_with_aborted is None:
             self._sealed_with_aborted = [segment for segment in self.all[:-1] if segment.aborted.count]
         sealed = self._sealed_with_aborted
         first = max(0, bisect_right(sealed, start, key=lambda segment: segment.base_offset) - 1)
-        found: list[AbortedTransaction] = []
+        found = b""
         for segment in (*sealed[first:], self.all[-1]):
             some, is_complete = segment.aborted.overlapping(start, end)
             found += some

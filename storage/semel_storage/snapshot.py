@@ -5,8 +5,9 @@ last sequence int32, last offset int64, offset delta int32, timestamp int64, coo
 the open transaction int64 (-1: none).
 
 Kafka's entry holds a producer's last batch only, so that after a restart the retry of the one before it is refused.
-The trailer keeps the whole window: `SML2`, count int32, how many transactions the index of the segment that ends here
-names as aborted below this offset int32, then per producer: producer id int64, last append ms int64, accepted int32,
+The trailer keeps the whole window: `SML3`, end offset int64 (so that it is not taken for another's), count int32, how
+many transactions the index of the segment that ends here names as aborted below this offset int32 and the CRC-32C of
+these entries uint32, then per producer: producer id int64, last append ms int64, accepted int32,
 offset of the marker that was its last int64 (-1: it was none), whether that was a commit int8, batches int8, each last
 sequence int32, last offset int64, offset delta int32, timestamp int64.
 Kafka's readers stop after the entries and include what follows in the checksum, which is why the trailer may be there.
@@ -25,12 +26,14 @@ from semel_storage.segment import file_name, offset_of
 
 SNAPSHOT = ".snapshot"
 VERSION = 1
-TRAILER_MAGIC = b"SML2"
+TRAILER_MAGIC = b"SML3"
+NO_ABORTED = (0, 0)
+"""Number and CRC-32C of the entries of an empty index of aborted transactions (`TransactionIndex.sums`)."""
 
 _HEAD = Layout(">hI")
 _COUNT = Layout(">i")
 _ENTRY = Layout(">qhiqiqiq")
-_TRAILER = Layout(">4sii")
+_TRAILER = Layout(">4sqiiI")
 _WINDOW = Layout(">qqiqbb")
 _PLACE = Layout(">iqiq")
 
@@ -39,11 +42,11 @@ class CorruptSnapshot(Exception):  # noqa: N818 (named for what it tells)
     """The bytes are no producer snapshot of version 1, or their CRC does not hold."""
 
 
-def encode(states: Iterable[ProducerState], *, aborted_count: int = 0) -> bytes:
-    """The snapshot file of these producers; `aborted_count`: entries of the segment's index of aborted transactions."""
+def encode(states: Iterable[ProducerState], *, offset: int = 0, aborted: tuple[int, int] = NO_ABORTED) -> bytes:
+    """The snapshot file of these producers as of `offset`; `aborted`: of the segment's index of aborted transactions."""
     ordered = sorted(states, key=lambda state: state.producer_id)
     body = bytearray(_COUNT.pack(len(ordered)))
-    trailer = bytearray(_TRAILER.pack(TRAILER_MAGIC, len(ordered), aborted_count))
+    trailer = bytearray(_TRAILER.pack(TRAILER_MAGIC, offset, len(ordered), *aborted))
     for state in ordered:
         last = state.batches[-1] if state.batches else None
         body += _ENTRY.pack(
@@ -66,8 +69,8 @@ def encode(states: Iterable[ProducerState], *, aborted_count: int = 0) -> bytes:
     return _HEAD.pack(VERSION, crc32c(body)) + bytes(body)
 
 
-def decode(data: Buffer, *, now_ms: int = -1) -> list[ProducerState]:
-    """The producers in a snapshot file. `now_ms` stands for the time of the last append where the file has none.
+def decode(data: Buffer, *, offset: int | None = None, now_ms: int = -1) -> list[ProducerState]:
+    """The producers in a snapshot file, that of `offset` if given. `now_ms`: the time of the last append where the file has none.
 
     Raises CorruptSnapshot.
     """
@@ -80,7 +83,7 @@ def decode(data: Buffer, *, now_ms: int = -1) -> list[ProducerState]:
         (count,) = _COUNT.unpack_from(data, _HEAD.size)
         at = _HEAD.size + _COUNT.size
         entries = [_ENTRY.unpack_from(data, at + place * _ENTRY.size) for place in range(count)]
-        windows = _decode_trailer(data, at + count * _ENTRY.size)
+        windows = _decode_trailer(data, at + count * _ENTRY.size, offset)
     except LayoutError as error:
         raise CorruptSnapshot(f"too short: {error}") from error
     return [_state(entry, windows, now_ms) for entry in entries]
@@ -95,11 +98,13 @@ class _Window(msgspec.Struct, frozen=True, gc=False):
     batches: tuple[BatchPlace, ...]
 
 
-def _decode_trailer(data: Buffer, at: int) -> dict[int, _Window]:
+def _decode_trailer(data: Buffer, at: int, offset: int | None) -> dict[int, _Window]:
     windows: dict[int, _Window] = {}
     if bytes(memoryview(data)[at : at + 4]) != TRAILER_MAGIC:
         return windows
-    _, count, _ = _TRAILER.unpack_from(data, at)
+    _, end_offset, count, *_ = _TRAILER.unpack_from(data, at)
+    if offset is not None and end_offset != offset:
+        raise CorruptSnapshot(f"it was written for offset {end_offset}")
     at += _TRAILER.size
     for _ in range(count):
         producer_id, last_append_ms, accepted, marker_offset, is_commit, batches = _WINDOW.unpack_from(data, at)
@@ -148,7 +153,7 @@ class Snapshots:
         states: Iterable[ProducerState],
         *,
         keep: Collection[int],
-        aborted_count: int = 0,
+        aborted: tuple[int, int] = NO_ABORTED,
         durable: bool = False,
     ) -> None:
         """Store the state as of `offset`; then remove all but it, its predecessor and those in `keep`.
@@ -157,7 +162,8 @@ class Snapshots:
         are deleted. Mostly not synced, as one that a power loss has damaged fails its CRC, and the log is replayed
         from the one before it.
         """
-        self._disk.write_atomically(self._path(offset), encode(states, aborted_count=aborted_count), durable=durable)
+        data = encode(states, offset=offset, aborted=aborted)
+        self._disk.write_atomically(self._path(offset), data, durable=durable)
         previous = max((known for known in self.offsets if known < offset), default=offset)
         kept = [known for known in self.offsets if known in keep or known == previous]
         self._remove([known for known in self.offsets if known not in kept and known != offset])
@@ -171,7 +177,7 @@ class Snapshots:
         """(offset, producers) of the newest usable snapshot not above `at_most`; unusable ones are removed."""
         for offset in [known for known in reversed(self.offsets) if known <= at_most]:
             try:
-                states = decode(self._disk.read_bytes(self._path(offset)), now_ms=now_ms)
+                states = decode(self._disk.read_bytes(self._path(offset)), offset=offset, now_ms=now_ms)
             except CorruptSnapshot as error:
                 event("producer_snapshot_unusable", file=self._path(offset), reason=str(error))
                 self._remove([offset])
@@ -179,8 +185,9 @@ class Snapshots:
             return offset, {state.producer_id: state for state in states}
         return None
 
-    def aborted_count(self, offset: int) -> int | None:
-        """How many aborted transactions the segment that ends at `offset` was known to hold below it; None: unknown."""
+    def aborted(self, offset: int) -> tuple[int, int] | None:
+        """Number and CRC of the aborted transactions that the segment which ends at `offset` was known to hold below
+        it; None: unknown."""
         if not self.has(offset):
             return None
         file = self._disk.open(self._path(offset))
@@ -189,12 +196,12 @@ class Snapshots:
             if count < 0:
                 return None
             at = _HEAD.size + _COUNT.size + count * _ENTRY.size
-            magic, _, aborted_count = _TRAILER.unpack(file.pread(_TRAILER.size, at))
+            magic, end_offset, _, aborted_count, checksum = _TRAILER.unpack(file.pread(_TRAILER.size, at))
         except LayoutError:
             return None
         finally:
             file.close()
-        return aborted_count if magic == TRAILER_MAGIC else None
+        return (aborted_count, checksum) if magic == TRAILER_MAGIC and end_offset == offset else None
 
     def remove_above(self, offset: int) -> None:
         self._remove([known for known in self.offsets if known > offset])

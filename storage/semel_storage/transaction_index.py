@@ -1,21 +1,26 @@
 """`.txnindex`, the aborted transactions whose marker lies in a segment, in Kafka's format and the order of the markers.
 
 There is no file as long as there is nothing to note. Entries are written at once and read from the file, so that
-memory does not grow with them. Both the offsets of the markers and the last stable offsets ascend, so that a search
-costs two looks, however many transactions were aborted before and after.
+memory hardly grows with them. Both the offsets of the markers and the last stable offsets ascend, so that what concerns
+a stretch of the log is found by halving, however many transactions were aborted before and after. Those that were open
+beyond its end may stand anywhere among others behind it: then the smallest first offset of each block tells where.
 """
 
 from bisect import bisect_left
 from operator import itemgetter
 
+from crc32c import crc32c
+
 from semel_storage.disk import Disk, File
+from semel_storage.minima import Minima
 from semel_storage.transactions import ENTRY, AbortedTransaction, encode
 
 BLOCK = 128
-"""Entries read at once."""
+"""Entries of which only the smallest first offset is kept in memory, and that are read at once."""
 GLANCE = 16
 """Entries read first: mostly they are all that concerns a reader."""
 PLACES_MAX = 128
+SUM_BYTES = 1 << 20
 FIRST, LAST, STABLE = 2, 3, 4
 """Where the offsets stand in an entry."""
 
@@ -31,9 +36,20 @@ class TransactionIndex:
         self._last: AbortedTransaction | None = None
         self._places: dict[int, int] = {}
         """Offset -> the first entry that ends there or later: where sequential readers go on."""
-        self._minima: list[int] = []
+        self._minima = Minima()
         """The smallest first offset in each full block, as far as that was ever asked for."""
+        self._end_of_first: int | None = None
         self._is_dirty = False
+        self._checksum: int | None = None
+
+    @property
+    def sums(self) -> tuple[int, int]:
+        """The number of entries, and the CRC-32C of them all: what a snapshot vouches for."""
+        if self._checksum is None:
+            self._checksum = 0
+            for at in range(0, self.size, SUM_BYTES):
+                self._checksum = crc32c(self._open().pread(min(SUM_BYTES, self.size - at), at), self._checksum)
+        return self.count, self._checksum
 
     @property
     def size(self) -> int:
@@ -55,34 +71,25 @@ class TransactionIndex:
         """Note a transaction whose abort marker was just appended to the segment."""
         last = self.last
         assert last is None or last.last_offset < aborted.last_offset, f"{self.path}: {aborted} after {last}"
-        position = self._open().append(encode(aborted))
+        entry = encode(aborted)
+        position = self._open().append(entry)
         assert position == self.size, f"{self.path} has {position} bytes, {self.count} entries were expected"
         self.count += 1
+        if self._checksum is not None:
+            self._checksum = crc32c(entry, self._checksum)
         self._last = aborted
         self._is_dirty = True
 
-    def overlapping(self, start: int, end: int) -> tuple[list[AbortedTransaction], bool]:
-        """Those that end at or after `start` and begin below `end`, and whether no later one can."""
+    def overlapping(self, start: int, end: int) -> tuple[bytes, bool]:
+        """Entries of those that end at or after `start` and begin below `end`, and whether no later one can."""
         last = self.last
         if last is None or last.last_offset < start:
-            return [], False
-        found: list[AbortedTransaction] = []
+            return b"", False
         at = self._place_of(start)
-        is_beyond = False
-        """Whether what follows ends beyond `end`: only some long transactions then began below it."""
-        size = GLANCE
-        while at < self.count:
-            size = min(size, BLOCK - at % BLOCK)
-            if not (is_beyond and size == BLOCK and self._minimum(at // BLOCK) >= end):
-                entries = self._read(at, size)
-                found += [AbortedTransaction(*entry[1:]) for entry in entries if entry[FIRST] < end]
-                if not is_beyond and entries[-1][LAST] >= end:
-                    is_beyond = True
-                    self._remember(end, at + bisect_left(entries, end, key=itemgetter(LAST)))
-                if entries[-1][STABLE] >= end:
-                    break
-            at += size
-            size = BLOCK
+        beyond = self._place_beyond(at, end)
+        found = self._bytes(at, beyond - at)
+        if beyond < self.count:
+            found += self._open_at(end, beyond)
         return found, last.last_stable_offset >= end
 
     def truncate(self, offset: int) -> None:
@@ -91,15 +98,16 @@ class TransactionIndex:
             return
         count = self.count
         if count and (self.last is None or self.last.last_offset >= offset):
-            count = self._search(offset)
+            count = self._search(offset, LAST, 0, count)
         file = self._open()
         if file.size() != count * ENTRY.size:
             file.truncate(count * ENTRY.size)
         if count != self.count:
             self.count = count
-            self._last = None
+            self._last = self._checksum = None
+            self._end_of_first = None
             self._places.clear()
-            del self._minima[count // BLOCK :]
+            self._minima.truncate(count // BLOCK)
 
     async def sync(self) -> None:
         """Return once every entry appended before is durable. No system call when nothing is new."""
@@ -129,9 +137,41 @@ class TransactionIndex:
         """The first entry that ends at or after `start`; known for a reader that goes on where it stopped."""
         place = self._places.get(start)
         if place is None:
-            place = self._search(start)
+            place = 0 if self._first_end() >= start else self._search(start, LAST, 0, self.count)
             self._remember(start, place)
         return place
+
+    def _place_beyond(self, at: int, end: int) -> int:
+        """The first entry from `at` on that ends at or after `end`: near `at` for all but the densest."""
+        place = self._places.get(end)
+        if place is None:
+            near = self._read(at, GLANCE)
+            if near[-1][LAST] >= end or at + len(near) == self.count:
+                place = at + bisect_left(near, end, key=itemgetter(LAST))
+            else:
+                low, step = at + len(near), len(near)
+                while low + step < self.count and self._read(low + step, 1)[0][LAST] < end:
+                    low, step = low + step + 1, step * 2
+                place = self._search(end, LAST, low, min(low + step, self.count))
+            self._remember(end, place)
+        return place
+
+    def _open_at(self, end: int, at: int) -> bytes:
+        """Entries from `at` on, which all end at `end` or later, that begin below it."""
+        near = self._read(at, GLANCE)
+        found = b"".join(ENTRY.pack(*entry) for entry in near if entry[FIRST] < end)
+        if near[-1][STABLE] >= end or at + len(near) == self.count:
+            return found  # what ends later begins later
+        stop = min(self._search(end, STABLE, at, self.count) + 1, self.count)
+        at += len(near)
+        self._read_minima(stop // BLOCK)
+        full = self._minima.below(end, at // BLOCK, stop // BLOCK) if stop // BLOCK > at // BLOCK else ()
+        for block in (*full, stop // BLOCK):
+            first = max(at, block * BLOCK)
+            for entry in self._read(first, min(stop, (block + 1) * BLOCK) - first):
+                if entry[FIRST] < end:
+                    found += ENTRY.pack(*entry)
+        return found
 
     def _remember(self, offset: int, place: int) -> None:
         places = self._places
@@ -140,19 +180,26 @@ class TransactionIndex:
         if len(places) > PLACES_MAX:
             del places[next(iter(places))]
 
-    def _search(self, offset: int) -> int:
-        return bisect_left(range(self.count), offset, key=lambda at: self._read(at, 1)[0][LAST])
+    def _first_end(self) -> int:
+        """Where the first of all ends."""
+        if self._end_of_first is None:
+            self._end_of_first = self._read(0, 1)[0][LAST]
+        return self._end_of_first
+
+    def _search(self, offset: int, field: int, low: int, high: int) -> int:
+        """The first entry of those from `low` to `high` whose `field`, an ascending one, is `offset` or more."""
+        return low + bisect_left(range(low, high), offset, key=lambda at: self._read(at, 1)[0][field])
 
     def _read(self, at: int, count: int) -> list[tuple[int, ...]]:
         """Fields of the entries from `at` on, `count` or as many as there are."""
-        count = min(count, self.count - at)
-        return list(ENTRY.iter_unpack(self._open().pread(count * ENTRY.size, at * ENTRY.size)))
+        return list(ENTRY.iter_unpack(self._bytes(at, count)))
 
-    def _minimum(self, block: int) -> int:
-        """The smallest first offset in a block; 0 for the last one, which may still grow."""
-        if (block + 1) * BLOCK > self.count:
-            return 0
-        while len(self._minima) <= block:
-            entries = self._read(len(self._minima) * BLOCK, BLOCK)
-            self._minima.append(min(entry[FIRST] for entry in entries))
-        return self._minima[block]
+    def _bytes(self, at: int, count: int) -> bytes:
+        count = min(count, self.count - at)
+        return self._open().pread(count * ENTRY.size, at * ENTRY.size) if count > 0 else b""
+
+    def _read_minima(self, blocks: int) -> None:
+        """Know the smallest first offset in each of so many blocks, all of them full."""
+        assert blocks * BLOCK <= self.count, (blocks, self.count)
+        while len(self._minima) < blocks:
+            self._minima.append(min(entry[FIRST] for entry in self._read(len(self._minima) * BLOCK, BLOCK)))

@@ -6,6 +6,7 @@ long as it is open, and then until the high watermark has passed its marker. KIP
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from struct import Struct as Layout
 
 import msgspec
@@ -16,6 +17,12 @@ ENTRY = Layout(">hqqqq")
 """Kafka's entry of a `.txnindex`: version, producer id, first offset, last offset, last stable offset."""
 VERSION = 0
 NO_OFFSET = -1
+
+PAIR = Layout(">qq")
+"""Producer id and first offset: how a Fetch answer names an aborted transaction (KIP-98). An entry holds them so."""
+_PAIR_OF_ENTRY = Layout(">2x16s16x")
+_OFFSET_OF_PAIR = slice(8, 16)
+assert _PAIR_OF_ENTRY.size == ENTRY.size
 
 
 class AbortedTransaction(msgspec.Struct, frozen=True, gc=False):
@@ -35,6 +42,21 @@ def encode(aborted: AbortedTransaction) -> bytes:
     return ENTRY.pack(
         VERSION, aborted.producer_id, aborted.first_offset, aborted.last_offset, aborted.last_stable_offset
     )
+
+
+def decode(entries: bytes) -> list[AbortedTransaction]:
+    """The transactions that these entries of an index name, in their order."""
+    return [AbortedTransaction(*fields[1:]) for fields in ENTRY.iter_unpack(entries)]
+
+
+def pairs_of(entries: bytes) -> list[bytes]:
+    """What a Fetch answer says of these entries of an index: a `PAIR` each, by first offset.
+
+    Cut out as they lie there: with transactions of a record or two a reader gets thousands of them at once.
+    """
+    pairs = [pair for (pair,) in _PAIR_OF_ENTRY.iter_unpack(entries)]
+    pairs.sort(key=itemgetter(_OFFSET_OF_PAIR))  # offsets are not negative: their bytes ascend as they do
+    return pairs
 
 
 class Transactions:

@@ -7,8 +7,10 @@ import pytest
 from broker.bench import Bench, heartbeat, until
 from broker.wire import Wire, produce_request
 from semel_broker.handlers import HANDLERS, k18_api_versions
+from semel_protocol.api import API_OF
 from semel_protocol.errors import ErrorCode
-from semel_protocol.messages.k12_heartbeat import HeartbeatResponse
+from semel_protocol.headers import encode_request_frame
+from semel_protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
 from semel_protocol.messages.k18_api_versions import ApiVersionsRequest
 
 FETCH, PRODUCE, HEARTBEAT, API_VERSIONS, INIT_PRODUCER_ID = 1, 0, 12, 18, 22
@@ -154,6 +156,22 @@ async def test_bad_input_closes_that_one_connection_and_says_why(bench: Bench, w
     assert (await good.call(heartbeat("g"))).error_code == 0
     await good.close()
     await bad.close()
+
+
+async def test_a_frame_cut_by_its_peers_leaving_is_not_served(bench: Bench) -> None:
+    """At every byte: what is not there as a whole was not asked for, and nobody else notices."""
+    await bench.start()
+    whole = b"".join(encode_request_frame(API_OF[HeartbeatRequest], 3, 1, "c", heartbeat("cut")))
+    good = await bench.wire()
+    for cut in range(len(whole)):
+        bad = await bench.wire()
+        bad.send_bytes(whole[:cut])
+        await bad.close()
+    assert (await good.call(heartbeat("g"))).error_code == 0
+    await until(lambda: bench.server is not None and bench.server.connection_count == 1)
+    assert bench.started == ["g"]
+    assert bench.log.of("request_failed") == []
+    await good.close()
 
 
 async def test_bytes_behind_a_body_are_tolerated(bench: Bench) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -125,4 +126,39 @@ async def test_mutated_messages_find_no_bug(broker: Harness, seed: int) -> None:
                 data[random.randrange(4, len(data))] = random.choice([0, 1, 0x7F, 0x80, 0xFF, random.randrange(256)])
             sends.append(send(broker, bytes(data[: random.choice([len(data), random.randrange(len(data))])])))
         await asyncio.gather(*sends)
+    await assert_well(broker)
+
+
+def emptied(value: Any, rows: int) -> Any:
+    """The same message with nothing in it: empty names and bytes, zeros, lists of at most `rows` empty elements."""
+    if isinstance(value, list):
+        return [emptied(one, rows) for one in value[:rows]]
+    if isinstance(value, msgspec.Struct):
+        for field in value.__struct_fields__:
+            setattr(value, field, emptied(getattr(value, field), rows))
+        return value
+    if isinstance(value, memoryview):
+        return b""
+    if isinstance(value, UUID):
+        return UUID(int=0)
+    return None if value is None else type(value)()
+
+
+@pytest.mark.parametrize("rows", [0, 1], ids=["empty lists", "lists of one empty element"])
+async def test_zero_length_everything_is_answered_or_closes_that_one_connection(broker: Harness, rows: int) -> None:
+    asked = {}
+    for key, version, body in served_requests():
+        api = APIS[key]
+        message = emptied(api.decode_request(body, version), rows)
+        if key == 0:
+            message.acks = -1  # 0 is not answered
+        asked[api.encode_request(message, version), key, version] = None
+    for body, key, version in asked:
+        wire = await Wire.connect(broker.port)
+        wire.send_bytes(frame(key, version, body))
+        async with asyncio.timeout(5):
+            answer = await wire.reader.read(4)  # b"": closed
+        assert len(answer) in (0, 4)
+        await wire.close()
+    assert len(asked) > 100
     await assert_well(broker)

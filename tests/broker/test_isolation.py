@@ -21,6 +21,7 @@ from semel_protocol.messages.k21_delete_records import (
     DeleteRecordsRequestTopic,
 )
 from semel_protocol.messages.k61_describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic
+from semel_storage.transactions import PAIR
 
 COMMIT, ABORT = True, False
 
@@ -228,7 +229,7 @@ async def test_a_marker_frees_nothing_before_it_is_committed_itself() -> None:
     assert waiter.future.done()
     data, found = partition.read_committed(0, bytes_max=1000)
     assert len(headers_of(data)) == 2
-    assert [(each.producer_id, each.first_offset) for each in found] == [(7, 0)]
+    assert found == [PAIR.pack(7, 0)]
 
 
 async def test_a_retried_marker_changes_nothing() -> None:

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -191,6 +191,33 @@ def test_write_atomically_replaces_the_whole_file(os_disk: OsDisk, tmp_path: Pat
         os_disk.write_atomically(f"{tmp_path}/f", data)
         assert os_disk.read_bytes(f"{tmp_path}/f") == data
     assert os_disk.listdir(str(tmp_path)) == ["f"]
+
+
+def test_rename_without_directory_fsync_is_never_taken_for_durable(
+    os_disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the kernel is asked for, in order: the bytes, the name, the directory that holds the name."""
+    asked: list[tuple[str, str]] = []
+
+    def noted(name: str, call: Callable[..., None]) -> Callable[..., None]:
+        def wrapped(what: int | str, *rest: object) -> None:
+            place = os.readlink(f"/proc/self/fd/{what}") if isinstance(what, int) else what
+            asked.append((name, os.path.relpath(place, tmp_path)))
+            call(what, *rest)
+
+        return wrapped
+
+    for name in ("fsync", "fdatasync", "replace", "mkdir"):
+        monkeypatch.setattr(f"os.{name}", noted(name, getattr(os, name)))
+    os_disk.mkdir(f"{tmp_path}/t-0")
+    assert asked == [("mkdir", "t-0"), ("fsync", ".")]
+    asked.clear()
+    os_disk.write_atomically(f"{tmp_path}/t-0/checkpoint", b"x")
+    assert asked == [("fdatasync", "t-0/checkpoint.tmp"), ("replace", "t-0/checkpoint.tmp"), ("fsync", "t-0")]
+    asked.clear()
+    os_disk.rename(f"{tmp_path}/t-0/checkpoint", f"{tmp_path}/t-0/other")
+    os_disk.sync_dir(f"{tmp_path}/t-0")
+    assert asked == [("replace", "t-0/checkpoint"), ("fsync", "t-0")]
 
 
 def test_names(os_disk: OsDisk, tmp_path: Path) -> None:

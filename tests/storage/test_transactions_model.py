@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ from semel_storage.log_config import LogConfig
 from semel_storage.log_directory import LogDirectory
 from semel_storage.memory_disk import MemoryDisk
 from semel_storage.retention import apply_retention
-from semel_storage.transactions import AbortedTransaction, encode
+from semel_storage.transactions import PAIR, AbortedTransaction, encode
 from storage.batches import NOW_MS, make_batch, put
 
 CONFIG = LogConfig(segment_bytes=1200, index_interval_bytes=200)
@@ -80,11 +81,12 @@ def read_as_client(log: Log, offset: int, stable: int, bytes_max: int) -> Iterat
     while offset < stable:
         data, aborted = log.read_committed(offset, up_to=stable, bytes_max=bytes_max)
         assert data, f"nothing at {offset}, stable up to {stable}"
-        coming = sorted(aborted, key=lambda a: a.first_offset)
+        coming = [PAIR.unpack(pair) for pair in aborted]
+        assert coming == sorted(coming, key=itemgetter(1))
         active: list[int] = []
         for header, batch in iterate(data):
-            while coming and coming[0].first_offset <= header.last_offset:
-                active.append(coming.pop(0).producer_id)
+            while coming and coming[0][1] <= header.last_offset:
+                active.append(coming.pop(0)[0])
             if header.is_control:
                 marker = read_marker(batch)
                 if marker is not None and marker.control_type is ControlType.ABORT and header.producer_id in active:

@@ -13,7 +13,12 @@ from pathlib import Path
 
 
 class BrokerProcess:
-    """`semel serve` as a child. The port is chosen at the first start and kept over restarts."""
+    """`semel serve` as a child. The port is chosen at the first start and kept over restarts.
+
+    `prefix`: the words before the command, for a broker that lives in other namespaces.
+    """
+
+    prefix: tuple[str, ...] = ()
 
     def __init__(self, data_dir: Path, **settings: str) -> None:
         self.data_dir = data_dir
@@ -21,6 +26,7 @@ class BrokerProcess:
         self.port = 0
         self.log: list[str] = []
         self._process: subprocess.Popen[str] | None = None
+        self._is_ready = False
         self._reader: threading.Thread | None = None
         self._lock = threading.Lock()
 
@@ -36,11 +42,12 @@ class BrokerProcess:
     def start(self, timeout_s: float = 20) -> BrokerProcess:
         with self._lock:
             ready = threading.Event()
+            self._is_ready = False
             arguments = ["--data-dir", str(self.data_dir), "--port", str(self.port), "--log-format", "json"]
             for key, value in self.settings.items():
                 arguments += ["--set", f"{key}={value}"]
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "semel_broker", *arguments],
+                [*self.prefix, sys.executable, "-m", "semel_broker", *arguments],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
@@ -48,7 +55,7 @@ class BrokerProcess:
             )
             self._reader = threading.Thread(target=self._read, args=(self._process, ready), daemon=True)
             self._reader.start()
-            if not ready.wait(timeout_s) or self.port == 0:
+            if not ready.wait(timeout_s) or not self._is_ready:
                 self._process.kill()
                 raise RuntimeError("the broker did not get ready:\n" + "\n".join(self.log[-30:]))
         return self
@@ -61,6 +68,7 @@ class BrokerProcess:
                 fields = json.loads(line)
                 if fields.get("event") == "ready":
                     self.port = int(fields["port"])
+                    self._is_ready = True
                     ready.set()
         ready.set()
 

@@ -2,7 +2,8 @@
 
 Served: v3 to v7 (one layout; zstd from v7), with transaction version 2 up to v12: v8 adds words and the records at
 fault, v11 TRANSACTION_ABORTABLE, v12 joins the transaction by itself (KIP-890). The appends have happened when `handle`
-returns; what it may return to be awaited is only their durability, so the connection goes on to the next request. The
+returns; what it may return to be awaited is only their durability, so the connection goes on to the next request; what
+is not durable within `timeout_ms` is answered with REQUEST_TIMED_OUT, and acknowledged when it is sent again. The
 exception is a batch whose transaction has to be joined first: it holds back what is behind it. acks=0 is never
 answered: an error closes the connection. Order of the checks: wire-contract 5.2. A batch that is the first of its
 transaction in a partition is appended only if the coordinator knows that transaction as open, and that it includes the
@@ -11,10 +12,12 @@ partition: what comes late, after the marker, must not open a transaction that n
 
 from __future__ import annotations
 
+from asyncio import timeout
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from semel_protocol.batch import BatchHeader, check_produced, read_header
+from semel_protocol.compression import InflatesTooLarge
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k00_produce import (
     ProduceRequest,
@@ -29,6 +32,7 @@ from semel_protocol.record_columns import decode_columns
 
 from semel_broker.answers import InOrder
 from semel_broker.context import RequestContext
+from semel_broker.limits import Limits
 from semel_broker.partition import Partition
 from semel_broker.txn.metadata import TopicPartition
 from semel_broker.txn.requests import BUMPING_VERSION
@@ -84,7 +88,7 @@ def _append_all(request: ProduceRequest, ctx: RequestContext, refusals: Refusals
         _raise_first_error(response)
         return None
     if uncommitted:
-        return _when_committed(response, uncommitted)
+        return _when_committed(response, uncommitted, request.timeout_ms)
     return response
 
 
@@ -154,12 +158,27 @@ def _check_batch(partition: Partition, header: BatchHeader, records: Buffer, ctx
     if not config.log_append_time and header.max_timestamp != NO_TIMESTAMP:
         _check_timestamps(header, config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms, ctx)
     if config.is_compacted:
-        keys = decode_columns(records, header).keys
-        if None in keys:
-            raise InvalidRecordsError(
-                [index for index, key in enumerate(keys) if key is None],
-                f"{partition.topic} is compacted: each record needs a key, that at index {keys.index(None)} has none",
-            )
+        _check_keys(partition, header, records, ctx.broker.config.limits)
+
+
+def _check_keys(partition: Partition, header: BatchHeader, records: Buffer, limits: Limits) -> None:
+    """Each record of a compacted topic has a key. Raises MESSAGE_TOO_LARGE, upon which producers split the batch, for
+    one that would take too long to look at."""
+    records_max = limits.keyed_batch_records_max
+    if header.record_count > records_max:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"{partition.topic} is compacted: a batch may have {records_max} records, not {header.record_count}",
+        )
+    try:
+        keys = decode_columns(records, header, bytes_max=limits.keyed_batch_inflated_bytes_max).keys
+    except InflatesTooLarge as error:
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{partition.topic} is compacted: {error.message}") from None
+    if None in keys:
+        raise InvalidRecordsError(
+            [index for index, key in enumerate(keys) if key is None],
+            f"{partition.topic} is compacted: each record needs a key, that at index {keys.index(None)} has none",
+        )
 
 
 def _check_timestamps(header: BatchHeader, before_max_ms: int, after_max_ms: int, ctx: RequestContext) -> None:
@@ -267,10 +286,29 @@ async def _join_and_append(request: ProduceRequest, ctx: RequestContext, joining
 # --- answering -----------------------------------------------------------------------------------------------
 
 
-async def _when_committed(response: ProduceResponse, uncommitted: list[tuple[Partition, int]]) -> ProduceResponse:
-    for partition, offset in uncommitted:
-        await partition.committed(offset)
+async def _when_committed(
+    response: ProduceResponse, uncommitted: list[tuple[Partition, int]], timeout_ms: int
+) -> ProduceResponse:
+    try:
+        async with timeout(max(timeout_ms, 0) / 1000):
+            for partition, offset in uncommitted:
+                await partition.committed(offset)
+    except TimeoutError:
+        late = {(at.topic, at.index) for at, offset in uncommitted if at.high_watermark < offset}
+        for topic in response.responses:
+            topic.partition_responses = [
+                _too_late(topic.name, row, timeout_ms) if (topic.name, row.index) in late else row
+                for row in topic.partition_responses
+            ]
     return response
+
+
+def _too_late(topic: str, row: ProduceResponsePartition, timeout_ms: int) -> ProduceResponsePartition:
+    message = (
+        f"{topic}-{row.index}: the batch is written, but was not durable within the request's timeout_ms={timeout_ms}; "
+        "send it again, unchanged, to hear whether it is"
+    )
+    return _refused(row.index, KafkaError(ErrorCode.REQUEST_TIMED_OUT, message))
 
 
 def _raise_first_error(response: ProduceResponse) -> None:

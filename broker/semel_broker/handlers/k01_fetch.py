@@ -16,11 +16,11 @@ from collections.abc import Coroutine
 from typing import Any, cast
 
 from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.fields import Encoded
 from semel_protocol.messages.k01_fetch import (
     FetchRequest,
     FetchRequestPartition,
     FetchResponse,
-    FetchResponseAbortedTransaction,
     FetchResponseDivergingEpoch,
     FetchResponseLeader,
     FetchResponsePartition,
@@ -120,12 +120,10 @@ class Fetch:
             partition.check_leader_epoch(wanted.current_leader_epoch)
         bytes_max = max(0, min(wanted.partition_max_bytes, self._bytes_max - self._bytes_read))
         offset, at_least_one = wanted.fetch_offset, self._bytes_read == 0
-        aborted: list[FetchResponseAbortedTransaction] | None = None
+        aborted: Any = None
         if self._isolation == READ_COMMITTED:
             records, found = partition.read_committed(offset, bytes_max=bytes_max, at_least_one=at_least_one)
-            aborted = [
-                FetchResponseAbortedTransaction(producer_id=t.producer_id, first_offset=t.first_offset) for t in found
-            ]
+            aborted = Encoded(found)
         else:
             records = partition.read(offset, bytes_max=bytes_max, at_least_one=at_least_one)
         return FetchResponsePartition(

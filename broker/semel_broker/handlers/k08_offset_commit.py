@@ -17,6 +17,7 @@ from semel_protocol.messages.k28_txn_offset_commit import TxnOffsetCommitRequest
 
 from semel_broker.context import RequestContext
 from semel_broker.groups.offsets import NO_EXPIRY, CommittedOffset, OffsetRecord
+from semel_broker.settings import INT64_MAX
 
 UNKNOWN_GROUP_VERSION = 9
 
@@ -31,7 +32,7 @@ async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
         for row in topic.partitions
     }
     now_ms = ctx.broker.world.now_ms()
-    expire_ms = NO_EXPIRY if request.retention_time_ms < 0 else now_ms + request.retention_time_ms
+    expire_ms = NO_EXPIRY if request.retention_time_ms < 0 else min(now_ms + request.retention_time_ms, INT64_MAX)
     records = [
         OffsetRecord(topic.name, row.partition_index, committed_of(row, now_ms, expire_ms))
         for topic in request.topics

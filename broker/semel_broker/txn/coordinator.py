@@ -6,7 +6,7 @@ Each request is a decision (`state`) that the engine carries out. After a crash,
 
 from __future__ import annotations
 
-from asyncio import Task, get_running_loop, wait
+from asyncio import Task, get_running_loop, sleep, wait
 from collections.abc import Sequence
 
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -36,6 +36,8 @@ from semel_broker.txn.slots import Slot, Slots
 from semel_broker.world import World
 
 NOBODYS_CLIENT = ClientName()
+LOADED_AT_ONCE = 500
+"""Transactional ids read between two pauses, in which the loop does what else there is."""
 
 
 class TransactionCoordinator:
@@ -333,8 +335,10 @@ class TransactionCoordinator:
         try:
             async for records in self._journal.replay():
                 replay.feed(records.keys, records.values)
-            for txn in replay.transactions():
+            for at, txn in enumerate(replay.transactions()):
                 self._slots.put(txn)
+                if at % LOADED_AT_ONCE == 0:
+                    await sleep(0)
         except Exception as error:
             self._log.exception("transactions_not_loaded", error=repr(error))
             raise

@@ -11,10 +11,11 @@ from asyncio import sleep
 from collections.abc import AsyncIterator, Sequence
 
 import msgspec
-from semel_protocol.batch import iterate, read_header
+from semel_protocol.batch import read_header
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import coordinator_partition
-from semel_protocol.records import Columns, Record, build_batch, decode_columns
+from semel_protocol.records import Record, build_batch
+from semel_protocol.single_records import Rows, read_rows
 from semel_storage.internal_topics import TRANSACTION_STATE
 
 from semel_broker.partition import Partition
@@ -90,7 +91,7 @@ class Journal:
         """The index of the partition that holds the id's records."""
         return coordinator_partition(transactional_id, self._partition_count)
 
-    async def replay(self) -> AsyncIterator[Columns]:
+    async def replay(self) -> AsyncIterator[Rows]:
         """All records of the topic, partition by partition, in bites that leave the loop room to breathe."""
         topic = self._topics.get(TRANSACTION_STATE)
         if topic is None:
@@ -103,10 +104,9 @@ class Journal:
             await partition.committed(partition.end_offset)
             offset = partition.log_start_offset
             while data := partition.read(offset, bytes_max=READ_BYTES):
-                for header, batch in iterate(data):
-                    offset = header.next_offset
-                    if not header.is_control:
-                        yield decode_columns(batch, header)
+                rows = read_rows(data)
+                offset = rows.next_offset
+                yield rows
                 await sleep(0)
 
     def _partition_of(self, transactional_id: str) -> Partition:

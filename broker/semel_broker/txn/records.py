@@ -7,6 +7,8 @@ tagged fields of our own, which others skip.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
+from struct import Struct as Layout
 
 from semel_storage.internal_topics import (
     TRANSACTION_LOG_KEY,
@@ -26,6 +28,16 @@ from semel_broker.txn.metadata import DEAD, EMPTY, TopicPartition, TransactionMe
 
 Row = tuple[bytes, bytes | None]
 """(key, value) of one record; a value of None is a tombstone."""
+
+KNOWN_TAILS_MAX = 1024
+_HEAD = Layout(">hqhibBqq")
+"""A value of version 1 without partitions, up to its tagged fields: version, producer id, epoch, timeout, state,
+length of the array of partitions, last update, start."""
+_NO_PARTITIONS = (0, 1)
+"""Null and empty, as compact lengths."""
+_PARTITIONS_AT = 17
+_KEY_HEAD = Layout(">hh")
+_STATES = tuple(TransactionState)
 
 
 def row_of(txn: TransactionMetadata) -> Row:
@@ -68,13 +80,50 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 def key_of(data: bytes) -> str | None:
     """The transactional id of a key; None for a kind of record that a later release wrote. Raises ProtocolError."""
+    if data.isascii() and data.startswith(_KEY_HEAD.pack(TRANSACTION_LOG_KEY, len(data) - _KEY_HEAD.size)):
+        return data[_KEY_HEAD.size :].decode("ascii")
     if version_of(data) != TRANSACTION_LOG_KEY:
         return None
     return decode_versioned(TransactionLogKey, data).transactional_id
 
 
 def metadata_of(transactional_id: str, data: bytes) -> TransactionMetadata:
-    """The reverse of `row_of`. Raises ProtocolError for malformed bytes, ValueError for a state that is none."""
+    """The reverse of `row_of`. Raises ProtocolError for malformed bytes, ValueError for a state that is none.
+
+    A start reads one for each transactional id. Most have no transaction open; what they differ in lies in front, and
+    the tagged fields behind it are those of many others: the client's name.
+    """
+    if len(data) < _HEAD.size or data[1] != TRANSACTION_LOG_VALUE or data[_PARTITIONS_AT] not in _NO_PARTITIONS:
+        return _decoded(transactional_id, data)
+    version, producer_id, epoch, timeout_ms, state, _, last_update_ms, start_ms = _HEAD.unpack_from(data)
+    if version != TRANSACTION_LOG_VALUE or not 0 <= state < len(_STATES):
+        return _decoded(transactional_id, data)
+    like = _with_tail(data[_HEAD.size :])
+    return TransactionMetadata(
+        transactional_id=transactional_id,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        timeout_ms=timeout_ms,
+        state=_STATES[state],
+        last_producer_epoch=like.last_producer_epoch,
+        previous_producer_id=like.previous_producer_id,
+        next_producer_id=like.next_producer_id,
+        next_producer_epoch=like.next_producer_epoch,
+        last_update_ms=last_update_ms,
+        start_ms=start_ms,
+        client_transaction_version=like.client_transaction_version,
+        owner=like.owner,
+        fences=like.fences,
+    )
+
+
+@lru_cache(KNOWN_TAILS_MAX)
+def _with_tail(tail: bytes) -> TransactionMetadata:
+    """Nobody's metadata, but for the tagged fields. Raises ProtocolError."""
+    return _decoded("", _HEAD.pack(TRANSACTION_LOG_VALUE, 0, 0, 0, 0, 0, 0, 0) + tail)
+
+
+def _decoded(transactional_id: str, data: bytes) -> TransactionMetadata:
     value = decode_versioned(TransactionLogValue, data)
     partitions = {(row.topic, index): None for row in value.transaction_partitions or () for index in row.partition_ids}
     return TransactionMetadata(

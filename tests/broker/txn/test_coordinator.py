@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from random import Random
 
@@ -11,8 +10,6 @@ import pytest
 from broker.txn.office import PARTITIONS, TIMEOUT_MS, Office
 from semel_broker.topic_plan import NewTopic
 from semel_broker.txn.identity import ClientName, ProducerIdentity
-from semel_broker.txn.metadata import EMPTY, TransactionMetadata
-from semel_broker.txn.records import row_of
 from semel_protocol.batch import read_header
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import coordinator_partition
@@ -369,34 +366,3 @@ async def test_only_what_nobody_coordinates_is_ended_by_an_operator(office: Offi
     await office.transactions.abort_hanging(ProducerIdentity(77, 1), ("out", 0), -1, operator)
     assert not office.is_open(0)
     assert office.log.of("hanging_transaction_aborted")[0]["by"] == str(operator)
-
-
-# --- size ---
-
-
-async def test_20_000_transactional_ids_are_read_quickly(office: Office) -> None:
-    """100,000 are to be read within 3 s; here a fifth of them, with room for a busy machine."""
-    await office.init()
-    await office.close()
-    await office.open()
-    rows: dict[int, list[Record]] = {}
-    for number in range(20_000):
-        name = f"application-{number}"
-        txn = TransactionMetadata(
-            transactional_id=name,
-            producer_id=number,
-            producer_epoch=1,
-            timeout_ms=1,
-            state=EMPTY,
-            last_update_ms=office.wall_ms,
-        )
-        kept = rows.setdefault(coordinator_partition(name, 50), [])
-        kept.append(Record(len(kept), office.wall_ms, *row_of(txn)))
-    for index, records in rows.items():
-        data = bytearray(build_batch(records))
-        office.topics.partition(TRANSACTION_STATE, index).append(data, header=read_header(data))
-    await office.close()
-    began = time.perf_counter()
-    await office.open()
-    assert len(await office.transactions.listing()) == 20_001
-    assert time.perf_counter() - began < 3

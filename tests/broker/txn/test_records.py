@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from semel_broker.txn import records
 from semel_broker.txn.identity import ClientName, ProducerIdentity
 from semel_broker.txn.ledger import FENCES_KEPT, ExpiredIds, FenceReason, FenceRecord, noted, who_fenced
 from semel_broker.txn.metadata import DEAD, EMPTY, ONGOING, TransactionMetadata, TransactionState
 from semel_broker.txn.records import key_of, metadata_of, row_of
 from semel_broker.txn.replay import Replay
 from semel_protocol.errors import ProtocolError
+from semel_storage.internal_topics import TransactionLogKey, decode_versioned
 
 INT16 = st.integers(-1, 2**15 - 1)
 INT64 = st.integers(-1, 2**63 - 1)
@@ -46,6 +48,38 @@ def test_what_is_stored_comes_back(txn: TransactionMetadata) -> None:
     assert value is not None
     assert key_of(key) == "t"
     assert metadata_of("t", value) == txn
+
+
+@settings(max_examples=200, deadline=None)
+@given(OPEN, st.data())
+def test_damage_is_told_whichever_way_a_record_is_read(txn: TransactionMetadata, draw: st.DataObject) -> None:
+    """Records without partitions are not decoded field by field; what comes of them must not show it."""
+    _, value = row_of(txn)
+    assert value is not None
+    at = draw.draw(st.integers(0, len(value) - 1))
+    cut = draw.draw(st.sampled_from([len(value), len(value), at]))
+    data = (value[:at] + draw.draw(st.binary(min_size=1, max_size=1)) + value[at + 1 :])[:cut]
+    try:
+        expected = records._decoded("t", data)
+    except (ProtocolError, ValueError) as error:
+        with pytest.raises(type(error)):
+            metadata_of("t", data)
+    else:
+        assert metadata_of("t", data) == expected
+
+
+@given(st.binary(max_size=12))
+def test_a_key_is_read_as_kafka_reads_it(data: bytes) -> None:
+    keys = [data, b"\0\0" + data, b"\0\0" + len(data).to_bytes(2, "big") + data]
+    for key in keys:
+        try:
+            expected = decode_versioned(TransactionLogKey, key).transactional_id
+        except ProtocolError:
+            if key[:2] == b"\0\0":
+                with pytest.raises(ProtocolError):
+                    key_of(key)
+        else:
+            assert key_of(key) == expected
 
 
 def test_the_bytes_are_kafkas() -> None:

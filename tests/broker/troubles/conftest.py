@@ -1,0 +1,29 @@
+"""Scenes: one with the settings of the pytest plugin, and a maker of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from broker.troubles.scene import Scene
+
+MakeScene = Callable[..., Scene]
+
+
+@pytest.fixture
+def make_scene() -> Iterator[MakeScene]:
+    """`make_scene(durability="fsync")`; all are gone afterwards."""
+    made: list[Scene] = []
+
+    def make(**settings: object) -> Scene:
+        made.append(Scene(**settings))
+        return made[-1]
+
+    yield make
+    for scene in made:
+        scene.broker.kill()
+
+
+@pytest.fixture
+def scene(make_scene: MakeScene) -> Scene:
+    return make_scene()

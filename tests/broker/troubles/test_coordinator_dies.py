@@ -1,0 +1,121 @@
+"""The coordinator dies before, between and after the records of a transaction's end; a partition cannot be reached."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from broker.troubles.conftest import MakeScene
+from broker.troubles.scene import PATIENCE_S, TOPIC, Scene, heard_out, refused
+from semel import TopicPartition
+from semel.errors import KafkaTimeoutError
+
+
+@pytest.fixture(params=[1, 2], ids=["version1", "version2"])
+def scene(make_scene: MakeScene, request: pytest.FixtureRequest) -> Scene:
+    scene = make_scene(transaction_version=request.param)
+    scene.broker.create_topic("other")
+    return scene
+
+
+async def test_before_the_decision_is_stored_the_commit_is_asked_for_again(scene: Scene, tmp_path: Path) -> None:
+    async with scene.producer() as producer:
+        await producer.begin_transaction()
+        await producer.send_and_wait(TOPIC, b"1")
+        await scene.kill()
+        committing = asyncio.create_task(producer.commit_transaction())
+        await scene.start()
+        await committing
+    assert await scene.values(1) == [b"1"]
+    assert [row.what for row in await scene.dump(tmp_path)] == ["1", "COMMIT"]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_after_the_decision_is_stored_the_next_coordinator_goes_on_with_the_markers(
+    scene: Scene, commit: bool, tmp_path: Path
+) -> None:
+    """One partition has its marker, the other has not; both have it once in the end, and the producer hears so."""
+    async with scene.producer(max_block_ms=150) as producer:
+        await producer.begin_transaction()
+        await producer.send_and_wait(TOPIC, b"1")
+        await producer.send_and_wait("other", b"1")
+        await scene.lose_leader("other")
+        end = producer.commit_transaction if commit else producer.abort_transaction
+        with refused(KafkaTimeoutError, "call"):
+            await end()
+        state = "PrepareCommit" if commit else "PrepareAbort"
+        assert state in await scene.semel("txn", "why", "TEST-TID-0")
+        await scene.kill()
+        await scene.start()
+        await heard_out(end)
+        async with producer.transaction():
+            for topic in (TOPIC, "other"):
+                await producer.send(topic, b"2")
+    expected = [b"1", b"2"] if commit else [b"2"]
+    for topic in (TOPIC, "other"):
+        assert await scene.values(len(expected), topic=topic) == expected
+    for topic in (TOPIC, "other"):
+        markers = [row.what for row in await scene.dump(tmp_path, f"{topic}-0")]
+        assert markers == ["1", "COMMIT" if commit else "ABORT", "2", "COMMIT"]
+        await scene.start()
+
+
+async def test_after_the_end_is_stored_a_retry_is_answered_as_the_first_try(scene: Scene, tmp_path: Path) -> None:
+    """The broker dies with the answer; the client asks again and hears that it is committed, not something else."""
+    async with scene.producer(max_block_ms=150) as producer:
+        await producer.begin_transaction()
+        await producer.send_and_wait(TOPIC, b"1")
+        await scene.lose_leader(TOPIC)
+        with refused(KafkaTimeoutError, "call commit_transaction() again"):
+            await producer.commit_transaction()
+        await scene.kill()  # the client's request dies with it
+        await scene.start()
+        await scene.wait_for("was committed", "txn", "why", "TEST-TID-0")
+        await heard_out(producer.commit_transaction)
+    assert await scene.values(1) == [b"1"]
+    assert [row.what for row in await scene.dump(tmp_path)] == ["1", "COMMIT"]
+
+
+async def test_a_partition_out_of_reach_holds_up_its_own_readers_only(scene: Scene) -> None:
+    """The commit takes longer than transaction.timeout.ms, and is a commit all the same."""
+    async with scene.producer(max_block_ms=150, transaction_timeout_ms=300) as producer:
+        await producer.begin_transaction()
+        for topic in (TOPIC, "other"):
+            await producer.send_and_wait(topic, b"1")
+        await scene.lose_leader("other")
+        with refused(KafkaTimeoutError, "call commit_transaction() again"):
+            await producer.commit_transaction()
+        assert await scene.values(1) == [b"1"]
+        await asyncio.sleep(0.4)  # past its transaction.timeout.ms, and several sweeps
+        stuck = await scene.semel("topic", "stuck", "other")
+        assert "held by transactional id TEST-TID-0" in stuck
+        assert "is not stuck" in await scene.semel("topic", "stuck", TOPIC)
+        story = await scene.semel("txn", "why", "TEST-TID-0")
+        assert "To commit is decided and durable; it waits until every partition has its marker" in story
+        await scene.find_leader()
+        await heard_out(producer.commit_transaction)
+    assert await scene.values(1, topic="other") == [b"1"]
+
+
+async def test_offsets_and_records_are_decided_together_over_the_death_of_the_coordinator(scene: Scene) -> None:
+    """Consume, transform, produce: killed between the output and the input's offset, nothing is doubled or lost."""
+    done: list[bytes] = []
+    async with scene.producer(None) as plain:
+        for number in range(6):
+            await plain.send("other", b"%d" % number)
+    async with scene.producer() as producer, scene.reader(group_id="g") as consumer:
+        partition = TopicPartition("other", 0)
+        consumer.assign([partition])
+        for number in range(6):
+            async with asyncio.timeout(PATIENCE_S):
+                record = await consumer.getone()
+            async with producer.transaction():
+                await producer.send_and_wait(TOPIC, b"<%s>" % record.value)
+                if number % 2:
+                    await scene.kill()
+                    await scene.start()
+                await producer.send_offsets_to_transaction({partition: record.offset + 1}, "g")
+            done.append(b"<%d>" % number)
+            assert await consumer.committed(partition) == number + 1
+    assert await scene.values(6) == done

@@ -1,0 +1,133 @@
+"""transactional.id.expiration.ms and producer.id.expiration.ms: ids that were forgotten while their producer slept."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker.troubles.conftest import MakeScene
+from broker.troubles.scene import PATIENCE_S, TOPIC, Scene, refused
+from confluent_kafka import KafkaException
+from semel.errors import TransactionHasFailed
+
+QUICK = {
+    "transactional_id_expiration_ms": 100,
+    "transaction_remove_expired_transaction_cleanup_interval_ms": 20,
+}
+
+
+async def asleep(scene: Scene, name: str = "TEST-TID-0") -> str:
+    """Until the coordinator has forgotten the id; what `semel txn why` says then."""
+    until = time.monotonic() + PATIENCE_S
+    while await scene.semel("txn", "list", "-q"):
+        assert time.monotonic() < until
+        await asyncio.sleep(0.02)
+    return await scene.semel("txn", "why", name, status=1)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_producer_that_slept_past_the_expiration_hears_an_error_and_never_commits_in_silence(
+    make_scene: MakeScene, version: int, tmp_path: Path
+) -> None:
+    """In the documents a week passes, the transaction is aborted, and no call says so. Here the commit does."""
+    scene = make_scene(transaction_version=version, **QUICK)
+    async with scene.producer() as producer:
+        async with producer.transaction():
+            await producer.send_and_wait(TOPIC, b"last week")
+        assert "transactional.id.expiration.ms" in await asleep(scene)
+        await producer.begin_transaction()
+        await producer.send(TOPIC, b"this week")
+        words = (
+            "'TEST-TID-0'",
+            "transactional.id.expiration.ms",
+            "Call abort_transaction(), then do the transaction again",
+        )
+        with refused(TransactionHasFailed, *words):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        async with producer.transaction():
+            await producer.send(TOPIC, b"this week")
+    assert await scene.values(2) == [b"last week", b"this week"]
+    rows = await scene.dump(tmp_path)
+    assert [row.what for row in rows] == ["last week", "COMMIT", "this week", "COMMIT"]
+    assert rows[2].producer_id != rows[0].producer_id
+
+
+async def test_librdkafka_hears_it_too(make_scene: MakeScene) -> None:
+    scene = make_scene(**QUICK)
+    producer = scene.librdkafka()
+    await asyncio.to_thread(producer.init_transactions, PATIENCE_S)
+    producer.begin_transaction()
+    producer.produce(TOPIC, b"last week")
+    await asyncio.to_thread(producer.commit_transaction, PATIENCE_S)
+    await asleep(scene)
+    producer.begin_transaction()
+    producer.produce(TOPIC, b"this week")
+    with pytest.raises(KafkaException):
+        await asyncio.to_thread(producer.commit_transaction, PATIENCE_S)
+    new = scene.librdkafka()
+    await asyncio.to_thread(new.init_transactions, PATIENCE_S)
+    new.begin_transaction()
+    new.produce(TOPIC, b"this week")
+    await asyncio.to_thread(new.commit_transaction, PATIENCE_S)
+    assert await scene.values(2) == [b"last week", b"this week"]
+
+
+async def test_an_open_transaction_keeps_its_id(make_scene: MakeScene) -> None:
+    scene = make_scene(**QUICK)
+    async with scene.producer() as producer:
+        await producer.begin_transaction()
+        await producer.send_and_wait(TOPIC, b"1")
+        await asyncio.sleep(0.3)  # three times as long as ids are kept
+        assert "TEST-TID-0" in await scene.semel("txn", "list", "-q")
+        await producer.commit_transaction()
+    assert await scene.values(1) == [b"1"]
+
+
+async def test_a_reader_from_offset_0_begins_where_something_was_committed(scene: Scene) -> None:
+    """ "Seek to 0, and the first message has offset 24": what lies before it was aborted, and the tools show it."""
+    async with scene.producer() as producer:
+        await producer.begin_transaction()
+        for number in range(23):
+            await producer.send(TOPIC, b"%d" % number)
+        await producer.flush()
+        await producer.abort_transaction()
+        async with producer.transaction():
+            await producer.send(TOPIC, b"first")
+    assert await scene.read(1) == [(24, b"first")]
+    assert len(await scene.read(24, "read_uncommitted")) == 24
+    timeline = await scene.semel("txn", "timeline", TOPIC, "--list")
+    assert "1 committed 1 aborted" in timeline
+
+
+async def test_a_producer_forgotten_by_its_partition_is_not_doubled(make_scene: MakeScene) -> None:
+    """producer.id.expiration.ms: the partition no longer knows the last batches of a producer that was silent."""
+    scene = make_scene(producer_id_expiration_ms=50, producer_id_expiration_check_interval_ms=20)
+
+    def known(node: Any) -> bool:
+        return node.broker.topics.partition(TOPIC, 0).log.producer(0) is not None
+
+    async with scene.producer(None) as producer:
+        await producer.send_and_wait(TOPIC, b"1")
+        until = time.monotonic() + PATIENCE_S
+        while await scene.inside(known):
+            assert time.monotonic() < until
+            await asyncio.sleep(0.02)
+        for number in (2, 3):
+            await producer.send_and_wait(TOPIC, b"%d" % number)
+    assert await scene.values(3) == [b"1", b"2", b"3"]
+
+
+async def test_records_with_old_timestamps_do_not_make_their_producer_forgotten(make_scene: MakeScene) -> None:
+    """Ids age by the broker's clock: records of last month, written now, belong to a producer that is alive."""
+    scene = make_scene(producer_id_expiration_check_interval_ms=20)
+    month_ago_ms = int((time.time() - 30 * 86_400) * 1000)
+    async with scene.producer() as producer:
+        for number in range(3):
+            async with producer.transaction():
+                await producer.send_and_wait(TOPIC, b"%d" % number, timestamp_ms=month_ago_ms)
+            await asyncio.sleep(0.05)
+    assert await scene.values(3) == [b"0", b"1", b"2"]

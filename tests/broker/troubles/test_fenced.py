@@ -1,0 +1,140 @@
+"""ProducerFencedException: "Either there is a newer producer ... or ... expired by the broker." Which, and whose?"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from broker.troubles.conftest import MakeScene
+from broker.troubles.scene import PATIENCE_S, TOPIC, Scene, refused
+from confluent_kafka import KafkaException
+from semel import TopicPartition
+from semel.errors import KafkaConfigurationError, ProducerFenced
+
+WHO_AND_WHY = (
+    "'TEST-TID-0'",
+    "a new producer with this transactional.id was initialised",
+    "client 'web-2' at 127.0.0.1",
+    "Stop this producer; a new one goes on from the last committed transaction",
+)
+
+
+@pytest.mark.parametrize("call", ["commit", "abort", "send_offsets"])
+@pytest.mark.parametrize("version", [1, 2])
+async def test_every_call_of_the_older_instance_says_who_took_over_and_what_to_do(
+    make_scene: MakeScene, version: int, call: str
+) -> None:
+    scene = make_scene(transaction_version=version)
+    async with scene.producer(client_id="web-1") as old, scene.producer(client_id="web-2") as new:
+        await new.begin_transaction()
+        await new.send_and_wait(TOPIC, b"new")
+        await old.begin_transaction()
+        with refused(ProducerFenced, *WHO_AND_WHY):
+            if call == "send_offsets":
+                await old.send_offsets_to_transaction({TopicPartition(TOPIC, 0): 1}, "g")
+            await old.send(TOPIC, b"zombie")
+            await (old.commit_transaction() if call == "commit" else old.abort_transaction())
+            await old.begin_transaction()
+            await old.send(TOPIC, b"zombie")
+            await old.commit_transaction()
+        for again in (old.begin_transaction, old.commit_transaction, old.abort_transaction):
+            with refused(ProducerFenced, *WHO_AND_WHY):
+                await again()
+        await new.commit_transaction()
+    assert await scene.values(1) == [b"new"]
+    assert await scene.values(1, "read_uncommitted") == [b"new"]
+
+
+async def test_what_the_older_instance_had_open_is_aborted_before_the_newer_one_begins(
+    scene: Scene, tmp_path: Path
+) -> None:
+    """The dump: data of one epoch, the ABORT of the next, and data and COMMIT of the newer instance above both."""
+    async with scene.producer(client_id="web-1") as old:
+        await old.begin_transaction()
+        await old.send_and_wait(TOPIC, b"thisIsMessageValue1")
+        async with scene.producer(client_id="web-2") as new:
+            async with new.transaction():
+                await new.send_and_wait(TOPIC, b"thisIsMessageValue2")
+            with refused(ProducerFenced, *WHO_AND_WHY):
+                await old.commit_transaction()
+    assert await scene.values(1) == [b"thisIsMessageValue2"]
+    story = await scene.semel("txn", "why", "TEST-TID-0")
+    assert "Its last transaction was committed" in story
+    assert "client 'web-2' at 127.0.0.1" in story
+    rows = await scene.dump(tmp_path)
+    epoch = rows[0].epoch
+    assert [(row.what, row.epoch - epoch) for row in rows] == [
+        ("thisIsMessageValue1", 0),
+        ("ABORT", 1),
+        ("thisIsMessageValue2", 2),
+        ("COMMIT", 3),
+    ]
+    assert len({row.producer_id for row in rows}) == 1
+
+
+async def test_librdkafka_is_fenced_alike(scene: Scene, tmp_path: Path) -> None:
+    old = scene.librdkafka(client_id="web-1")
+    await asyncio.to_thread(old.init_transactions, PATIENCE_S)
+    old.begin_transaction()
+    old.produce(TOPIC, b"thisIsMessageValue1")
+    assert await asyncio.to_thread(old.flush, PATIENCE_S) == 0
+    new = scene.librdkafka(client_id="web-2")
+    await asyncio.to_thread(new.init_transactions, PATIENCE_S)
+    new.begin_transaction()
+    new.produce(TOPIC, b"thisIsMessageValue2")
+    await asyncio.to_thread(new.commit_transaction, PATIENCE_S)
+    with pytest.raises(KafkaException) as fenced:
+        await asyncio.to_thread(old.commit_transaction, PATIENCE_S)
+    assert fenced.value.args[0].fatal()
+    assert await scene.values(1) == [b"thisIsMessageValue2"]
+    rows = await scene.dump(tmp_path)
+    assert [(row.what, row.epoch - rows[0].epoch) for row in rows] == [
+        ("thisIsMessageValue1", 0),
+        ("ABORT", 1),
+        ("thisIsMessageValue2", 2),
+        ("COMMIT", 2),
+    ]
+
+
+async def test_ids_that_change_with_every_start_fence_nobody_and_the_tools_show_it(
+    scene: Scene, tmp_path: Path
+) -> None:
+    """The mistake of the documents: the first instance may still commit. Both records are there, nobody is aborted."""
+    async with scene.producer("anyValue") as first, scene.producer("differentValue") as second:
+        await first.begin_transaction()
+        await first.send_and_wait(TOPIC, b"thisIsMessageValue1")
+        async with second.transaction():
+            await second.send_and_wait(TOPIC, b"thisIsMessageValue2")
+        stuck = await scene.semel("topic", "stuck", TOPIC)
+        assert "held by transactional id anyValue" in stuck
+        assert "Nobody has fenced it" in await scene.semel("txn", "why", "anyValue")
+        await first.commit_transaction()
+    assert await scene.values(2) == [b"thisIsMessageValue1", b"thisIsMessageValue2"]
+    rows = await scene.dump(tmp_path)
+    assert [row.what for row in rows] == ["thisIsMessageValue1", "thisIsMessageValue2", "COMMIT", "COMMIT"]
+    assert len({row.producer_id for row in rows}) == 2
+
+
+async def test_the_loop_of_the_documents_that_aborts_whatever_was_raised_hears_the_same_story_again(
+    scene: Scene,
+) -> None:
+    """`catch (ProducerFencedException e) { producer.abortTransaction(); }` hides the reason behind a second error."""
+    async with scene.producer(client_id="web-1") as old:
+        await old.begin_transaction()
+        await old.send_and_wait(TOPIC, b"zombie")
+        async with scene.producer(client_id="web-2"):
+            with refused(ProducerFenced, *WHO_AND_WHY):
+                try:
+                    await old.commit_transaction()
+                except ProducerFenced:
+                    await old.abort_transaction()
+        with refused(ProducerFenced, *WHO_AND_WHY):
+            async with old.transaction():
+                await old.send(TOPIC, b"never")
+    assert await scene.read_nothing()
+
+
+def test_a_transactional_id_without_idempotence_is_refused_when_the_producer_is_made(scene: Scene) -> None:
+    with refused(KafkaConfigurationError, "TEST-TID-0", "enable_idempotence=True"):
+        scene.producer(enable_idempotence=False)

@@ -1,0 +1,74 @@
+"""`initTransactions` raises TimeoutException: the coordinator does not answer within max.block.ms."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from broker.troubles.conftest import MakeScene
+from broker.troubles.scene import PATIENCE_S, TOPIC, Scene, heard_out, refused
+from confluent_kafka import KafkaException
+from semel.errors import KafkaConnectionError, KafkaTimeoutError
+
+
+async def test_a_coordinator_that_cannot_store_the_id_times_the_call_out_and_it_is_safe_to_do_again(
+    make_scene: MakeScene,
+) -> None:
+    scene = make_scene(durability="fsync")
+    await scene.stall_disk()
+    producer = scene.producer(max_block_ms=200)
+    with refused(
+        KafkaTimeoutError, "'TEST-TID-0'", "within 200 ms", "did not answer InitProducerId", "safe to try again"
+    ):
+        await producer.start()
+    await scene.release_disk()
+    async with scene.producer() as again, again.transaction():
+        await again.send(TOPIC, b"1")
+    assert await scene.values(1) == [b"1"]
+
+
+async def test_librdkafka_may_call_it_again_on_the_same_producer(make_scene: MakeScene) -> None:
+    scene = make_scene(durability="fsync")
+    await scene.stall_disk()
+    producer = scene.librdkafka()
+    with pytest.raises(KafkaException, match="TIMED_OUT") as failed:
+        await asyncio.to_thread(producer.init_transactions, 0.3)
+    assert failed.value.args[0].retriable()
+    await scene.release_disk()
+    await asyncio.to_thread(producer.init_transactions, PATIENCE_S)
+    producer.begin_transaction()
+    producer.produce(TOPIC, b"1")
+    await asyncio.to_thread(producer.commit_transaction, PATIENCE_S)
+    assert await scene.values(1) == [b"1"]
+
+
+async def test_it_waits_for_a_commit_that_is_decided_and_times_out_with_the_reason(scene: Scene) -> None:
+    """A new instance cannot begin while the markers of the last transaction are not written everywhere."""
+    async with scene.producer(max_block_ms=300) as old:
+        await old.begin_transaction()
+        await old.send_and_wait(TOPIC, b"1")
+        await scene.lose_leader(TOPIC)
+        with refused(KafkaTimeoutError, "commit_transaction()", "call commit_transaction() again"):
+            await old.commit_transaction()
+        with refused(KafkaTimeoutError, "'TEST-TID-0'", "safe to try again"):
+            await scene.producer(max_block_ms=300).start()
+        story = await scene.semel("txn", "why", "TEST-TID-0")
+        assert "PrepareCommit" in story
+        assert "To commit is decided and durable; it waits until every partition has its marker" in story
+        assert "T-TEST-0" in story
+        assert "T-TEST-0" in await scene.semel("topic", "stuck", TOPIC)
+        await scene.find_leader()
+        await heard_out(old.commit_transaction)
+    async with scene.producer() as new, new.transaction():
+        await new.send(TOPIC, b"2")
+    assert await scene.values(2) == [b"1", b"2"]
+
+
+async def test_no_broker_at_all_says_where_it_was_looked_for(scene: Scene) -> None:
+    await scene.kill()
+    with refused(KafkaConnectionError, scene.at, "Check that the broker runs"):
+        await scene.producer(bootstrap_timeout_ms=200).start()
+    await scene.start()
+    async with scene.producer() as again, again.transaction():
+        await again.send(TOPIC, b"1")
+    assert await scene.values(1) == [b"1"]

@@ -1,0 +1,111 @@
+"""What readers may count on, and what not: parts of a transaction that were deleted, moved partitions, two workers."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from broker.troubles.conftest import MakeScene
+from broker.troubles.scene import PATIENCE_S, TOPIC, Scene, refused
+from semel import Admin, Consumer, TopicPartition
+from semel.errors import CommitFailedError, TransactionHasFailed
+
+PARTITION = TopicPartition(TOPIC, 0)
+
+
+async def test_what_is_left_of_a_transaction_after_its_first_records_were_deleted_is_still_read(scene: Scene) -> None:
+    """Committed records stay committed, aborted ones aborted, though where they began is gone."""
+    async with scene.producer("a") as aborting, scene.producer("c") as committing:
+        await aborting.begin_transaction()
+        await committing.begin_transaction()
+        for number in range(4):
+            await aborting.send_and_wait(TOPIC, b"a%d" % number)
+            await committing.send_and_wait(TOPIC, b"c%d" % number)
+        await aborting.abort_transaction()
+        await committing.commit_transaction()
+    async with Admin(bootstrap_servers=scene.at) as admin:
+        await admin.delete_records({PARTITION: 3})
+    async with scene.reader() as consumer:
+        consumer.assign([PARTITION])
+        await consumer.seek_to_beginning()
+        async with asyncio.timeout(PATIENCE_S):
+            found = [(await consumer.getone()).value for _ in range(3)]
+        rest = await consumer.getmany(timeout_ms=50)
+    assert (found, rest) == ([b"c1", b"c2", b"c3"], {})
+
+
+async def test_a_reader_may_begin_in_the_middle_of_a_transaction(scene: Scene) -> None:
+    async with scene.producer() as producer:
+        for outcome in ("abort", "commit"):
+            await producer.begin_transaction()
+            for number in range(4):
+                await producer.send_and_wait(TOPIC, b"%s %d" % (outcome.encode(), number))
+            await getattr(producer, f"{outcome}_transaction")()
+    for start, first in ((2, 5), (7, 7)):
+        async with scene.reader() as consumer:
+            consumer.assign([PARTITION])
+            consumer.seek(PARTITION, start)
+            async with asyncio.timeout(PATIENCE_S):
+                record = await consumer.getone()
+            assert (record.offset, record.value) == (first, b"commit %d" % (first - 5))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_partition_that_moved_to_another_worker_is_not_answered_by_both(
+    make_scene: MakeScene, version: int
+) -> None:
+    """Each worker has a transactional id of its own, so neither fences the other; the group's generation does."""
+    scene = make_scene(transaction_version=version)
+    await asyncio.to_thread(scene.broker.create_topic, "in")
+    source = TopicPartition("in", 0)
+    async with scene.producer(None) as plain:
+        await plain.send_and_wait("in", b"1")
+    settings = {"group_id": "workers", "session_timeout_ms": 6_000, "enable_auto_commit": False}
+    slow = scene.reader(**settings)
+    slow.subscribe(["in"])
+    await slow.start()
+    async with scene.producer("T0") as zombie, scene.producer("T1") as heir:
+        record = await _one(slow)
+        of_the_zombie = slow.group_metadata()
+        await zombie.begin_transaction()
+        await zombie.send_and_wait(TOPIC, b"<1> of T0")
+        await slow.stop()  # the group gives the partition to another; the worker does not notice
+        async with scene.reader(**settings) as quick:
+            quick.subscribe(["in"])
+            assert (await _one(quick)).offset == record.offset
+            async with heir.transaction():
+                await heir.send(TOPIC, b"<1> of T1")
+                await heir.send_offsets_to_transaction({source: record.offset + 1}, quick.group_metadata())
+            with refused(CommitFailedError, "'workers'", "Another member owns the partitions now"):
+                await zombie.send_offsets_to_transaction({source: record.offset + 1}, of_the_zombie)
+            with refused(TransactionHasFailed, "Call abort_transaction()"):
+                await zombie.commit_transaction()
+            await zombie.abort_transaction()
+            assert await quick.committed(source) == record.offset + 1
+    assert await scene.values(1) == [b"<1> of T1"]
+
+
+async def _one(consumer: Consumer) -> object:
+    async with asyncio.timeout(PATIENCE_S):
+        return await consumer.getone()
+
+
+async def test_offsets_of_a_transaction_count_with_its_records_or_not_at_all(scene: Scene, tmp_path: Path) -> None:
+    """Neither "output, then crash, then the same input again" nor "offset, then crash, then no output"."""
+    async with scene.reader(group_id="g") as consumer, scene.producer() as producer:
+        consumer.assign([PARTITION])
+        await consumer.commit({PARTITION: 0})
+        await producer.begin_transaction()
+        await producer.send_and_wait(TOPIC, b"1")
+        await producer.send_offsets_to_transaction({PARTITION: 5}, "g")
+        assert "Offsets committed in a transaction count once it ends" in await scene.semel(
+            "group", "stuck", "g", "--wait", "0"
+        )
+        await producer.abort_transaction()
+        assert await consumer.committed(PARTITION) == 0
+        async with producer.transaction():
+            await producer.send_and_wait(TOPIC, b"2")
+            await producer.send_offsets_to_transaction({PARTITION: 6}, "g")
+        assert await consumer.committed(PARTITION) == 6
+    assert await scene.values(1) == [b"2"]

@@ -1,0 +1,134 @@
+"""Retries: an answer that was lost, a batch that overtook another, data that the broker lost, a record too large."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from broker.troubles.conftest import MakeScene
+from broker.troubles.scene import PATIENCE_S, TOPIC, Scene, refused
+from semel.errors import MessageSizeTooLargeError, TransactionHasFailed
+
+
+@pytest.mark.parametrize("client", ["semel", "aiokafka", "librdkafka"])
+async def test_a_broker_that_dies_between_storing_and_answering_has_each_record_once(
+    make_scene: MakeScene, client: str
+) -> None:
+    """The records are in the log, the disk does not get to say so, the process is killed: all are sent again."""
+    scene = make_scene(durability="fsync")
+    values = [b"%d" % number for number in range(5)]
+
+    async def with_semel() -> None:
+        async with scene.producer(None) as producer:
+            await asyncio.gather(*[await producer.send(TOPIC, value) for value in values])
+
+    async def with_aiokafka() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=scene.at, enable_idempotence=True, retry_backoff_ms=20)
+        await producer.start()
+        await asyncio.gather(*[await producer.send(TOPIC, value, partition=0) for value in values])
+        await producer.stop()
+
+    def with_librdkafka() -> None:
+        producer = scene.librdkafka(None, enable_idempotence=True, retry_backoff_ms=20)
+        for value in values:
+            producer.produce(TOPIC, value)
+        assert producer.flush(PATIENCE_S) == 0
+
+    works = {"semel": with_semel, "aiokafka": with_aiokafka, "librdkafka": lambda: asyncio.to_thread(with_librdkafka)}
+    await _warm_up(scene)
+    await scene.stall_disk()
+    working = asyncio.create_task(works[client]())
+    await _until_end_offset(scene, 2)
+    await scene.kill()
+    assert not working.done()
+    await scene.start()
+    await working
+    assert await scene.values(6) == [b"warm", *values]
+
+
+async def _warm_up(scene: Scene) -> None:
+    """The ids of producers come in blocks, which have to be durable; that is not what is stalled here."""
+    async with scene.producer(None) as producer:
+        await producer.send_and_wait(TOPIC, b"warm")
+
+
+async def _until_end_offset(scene: Scene, offset: int) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while await scene.inside(lambda node: node.broker.topics.partition(TOPIC, 0).end_offset) < offset:
+            await asyncio.sleep(0.01)
+
+
+async def test_acknowledged_records_that_a_broker_lost_are_warned_of(
+    make_scene: MakeScene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """durability=os and a power cut, as on any broker that does not sync: the gap in the sequences gives it away."""
+    scene = make_scene(durability="os")
+    async with scene.producer(None) as producer:
+        await _lose_the_last(scene, producer)
+        with caplog.at_level(logging.WARNING, "semel"):
+            await producer.send_and_wait(TOPIC, b"3")
+    for words in (
+        "T-TEST-0",
+        "the broker has lost records that it had acknowledged",
+        "The producer goes on under a new epoch",
+    ):
+        assert words in caplog.text
+    assert await scene.values(2) == [b"1", b"3"]
+
+
+async def test_in_a_transaction_lost_records_are_an_error(make_scene: MakeScene) -> None:
+    scene = make_scene(durability="os")
+    async with scene.producer() as producer:
+        async with producer.transaction():
+            await producer.send_and_wait(TOPIC, b"0")
+        await producer.begin_transaction()
+        await _lose_the_last(scene, producer)
+        await producer.send(TOPIC, b"3")
+        with refused(TransactionHasFailed, "T-TEST-0", "Call abort_transaction(), then do the transaction again"):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        async with producer.transaction():
+            await producer.send(TOPIC, b"again")
+    assert await scene.values(2) == [b"0", b"again"]
+
+
+async def _lose_the_last(scene: Scene, producer: Any) -> None:
+    """The producer has two records acknowledged; the second one is lost with the machine's memory."""
+    await producer.send_and_wait(TOPIC, b"1")
+
+    async def sync_all(node: Any) -> None:
+        for partition in [each for each in node.broker.topics.partitions() if each.is_open]:
+            await partition.log.sync()
+
+    await asyncio.to_thread(scene.broker.call, sync_all)
+    await producer.send_and_wait(TOPIC, b"2")
+    await scene.kill()
+    scene.broker._disk.crash()
+    await scene.start()
+
+
+async def test_a_record_too_large_for_the_client_costs_nothing_but_itself(scene: Scene) -> None:
+    async with scene.producer() as producer, producer.transaction():
+        await producer.send(TOPIC, b"before")
+        with refused(MessageSizeTooLargeError, "max_request_size=1048576", "max.message.bytes on the topic"):
+            await producer.send(TOPIC, bytes(1_626_232))
+        await producer.send(TOPIC, b"after")
+    assert await scene.values(2) == [b"before", b"after"]
+
+
+async def test_a_record_too_large_for_the_topic_fails_its_transaction_with_the_setting_to_change(scene: Scene) -> None:
+    await asyncio.to_thread(lambda: scene.broker.create_topic("small", max_message_bytes=1_000))
+    async with scene.producer() as producer:
+        await producer.begin_transaction()
+        await producer.send_and_wait("small", b"before")
+        words = ("max.message.bytes", "Call abort_transaction(), then do the transaction again")
+        await producer.send("small", bytes(2_000))
+        with refused(TransactionHasFailed, *words):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        async with producer.transaction():
+            await producer.send("small", b"after")
+    assert await scene.values(1, topic="small") == [b"after"]

@@ -1,0 +1,122 @@
+""" "The client hasn't received acknowledgment for some previously sent messages and can no longer retry them." """
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from broker.troubles.conftest import MakeScene
+from broker.troubles.scene import PATIENCE_S, TOPIC, Scene, heard_out, refused
+from confluent_kafka import KafkaException, Producer
+from semel.errors import KafkaTimeoutError, TransactionHasFailed
+
+IMPATIENT = {"request_timeout_ms": 100, "delivery_timeout_ms": 250}
+
+
+@pytest.fixture
+def scene(make_scene: MakeScene) -> Scene:
+    return make_scene(durability="fsync")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_record_in_doubt_fails_its_transaction_not_the_producer(
+    make_scene: MakeScene, version: int, tmp_path: Path
+) -> None:
+    """Elsewhere this is the end of the producer. Here the transaction is aborted, with the record if it is there."""
+    scene = make_scene(durability="fsync", transaction_version=version)
+    async with scene.producer(**IMPATIENT) as producer:
+        await producer.begin_transaction()
+        await producer.send_and_wait(TOPIC, b"1")
+        await scene.stall_disk()
+        with refused(KafkaTimeoutError, "delivery_timeout_ms=250", "T-TEST-0", "may or may not be stored"):
+            await producer.send_and_wait(TOPIC, b"in doubt")
+        words = ("'TEST-TID-0'", "may or may not be stored", "Call abort_transaction(), then do the transaction again")
+        with refused(TransactionHasFailed, *words):
+            await producer.commit_transaction()
+        await scene.release_disk()
+        await producer.abort_transaction()
+        async with producer.transaction():
+            await producer.send_and_wait(TOPIC, b"1 again")
+    assert await scene.values(1) == [b"1 again"]
+    rows = await scene.dump(tmp_path)
+    assert [row.what for row in rows] == ["1", "in doubt", "ABORT", "1 again", "COMMIT"]
+    if version == 2:
+        assert rows[3].epoch > rows[0].epoch, "what is still on its way cannot get into the next transaction"
+
+
+async def test_a_record_that_never_left_is_said_not_to_be_stored(scene: Scene) -> None:
+    async with scene.producer(**IMPATIENT, max_block_ms=200) as producer:
+        await producer.begin_transaction()
+        await producer.send_and_wait(TOPIC, b"1")
+        await scene.kill()
+        with refused(KafkaTimeoutError, "delivery_timeout_ms=250", "T-TEST-0", "(not stored)"):
+            await producer.send_and_wait(TOPIC, b"2")
+        with refused(TransactionHasFailed, "(not stored)", "Call abort_transaction()"):
+            await producer.commit_transaction()
+        await scene.start()
+        await heard_out(producer.abort_transaction)
+        async with producer.transaction():
+            await producer.send(TOPIC, b"1 again")
+    assert await scene.values(1) == [b"1 again"]
+
+
+async def test_without_transactions_what_follows_a_record_in_doubt_is_stored_once_and_in_order(scene: Scene) -> None:
+    async with scene.producer(None, **IMPATIENT) as producer:
+        await producer.send_and_wait(TOPIC, b"1")
+        await scene.stall_disk()
+        with refused(KafkaTimeoutError, "may or may not be stored"):
+            await producer.send_and_wait(TOPIC, b"in doubt")
+        await scene.release_disk()
+        await producer.send_and_wait(TOPIC, b"2")
+    assert await scene.values(3) == [b"1", b"in doubt", b"2"]
+
+
+def _commits(producer: Producer) -> bool:
+    try:
+        producer.commit_transaction(PATIENCE_S)
+    except KafkaException as error:
+        if not error.args[0].txn_requires_abort():
+            raise
+        return False
+    return True
+
+
+async def test_librdkafka_is_told_to_abort_and_goes_on(scene: Scene) -> None:
+    """Its next transaction, too: it numbers what it could not send, and needs a new epoch because of the gap."""
+    producer = scene.librdkafka(message_timeout_ms=500, request_timeout_ms=200, retry_backoff_ms=20)
+    await asyncio.to_thread(producer.init_transactions, PATIENCE_S)
+    producer.begin_transaction()
+    producer.produce(TOPIC, b"1")
+    assert await asyncio.to_thread(producer.flush, PATIENCE_S) == 0
+    await scene.kill()
+    producer.produce(TOPIC, b"2")
+    await asyncio.to_thread(producer.flush, PATIENCE_S)
+    aborted = 0
+    while not await asyncio.to_thread(_commits, producer):
+        aborted += 1
+        assert aborted <= 2
+        if not scene.broker.is_running:
+            await scene.start()
+        await asyncio.to_thread(producer.abort_transaction, PATIENCE_S)
+        producer.begin_transaction()
+        producer.produce(TOPIC, b"1 again")
+    assert aborted
+    assert await scene.values(1) == [b"1 again"]
+
+
+async def test_records_unsent_at_the_close_are_told_of_and_their_transaction_is_aborted(scene: Scene) -> None:
+    """`producer.close()` without an error, and the messages never arrived: here each of them says so."""
+    producer = scene.producer(linger_ms=60_000, delivery_timeout_ms=120_000)
+    await producer.start()
+    await producer.begin_transaction()
+    waiting = await producer.send(TOPIC, b"1")
+    await producer.stop()
+    with refused(Exception, "the transaction is being aborted"):
+        waiting.result()
+    plain = scene.producer(None, linger_ms=60_000, delivery_timeout_ms=120_000)
+    await plain.start()
+    sent = await plain.send(TOPIC, b"2")
+    await plain.stop()
+    assert sent.result().offset == 0, "without a transaction a clean stop sends what waits"
+    assert await scene.values(1) == [b"2"]

@@ -1,0 +1,136 @@
+"""The last epochs of a producer id, and the one that takes its place, over a power cut at every step of the change."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from random import Random
+
+import pytest
+from broker.txn.office import PARTITIONS, TIMEOUT_MS, Office
+from semel_broker.txn.identity import EPOCH_LAST, EPOCH_MAX, ProducerIdentity
+from semel_broker.txn.metadata import EMPTY, TransactionMetadata
+from semel_broker.txn.records import row_of
+from semel_protocol.batch import read_header
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.hashes import coordinator_partition
+from semel_protocol.records import Record, build_batch
+from semel_storage.internal_topics import TRANSACTION_STATE
+
+OLD = ProducerIdentity(5_000, EPOCH_LAST)
+STEPS = range(0, 30, 2)
+"""Turns of the loop until the power is cut: from before the first write to after the last."""
+
+
+@pytest.fixture
+async def office() -> AsyncIterator[Office]:
+    """The id "t" has its last epoch, and a transaction open with it."""
+    made = await Office(transaction_abort_timed_out_transaction_cleanup_interval_ms="1").open()
+    await made.init("somebody else")  # the topic is there
+    before = TransactionMetadata(
+        transactional_id="t",
+        producer_id=OLD.producer_id,
+        producer_epoch=EPOCH_LAST - 1,
+        timeout_ms=TIMEOUT_MS,
+        state=EMPTY,
+        last_update_ms=made.wall_ms,
+    )
+    data = bytearray(build_batch([Record(0, made.wall_ms, *row_of(before))]))
+    log = made.topics.partition(TRANSACTION_STATE, coordinator_partition("t", 50))
+    await log.committed(log.append(data, header=read_header(data)).last_offset + 1)
+    await made.restart()
+    assert await made.init() == OLD
+    await made.begin(OLD, version=2)
+    yield made
+    await made.close()
+
+
+async def cut_power_after(office: Office, steps: int, work: Callable[[], Awaitable[object]]) -> None:
+    """Begin `work`; the power is cut under it. What it would have raised or answered nobody hears."""
+    working = asyncio.ensure_future(work())
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    await office.lose_power(Random(steps))
+    working.cancel()
+    await asyncio.wait([working])
+    if not working.cancelled():
+        working.exception()
+
+
+async def assert_fenced(office: Office, producer: ProducerIdentity) -> None:
+    with pytest.raises(KafkaError) as refused:
+        await office.transactions.add_partitions("t", producer.producer_id, producer.epoch, PARTITIONS, version=2)
+    assert refused.value.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+
+
+def assert_ended(office: Office, kind: str) -> None:
+    for index in (0, 1):
+        assert not office.is_open(index)
+        assert {found for _, found in office.markers(index)} == {kind}
+        assert {epoch for epoch, _ in office.markers(index)} == {EPOCH_MAX}, "above the epoch of the data"
+
+
+@pytest.mark.parametrize("steps", STEPS)
+@pytest.mark.parametrize("commit", [True, False])
+async def test_epoch_exhaustion_at_the_end_of_a_transaction_over_a_failover_at_each_step(
+    office: Office, commit: bool, steps: int
+) -> None:
+    await cut_power_after(office, steps, lambda: office.end(OLD, commit, version=2))
+    new = await office.end(OLD, commit, version=2)
+    assert new.epoch == 0
+    assert new.producer_id != OLD.producer_id
+    assert_ended(office, "COMMIT" if commit else "ABORT")
+    assert await office.end(OLD, commit, version=2) == new, "and whoever asks again hears the same"
+    await assert_fenced(office, OLD)
+    await office.begin(new, version=2)
+    assert (await office.end(new, version=2)).producer_id == new.producer_id
+
+
+@pytest.mark.parametrize("steps", STEPS)
+async def test_epoch_exhaustion_on_a_timeout_abort_over_a_failover_at_each_step(office: Office, steps: int) -> None:
+    office.wall_ms += TIMEOUT_MS + 1
+    await cut_power_after(office, steps, lambda: office.until_state("CompleteAbort"))
+    await office.until_state("CompleteAbort")
+    assert_ended(office, "ABORT")
+    await assert_fenced(office, OLD)
+    new = await office.init()
+    assert new.epoch == 0
+    assert new.producer_id != OLD.producer_id
+
+
+@pytest.mark.parametrize("steps", STEPS)
+async def test_epoch_exhaustion_under_a_new_instance_over_a_failover_at_each_step(office: Office, steps: int) -> None:
+    await cut_power_after(office, steps, office.init)
+    new = await office.init()
+    assert new.producer_id != OLD.producer_id
+    assert new.epoch <= 1, "1 if the first one got through, and was fenced by the second"
+    assert_ended(office, "ABORT")
+    await assert_fenced(office, OLD)
+    await office.begin(new, version=2)
+    await office.end(new, version=2)
+
+
+@pytest.mark.parametrize("commit_first", [True, False])
+@pytest.mark.parametrize("late_ms", [0, 1])
+async def test_commit_racing_the_timeout_abort_by_1_ms(office: Office, late_ms: int, commit_first: bool) -> None:
+    """Both in one turn of the loop: one of them wins, the log has its marker only, and the producer hears which."""
+    office.wall_ms += TIMEOUT_MS + late_ms
+    expiry = office.transactions._expiry
+    if not commit_first:
+        expiry.abort_due()
+    ending = asyncio.ensure_future(office.end(OLD, True, version=2))
+    if commit_first:
+        await asyncio.sleep(0)
+        expiry.abort_due()
+    await asyncio.wait([ending])
+    if late_ms and not commit_first:
+        error = ending.exception()
+        assert isinstance(error, KafkaError)
+        assert error.code is ErrorCode.PRODUCER_FENCED
+        assert "open for 60001 ms, allowed were 60000 ms" in error.message
+        await office.until_state("CompleteAbort")
+        assert_ended(office, "ABORT")
+    else:
+        assert ending.result().epoch == 0
+        await office.until_state("CompleteCommit")
+        assert_ended(office, "COMMIT")

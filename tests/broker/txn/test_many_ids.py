@@ -1,0 +1,115 @@
+"""Many transactional ids: what a start reads of them, and what it leaves alone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from broker.txn.office import Office
+from semel_broker.topics import Topics
+from semel_broker.txn import records, state
+from semel_broker.txn.coordinator import LOADED_AT_ONCE
+from semel_broker.txn.metadata import TransactionMetadata
+from semel_broker.txn.records import row_of
+from semel_broker.txn.requests import End, Init
+from semel_protocol import single_records
+from semel_protocol.batch import read_header
+from semel_protocol.hashes import coordinator_partition
+from semel_protocol.records import Record, build_batch
+from semel_storage.internal_topics import TRANSACTION_STATE
+from semel_storage.memory_disk import MemoryDisk, MemoryFile
+
+IDS = 3_000
+TRANSACTIONS = 4
+RECOVERY_BYTES = 32 << 10
+"""Read of one log, after a clean end, to open it."""
+
+
+class CountingDisk(MemoryDisk):
+    """Counts the bytes read of segments of `__transaction_state`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes_read = 0
+
+    def open(self, path: str) -> MemoryFile:
+        file = super().open(path)
+        if TRANSACTION_STATE in path and path.endswith(".log"):
+            pread = file.pread
+
+            def counted(n: int, at: int) -> bytes:
+                data = pread(n, at)
+                self.bytes_read += len(data)
+                return data
+
+            file.pread = counted  # type: ignore[method-assign]
+        return file
+
+    def size_of_journal(self, topics: Topics) -> int:
+        return sum(p.log.size for p in topics.partitions() if p.topic == TRANSACTION_STATE)
+
+
+def past(name: str, producer_id: int, wall_ms: int) -> list[TransactionMetadata]:
+    """All that is stored of an id that has had some transactions."""
+    step = state.init(None, Init(transactional_id=name, timeout_ms=1000), wall_ms, producer_id)
+    assert step.then is not None
+    stored = [step.then]
+    for _ in range(TRANSACTIONS):
+        txn = stored[-1]
+        for decide in (
+            lambda txn: state.add_partitions(txn, txn.identity, [("out", 0)], wall_ms).then,
+            lambda txn: state.end(txn, End(producer=txn.identity, commit=True), wall_ms).then,
+            lambda txn: state.complete(txn, wall_ms),
+        ):
+            txn = decide(txn)
+            stored.append(txn)
+    return stored
+
+
+@pytest.fixture
+async def crowded() -> Office:
+    """An office that is closed, with many ids on its disk, a batch for each record."""
+    office = Office()
+    office.disk = CountingDisk()
+    await office.open()
+    await office.init()
+    for number in range(IDS):
+        name = f"worker-{number}"
+        partition = office.topics.partition(TRANSACTION_STATE, coordinator_partition(name, 50))
+        for txn in past(name, number + 1000, office.wall_ms):
+            data = bytearray(build_batch([Record(0, office.wall_ms, *row_of(txn))]))
+            partition.append(data, header=read_header(data))
+    await office.close()
+    return office
+
+
+async def test_a_start_reads_the_journal_once_and_decodes_each_id_once(
+    crowded: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = []
+    decode = records.decode_versioned
+    monkeypatch.setattr(records, "decode_versioned", lambda cls, data: decoded.append(data) or decode(cls, data))
+    monkeypatch.delattr(single_records, "decode_columns")  # every batch is of the kind that is read by the thousand
+    records._with_tail.cache_clear()
+    disk = crowded.disk
+    assert isinstance(disk, CountingDisk)
+    disk.bytes_read = 0
+    await crowded.open()
+    known = await crowded.transactions.listing()
+    assert len(known) == IDS + 1
+    assert {txn.state.label for txn in known} == {"CompleteCommit", "Empty"}
+    assert len(decoded) <= 5, "the ids differ in what is read without decoding"
+    size = disk.size_of_journal(crowded.topics)
+    assert size > 12 * IDS * 100
+    assert disk.bytes_read < size + 50 * RECOVERY_BYTES
+    await crowded.close()
+
+
+async def test_the_loop_goes_on_while_ids_are_loaded(crowded: Office) -> None:
+    await crowded.open(wait=False)
+    turns = 0
+    while not crowded.transactions.is_loaded:
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= IDS // LOADED_AT_ONCE + 50, "a pause per partition, and some between the ids"
+    await crowded.close()

@@ -1,0 +1,89 @@
+"""`make faults`: rounds of faults on real processes until the time is up. Exit status 1 if any round was not clean."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from faults.plan import draw
+from faults.round import Round, Verdict
+from faults.small_disk import why_not
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+async def main() -> int:
+    arguments = parse_arguments()
+    seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
+    directory = Path(tempfile.mkdtemp(prefix="semel-faults-"))
+    if (why := why_not()) is not None:
+        console.print(f"[yellow]without full disks[/]: {why}")
+    verdicts: list[Verdict] = []
+    deadline = time.monotonic() + arguments.minutes * 60
+    while not verdicts or time.monotonic() < deadline:
+        plan = draw(seed + len(verdicts), small_disk=why is None)
+        console.print(
+            f"seed {plan.seed}: {len(plan.faults)} faults in {plan.duration_s:.0f} s, "
+            f"durability={plan.settings['durability']}, transaction.version={plan.settings['transaction.version']}, "
+            + " ".join(worker.name for worker in plan.workers)
+        )
+        say = (lambda line: console.print(f"  {line}", style="dim")) if arguments.verbose else (lambda line: None)
+        verdict = await Round(plan, directory / f"seed-{plan.seed}", say).run()
+        verdicts.append(verdict)
+        report(verdict, directory)
+    console.print(table(verdicts))
+    if all(verdict.is_clean for verdict in verdicts):
+        directory.rmdir()
+        return 0
+    console.print(f"[red]not clean[/]: data, logs, journals and histories are in {directory}")
+    return 1
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make faults", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=2.0, help="begin no further round after so long")
+    parser.add_argument("--seed", type=int, help="of the first round; each further one has the next")
+    parser.add_argument("--verbose", action="store_true", help="every fault as it happens")
+    return parser.parse_args()
+
+
+def report(verdict: Verdict, directory: Path) -> None:
+    color = "green" if verdict.is_clean else "red"
+    done = ", ".join(f"{count} {what}" for what, count in sorted(verdict.operations.items()))
+    console.print(f"  [{color}]{'clean' if verdict.is_clean else 'NOT CLEAN'}[/] in {verdict.took_s:.0f} s: {done}")
+    for anomaly in verdict.anomalies:
+        console.print(f"  [red]{anomaly.checker}[/]: ", end="")
+        console.print(anomaly.text, markup=False)
+    for problem in verdict.problems:
+        console.print(f"  {problem}", style="red", markup=False)
+    if not verdict.is_clean:
+        console.print(f"  kept in {directory}; again: make faults SEED={verdict.seed} MINUTES=0")
+
+
+def table(verdicts: list[Verdict]) -> Table:
+    operations: Counter[str] = sum((verdict.operations for verdict in verdicts), Counter())
+    faults: Counter[str] = sum((verdict.faults for verdict in verdicts), Counter())
+    bad = Counter(anomaly.checker for verdict in verdicts for anomaly in verdict.anomalies)
+    bad["other problems"] = sum(len(verdict.problems) for verdict in verdicts)
+    rounds = Counter(rounds=len(verdicts))
+    found = Table(title=f"faults: seeds {verdicts[0].seed} to {verdicts[-1].seed}")
+    for name in ("operations", "", "faults", "", "anomalies", ""):
+        found.add_column(name, justify="right" if not name else "left")
+    columns = [sorted((rounds + operations).items()), sorted(faults.items()), sorted(bad.items())]
+    for row in range(max(map(len, columns))):
+        cells = [map(str, column[row]) if row < len(column) else ("", "") for column in columns]
+        found.add_row(*[cell for pair in cells for cell in pair])
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

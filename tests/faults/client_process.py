@@ -1,0 +1,67 @@
+"""A client of a scenario as a process of its own, which can be stopped, woken up and killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+
+from faults.actor import Outcome, Settings
+
+TESTS = Path(__file__).parents[1]
+
+
+class ClientEnded(Exception):  # noqa: N818 (named for what it tells)
+    """The process has ended, which no client does by itself."""
+
+
+class ClientProcess:
+    """`python -m faults.actor`: commands to it, outcomes from it, one at a time."""
+
+    def __init__(self, settings: Settings, log: Path) -> None:
+        self._settings, self._log = settings, log
+        self._process: asyncio.subprocess.Process | None = None
+        self.running: asyncio.Task[Outcome] | None = None
+
+    async def start(self) -> Outcome:
+        command = [sys.executable, "-m", "faults.actor", msgspec.json.encode(self._settings).decode()]
+        with self._log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log,
+                env={**os.environ, "PYTHONPATH": str(TESTS)},
+            )  # fmt: skip
+        return await self._outcome()
+
+    async def do(self, verb: str, words: tuple[str, ...]) -> Outcome:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"verb": verb, "words": words}).encode() + b"\n")
+        await self._process.stdin.drain()
+        return await self._outcome()
+
+    async def _outcome(self) -> Outcome:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        line = await self._process.stdout.readline()
+        if not line:
+            raise ClientEnded(f"the process of {self._settings.name} has ended; see {self._log}")
+        return msgspec.json.decode(line, type=Outcome)
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    async def end(self) -> None:
+        if self.running is not None:
+            self.running.cancel()
+            await asyncio.gather(self.running, return_exceptions=True)
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()

@@ -1,0 +1,135 @@
+"""The workers of a round: a process each, killed, stopped, woken up and replaced, and started again when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+
+from faults.worker import FENCED, WorkerPlan, WorkerRun
+
+TESTS = Path(__file__).parents[1]
+AGAIN_S = 0.2
+LOG_LINES = 15
+
+
+class WorkerProcess:
+    """One process. `may_end`: it was killed, or told that it is not needed any more."""
+
+    def __init__(self, run: WorkerRun, log: Path) -> None:
+        self.run, self.log = run, log
+        self.is_current = True
+        self.may_end = False
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        command = [sys.executable, "-m", "faults.worker", msgspec.json.encode(self.run).decode()]
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *command, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+            )
+
+    def signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(number)
+
+    def kill(self) -> None:
+        self.may_end = True
+        self.signal(signal.SIGKILL)
+
+    def dismiss(self) -> None:
+        """SIGTERM to one that was replaced."""
+        self.may_end = True
+        self.signal(signal.SIGTERM)
+
+    def pause(self) -> None:
+        self.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.signal(signal.SIGCONT)
+
+    async def ended(self) -> int:
+        assert self._process is not None
+        return await self._process.wait()
+
+    def last_words(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-LOG_LINES:])
+
+
+class Worker:
+    """One name: its present process, and those that were replaced and do not know it yet."""
+
+    def __init__(self, plan: WorkerPlan, bootstrap: str, directory: Path, seed: int, problems: list[str]) -> None:
+        self.plan = plan
+        self.processes = 0
+        self.fenced = 0
+        self._bootstrap, self._directory, self._seed, self._problems = bootstrap, directory, seed, problems
+        self._present: WorkerProcess | None = None
+        self._all: list[WorkerProcess] = []
+        self._watching: list[asyncio.Task[None]] = []
+        self._is_stopping = False
+
+    async def start(self) -> WorkerProcess:
+        """A new process, which takes the place of the present one."""
+        if self._present is not None:
+            self._present.is_current = False
+        self.processes += 1
+        name = f"{self.plan.name}.{self.processes}"
+        run = WorkerRun(
+            plan=self.plan,
+            incarnation=self.processes,
+            bootstrap=self._bootstrap,
+            journal=str(self._directory / f"{name}.jsonl"),
+            seed=self._seed,
+        )
+        self._present = process = WorkerProcess(run, self._directory / f"{name}.log")
+        await process.start()
+        self._all.append(process)
+        self._watching.append(asyncio.create_task(self._watch(process)))
+        return process
+
+    async def _watch(self, process: WorkerProcess) -> None:
+        """Somebody who is fenced, killed or lost is followed by the next; who ends otherwise is a problem."""
+        status = await process.ended()
+        self.fenced += status == FENCED
+        is_expected = process.may_end or status == FENCED or (status == 0 and self._is_stopping)
+        if not is_expected:
+            self._problems.append(f"{process.run.name} ended with status {status}:\n{process.last_words()}")
+        if process.is_current and not self._is_stopping:
+            await asyncio.sleep(AGAIN_S)
+            if process.is_current and not self._is_stopping:
+                await self.start()
+
+    @property
+    def present(self) -> WorkerProcess:
+        assert self._present is not None
+        return self._present
+
+    def kill(self) -> None:
+        """SIGKILL; another process follows."""
+        self.present.kill()
+
+    def wake(self) -> None:
+        """Nobody sleeps any more."""
+        for process in self._all:
+            process.resume()
+
+    async def stop(self, timeout_s: float) -> bool:
+        """SIGTERM to all processes; whether they have ended in time. Those that have not are killed."""
+        self._is_stopping = True
+        self.wake()
+        for process in self._all:
+            process.signal(signal.SIGTERM)
+        if not self._watching:
+            return True
+        _, late = await asyncio.wait(self._watching, timeout=timeout_s)
+        for process in self._all:
+            process.kill()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*self._watching), 10)
+        return not late

@@ -1,0 +1,44 @@
+"""A history that survives SIGKILL: each event is a line of a file before the call it is about is made, or goes on."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from sim.history import History
+
+
+class _Lines(list[Any]):
+    """A list whose elements are also lines of a file, written with one system call each."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+    def append(self, event: Any) -> None:
+        os.write(self._fd, msgspec.json.encode(event) + b"\n")
+
+
+def now_ms() -> float:
+    """The monotonic clock of this machine: the same for all of its processes."""
+    return time.monotonic_ns() / 1e6
+
+
+def journal(path: Path) -> History:
+    """A history of one process, to be read with `read`. Its events are not kept in memory."""
+    history = History(now_ms)
+    history.events = _Lines(path)
+    return history
+
+
+def read(paths: Iterable[Path]) -> History:
+    """One history of the journals of all processes."""
+    return History.decode(*map(_part, paths))
+
+
+def _part(path: Path) -> bytes:
+    whole = path.read_bytes().rpartition(b"\n")[0]
+    return b'{"topics":[],"pipelines":[],"events":[' + whole.replace(b"\n", b",") + b"]}"

@@ -1,0 +1,147 @@
+"""Looks at a broker over a raw connection, past the proxy: logs, groups and transactional ids as they are."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+
+from broker.wire import Wire, fetch_request
+from semel_protocol.batch import BatchHeader, crc_ok, iterate
+from semel_protocol.control import ControlType, read_marker
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k01_fetch import FetchResponsePartition
+from semel_protocol.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from semel_protocol.messages.k65_describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponseTransaction,
+)
+from semel_protocol.records import decode_batch
+from sim.final import Batch, PartitionEnd, Row
+from sim.history import Place
+
+READ_COMMITTED = 1
+STABLE_OFFSETS_VERSION = 7
+
+
+class NotReadable(Exception):  # noqa: N818 (named for what it tells)
+    """The broker answers with an error, or with bytes that do not check out."""
+
+
+class Observer:
+    """One connection; `async with Observer(port) as see`. Raises ConnectionError while the broker is down."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def __aenter__(self) -> Observer:
+        self._wire = await Wire.connect(self._port)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._wire.close()
+
+    async def partition(self, place: Place) -> PartitionEnd:
+        """All of one partition, read from its start to its end in both isolation levels."""
+        end = PartitionEnd(batches=[])
+        assert end.batches is not None
+        async for row, header, batch in self._scan(place, isolation=0):
+            end.start_offset = max(row.log_start_offset, 0)
+            end.high_watermark = row.high_watermark
+            if header is not None and batch is not None:
+                end.batches.append(_facts(header, batch))
+                if not header.is_control:
+                    end.uncommitted += _rows(header, batch)
+        aborted: dict[int, list[int]] = {}
+        open_aborts: dict[int, None] = {}
+        async for row, header, batch in self._scan(place, isolation=READ_COMMITTED):
+            end.last_stable_offset = row.last_stable_offset
+            for each in row.aborted_transactions or ():
+                firsts = aborted.setdefault(each.producer_id, [])
+                if each.first_offset not in firsts:
+                    firsts.append(each.first_offset)
+            if header is None or batch is None:
+                continue
+            if header.is_control:
+                open_aborts.pop(header.producer_id, None)
+                continue
+            if any(header.base_offset <= first <= header.last_offset for first in aborted.get(header.producer_id, ())):
+                open_aborts[header.producer_id] = None
+            if not (header.is_transactional and header.producer_id in open_aborts):
+                end.committed += _rows(header, batch)
+        return end
+
+    async def _scan(
+        self, place: Place, *, isolation: int
+    ) -> AsyncIterator[tuple[FetchResponsePartition, BatchHeader | None, memoryview | None]]:
+        """Every batch with the answer it came in; at the end once more the last answer without a batch."""
+        topic, partition = place
+        offset = 0
+        while True:
+            request = fetch_request(
+                topic, offset, partition=partition, isolation_level=isolation, max_wait_ms=0, min_bytes=0
+            )
+            row: FetchResponsePartition = (await self._wire.call(request)).responses[0].partitions[0]
+            if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and offset < row.log_start_offset:
+                offset = row.log_start_offset
+                continue
+            if row.error_code:
+                raise NotReadable(f"{topic}-{partition} at {offset}: {ErrorCode(row.error_code).name}")
+            found = list(iterate(row.records or b""))
+            for header, batch in found:
+                if not crc_ok(batch, header):
+                    raise NotReadable(f"{topic}-{partition} at {header.base_offset}: the CRC does not hold")
+                if header.last_offset >= offset:
+                    yield row, header, batch
+                    offset = header.next_offset
+            if not found:
+                yield row, None, None
+                return
+
+    async def offsets(self, group: str, places: Iterable[Place]) -> dict[Place, int | None]:
+        """What the group has committed; None where nothing. Raises NotReadable for what a transaction still holds."""
+        topics: dict[str, list[int]] = {}
+        for topic, partition in places:
+            topics.setdefault(topic, []).append(partition)
+        request = OffsetFetchRequest(
+            group_id=group,
+            topics=[OffsetFetchRequestTopic(name=name, partition_indexes=rows) for name, rows in topics.items()],
+            require_stable=True,
+        )
+        response = await self._wire.call(request, STABLE_OFFSETS_VERSION)
+        found: dict[Place, int | None] = {}
+        for topic in response.topics:
+            for row in topic.partitions:
+                code = response.error_code or row.error_code
+                if code:
+                    raise NotReadable(f"offset of {group}: {ErrorCode(code).name}")
+                offset = row.committed_offset
+                found[topic.name, row.partition_index] = offset if offset >= 0 else None
+        return found
+
+    async def transaction(self, transactional_id: str) -> DescribeTransactionsResponseTransaction:
+        """What the coordinator says of an id; `transaction_state` is empty for one that it does not know."""
+        response = await self._wire.call(DescribeTransactionsRequest(transactional_ids=[transactional_id]))
+        row: DescribeTransactionsResponseTransaction = response.transaction_states[0]
+        return row
+
+
+def _facts(header: BatchHeader, batch: memoryview) -> Batch:
+    marker = read_marker(batch, header) if header.is_control else None
+    return Batch(
+        base_offset=header.base_offset,
+        last_offset=header.last_offset,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        last_sequence=header.last_sequence,
+        is_transactional=header.is_transactional,
+        marker="" if marker is None else "commit" if marker.control_type is ControlType.COMMIT else "abort",
+        coordinator_epoch=-1 if marker is None else marker.coordinator_epoch,
+    )
+
+
+def _rows(header: BatchHeader, batch: memoryview) -> list[Row]:
+    return [Row(each.offset, _text(each.key), _text(each.value)) for each in decode_batch(batch, header)]
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode()

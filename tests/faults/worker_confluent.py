@@ -1,0 +1,286 @@
+"""The work of `worker`, with confluent-kafka: librdkafka, and the old protocol of transactions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from sim.history import Witness
+
+from faults.worker import (
+    DELIVERY_TIMEOUT_MS,
+    LIFE_OPS,
+    PATIENCE_MS,
+    REQUEST_TIMEOUT_MS,
+    SESSION_MS,
+    TRANSACTION_TIMEOUT_MS,
+    Fenced,
+    Job,
+)
+
+POLL_S = 0.2
+BATCH_RECORDS = 20
+ABORTS = 0.2
+"""Share of transactions that are aborted for no reason."""
+PATIENCE_S = PATIENCE_MS / 1000
+FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
+REFUSED = ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS", "FENCED_INSTANCE_ID")
+
+
+class ConfluentWorker:
+    def __init__(self, job: Job) -> None:
+        self._job, self._plan = job, job.plan
+        self._common = {
+            "bootstrap.servers": job.run.bootstrap,
+            "client.id": job.plan.name,
+            "socket.timeout.ms": REQUEST_TIMEOUT_MS,
+            "reconnect.backoff.max.ms": 500,
+            # Without it librdkafka 2.16 drops its only broker when the connection breaks, and a TxnOffsetCommit waits
+            # for the dropped handle until the call's time is over.
+            "metadata.recovery.strategy": "none",
+        }
+
+    def work(self) -> None:
+        """One client object after the other; what ends one early is for the next to deal with."""
+        lives = {"write": self.write, "append": self.append, "transform": self.transform, "count": self.count}
+        while not self._job.is_stopping:
+            try:
+                lives[self._plan.kind]()
+            except KafkaException as error:
+                if error.args[0].name() in FENCED:
+                    raise Fenced(str(error)) from error
+                self._job.log.warning("a new client, after %s", error)
+                time.sleep(0.2)
+
+    # Producers
+
+    def _producer(self, **settings: Any) -> Any:
+        config = {"enable.idempotence": True, "message.timeout.ms": DELIVERY_TIMEOUT_MS}
+        config |= {name.replace("_", "."): value for name, value in settings.items()}
+        return Producer({**self._common, **config, "linger.ms": self._job.rng.choice((0, 5))})
+
+    def _transactional(self, witness: Witness) -> Any:
+        producer = self._producer(
+            transactional_id=self._plan.transactional_id,
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            message_timeout_ms=TRANSACTION_TIMEOUT_MS,
+        )
+        began_ms = self._job.history.now_ms()
+        _insist(lambda: producer.init_transactions(PATIENCE_S))
+        witness.initialized(self._plan.transactional_id, since_ms=began_ms)
+        return producer
+
+    def _send(self, producer: Any, witness: Witness, topic: str, partition: int, **what: Any) -> None:
+        value = what.pop("value")
+        op = witness.sending(topic, partition, value=value, **what)
+
+        def told(error: Any, message: Any) -> None:
+            if error is None:
+                witness.stored(op, message.partition(), message.offset())
+            else:
+                witness.not_stored(op, error.name())
+
+        producer.produce(topic, value.encode(), partition=partition, on_delivery=told)
+        producer.poll(0)
+
+    def write(self) -> None:
+        witness = self._job.history.witness(self._job.run.name)
+        producer = self._producer()
+        for _ in range(LIFE_OPS):
+            if self._job.is_stopping:
+                break
+            self._send(producer, witness, self._plan.source, self._job.partition(), value=self._job.value())
+            producer.poll(self._job.pause_s())
+        producer.flush(DELIVERY_TIMEOUT_MS / 1000)
+
+    def append(self) -> None:
+        witness = self._job.history.witness(self._job.run.name)
+        producer = self._transactional(witness)
+        for _ in range(LIFE_OPS // 4):
+            if self._job.is_stopping:
+                break
+            txn = witness.beginning(self._plan.transactional_id)
+            producer.begin_transaction()
+            self._end(producer, witness, txn, self._append_some(producer, witness, txn))
+            time.sleep(self._job.pause_s())
+
+    def _append_some(self, producer: Any, witness: Witness, txn: int) -> bool:
+        """A few records, here and there; whether to commit them."""
+        rng = self._job.rng
+        for _ in range(rng.randint(1, 6)):
+            topic, place = rng.choice(self._plan.topics), self._job.partition()
+            try:
+                self._send(producer, witness, topic, place, value=self._job.value(), txn=txn)
+            except KafkaException as error:
+                return self._is_lost(error)
+            if rng.random() < 0.3:
+                time.sleep(self._job.pause_s())
+        return rng.random() >= ABORTS
+
+    def _is_lost(self, error: KafkaException) -> bool:
+        """False: the transaction is to be aborted. Raises what ends the producer."""
+        if error.args[0].fatal() or error.args[0].name() in FENCED:
+            raise error
+        self._job.log.warning("abort, after %s", error)
+        return False
+
+    def _end(self, producer: Any, witness: Witness, txn: int, commit: bool) -> bool:
+        """Commit, or abort, or first the one and then the other; whether it was committed."""
+        if commit:
+            witness.committing(txn)
+            try:
+                _insist(lambda: producer.commit_transaction(PATIENCE_S))
+                witness.committed(txn)
+                return True
+            except KafkaException as error:
+                if not error.args[0].txn_requires_abort():
+                    raise
+                self._is_lost(error)
+        _insist(lambda: producer.abort_transaction(PATIENCE_S))
+        witness.aborted(txn)
+        return False
+
+    # Consumers
+
+    def _consumer(self, witness: Witness, *, read_committed: bool) -> Any:
+        consumer = Consumer(
+            {
+                **self._common,
+                "group.id": self._plan.group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed" if read_committed else "read_uncommitted",
+                "session.timeout.ms": SESSION_MS,
+                "heartbeat.interval.ms": SESSION_MS // 8,
+                "max.poll.interval.ms": SESSION_MS * 20,
+                "partition.assignment.strategy": "range",
+                "fetch.wait.max.ms": 200,
+            }
+        )
+        consumer.subscribe(
+            [self._plan.source],
+            on_assign=lambda _, places: witness.assigned(_pairs(places)),
+            on_revoke=lambda _, places: witness.revoked(_pairs(places)),
+            on_lost=lambda _, places: witness.revoked(_pairs(places), lost=True),
+        )
+        witness.consuming(self._plan.group, read_committed=read_committed)
+        return consumer
+
+    def transform(self) -> None:
+        witness = self._job.history.witness(self._job.run.name)
+        consumer = self._consumer(witness, read_committed=True)
+        try:
+            producer = self._transactional(witness)
+            for _ in range(LIFE_OPS // 4):
+                if self._job.is_stopping:
+                    break
+                found = _records(consumer, BATCH_RECORDS)
+                if not found:
+                    continue
+                txn = witness.beginning(self._plan.transactional_id)
+                producer.begin_transaction()
+                commit = self._transform_some(producer, consumer, witness, txn, found)
+                if not self._end(producer, witness, txn, commit):
+                    self._rewind(consumer, witness)
+        finally:
+            consumer.close()
+
+    def _transform_some(
+        self, producer: Any, consumer: Any, witness: Witness, txn: int, found: dict[tuple[str, int], list[Any]]
+    ) -> bool:
+        _note_polled(witness, found, txn=txn)
+        try:
+            positions = {}
+            for place, records in found.items():
+                for record in records:
+                    made_from = record.value().decode()
+                    value = self._job.value(made_from)
+                    self._send(
+                        producer, witness, self._plan.target, place[1], value=value, txn=txn, made_from=made_from
+                    )
+                positions[place] = records[-1].offset() + 1
+            op = witness.committing_offsets(self._plan.group, positions, txn=txn)
+            places = [TopicPartition(*place, offset) for place, offset in positions.items()]
+            _insist(
+                lambda: producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), PATIENCE_S)
+            )
+            witness.offsets_committed(op)
+        except KafkaException as error:
+            return self._is_lost(error)
+        return self._job.rng.random() >= ABORTS
+
+    def _rewind(self, consumer: Any, witness: Witness) -> None:
+        """The transaction is gone, so its input is read again."""
+        found = consumer.committed(consumer.assignment(), PATIENCE_S)
+        witness.revoked(_pairs(found))
+        for place in found:
+            place.offset = max(place.offset, 0)
+            consumer.seek(place)
+        witness.assigned(_pairs(found), positions=[place.offset for place in found])
+
+    def count(self) -> None:
+        witness = self._job.history.witness(self._job.run.name)
+        consumer = self._consumer(witness, read_committed=False)
+        try:
+            for _ in range(LIFE_OPS // 4):
+                if self._job.is_stopping:
+                    break
+                found = _records(consumer, BATCH_RECORDS * 5)
+                _note_polled(witness, found)
+                if found:
+                    self._commit(consumer, witness, {place: rows[-1].offset() + 1 for place, rows in found.items()})
+                if self._job.rng.random() < 0.05:
+                    self._look(consumer, witness)
+        finally:
+            consumer.close()
+
+    def _commit(self, consumer: Any, witness: Witness, positions: dict[tuple[str, int], int]) -> None:
+        op = witness.committing_offsets(self._plan.group, positions)
+        places = [TopicPartition(*place, offset) for place, offset in positions.items()]
+        try:
+            consumer.commit(offsets=places, asynchronous=False)
+        except KafkaException as error:
+            self._job.log.warning("not committed: %s", error)
+            if error.args[0].name() in REFUSED:
+                witness.offsets_refused(op)
+        else:
+            witness.offsets_committed(op)
+
+    def _look(self, consumer: Any, witness: Witness) -> None:
+        asked_ms = self._job.history.now_ms()
+        found = consumer.committed(consumer.assignment(), PATIENCE_S)
+        seen = {(each.topic, each.partition): each.offset if each.offset >= 0 else None for each in found}
+        witness.offsets_seen(self._plan.group, seen, since_ms=asked_ms)
+
+
+def _insist(call: Callable[[], Any]) -> None:
+    """Until the outcome is known, whatever it is."""
+    while True:
+        try:
+            call()
+            return
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+
+
+def _records(consumer: Any, count: int) -> dict[tuple[str, int], list[Any]]:
+    """What one poll hands out, by place. Errors of the moment (a broker that is down) are librdkafka's to deal with."""
+    found: dict[tuple[str, int], list[Any]] = {}
+    for message in consumer.consume(count, POLL_S):
+        if message.error() is None:
+            found.setdefault((message.topic(), message.partition()), []).append(message)
+        elif message.error().fatal():
+            raise KafkaException(message.error())
+    return found
+
+
+def _note_polled(witness: Witness, found: dict[tuple[str, int], list[Any]], **more: Any) -> None:
+    for place, records in found.items():
+        witness.polled(place, [r.offset() for r in records], [r.value().decode() for r in records], **more)
+
+
+def _pairs(places: list[Any]) -> list[tuple[str, int]]:
+    return [(place.topic, place.partition) for place in places]

@@ -1,0 +1,282 @@
+"""The work of `worker`, with semel's own client."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from semel import Consumer, ConsumerRebalanceListener, Producer, TopicPartition
+from semel.errors import (
+    CommitFailedError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerFenced,
+    TransactionWasCommitted,
+)
+from semel.structs import RecordMetadata
+from sim.history import Witness
+
+from faults.worker import (
+    DELIVERY_TIMEOUT_MS,
+    LIFE_OPS,
+    PATIENCE_MS,
+    REQUEST_TIMEOUT_MS,
+    SESSION_MS,
+    TRANSACTION_TIMEOUT_MS,
+    Fenced,
+    Job,
+)
+
+POLL_MS = 200
+BATCH_RECORDS = 20
+ABORTS = 0.2
+"""Share of transactions that are aborted for no reason."""
+
+
+class Listener(ConsumerRebalanceListener):
+    """Writes down who reads what."""
+
+    def __init__(self, witness: Witness) -> None:
+        self._witness = witness
+        self.consumer: Consumer | None = None
+
+    def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
+        assert self.consumer is not None
+        self._witness.assigned(assigned, self.consumer.group_metadata().generation_id)
+
+    def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
+        self._witness.revoked(revoked)
+
+    def on_partitions_lost(self, lost: list[TopicPartition]) -> None:
+        self._witness.revoked(lost, lost=True)
+
+
+class SemelWorker:
+    def __init__(self, job: Job) -> None:
+        self._job, self._plan = job, job.plan
+        self._common: dict[str, Any] = {
+            "bootstrap_servers": job.run.bootstrap,
+            "client_id": job.plan.name,
+            "request_timeout_ms": REQUEST_TIMEOUT_MS,
+            "max_block_ms": PATIENCE_MS,
+            "reconnect_backoff_max_ms": 500,
+            "retry_backoff_max_ms": 500,
+        }
+
+    async def work(self) -> None:
+        """One client object after the other; what ends one early is for the next to deal with."""
+        lives = {"write": self.write, "append": self.append, "transform": self.transform, "count": self.count}
+        while not self._job.is_stopping:
+            try:
+                await lives[self._plan.kind]()
+            except ProducerFenced as error:
+                raise Fenced(str(error)) from error
+            except KafkaError as error:
+                self._job.log.warning("a new client, after %s: %s", type(error).__name__, error)
+                await asyncio.sleep(0.2)
+
+    # Producers
+
+    def _producer(self, **settings: Any) -> Producer:
+        linger_ms = self._job.rng.choice((0, 5))
+        return Producer(
+            **self._common, linger_ms=linger_ms, delivery_timeout_ms=DELIVERY_TIMEOUT_MS, **settings
+        )  # fmt: skip
+
+    def _transactional(self) -> Producer:
+        return self._producer(
+            transactional_id=self._plan.transactional_id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
+        )
+
+    async def _send(self, producer: Producer, witness: Witness, topic: str, partition: int, **what: Any) -> None:
+        value = what.pop("value")
+        op = witness.sending(topic, partition, value=value, **what)
+        try:
+            future = await producer.send(topic, value.encode(), partition=partition)
+        except KafkaError as error:
+            witness.not_stored(op, type(error).__name__)
+            raise
+        future.add_done_callback(lambda done: _told(witness, op, done))
+
+    async def write(self) -> None:
+        witness = self._job.history.witness(self._job.run.name)
+        async with self._producer() as producer:
+            for _ in range(LIFE_OPS):
+                if self._job.is_stopping:
+                    break
+                place = self._job.partition()
+                await self._send(producer, witness, self._plan.source, place, value=self._job.value())
+                await asyncio.sleep(self._job.pause_s())
+            await producer.flush()
+
+    async def append(self) -> None:
+        witness, began_ms = self._job.history.witness(self._job.run.name), self._job.history.now_ms()
+        async with self._transactional() as producer:
+            witness.initialized(self._plan.transactional_id, since_ms=began_ms)
+            for _ in range(LIFE_OPS // 4):
+                if self._job.is_stopping:
+                    break
+                txn = witness.beginning(self._plan.transactional_id)
+                await producer.begin_transaction()
+                await self._end(producer, witness, txn, await self._append_some(producer, witness, txn))
+                await asyncio.sleep(self._job.pause_s())
+
+    async def _append_some(self, producer: Producer, witness: Witness, txn: int) -> bool:
+        """A few records, here and there; whether to commit them."""
+        rng = self._job.rng
+        try:
+            for _ in range(rng.randint(1, 6)):
+                topic, place = rng.choice(self._plan.topics), self._job.partition()
+                await self._send(producer, witness, topic, place, value=self._job.value(), txn=txn)
+                if rng.random() < 0.3:
+                    await asyncio.sleep(self._job.pause_s())
+        except ProducerFenced:
+            raise
+        except KafkaError as error:
+            self._job.log.warning("abort, after %s: %s", type(error).__name__, error)
+            return False
+        return rng.random() >= ABORTS
+
+    async def _end(self, producer: Producer, witness: Witness, txn: int, commit: bool) -> bool:
+        """Commit, or abort, or first the one and then the other; whether it was committed."""
+        if commit:
+            witness.committing(txn)
+            try:
+                await _insist(producer.commit_transaction)
+                witness.committed(txn)
+                return True
+            except ProducerFenced:
+                raise
+            except KafkaError as error:
+                self._job.log.warning("abort, after %s: %s", type(error).__name__, error)
+        try:
+            await _insist(producer.abort_transaction)
+        except TransactionWasCommitted:
+            witness.committed(txn)
+            return True
+        witness.aborted(txn)
+        return False
+
+    # Consumers
+
+    def _consumer(self, witness: Witness, *, read_committed: bool) -> Consumer:
+        listener = Listener(witness)
+        consumer = listener.consumer = Consumer(
+            **self._common,
+            group_id=self._plan.group,
+            isolation_level="read_committed" if read_committed else "read_uncommitted",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=SESSION_MS,
+            heartbeat_interval_ms=SESSION_MS // 8,
+            rebalance_timeout_ms=SESSION_MS * 2,
+            default_api_timeout_ms=PATIENCE_MS,
+            partition_assignment_strategy=("range",),
+        )
+        consumer.subscribe([self._plan.source], listener=listener)
+        witness.consuming(self._plan.group, read_committed=read_committed)
+        return consumer
+
+    async def transform(self) -> None:
+        witness, began_ms = self._job.history.witness(self._job.run.name), self._job.history.now_ms()
+        consumer = self._consumer(witness, read_committed=True)
+        async with self._transactional() as producer, consumer:
+            witness.initialized(self._plan.transactional_id, since_ms=began_ms)
+            for _ in range(LIFE_OPS // 4):
+                if self._job.is_stopping:
+                    break
+                found = await consumer.getmany(timeout_ms=POLL_MS, max_records=BATCH_RECORDS)
+                if not found:
+                    continue
+                txn = witness.beginning(self._plan.transactional_id)
+                await producer.begin_transaction()
+                commit = await self._transform_some(producer, consumer, witness, txn, found)
+                if not await self._end(producer, witness, txn, commit):
+                    await self._rewind(consumer, witness)
+
+    async def _transform_some(
+        self, producer: Producer, consumer: Consumer, witness: Witness, txn: int, found: dict[TopicPartition, Any]
+    ) -> bool:
+        for place, records in found.items():
+            _polled(witness, place, records, txn=txn)
+        try:
+            positions = {}
+            for place, records in found.items():
+                for record in records:
+                    made_from = record.value.decode()
+                    value = self._job.value(made_from)
+                    await self._send(
+                        producer, witness, self._plan.target, place.partition,
+                        value=value, txn=txn, made_from=made_from,
+                    )  # fmt: skip
+                positions[place] = records[-1].offset + 1
+            op = witness.committing_offsets(self._plan.group, positions, txn=txn)
+            await producer.send_offsets_to_transaction(positions, consumer.group_metadata())
+            witness.offsets_committed(op)
+        except ProducerFenced:
+            raise
+        except KafkaError as error:
+            self._job.log.warning("abort, after %s: %s", type(error).__name__, error)
+            return False
+        return self._job.rng.random() >= ABORTS
+
+    async def _rewind(self, consumer: Consumer, witness: Witness) -> None:
+        """The transaction is gone, so its input is read again."""
+        found = await consumer.seek_to_committed()
+        witness.revoked(found)
+        witness.assigned(found, positions=[-1 if at is None else at for at in found.values()])
+
+    async def count(self) -> None:
+        witness = self._job.history.witness(self._job.run.name)
+        consumer = self._consumer(witness, read_committed=False)
+        async with consumer:
+            for _ in range(LIFE_OPS // 4):
+                if self._job.is_stopping:
+                    break
+                found = await consumer.getmany(timeout_ms=POLL_MS, max_records=BATCH_RECORDS * 5)
+                for place, records in found.items():
+                    _polled(witness, place, records)
+                if found:
+                    await self._commit(consumer, witness, {p: rows[-1].offset + 1 for p, rows in found.items()})
+                if self._job.rng.random() < 0.05:
+                    await self._look(consumer, witness)
+
+    async def _commit(self, consumer: Consumer, witness: Witness, positions: dict[TopicPartition, int]) -> None:
+        op = witness.committing_offsets(self._plan.group, positions)
+        try:
+            await consumer.commit(positions)
+        except CommitFailedError:
+            witness.offsets_refused(op)  # a rebalance came between: the records come again, to whoever has them now
+        except KafkaTimeoutError as error:
+            self._job.log.warning("nobody knows: %s", error)
+        else:
+            witness.offsets_committed(op)
+
+    async def _look(self, consumer: Consumer, witness: Witness) -> None:
+        asked_ms = self._job.history.now_ms()
+        seen = {place: await consumer.committed(place) for place in sorted(consumer.assignment())}
+        witness.offsets_seen(self._plan.group, seen, since_ms=asked_ms)
+
+
+async def _insist(call: Any) -> None:
+    """Until the outcome is known, whatever it is."""
+    while True:
+        try:
+            await call()
+            return
+        except KafkaTimeoutError:
+            continue
+
+
+def _told(witness: Witness, op: int, done: asyncio.Future[RecordMetadata]) -> None:
+    if done.cancelled():
+        return
+    error = done.exception()
+    if error is None:
+        witness.stored(op, done.result().partition, done.result().offset)
+    else:
+        witness.not_stored(op, f"{type(error).__name__}: {error}")
+
+
+def _polled(witness: Witness, place: TopicPartition, records: Any, **more: Any) -> None:
+    witness.polled(place, [r.offset for r in records], [r.value.decode() for r in records], **more)

@@ -1,0 +1,88 @@
+"""Produce whatever batches, then look at what became of them in every way that a client can."""
+
+from __future__ import annotations
+
+from random import Random
+
+from broker.wire import Wire, produce_request
+from fuzz.arena import WALL_MS, Arena
+from fuzz.record_batches import Producer, any_batch
+from semel_protocol.batch import iterate
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k00_produce import ProduceRequest
+from semel_protocol.messages.k02_list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+)
+from semel_protocol.messages.k61_describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic
+from semel_protocol.records import decode_batch
+
+TOPICS = ("t", "c", "stamped")
+TIMES_MS = (-1, -2, -3, 0, WALL_MS, WALL_MS + 5_000, 2**62)
+PRODUCE_VERSIONS = (3, 7, 9, 12)
+COMPACTION_S = 12.0
+TRANSACTIONAL_IDS = {True: "open", False: None}
+
+
+def batches(random: Random, producers: list[Producer], *, bombs: bool) -> list[tuple[ProduceRequest, int]]:
+    """Well-formed Produce requests of such batches, with the version to send them in."""
+    asks = []
+    for _ in range(random.choice((1, 2, 4))):
+        producer = random.choice(producers)
+        data = any_batch(random, producer, bombs=bombs)
+        request = produce_request(random.choice(TOPICS), data, acks=random.choice((-1, 1)))
+        request.transactional_id = TRANSACTIONAL_IDS[producer.is_transactional]
+        asks.append((request, random.choice(PRODUCE_VERSIONS)))
+    return asks
+
+
+def produce_and_look(arena: Arena, asks: list[tuple[ProduceRequest, int]]) -> int:
+    """Returns how many batches were taken. Asserts what must hold of them and of the broker."""
+
+    async def run() -> int:
+        wire = await Wire.connect(arena.node.port)
+        taken = 0
+        for request, version in asks:
+            response = await wire.call(request, version)
+            taken += response.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+        for topic in TOPICS:
+            await _look(wire, topic, is_compacted=topic == "c")
+        await wire.close()
+        return taken
+
+    taken = arena.run(run())
+    arena.check()
+    return taken
+
+
+async def _look(wire: Wire, topic: str, *, is_compacted: bool) -> None:
+    for isolation_level in (0, 1):
+        await _fetch_all(wire, topic, isolation_level, is_compacted=is_compacted)
+        for timestamp in TIMES_MS:
+            row = ListOffsetsRequestPartition(partition_index=0, timestamp=timestamp)
+            topics = [ListOffsetsRequestTopic(name=topic, partitions=[row])]
+            await wire.call(ListOffsetsRequest(replica_id=-1, isolation_level=isolation_level, topics=topics))
+    topics_asked = [DescribeProducersRequestTopic(name=topic, partition_indexes=[0])]
+    await wire.call(DescribeProducersRequest(topics=topics_asked))
+
+
+async def _fetch_all(wire: Wire, topic: str, isolation_level: int, *, is_compacted: bool) -> None:
+    """Batches follow each other without a gap, and each either decodes or is found to be broken."""
+    offset = 0
+    while True:
+        row = await wire.fetch(topic, offset, isolation_level=isolation_level, max_wait_ms=0)
+        assert row.error_code == ErrorCode.NONE, row
+        at = offset
+        for header, view in iterate(row.records or b""):
+            assert header.next_offset > offset, header
+            assert is_compacted or header.base_offset <= at, (header, at)
+            assert header.record_count > 0 or is_compacted, header
+            at = header.next_offset
+            try:
+                decode_batch(view, header, bytes_max=4 << 20)
+            except KafkaError:
+                continue
+        if at == offset:
+            return
+        offset = at

@@ -1,0 +1,79 @@
+"""What fuzzing of record batches has found, each as the smallest batch that showed it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from broker.wire import Wire, produce_request
+from fuzz.arena import WALL_MS, Arena
+from fuzz.record_batches import bomb, crowd
+from semel_protocol.compression import GZIP, LZ4, ZSTD
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k02_list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+)
+from semel_protocol.schema import Message
+
+TURN_S_MAX = 0.25
+"""On a slow machine; what it was before is a second and more."""
+MANY = 400_000
+LATER_MS = WALL_MS + 1_000_000
+
+
+def asked(*requests: Message) -> tuple[list[Any], float]:
+    """The answers of a broker with large segments, and the CPU time of the longest turn of its loop."""
+    arena = Arena.open(log_segment_bytes="100000000")
+    arena.loop.forget_turns()
+
+    async def ask() -> list[Any]:
+        wire = await Wire.connect(arena.node.port)
+        answers = [await wire.call(request, 7) for request in requests]
+        await wire.close()
+        return answers
+
+    answers = arena.run(ask())
+    longest_s = arena.loop.longest_turn_s
+    arena.close()
+    return answers, longest_s
+
+
+def list_offsets(timestamp: int) -> ListOffsetsRequest:
+    row = ListOffsetsRequestPartition(partition_index=0, timestamp=timestamp)
+    return ListOffsetsRequest(
+        replica_id=-1, isolation_level=0, topics=[ListOffsetsRequestTopic(name="t", partitions=[row])]
+    )
+
+
+def test_batch_of_a_crowd_does_not_hold_up_others_in_a_compacted_topic() -> None:
+    (response,), longest_s = asked(produce_request("c", crowd(MANY)))
+    row = response.responses[0].partition_responses[0]
+    assert row.error_code == ErrorCode.MESSAGE_TOO_LARGE  # upon which producers split the batch
+    assert longest_s < TURN_S_MAX
+
+
+@pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
+def test_bomb_in_a_compacted_topic_is_too_large(codec: int) -> None:
+    (response,), longest_s = asked(produce_request("c", bomb(codec)))
+    assert response.responses[0].partition_responses[0].error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert longest_s < TURN_S_MAX
+
+
+@pytest.mark.parametrize("timestamp", [-3, LATER_MS])
+def test_batch_of_a_crowd_is_found_by_time_without_a_look_inside(timestamp: int) -> None:
+    batch = crowd(MANY, timestamp_ms=LATER_MS)
+    (produced, listed), longest_s = asked(produce_request("t", batch), list_offsets(timestamp))
+    offset = produced.responses[0].partition_responses[0].base_offset
+    row = listed.topics[0].partitions[0]
+    assert (row.error_code, row.offset, row.timestamp) == (ErrorCode.NONE, offset, LATER_MS)
+    assert longest_s < TURN_S_MAX
+
+
+def test_bomb_is_found_by_time_without_a_look_inside() -> None:
+    (produced, listed), longest_s = asked(produce_request("t", bomb(ZSTD)), list_offsets(-3))
+    offset = produced.responses[0].partition_responses[0].base_offset
+    row = listed.topics[0].partitions[0]
+    assert (row.error_code, row.offset) == (ErrorCode.NONE, offset)
+    assert longest_s < TURN_S_MAX

@@ -1,0 +1,240 @@
+"""An event loop whose time is virtual and whose network is memory: no waiting, no ports, the same run every time.
+
+Time stands still while anything can run and jumps to the next timer when nothing can, so that a long poll costs
+nothing. When there is no timer either, nothing could ever happen again: `Stuck`. Each turn of the loop is measured in
+CPU time of its thread, so that a busy machine does not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import socket
+from collections import deque
+from collections.abc import Callable
+from time import thread_time
+from typing import Any, cast
+
+FIRST_PORT = 9092
+START_S = 1_000.0
+RECEIVED_BYTES_MAX = 1 << 18
+HIGH_WATER_BYTES = 64 << 10
+
+
+class Stuck(Exception):  # noqa: N818 (named for what it tells)
+    """Everybody waits, and nobody for anything that could come."""
+
+
+class _Clock(selectors.DefaultSelector):  # type: ignore[misc, valid-type, unused-ignore]
+    """Where a loop would sleep, time passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = START_S
+        self.longest_turn_s = 0.0
+        self._began = thread_time()
+
+    def begin(self) -> None:
+        """From here on it is the loop's doing."""
+        self._began = thread_time()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.longest_turn_s = max(self.longest_turn_s, thread_time() - self._began)
+        if timeout is None:
+            raise Stuck("nothing can run, and no timer is set")
+        self.now_s += max(timeout, 0.0)
+        self.begin()
+        return []
+
+
+class Transport(asyncio.Transport):
+    """One end of a connection. What is written waits at the other end until that end reads."""
+
+    def __init__(self, loop: VirtualLoop, protocol: asyncio.BaseProtocol, port: int) -> None:
+        super().__init__({"peername": ("127.0.0.1", port)})
+        self._loop = loop
+        self._protocol = protocol
+        self._inbox: deque[bytes] = deque()
+        self._inbox_bytes = 0
+        self._reads = True
+        self._is_delivering = False
+        self._is_closing = False
+        self._peer_closed = False
+        self._high, self._low = HIGH_WATER_BYTES, HIGH_WATER_BYTES // 4
+        self._write_paused = False
+        self.other = self
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._protocol
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    # Writing
+
+    def write(self, data: Any) -> None:
+        if self._is_closing or not len(data):
+            return
+        other = self.other
+        other._inbox.append(bytes(data))
+        other._inbox_bytes += len(data)
+        other._deliver_soon()
+        if other._inbox_bytes > self._high and not self._write_paused:
+            self._write_paused = True
+            cast(asyncio.Protocol, self._protocol).pause_writing()
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.write(b"".join(list_of_data))
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high = HIGH_WATER_BYTES if high is None else high
+        self._low = self._high // 4 if low is None else low
+
+    def get_write_buffer_size(self) -> int:
+        return self.other._inbox_bytes
+
+    # Reading
+
+    def is_reading(self) -> bool:
+        return self._reads
+
+    def pause_reading(self) -> None:
+        self._reads = False
+
+    def resume_reading(self) -> None:
+        self._reads = True
+        self._deliver_soon()
+
+    def _deliver_soon(self) -> None:
+        if not self._is_delivering and not self._is_closing:
+            self._is_delivering = True
+            self._loop.call_soon(self._deliver)
+
+    def _deliver(self) -> None:
+        self._is_delivering = False
+        if not self._reads or self._is_closing:
+            return
+        if self._inbox:
+            self._hand_over(self._inbox.popleft())
+            self._deliver_soon()
+        elif self._peer_closed:
+            cast(asyncio.Protocol, self._protocol).eof_received()
+            self.close()
+
+    def _hand_over(self, data: bytes) -> None:
+        protocol = self._protocol
+        if isinstance(protocol, asyncio.BufferedProtocol):
+            view = protocol.get_buffer(-1)
+            size = min(len(view), len(data), RECEIVED_BYTES_MAX)
+            view[:size] = data[:size]
+            if size < len(data):
+                self._inbox.appendleft(data[size:])
+            self._taken(size)
+            protocol.buffer_updated(size)
+        else:
+            self._taken(len(data))
+            cast(asyncio.Protocol, protocol).data_received(data)
+
+    def _taken(self, size: int) -> None:
+        self._inbox_bytes -= size
+        other = self.other
+        if other._write_paused and self._inbox_bytes <= other._low and not other._is_closing:
+            other._write_paused = False
+            cast(asyncio.Protocol, other._protocol).resume_writing()
+
+    # The end
+
+    def close(self) -> None:
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self._inbox.clear()
+        self._inbox_bytes = 0
+        self._loop.call_soon(self._protocol.connection_lost, None)
+        self.other._peer_closed = True
+        self.other._deliver_soon()
+
+    def abort(self) -> None:
+        self.close()
+
+
+class _Listening:
+    """As much of a socket as those look at who listen."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    def getsockname(self) -> tuple[str, int]:
+        return "127.0.0.1", self._port
+
+
+class Listener:
+    """As much of asyncio.Server as is used."""
+
+    def __init__(self, loop: VirtualLoop, port: int) -> None:
+        self._loop, self._port = loop, port
+        self.sockets = [_Listening(port)]
+
+    def close(self) -> None:
+        self._loop.listeners.pop(self._port, None)
+
+    async def wait_closed(self) -> None:
+        """There is nothing to wait for."""
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """`errors`: what reached the loop because nobody had caught it. `longest_turn_s`: CPU time between two looks."""
+
+    def __init__(self) -> None:
+        self._clock = _Clock()
+        super().__init__(self._clock)
+        self.listeners: dict[int, Callable[[], asyncio.BaseProtocol]] = {}
+        self.errors: list[str] = []
+        self._next_port = FIRST_PORT
+        self.set_exception_handler(self._note)
+
+    def time(self) -> float:
+        return self._clock.now_s
+
+    @property
+    def longest_turn_s(self) -> float:
+        return self._clock.longest_turn_s
+
+    def run_forever(self) -> None:
+        self._clock.begin()
+        super().run_forever()
+
+    def forget_turns(self) -> None:
+        self._clock.longest_turn_s = 0.0
+
+    async def create_server(  # type: ignore[override]
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int = 0, **_: object
+    ) -> Listener:
+        if not port:
+            port = self._next_port
+            self._next_port += 1
+        self.listeners[port] = protocol_factory
+        return Listener(self, port)
+
+    async def create_connection(  # type: ignore[override]
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **_: object
+    ) -> tuple[Transport, asyncio.BaseProtocol]:
+        """Raises ConnectionRefusedError where nobody listens, socket.gaierror for another host than this one."""
+        if host not in ("127.0.0.1", "localhost"):
+            raise socket.gaierror(socket.EAI_NONAME, f"no such host: {host!r}")
+        if port not in self.listeners:
+            raise ConnectionRefusedError(f"nobody listens on port {port}")
+        ends = [Transport(self, factory(), port) for factory in (protocol_factory, self.listeners[port])]
+        ends[0].other, ends[1].other = ends[1], ends[0]
+        for end in reversed(ends):
+            end.get_protocol().connection_made(end)
+        return ends[0], ends[0].get_protocol()
+
+    def _note(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.errors.append(f"{context.get('message')}: {context.get('exception')!r}")

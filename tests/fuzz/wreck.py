@@ -1,0 +1,288 @@
+"""A log whose contents are known, damage to its files while it is down, and what may then be said and shown.
+
+The rule: a start either refuses and names the file, or what was acknowledged is read as it was. What is not there any
+more has been reported; what lies before the damage is there; nothing else is ever shown in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+
+import msgspec
+from fuzz.mutations import mutate
+from semel_protocol.batch import crc_ok, iterate, read_header
+from semel_protocol.errors import KafkaError
+from semel_protocol.records import Record, build_batch, decode_batch
+from semel_storage.checkpoints import CorruptCheckpoint
+from semel_storage.log import Log
+from semel_storage.log_config import LogConfig
+from semel_storage.log_directory import LogDirectory, WrongDirectory
+from semel_storage.memory_disk import MemoryDisk
+
+ROOT = "data"
+NOW_MS = 1_700_000_000_000
+CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=300)
+REFUSALS = (KafkaError, CorruptCheckpoint, WrongDirectory)
+LOSSES = ("log_tail_cut", "log_gap", "log_missing")
+"""Events that tell of records that are not there any more."""
+IDEMPOTENT, COMMITTER, ABORTER = 5, 7, 8
+ABORTED_EVERY = 3
+
+
+class Truth(msgspec.Struct):
+    """What was acknowledged: offset -> value (None for a marker); where the aborted transactions began and ended."""
+
+    values: dict[int, bytes | None] = {}
+    aborted: list[tuple[int, int, int]] = []
+    batch_ends: dict[int, int] = {}
+    start_offset: int = 0
+    end_offset: int = 0
+    recovery_point: int = 0
+    last_sequence: int = -1
+    is_clean: bool = False
+
+
+class Wreck:
+    """`build` a log of chance, `damage` it, `open` it and judge what can be read."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.disk = MemoryDisk()
+        self.truth = Truth()
+        self.events: list[tuple[str, dict[str, object]]] = []
+        self.story: list[str] = []
+        self.damaged: dict[str, int] = {}
+        """Path -> the first byte that is not as it was."""
+
+    # --- building --------------------------------------------------------------------------------------------
+
+    def build(self) -> None:
+        random, truth = self.random, self.truth
+        logs = self._directory()
+        log = logs.open_log("t", 0, CONFIG, now_ms=NOW_MS)
+        sequences = {IDEMPOTENT: 0, COMMITTER: 0, ABORTER: 0}
+        steps = random.choice((3, 12, 40))
+        checkpoint_at = random.randrange(steps + 1)
+        for step in range(steps):
+            if step == checkpoint_at:
+                asyncio.run(self._checkpoint(logs, log))
+            epoch = step * 3 // steps
+            if step % ABORTED_EVERY == 0 and random.random() < 0.6:
+                self._transaction(log, sequences, random.choice((COMMITTER, ABORTER)), epoch)
+            else:
+                self._append(log, sequences, random.choice((IDEMPOTENT, -1)), epoch)
+        asyncio.run(log.sync())
+        if random.random() < 0.2:
+            log.delete_records_before(random.randrange(log.end_offset))
+        truth.start_offset, truth.end_offset = log.start_offset, log.end_offset
+        truth.is_clean = random.random() < 0.4
+        if truth.is_clean:
+            logs.close()
+        truth.recovery_point = log.recovery_point
+        self.disk.kill()
+
+    def _directory(self) -> LogDirectory:
+        return LogDirectory.open(
+            self.disk, ROOT, node_id=1, cluster_id="", directory_id="d", event=lambda event, **facts: self._note(event, facts)
+        )  # fmt: skip
+
+    def _note(self, event: str, facts: dict[str, object]) -> None:
+        self.events.append((event, facts))
+
+    @staticmethod
+    async def _checkpoint(logs: LogDirectory, log: Log) -> None:
+        await log.checkpoint()
+        logs.save_checkpoints()
+
+    def _append(
+        self, log: Log, sequences: dict[int, int], producer: int, epoch: int, *, is_transactional: bool = False
+    ) -> int:
+        random, base = self.random, log.end_offset
+        count = random.choice((1, 1, 3))
+        values = [b"%d:" % (base + n) + b"x" * random.choice((5, 80)) for n in range(count)]
+        batch = build_batch(
+            [Record(0, NOW_MS + base + n, b"k%d" % n, value) for n, value in enumerate(values)],
+            codec=random.choice((0, 0, 4)),
+            producer_id=producer,
+            producer_epoch=0 if producer >= 0 else -1,
+            base_sequence=sequences[producer] if producer >= 0 else -1,
+            is_transactional=is_transactional,
+        )
+        log.append(batch, header=read_header(batch), leader_epoch=epoch, now_ms=NOW_MS)
+        if producer >= 0:
+            sequences[producer] += count
+        if producer == IDEMPOTENT:
+            self.truth.last_sequence = sequences[producer] - 1
+        self.truth.values.update((base + n, value) for n, value in enumerate(values))
+        self.truth.batch_ends[base] = log.end_offset
+        return base
+
+    def _transaction(self, log: Log, sequences: dict[int, int], producer: int, epoch: int) -> None:
+        first = self._append(log, sequences, producer, epoch, is_transactional=True)
+        self._append(log, sequences, IDEMPOTENT, epoch)
+        marker = log.append_marker(producer, 0, producer == COMMITTER, 0, leader_epoch=epoch, now_ms=NOW_MS)
+        self.truth.values[marker.base_offset] = None
+        self.truth.batch_ends[marker.base_offset] = log.end_offset
+        if producer == ABORTER:
+            self.truth.aborted.append((producer, first, marker.base_offset))
+
+    # --- damaging --------------------------------------------------------------------------------------------
+
+    def paths(self) -> list[str]:
+        return sorted(path for path in self.disk._names if path.startswith(ROOT))
+
+    def damage(self) -> None:
+        """One file or two."""
+        for _ in range(self.random.choice((1, 1, 1, 2))):
+            paths = self.paths()
+            self._damage(self.random.choice(paths))
+
+    def _damage(self, path: str) -> None:
+        random, disk = self.random, self.disk
+        old = disk.read_bytes(path)
+        match random.randrange(12):
+            case 0:
+                disk.remove(path)
+                self._blame(path, 0, "deleted")
+            case 1:
+                disk.overwrite(path, b"")
+                self._blame(path, 0, "emptied")
+            case 2:
+                other = random.choice([other for other in self.paths() if _suffix(other) == _suffix(path)])
+                disk.overwrite(path, disk.read_bytes(other))
+                self._compare(path, old, f"now a copy of {other}")
+            case 3:
+                name = random.choice(
+                    (f"{ROOT}/t-0/{random.randrange(99):020d}{_suffix(path)}", f"{path}.bak", f"{path}~")
+                )
+                if not disk.exists(name):
+                    disk.open(name)
+                    disk.overwrite(name, old)
+                    self._blame(name, 0, f"a copy of {path}")
+            case 4:
+                name = random.choice((f"{ROOT}/t-0/lost+found", f"{ROOT}/notes.txt", f"{ROOT}/t-0/x.log.swp"))
+                disk.open(name)
+                disk.overwrite(name, random.randbytes(50))
+                self.story.append(f"{name}: unknown to all")
+            case _:
+                disk.overwrite(path, mutate(old, random, times=random.choice((1, 1, 3))))
+                self._compare(path, old, "mutated")
+
+    def _compare(self, path: str, old: bytes, what: str) -> None:
+        new = self.disk.read_bytes(path)
+        if new != old:
+            at = next(
+                (at for at, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]),
+                min(len(old), len(new)),
+            )
+            self._blame(path, at, what)
+
+    def _blame(self, path: str, at: int, what: str) -> None:
+        self.damaged[path] = min(at, self.damaged.get(path, at))
+        self.story.append(f"{path}: {what} from byte {at} on")
+
+    # --- judging ---------------------------------------------------------------------------------------------
+
+    def judge(self) -> str:
+        """Open and read. Returns in a word what came of it; asserts what must hold."""
+        before = self._first_offset_at_stake()
+        try:
+            log = self._directory().open_log("t", 0, CONFIG, now_ms=NOW_MS)
+        except REFUSALS as error:
+            assert any(path in str(error) for path in self._suspects()), f"a refusal that does not say of what: {error}"
+            return "refused"
+        found, complaint = self._read(log)
+        self._judge_records(log, found, complaint, before)
+        return complaint or ("exact" if len(found) == self.truth.end_offset - self.truth.start_offset else "less")
+
+    def _suspects(self) -> list[str]:
+        return [ROOT]
+
+    def _first_offset_at_stake(self) -> int:
+        """Records below it lie before all damage to the records themselves."""
+        at_stake = self.truth.end_offset
+        for path, position in self.damaged.items():
+            if _suffix(path) == ".log" and path in self._logs_then:
+                at_stake = min(at_stake, self._offset_at(path, position))
+            elif _suffix(path) == ".log":
+                at_stake = min(at_stake, int(path.rpartition("/")[2].partition(".")[0]))
+        return at_stake
+
+    def remember(self) -> None:
+        """What the logs looked like before the damage."""
+        self._logs_then = {path: self.disk.read_bytes(path) for path in self.paths() if _suffix(path) == ".log"}
+
+    def _offset_at(self, path: str, position: int) -> int:
+        at = 0
+        base = int(path.rpartition("/")[2].partition(".")[0])
+        for header, _ in iterate(self._logs_then[path]):
+            at += header.size
+            if at > position:
+                return header.base_offset
+            base = header.next_offset
+        return base
+
+    def _read(self, log: Log) -> tuple[dict[int, bytes | None], str]:
+        """offset -> value of what a consumer gets who checks CRCs; and the complaint that it ended with."""
+        found: dict[int, bytes | None] = {}
+        offset = log.start_offset
+        while offset < log.end_offset:
+            try:
+                data, aborted = log.read_committed(
+                    offset, up_to=log.end_offset, bytes_max=self.random.choice((1, 400, 9000))
+                )
+            except KafkaError:
+                return found, "read refused"
+            if not data:
+                return found, "nothing to read"
+            next_offset = offset
+            for header, view in iterate(data):
+                if not crc_ok(view, header):
+                    return found, "bad CRC"
+                assert header.next_offset > next_offset or header.base_offset >= next_offset, self._say(
+                    f"{header} at {offset}"
+                )
+                for record in decode_batch(view, header):
+                    if record.offset >= offset:
+                        found[record.offset] = None if header.is_control else record.value
+                next_offset = header.next_offset
+            self._judge_aborted(aborted, offset, next_offset)
+            offset = next_offset
+        return found, ""
+
+    def _judge_aborted(self, aborted: Sequence[object], start: int, end: int) -> None:
+        told = [(row.producer_id, row.first_offset, row.last_offset) for row in aborted]  # type: ignore[attr-defined]
+        true = [
+            row for row in self.truth.aborted if row[2] >= start and row[1] < end and row[2] < self.truth.end_offset
+        ]
+        missing = [row for row in true if row not in told and row[1] >= self.truth.start_offset]
+        if any(name == "log_tail_cut" for name, _ in self.events):
+            return
+        assert not missing, self._say(f"aborted {missing} would be shown as committed in [{start}, {end}): {told}")
+
+    def _judge_records(self, log: Log, found: dict[int, bytes | None], complaint: str, before: int) -> None:
+        truth = self.truth
+        wrong = {offset: value for offset, value in found.items() if truth.values.get(offset, b"?") != value}
+        assert not wrong, self._say(f"wrong records: {wrong}")
+        wanted = [offset for offset in range(truth.start_offset, truth.end_offset) if offset not in found]
+        is_reported = any(name in LOSSES for name, _ in self.events)
+        if not wanted:
+            state = log.producer(IDEMPOTENT)
+            if truth.last_sequence >= 0 and truth.start_offset == 0:
+                assert state is not None and state.last_sequence == truth.last_sequence, self._say(f"{state}")
+            return
+        assert complaint or is_reported, self._say(f"{wanted} are gone without a word")
+        assert complaint == "read refused" or min(wanted) >= before, self._say(
+            f"{wanted} are gone, damage is at {before}: {complaint}"
+        )
+
+    def _say(self, what: str) -> str:
+        lines = [what, f"truth: {msgspec.structs.replace(self.truth, values={}, batch_ends={})}", *self.story]
+        return "\n".join([*lines, *(f"{name} {facts}" for name, facts in self.events)])
+
+
+def _suffix(path: str) -> str:
+    name = path.rpartition("/")[2]
+    return "." + name.rpartition(".")[2] if "." in name[1:] else name

@@ -1,0 +1,86 @@
+"""Batches of a single record by the short cut: the same rows, and the same complaints, as by the long way."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from protocol.record_strategies import record_lists
+from semel_protocol import single_records
+from semel_protocol.batch import CorruptBatch, iterate
+from semel_protocol.control import ControlType, EndTxnMarker, build_marker
+from semel_protocol.records import Record, build_batch, decode_columns
+from semel_protocol.single_records import read_rows
+
+Row = tuple[bytes | None, bytes | None]
+MARKER = build_marker(EndTxnMarker(ControlType.COMMIT, 1), producer_id=1, producer_epoch=0, timestamp_ms=5)
+
+
+@st.composite
+def journals(draw: st.DrawFn) -> bytes:
+    """Batches end to end: mostly of one small record, some of any kind, markers, the last one perhaps cut."""
+    blobs = st.binary(max_size=300)
+    simple = st.builds(lambda key, value: [Record(0, 5, key, value)], blobs, st.none() | blobs)
+    kinds = st.one_of(
+        simple.map(build_batch),
+        simple.map(build_batch),
+        st.builds(lambda rows, codec: build_batch(rows, codec=codec), record_lists(3), st.sampled_from([0, 1, 4])),
+        st.just(MARKER),
+    )
+    data = b"".join(draw(st.lists(kinds, max_size=6)))
+    return data[: len(data) - draw(st.integers(0, 3))]
+
+
+def by_the_long_way(data: bytes) -> tuple[list[Row], int]:
+    rows: list[Row] = []
+    next_offset = -1
+    for header, batch in iterate(data):
+        next_offset = header.next_offset
+        if not header.is_control:
+            columns = decode_columns(batch, header)
+            rows += zip(columns.keys, columns.values, strict=True)
+    return rows, next_offset
+
+
+def by_the_short_cut(data: bytes) -> tuple[list[Row], int]:
+    rows = read_rows(data)
+    return list(zip(rows.keys, rows.values, strict=True)), rows.next_offset
+
+
+@given(journals())
+def test_the_rows_are_those_of_the_long_way(data: bytes) -> None:
+    assert by_the_short_cut(data) == by_the_long_way(data)
+
+
+@given(journals().filter(len), st.data())
+def test_damage_is_told_as_by_the_long_way(whole: bytes, draw: st.DataObject) -> None:
+    data = bytearray(whole)
+    for _ in range(draw.draw(st.integers(1, 3))):
+        data[draw.draw(st.integers(0, len(data) - 1))] = draw.draw(st.integers(0, 255))
+    try:
+        expected = by_the_long_way(bytes(data))
+    except CorruptBatch:
+        with pytest.raises(CorruptBatch):
+            read_rows(bytes(data))
+    else:
+        assert by_the_short_cut(bytes(data)) == expected
+
+
+def test_every_single_damaged_byte_is_told_as_by_the_long_way() -> None:
+    whole = build_batch([Record(0, 5, b"k" * 70, b"v" * 90)]) + build_batch([Record(0, 5, b"key", b"value")])
+    for at in range(len(whole)):
+        for byte in (0, 1, 2, 0x7F, 0x80, 0x81, 0xFF, whole[at] ^ 1, whole[at] ^ 2):
+            data = whole[:at] + bytes([byte]) + whole[at + 1 :]
+            try:
+                expected = by_the_long_way(data)
+            except CorruptBatch:
+                with pytest.raises(CorruptBatch):
+                    read_rows(data)
+            else:
+                assert by_the_short_cut(data) == expected, (at, byte)
+
+
+def test_a_journal_is_read_by_the_short_cut_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What coordinators store: a batch per record, uncompressed, keys and values of up to some thousand bytes."""
+    data = b"".join(build_batch([Record(0, 5, b"k" * size, b"v" * size)]) for size in (1, 63, 64, 127, 128, 4000))
+    data += build_batch([Record(0, 5, b"key", None)])
+    monkeypatch.delattr(single_records, "decode_columns")
+    assert [len(key or b"") for key in read_rows(data).keys] == [1, 63, 64, 127, 128, 4000, 3]

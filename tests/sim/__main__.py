@@ -1,0 +1,147 @@
+"""EDGE: `make sim`: many seeds on all processors, or one with its transcript.
+
+    python -m sim                              300 seeds
+    python -m sim --seeds 100000 --first 300   others
+    python -m sim --seed 17                    one, with its transcript (--short leaves out the noise)
+    python -m sim --seed 17 --shrink           the smallest plan that fails as it does, kept as a file
+    python -m sim --plan sim-17.json           that plan again
+
+The exit status is 0 if nothing was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import traceback
+from pathlib import Path
+from time import monotonic
+
+import msgspec
+
+from sim.plan import RunPlan, draw
+from sim.run import Verdict, run
+from sim.shrink import Shrinker, size
+from sim.trace import describe, replay
+from sim.workloads import WORKLOADS
+
+SEEDS = 300
+ANOMALIES_SHOWN = 3
+SEEDS_PER_TASK = 4
+PROGRESS_S = 0.5
+
+
+def run_seed(task: tuple[int, tuple[str, ...]]) -> Verdict:
+    """The verdict on one seed; a fault of the simulator itself is a failure of it."""
+    seed, kinds = task
+    try:
+        return run(draw(seed, kinds))
+    except Exception:
+        return Verdict(seed=seed, digest="", failures=[f"the simulator broke\n{traceback.format_exc()}"])
+
+
+def run_many(first: int, count: int, kinds: tuple[str, ...], jobs: int) -> int:
+    """Run `count` seeds; the number of those that failed."""
+    tasks = [(seed, kinds) for seed in range(first, first + count)]
+    began, simulated_s, steps, failed = monotonic(), 0.0, 0, 0
+    shown = began
+    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=1_000) as pool:
+        for done, verdict in enumerate(pool.imap_unordered(run_seed, tasks, SEEDS_PER_TASK), 1):
+            simulated_s += verdict.simulated_s
+            steps += verdict.steps
+            if not verdict.is_clean:
+                failed += 1
+                _show_failed(verdict, kinds)
+            now = monotonic()
+            if sys.stderr.isatty() and (now - shown > PROGRESS_S or done == count):
+                shown = now
+                rate = done / (now - began)
+                print(f"\r{done}/{count} seeds, {failed} failed, {rate:.1f}/s ", end="", file=sys.stderr, flush=True)
+    took_s = monotonic() - began
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    print(
+        f"{count} seeds from {first}: {failed} failed; {took_s:.1f} s, {count / took_s:.1f} seeds/s, "
+        f"{simulated_s / took_s:.0f} simulated seconds and {steps / took_s:.0f} steps per second on {jobs} processes"
+    )
+    return failed
+
+
+def _show_failed(verdict: Verdict, kinds: tuple[str, ...]) -> None:
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr)
+    chosen = f" WORKLOAD={','.join(kinds)}" if kinds else ""
+    print(f"seed {verdict.seed}: {', '.join(verdict.names)} (make sim SEED={verdict.seed}{chosen})", flush=True)
+    _show_findings(verdict, ANOMALIES_SHOWN)
+
+
+def _show_findings(verdict: Verdict, most: int) -> None:
+    for anomaly in verdict.anomalies[:most]:
+        print(f"  {anomaly}")
+    for failure in verdict.failures[:most]:
+        print("  " + failure.rstrip().replace("\n", "\n  "))
+
+
+def show_one(plan: RunPlan, *, short: bool) -> int:
+    """The transcript of one run; 1 if it failed."""
+    for line in describe(plan):
+        print(line)
+    verdict, _, transcript = replay(plan)
+    for line in transcript.text(short=short):
+        print(line)
+    print(
+        f"seed {verdict.seed}: {verdict.simulated_s:.3f} s simulated, {verdict.steps} steps, {verdict.events} events, "
+        f"digest {verdict.digest}: {', '.join(verdict.names) or 'clean'}"
+    )
+    _show_findings(verdict, 100)
+    return 0 if verdict.is_clean else 1
+
+
+def shrink_one(plan: RunPlan, runs_max: int) -> int:
+    """Find the smallest plan that still fails, and keep it; 1 if there is one."""
+    verdict = run(plan)
+    if verdict.is_clean:
+        print(f"seed {plan.seed} is clean: there is nothing to shrink")
+        return 0
+    print(f"seed {plan.seed}: {', '.join(verdict.names)}; {size(msgspec.to_builtins(plan))}")
+    small = Shrinker(plan, verdict.names, lambda text: print(f"  {text}", flush=True), runs_max).shrink()
+    path = Path(f"sim-{plan.seed}.json")
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(small), indent=1))
+    for line in describe(small):
+        print(line)
+    _show_findings(run(small), ANOMALIES_SHOWN)
+    print(f"kept in {path}: make sim PLAN={path}")
+    return 1
+
+
+def main() -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(prog="sim", description="The simulator.")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--seed", type=int, help="only this one, with its transcript")
+    parser.add_argument("--plan", type=Path, help="a plan that was kept, with its transcript")
+    parser.add_argument("--workload", default="", help=f"only these, with commas: {', '.join(sorted(WORKLOADS))}")
+    parser.add_argument("--short", action="store_true", help="a transcript without heartbeats and fetches")
+    parser.add_argument("--shrink", action="store_true", help="make the failing seed or plan smaller")
+    parser.add_argument("--runs", type=int, default=500, help="the most runs that shrinking may take")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    given = parser.parse_args()
+    kinds = tuple(name for name in given.workload.split(",") if name)
+    for name in kinds:
+        if name not in WORKLOADS:
+            parser.error(f"there is no workload {name!r}: choose from {', '.join(sorted(WORKLOADS))}")
+    plan = None
+    if given.plan is not None:
+        plan = msgspec.json.decode(given.plan.read_bytes(), type=RunPlan)
+    elif given.seed is not None:
+        plan = draw(given.seed, kinds)
+    if plan is None:
+        return 1 if run_many(given.first, given.seeds, kinds, given.jobs) else 0
+    return shrink_one(plan, given.runs) if given.shrink else show_one(plan, short=given.short)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""A broker on a simulated host: the unchanged Node, booted again whenever its process has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping
+
+from semel_broker import world as broker_world
+from semel_broker.config import load
+from semel_broker.node import Node
+
+from sim.host import Host
+
+PORT = 9092
+DATA = "data"
+SETTINGS: Mapping[str, object] = {
+    "offsets.topic.num.partitions": 2,
+    "transaction.state.log.num.partitions": 2,
+}
+"""What differs from the defaults, so that a boot costs little."""
+
+
+class Logger:
+    """The broker's log: lines of the transcript; an error that it did not expect fails the run."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def debug(self, event: str, **fields: object) -> None:
+        self._line(event, fields)
+
+    def info(self, event: str, **fields: object) -> None:
+        self._line(event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        self._line(event, fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        error = fields.pop("exc_info", None)
+        words = f"{event} {fields}"
+        self._host.world.fail(self._host.name, words, error if isinstance(error, BaseException) else None)
+
+    def exception(self, event: str, **fields: object) -> None:
+        self._host.world.fail(self._host.name, f"{event} {fields}", sys.exc_info()[1])
+
+    def _line(self, event: str, fields: dict[str, object]) -> None:
+        world = self._host.world
+        if world.is_listened_to:
+            world.tell(self._host.name, event + "".join(f" {key}={value}" for key, value in fields.items()))
+
+
+class SimBroker:
+    """`address` is what clients are told. `settings`: the broker's, under Kafka's names.
+
+    `restart_after_ms`: how long a process that ended by itself (its disk failed) stays away.
+    """
+
+    def __init__(
+        self, host: Host, settings: Mapping[str, object] | None = None, *, restart_after_ms: int = 500
+    ) -> None:
+        self.host = host
+        self.address = f"{host.name}:{PORT}"
+        self.settings = {**SETTINGS, **(settings or {}), "host.name": host.name, "port": PORT, "log.dir": DATA}
+        self.restart_after_ms = restart_after_ms
+        self.node: Node | None = None
+        self._stop: asyncio.Future[None] | None = None
+        host.ended = self._ended
+
+    def boot(self) -> None:
+        """Start the process; harmless when it runs."""
+        if not self.host.is_running:
+            self.node = None
+            self.host.boot(self._main)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.host.kill()
+        self.node = None
+
+    def power_loss(self) -> None:
+        self.host.power_loss()
+        self.node = None
+
+    def terminate(self) -> None:
+        """SIGTERM: the process answers what is in progress, closes its logs and ends; then it starts anew."""
+        if self._stop is not None and not self._stop.done() and self.host.is_running:
+            self._stop.set_result(None)
+
+    async def _main(self, host: Host) -> None:
+        config = load(overrides=[f"{name}={_text(value)}" for name, value in self.settings.items()])
+        world = broker_world.World(
+            now_ms=host.now_ms, monotonic=host.monotonic, rng=host.rng, disk=host.disk, log=Logger(host)
+        )
+        self._stop = asyncio.get_running_loop().create_future()
+        self.node = node = await Node.start(config, world)
+        host.world.note(host.name, "serves")
+        await self._stop
+        await node.stop()
+        host.world.note(host.name, "stopped")
+
+    def _ended(self, how: str) -> None:
+        self.node = None
+        world = self.host.world
+        world.note(self.host.name, f"starts again in {self.restart_after_ms} ms")
+        world.after(self.restart_after_ms * 1_000_000, self._boot_again)
+
+    def _boot_again(self) -> None:
+        if self.host.machine_up:
+            self.boot()
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,53 @@
+"""What must never happen, each as a pure function of what clients did and saw and of what is there at the end.
+
+    for anomaly in check_all(history, final): ...
+
+Names and definitions: docs/reliability.md. replica-divergence waits for replication.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from sim.checkers import cycles, fencing, groups, isolation, order, pipelines, stored, topics, writes
+from sim.checkers.anomaly import Anomaly
+from sim.checkers.story import Story
+from sim.final import Final
+from sim.history import History
+
+__all__ = ["CHECKERS", "Anomaly", "Story", "check_all"]
+
+Checker = Callable[[Story], Iterator[Anomaly]]
+
+CHECKERS: Mapping[str, Checker] = {
+    "lost-write": writes.lost_write,
+    "unseen": writes.unseen,
+    "duplicate": writes.duplicate,
+    "inconsistent-offsets": writes.inconsistent_offsets,
+    "phantom-read": writes.phantom_read,
+    "aborted-read": isolation.aborted_read,
+    "torn-txn": isolation.torn_txn,
+    "precommitted-read": isolation.precommitted_read,
+    "poll-skip": order.poll_skip,
+    "nonmonotonic-poll": order.nonmonotonic_poll,
+    "unowned-poll": order.unowned_poll,
+    "nonmonotonic-send": order.nonmonotonic_send,
+    "G0": cycles.g0,
+    "G1c": cycles.g1c,
+    "eos-offset": pipelines.eos_offset,
+    "fence-violation": fencing.fence_violation,
+    "wrong-txn": stored.wrong_txn,
+    "sequence-gap": stored.sequence_gap,
+    "stuck-LSO": stored.stuck_lso,
+    "lost-group-offset": groups.lost_group_offset,
+    "double-assignment": groups.double_assignment,
+    "lost-topic": topics.lost_topic,
+    "undrained": topics.undrained,
+}
+"""In the order in which findings are most telling."""
+
+
+def check_all(history: History, final: Final) -> list[Anomaly]:
+    """Everything that any checker finds."""
+    story = Story(history, final)
+    return [anomaly for checker in CHECKERS.values() for anomaly in checker(story)]

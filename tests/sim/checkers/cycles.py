@@ -1,0 +1,100 @@
+"""G0, G1c: cycles between committed transactions (Adya).
+
+Kafka lets transactions of different producers interleave in different partitions, so that a cycle of their writes alone
+proves nothing. What each edge here says is "was committed before", of which there is no cycle in any correct history:
+
+session     one transactional id's transactions, in the order in which they were begun
+write-write one transactional id's records, in the order in which they lie in a partition
+write-read  a record was read, by a reader of committed ones, within another transaction
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from sim.checkers.anomaly import Anomaly
+from sim.checkers.story import Outcome, Story
+
+Edges = dict[int, dict[int, str]]
+"""From a transaction to those that must come after it, with the kind of the edge."""
+
+
+def g0(story: Story) -> Iterator[Anomaly]:
+    """A cycle of writes."""
+    cycle = find_cycle(_writes(story))
+    if cycle:
+        yield Anomaly("G0", cycle)
+
+
+def g1c(story: Story) -> Iterator[Anomaly]:
+    """A cycle of writes and reads, at least one of them a read."""
+    edges = _writes(story)
+    if find_cycle(edges):
+        return  # that is G0, and would be found again
+    for txn in _committed(story):
+        for poll in story.txns[txn].polls:
+            if not story.is_read_committed(poll.client):
+                continue
+            for value in poll.values:
+                writer = story.txn_of(value)
+                if writer is not None and writer.outcome is Outcome.COMMITTED and writer.began.op != txn:
+                    edges[writer.began.op].setdefault(txn, f"write-read {value!r}")
+    cycle = find_cycle(edges)
+    if cycle:
+        yield Anomaly("G1c", cycle)
+
+
+def _committed(story: Story) -> list[int]:
+    return [op for op, txn in story.txns.items() if txn.outcome is Outcome.COMMITTED]
+
+
+def _writes(story: Story) -> Edges:
+    edges: Edges = {op: {} for op in _committed(story)}
+    last: dict[str, int] = {}
+    for op in edges:
+        owner = story.txns[op].began.transactional_id
+        if owner in last:
+            edges[last[owner]].setdefault(op, "session")
+        last[owner] = op
+    for place, end in story.final.partitions.items():
+        latest: dict[str, int] = {}
+        for row in end.committed:
+            txn = story.txn_of(row.value)
+            if txn is None or txn.outcome is not Outcome.COMMITTED:
+                continue
+            owner, op = txn.began.transactional_id, txn.began.op
+            if latest.get(owner, op) != op:
+                edges[latest[owner]].setdefault(op, f"write-write in {place[0]}-{place[1]}@{row.offset}")
+            latest[owner] = op
+    return edges
+
+
+def find_cycle(edges: Edges) -> str:
+    """A cycle in words; "" when there is none. Depth first, without recursion."""
+    done: dict[int, None] = {}
+    for root in edges:
+        if root in done:
+            continue
+        path = [root]
+        on_path = {root: 0}
+        pending = [iter(edges[root])]
+        while path:
+            for child in pending[-1]:
+                if child in on_path:
+                    return _in_words(edges, [*path[on_path[child] :], child])
+                if child not in done:
+                    on_path[child] = len(path)
+                    path.append(child)
+                    pending.append(iter(edges[child]))
+                    break
+            else:
+                pending.pop()
+                node = path.pop()
+                del on_path[node]
+                done[node] = None
+    return ""
+
+
+def _in_words(edges: Edges, cycle: list[int]) -> str:
+    return f"{cycle[0]}" + "".join(f" -[{edges[a][b]}]-> {b}" for a, b in pairwise(cycle))

@@ -1,0 +1,74 @@
+"""fence-violation: once InitProducerId is answered, nothing of an older instance is accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+
+from sim.checkers.anomaly import Anomaly, few
+from sim.checkers.story import Outcome, Story
+from sim.history import Initialized
+
+
+def fence_violation(story: Story) -> Iterator[Anomaly]:
+    """What an older instance began after a newer one was initialized was acknowledged; or its batch is stored."""
+    found = [*_acknowledged(story), *_stored(story)]
+    if found:
+        yield Anomaly("fence-violation", few(found))
+
+
+def is_newer(one: Initialized, other: Initialized) -> bool:
+    """Whether `one` has certainly replaced `other`. Where the calls overlap, only the epochs tell."""
+    if one.producer_id >= 0 and other.producer_id >= 0:
+        return (one.producer_id, one.producer_epoch) > (other.producer_id, other.producer_epoch)
+    return one.since_ms > other.at_ms
+
+
+def fenced_from(story: Story) -> dict[tuple[str, str], float]:
+    """By client and transactional id: the moment from which nothing of it may succeed."""
+    fenced: dict[tuple[str, str], float] = {}
+    latest: dict[tuple[str, str], Initialized] = {}
+    for event in story.initialized:
+        latest[event.client, event.transactional_id] = event
+    for (client, transactional_id), mine in latest.items():
+        fenced[client, transactional_id] = min(
+            (
+                theirs.at_ms
+                for theirs in story.initialized
+                if theirs.transactional_id == transactional_id and theirs.client != client and is_newer(theirs, mine)
+            ),
+            default=inf,
+        )
+    return fenced
+
+
+def _acknowledged(story: Story) -> Iterator[str]:
+    fenced = fenced_from(story)
+    for txn in story.txns.values():
+        since = fenced.get((txn.began.client, txn.began.transactional_id), inf)
+        if since == inf:
+            continue
+        for write in txn.writes:
+            if write.sent.at_ms > since and write.is_acknowledged:
+                yield f"{write}, sent at {write.sent.at_ms:.0f} ms, was acknowledged; fenced at {since:.0f} ms"
+        for asked in txn.offsets:
+            if asked.at_ms > since and story.offset_commits[asked.op].ended_ms < inf:
+                yield f"offsets of {asked.group}, sent at {asked.at_ms:.0f} ms in {txn}, fenced at {since:.0f} ms"
+        is_empty = not txn.writes and not txn.offsets
+        if since < txn.committing_ms < inf and txn.ended_ms < inf and txn.outcome is Outcome.COMMITTED and not is_empty:
+            yield f"{txn} was committed at {txn.committing_ms:.0f} ms, fenced at {since:.0f} ms"
+
+
+def _stored(story: Story) -> Iterator[str]:
+    for place, end in story.final.partitions.items():
+        epochs: dict[int, int] = {}
+        for batch in end.batches or ():
+            if batch.producer_id < 0:
+                continue
+            newest = epochs.get(batch.producer_id, -1)
+            if batch.producer_epoch < newest:
+                yield (
+                    f"{place[0]}-{place[1]}@{batch.base_offset}: epoch {batch.producer_epoch} of producer "
+                    f"{batch.producer_id} lies behind epoch {newest}"
+                )
+            epochs[batch.producer_id] = max(newest, batch.producer_epoch)

@@ -1,0 +1,61 @@
+"""aborted-read (G1a), torn-txn, precommitted-read: what readers of committed records may see, and must."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sim.checkers.anomaly import Anomaly, few
+from sim.checkers.story import Outcome, Story
+
+
+def aborted_read(story: Story) -> Iterator[Anomaly]:
+    """A reader of committed records saw one whose transaction aborted."""
+    found: dict[str, None] = {}
+    for place, offset, value, is_committed in story.reads:
+        txn = story.txn_of(value) if is_committed else None
+        if txn is not None and txn.outcome is Outcome.ABORTED:
+            found[f"{value!r} at {place[0]}-{place[1]}@{offset} of {txn}"] = None
+    if found:
+        yield Anomaly("aborted-read", few(found))
+
+
+def torn_txn(story: Story) -> Iterator[Anomaly]:
+    """Part of a committed transaction is visible for ever, part (or all) of it is not."""
+    visible = {row.value for end in story.final.partitions.values() for row in end.committed}
+    found = []
+    for txn in story.txns.values():
+        if txn.outcome is not Outcome.COMMITTED:
+            continue
+        hidden, seen = [], 0
+        for write in txn.writes:
+            value = write.sent.value
+            if write.has_failed or value is None or story.cleanup_of(write.sent.topic) == "compact":
+                continue
+            if value in visible:
+                seen += 1
+            elif not any(
+                story.may_be_gone((write.sent.topic, partition), write.offset)
+                for partition in ([write.partition] if write.partition >= 0 else story.partitions_of(write.sent.topic))
+            ):
+                hidden.append(value)
+        if hidden:
+            found.append(f"of {txn} {seen} records are visible, and {len(hidden)} are not: {few(hidden)}")
+    if found:
+        yield Anomaly("torn-txn", few(found))
+
+
+def precommitted_read(story: Story) -> Iterator[Anomaly]:
+    """A reader of committed records saw one before anybody asked for its transaction to be committed."""
+    found = []
+    for poll in story.polls:
+        if not story.is_read_committed(poll.client):
+            continue
+        for offset, value in zip(poll.offsets, poll.values, strict=True):
+            txn = story.txn_of(value)
+            if txn is not None and txn.outcome is not Outcome.ABORTED and poll.at_ms < txn.committing_ms:
+                found.append(
+                    f"{value!r} at {poll.topic}-{poll.partition}@{offset} was read by {poll.client} at "
+                    f"{poll.at_ms:.0f} ms, {txn} was committed from {txn.committing_ms:.0f} ms on"
+                )
+    if found:
+        yield Anomaly("precommitted-read", few(found))

@@ -1,0 +1,109 @@
+"""poll-skip, nonmonotonic-poll, unowned-poll, nonmonotonic-send: nothing is jumped over, comes twice or overtakes."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from sim.checkers.anomaly import Anomaly, few
+from sim.checkers.story import Session, Story
+from sim.history import Place
+
+
+def visible_offsets(story: Story) -> dict[tuple[Place, bool], list[int]]:
+    """By place and whether only committed records count: the offsets that hold a record, ascending."""
+    visible: dict[tuple[Place, bool], list[int]] = {}
+    for place, end in story.final.partitions.items():
+        visible[place, True] = [row.offset for row in end.committed]
+        visible[place, False] = [row.offset for row in end.uncommitted]
+    return visible
+
+
+def poll_skip(story: Story) -> Iterator[Anomaly]:
+    """A consumer jumped over records; or its group committed an offset behind records that no member was given."""
+    visible = visible_offsets(story)
+    found = []
+    for session in story.sessions:
+        found += list(_skips(session, visible.get((session.place, session.read_committed), [])))
+    found += list(_committed_over(story, visible))
+    if found:
+        yield Anomaly("poll-skip", few(found))
+
+
+def _skips(session: Session, visible: list[int]) -> Iterator[str]:
+    position = session.start
+    for poll in session.polls:
+        for offset in poll.offsets:
+            if 0 <= position < offset:
+                at = bisect_left(visible, position)
+                if at < len(visible) and visible[at] < offset:
+                    yield (
+                        f"{session.client} was given {session.place[0]}-{session.place[1]}@{offset} at "
+                        f"{poll.at_ms:.0f} ms, and not {few(visible[at : bisect_left(visible, offset)])}"
+                    )
+            position = offset + 1
+
+
+def _committed_over(story: Story, visible: dict[tuple[Place, bool], list[int]]) -> Iterator[str]:
+    given: dict[tuple[str, Place], dict[int, None]] = {}
+    isolation: dict[str, bool] = {}
+    for poll in story.polls:
+        consumer = story.consumers.get(poll.client)
+        if consumer is not None and consumer.group:
+            isolation[consumer.group] = isolation.get(consumer.group, True) and consumer.read_committed
+            offsets = given.setdefault((consumer.group, (poll.topic, poll.partition)), {})
+            offsets.update(dict.fromkeys(poll.offsets))
+    for group, committed in story.final.groups.items():
+        for place, end in committed.items():
+            offsets = given.get((group, place), {})
+            skipped = [
+                offset for offset in visible.get((place, isolation.get(group, True)), [])
+                if offset < end and offset not in offsets
+            ]  # fmt: skip
+            if skipped:
+                yield (
+                    f"group {group} has committed {place[0]}-{place[1]}@{end}, and none of its members was given "
+                    f"{few(skipped)}"
+                )
+
+
+def nonmonotonic_poll(story: Story) -> Iterator[Anomaly]:
+    """A consumer was given a record a second time, or an earlier one after a later, without having been sent back."""
+    found = []
+    for session in story.sessions:
+        last = session.start - 1
+        for poll in session.polls:
+            for offset in poll.offsets:
+                if offset <= last:
+                    found.append(
+                        f"{session.client} was given {session.place[0]}-{session.place[1]}@{offset} after @{last} at "
+                        f"{poll.at_ms:.0f} ms"
+                    )
+                last = offset
+    if found:
+        yield Anomaly("nonmonotonic-poll", few(found))
+
+
+def unowned_poll(story: Story) -> Iterator[Anomaly]:
+    """A member of a group was given records of a partition that it did not own then."""
+    found = [
+        f"{poll.client} was given {poll.topic}-{poll.partition}@{poll.offsets[0]} at {poll.at_ms:.0f} ms"
+        for poll in story.unowned
+    ]
+    if found:
+        yield Anomaly("unowned-poll", few(found))
+
+
+def nonmonotonic_send(story: Story) -> Iterator[Anomaly]:
+    """Acknowledged sends of one idempotent producer to one partition lie there in another order."""
+    last: dict[tuple[str, Place], int] = {}
+    found = []
+    for write in story.writes.values():
+        if not write.sent.idempotent or write.offset < 0:
+            continue
+        key = write.sent.client, write.place
+        if write.offset <= last.get(key, -1):
+            found.append(f"{write} was sent after what is stored @{last[key]}")
+        last[key] = max(write.offset, last.get(key, -1))
+    if found:
+        yield Anomaly("nonmonotonic-send", few(found))

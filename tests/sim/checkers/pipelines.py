@@ -1,0 +1,41 @@
+"""eos-offset: consume, transform, produce has made exactly one output of every input below the committed offset."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from sim.checkers.anomaly import Anomaly, few
+from sim.checkers.story import Story
+from sim.history import Pipeline
+
+
+def eos_offset(story: Story) -> Iterator[Anomaly]:
+    """Below the group's offset every input has one output that committed readers see; from there on it has none."""
+    for pipeline in story.history.pipelines:
+        found = list(_wrong(story, pipeline))
+        if found:
+            yield Anomaly("eos-offset", f"group {pipeline.group}: {few(found)}")
+
+
+def _wrong(story: Story, pipeline: Pipeline) -> Iterator[str]:
+    outputs: Counter[str] = Counter()
+    for place, end in story.final.partitions.items():
+        if place[0] != pipeline.target:
+            continue
+        for row in end.committed:
+            made = story.by_value.get(row.value) if row.value is not None else None
+            if made is not None and made.sent.made_from is not None:
+                outputs[made.sent.made_from] += 1
+    committed = story.final.groups.get(pipeline.group, {})
+    for place, end in story.final.partitions.items():
+        if place[0] != pipeline.source:
+            continue
+        below = committed.get(place, 0)
+        for row in end.committed:
+            count = outputs[row.value] if row.value is not None else 0
+            if count != (row.offset < below):
+                yield (
+                    f"{row.value!r} at {place[0]}-{place[1]}@{row.offset} has {count} outputs, and the group's offset "
+                    f"is {below}"
+                )

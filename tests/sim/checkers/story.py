@@ -1,0 +1,312 @@
+"""A history and its end, put together once for all checkers: each write and its fate, each transaction, each reader.
+
+A transaction counts as committed if its commit was acknowledged, or if nobody heard of the outcome and somebody who
+reads only what is committed saw one of its records. Without a call of commit it has to abort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from math import inf
+from typing import Any
+
+import msgspec
+
+from sim.final import Final, PartitionEnd
+from sim.history import (
+    NO_TXN,
+    Aborted,
+    Asking,
+    Assigned,
+    Beginning,
+    Changed,
+    Committed,
+    Committing,
+    CommittingOffsets,
+    Consuming,
+    History,
+    Initialized,
+    NotStored,
+    OffsetsCommitted,
+    OffsetsRefused,
+    OffsetsSeen,
+    Place,
+    Polled,
+    Refused,
+    Revoked,
+    Sending,
+    Stored,
+)
+
+
+class Outcome(Enum):
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+
+
+class Write(msgspec.Struct, gc=False):
+    """One send. `offset` -1: not acknowledged, or not told. `is_impossible`: the record never left the client."""
+
+    sent: Sending
+    partition: int = -1
+    offset: int = -1
+    is_acknowledged: bool = False
+    has_failed: bool = False
+    is_impossible: bool = False
+
+    @property
+    def place(self) -> Place:
+        """Partition -1 while nobody knows it."""
+        return self.sent.topic, self.partition
+
+    @property
+    def is_promised(self) -> bool:
+        """Acknowledged in a way that no crash may take back."""
+        return self.is_acknowledged and self.sent.acks == -1
+
+    def __str__(self) -> str:
+        at = f"@{self.offset}" if self.offset >= 0 else ""
+        return f"{self.sent.value!r} of {self.sent.client} to {self.sent.topic}-{self.partition}{at}"
+
+
+class Txn(msgspec.Struct):
+    """One transaction, times in ms."""
+
+    began: Beginning
+    outcome: Outcome = Outcome.ABORTED
+    committing_ms: float = inf
+    ended_ms: float = inf
+    writes: list[Write] = []
+    polls: list[Polled] = []
+    offsets: list[CommittingOffsets] = []
+    was_seen: bool = False
+
+    def __str__(self) -> str:
+        return f"transaction {self.began.op} of {self.began.transactional_id} ({self.began.client})"
+
+
+class OffsetCommit(msgspec.Struct):
+    """A commit of a group's offsets. It took effect between `asked.at_ms` and `ended_ms`, if it did."""
+
+    asked: CommittingOffsets
+    ended_ms: float = inf
+    is_refused: bool = False
+
+
+class Session(msgspec.Struct):
+    """What one consumer read of one partition, from its assignment to its end. `start` -1: where is not known."""
+
+    client: str
+    place: Place
+    read_committed: bool
+    start: int = -1
+    polls: list[Polled] = []
+
+
+class Change(msgspec.Struct):
+    """An administrative change. Neither changed nor refused: nobody knows."""
+
+    asked: Asking
+    ended_ms: float = inf
+    is_refused: bool = False
+
+
+class Story:
+    """The index. Everything is in the order of the history."""
+
+    def __init__(self, history: History, final: Final) -> None:
+        self.history, self.final = history, final
+        self.writes: dict[int, Write] = {}
+        self.by_value: dict[str, Write] = {}
+        self.txns: dict[int, Txn] = {}
+        self.initialized: list[Initialized] = []
+        self.consumers: dict[str, Consuming] = {}
+        self.assigned: list[Assigned | Revoked] = []
+        self.polls: list[Polled] = []
+        self.sessions: list[Session] = []
+        self.unowned: list[Polled] = []
+        """Records of partitions that the group had not given to the member, or had taken back."""
+        self.offset_commits: dict[int, OffsetCommit] = {}
+        self.offsets_seen: list[OffsetsSeen] = []
+        self.changes: dict[int, Change] = {}
+        self._open: dict[tuple[str, Place], Session] = {}
+        for event in history.events:
+            NOTE[type(event)](self, event)
+        self.reads = list(self._all_reads())
+        """Everything that anybody read: place, offset, value, and whether the reader took committed records only."""
+        self._note_sights()
+
+    # What checkers ask
+
+    def end_of(self, place: Place) -> PartitionEnd | None:
+        return self.final.partitions.get(place)
+
+    def cleanup_of(self, topic: str) -> str:
+        declared = self.history.topics.get(topic)
+        return "" if declared is None else declared.cleanup
+
+    def partitions_of(self, topic: str) -> range:
+        declared = self.history.topics.get(topic)
+        return range(0 if declared is None else declared.partitions)
+
+    def may_be_gone(self, place: Place, offset: int) -> bool:
+        """Whether somebody asked for it to be deleted, or its topic forgets by age or size."""
+        end = self.end_of(place)
+        for change in self.changes.values():
+            asked = change.asked
+            if change.is_refused or asked.target != place[0]:
+                continue
+            if asked.change == "delete":
+                return True
+            if asked.change == "delete-records":
+                partition, _, below = asked.detail.partition(":")
+                if int(partition) == place[1] and (int(below) < 0 or offset < int(below)):
+                    return True
+        return self.cleanup_of(place[0]) == "delete" and end is not None and offset < end.start_offset
+
+    def txn_of(self, value: str | None) -> Txn | None:
+        """The transaction that a value was written in, if it was written in one."""
+        write = self.by_value.get(value) if value is not None else None
+        return None if write is None else self.txns.get(write.sent.txn)
+
+    def is_read_committed(self, client: str) -> bool:
+        consumer = self.consumers.get(client)
+        return consumer is not None and consumer.read_committed
+
+    # Putting it together
+
+    def _all_reads(self) -> Iterator[tuple[Place, int, str | None, bool]]:
+        for poll in self.polls:
+            is_committed = self.is_read_committed(poll.client)
+            place = (poll.topic, poll.partition)
+            for offset, value in zip(poll.offsets, poll.values, strict=True):
+                yield place, offset, value, is_committed
+        for place, end in self.final.partitions.items():
+            for row in end.committed:
+                yield place, row.offset, row.value, True
+            for row in end.uncommitted:
+                yield place, row.offset, row.value, False
+
+    def _note_sights(self) -> None:
+        for _, _, value, is_committed in self.reads:
+            txn = self.txn_of(value) if is_committed else None
+            if txn is not None:
+                txn.was_seen = True
+        for txn in self.txns.values():
+            if txn.outcome is Outcome.UNKNOWN and txn.was_seen:
+                txn.outcome = Outcome.COMMITTED
+
+    def _sending(self, event: Sending) -> None:
+        write = self.writes[event.op] = Write(event, partition=event.partition)
+        if event.value is not None:
+            self.by_value[event.value] = write
+        if event.txn != NO_TXN:
+            self.txns[event.txn].writes.append(write)
+
+    def _stored(self, event: Stored) -> None:
+        write = self.writes[event.op]
+        write.is_acknowledged = True
+        write.partition, write.offset = event.partition, event.offset
+
+    def _not_stored(self, event: NotStored) -> None:
+        write = self.writes[event.op]
+        write.has_failed, write.is_impossible = True, event.is_certain
+
+    def _beginning(self, event: Beginning) -> None:
+        self.txns[event.op] = Txn(event)
+
+    def _committing(self, event: Committing) -> None:
+        txn = self.txns[event.txn]
+        txn.outcome, txn.committing_ms = Outcome.UNKNOWN, min(txn.committing_ms, event.at_ms)
+
+    def _committed(self, event: Committed) -> None:
+        txn = self.txns[event.txn]
+        txn.outcome, txn.ended_ms = Outcome.COMMITTED, event.at_ms
+
+    def _aborted(self, event: Aborted) -> None:
+        txn = self.txns[event.txn]
+        txn.outcome, txn.ended_ms = Outcome.ABORTED, event.at_ms
+
+    def _initialized(self, event: Initialized) -> None:
+        self.initialized.append(event)
+
+    def _consuming(self, event: Consuming) -> None:
+        self.consumers[event.client] = event
+
+    def _assigned(self, event: Assigned) -> None:
+        self.assigned.append(event)
+        positions = event.positions or (-1,) * len(event.places)
+        for place, start in zip(event.places, positions, strict=True):
+            self._open_session(event.client, place, start)
+
+    def _revoked(self, event: Revoked) -> None:
+        self.assigned.append(event)
+        for place in event.places:
+            self._open.pop((event.client, place), None)
+
+    def _open_session(self, client: str, place: Place, start: int) -> Session:
+        session = Session(client, place, self.is_read_committed(client), start)
+        self._open[client, place] = session
+        self.sessions.append(session)
+        return session
+
+    def _polled(self, event: Polled) -> None:
+        self.polls.append(event)
+        place = (event.topic, event.partition)
+        session = self._open.get((event.client, place))
+        if session is None:
+            consumer = self.consumers.get(event.client)
+            if consumer is not None and consumer.group:
+                self.unowned.append(event)
+            session = self._open_session(event.client, place, -1)
+        session.polls.append(event)
+        if event.txn != NO_TXN:
+            self.txns[event.txn].polls.append(event)
+
+    def _committing_offsets(self, event: CommittingOffsets) -> None:
+        self.offset_commits[event.op] = OffsetCommit(event)
+        if event.txn != NO_TXN:
+            self.txns[event.txn].offsets.append(event)
+
+    def _offsets_committed(self, event: OffsetsCommitted) -> None:
+        self.offset_commits[event.op].ended_ms = event.at_ms
+
+    def _offsets_refused(self, event: OffsetsRefused) -> None:
+        self.offset_commits[event.op].is_refused = True
+
+    def _offsets_seen(self, event: OffsetsSeen) -> None:
+        self.offsets_seen.append(event)
+
+    def _asking(self, event: Asking) -> None:
+        self.changes[event.op] = Change(event)
+
+    def _changed(self, event: Changed) -> None:
+        self.changes[event.op].ended_ms = event.at_ms
+
+    def _refused(self, event: Refused) -> None:
+        self.changes[event.op].is_refused = True
+
+
+NOTE: dict[type, Any] = {
+    Initialized: Story._initialized,
+    Sending: Story._sending,
+    Stored: Story._stored,
+    NotStored: Story._not_stored,
+    Beginning: Story._beginning,
+    Committing: Story._committing,
+    Committed: Story._committed,
+    Aborted: Story._aborted,
+    Consuming: Story._consuming,
+    Assigned: Story._assigned,
+    Revoked: Story._revoked,
+    Polled: Story._polled,
+    CommittingOffsets: Story._committing_offsets,
+    OffsetsCommitted: Story._offsets_committed,
+    OffsetsRefused: Story._offsets_refused,
+    OffsetsSeen: Story._offsets_seen,
+    Asking: Story._asking,
+    Changed: Story._changed,
+    Refused: Story._refused,
+}

@@ -1,0 +1,199 @@
+"""poll-skip, nonmonotonic-poll, nonmonotonic-send, lost-group-offset, double-assignment."""
+
+from __future__ import annotations
+
+from sim.checkers.telling import T0, T1, Tale
+
+
+def stored(*values: str) -> Tale:
+    tale = Tale()
+    shop = tale.witness("shop")
+    for offset, value in enumerate(values):
+        tale.send(shop, value, offset)
+    tale.ends(list(enumerate(values)))
+    return tale
+
+
+def test_consecutive_polls_without_gaps_are_in_order() -> None:
+    tale = stored("a", "b", "c")
+    reader = tale.consumer()
+    reader.assigned([T0], positions=[0])
+    reader.polled(T0, [0], ["a"])
+    reader.polled(T0, [1, 2], ["b", "c"])
+    assert tale.found() == []
+
+
+def test_a_record_jumped_over_is_a_skip() -> None:
+    tale = stored("a", "b", "c")
+    reader = tale.consumer()
+    reader.polled(T0, [0], ["a"])
+    reader.polled(T0, [2], ["c"])
+    assert tale.found() == ["poll-skip"]
+
+
+def test_a_record_between_the_first_position_and_the_first_poll_is_a_skip() -> None:
+    tale = stored("a", "b")
+    reader = tale.consumer()
+    reader.assigned([T0], positions=[0])
+    reader.polled(T0, [1], ["b"])
+    assert tale.found() == ["poll-skip"]
+
+
+def test_aborted_records_and_markers_are_no_skip_for_readers_of_committed_ones() -> None:
+    for read_committed, expected in ((True, []), (False, ["poll-skip"])):
+        tale = Tale()
+        shop = tale.witness("shop")
+        tale.transaction(shop, ("a", 0, 0))
+        tale.transaction(shop, ("b", 0, 2), end="aborted")
+        tale.transaction(shop, ("c", 0, 4))
+        reader = tale.consumer(read_committed=read_committed)
+        reader.polled(T0, [0], ["a"])
+        reader.polled(T0, [4], ["c"])
+        tale.ends([(0, "a"), (4, "c")], aborted=[(2, "b")])
+        assert tale.found() == expected
+
+
+def test_a_record_twice_is_nonmonotonic_unless_the_partition_was_given_anew() -> None:
+    for again, expected in ((False, ["nonmonotonic-poll"]), (True, [])):
+        tale = stored("a", "b")
+        reader = tale.consumer()
+        reader.assigned([T0])
+        reader.polled(T0, [0, 1], ["a", "b"])
+        if again:
+            reader.assigned([T0], positions=[1])
+        reader.polled(T0, [1], ["b"])
+        assert tale.found() == expected
+
+
+def test_a_group_must_not_commit_over_what_no_member_was_given() -> None:
+    for given, expected in (([0, 1], []), ([1], ["poll-skip"])):
+        tale = stored("a", "b")
+        reader = tale.consumer(group="g")
+        reader.assigned([T0])
+        reader.polled(T0, given, ["ab"[offset] for offset in given])
+        reader.offsets_committed(reader.committing_offsets("g", {T0: 2}))
+        tale.final.groups["g"] = {T0: 2}
+        assert tale.found() == expected
+
+
+def test_a_member_is_given_records_of_what_it_owns_only() -> None:
+    for back, expected in ((False, []), (True, ["unowned-poll"])):
+        tale = stored("a", "b")
+        reader = tale.consumer(group="g")
+        reader.assigned([T0])
+        reader.polled(T0, [0], ["a"])
+        if back:
+            reader.revoked([T0])
+        reader.polled(T0, [1], ["b"])
+        assert tale.found() == expected
+
+
+def test_sends_of_one_producer_are_stored_in_their_order() -> None:
+    tale = Tale()
+    shop, bank = tale.witness("shop"), tale.witness("bank")
+    first = shop.sending("t", 0, value="a")
+    second = shop.sending("t", 0, value="b")
+    shop.stored(second, 0, 0)
+    shop.stored(first, 0, 1)
+    tale.send(bank, "c", 3)
+    tale.ends([(0, "b"), (1, "a"), (3, "c")])
+    assert tale.found() == ["nonmonotonic-send"]
+
+
+def test_the_last_acknowledged_commit_is_what_a_group_has() -> None:
+    for at_the_end, expected in ((2, []), (1, ["lost-group-offset"]), (None, ["lost-group-offset"])):
+        tale = stored("a", "b")
+        reader = tale.consumer(group="g")
+        reader.assigned([T0])
+        reader.polled(T0, [0, 1], ["a", "b"])
+        for offset in (1, 2):
+            reader.offsets_committed(reader.committing_offsets("g", {T0: offset}))
+        tale.final.groups["g"] = {} if at_the_end is None else {T0: at_the_end}
+        assert tale.found() == expected
+
+
+def test_a_commit_nobody_answered_may_take_effect_whenever_it_likes() -> None:
+    for at_the_end in (1, 2):
+        tale = stored("a", "b")
+        reader = tale.consumer(group="g")
+        reader.assigned([T0])
+        reader.polled(T0, [0, 1], ["a", "b"])
+        reader.committing_offsets("g", {T0: 1})
+        reader.offsets_committed(reader.committing_offsets("g", {T0: 2}))
+        tale.final.groups["g"] = {T0: at_the_end}
+        assert tale.found() == []
+
+
+def test_an_offset_that_nobody_committed_must_not_be_seen() -> None:
+    tale = stored("a", "b")
+    reader = tale.consumer(group="g")
+    reader.assigned([T0])
+    reader.polled(T0, [0, 1], ["a", "b"])
+    reader.offsets_refused(reader.committing_offsets("g", {T0: 2}))
+    reader.offsets_seen("g", {T0: 2}, since_ms=tale.tick())
+    assert tale.found() == ["lost-group-offset"]
+
+
+def test_an_old_offset_seen_after_a_new_one_was_committed_is_lost() -> None:
+    for looked_before, expected in ((True, []), (False, ["lost-group-offset"])):
+        tale = stored("a", "b")
+        reader = tale.consumer(group="g")
+        reader.assigned([T0])
+        reader.polled(T0, [0, 1], ["a", "b"])
+        reader.offsets_committed(reader.committing_offsets("g", {T0: 1}))
+        early = tale.tick()
+        reader.offsets_committed(reader.committing_offsets("g", {T0: 2}))
+        reader.offsets_seen("g", {T0: 1}, since_ms=early if looked_before else tale.tick())
+        assert tale.found() == expected
+
+
+def test_offsets_of_an_aborted_transaction_never_count() -> None:
+    for end, seen, expected in (
+        ("committed", 2, []),
+        ("committed", None, ["lost-group-offset"]),
+        ("aborted", None, []),
+        ("aborted", 2, ["lost-group-offset"]),
+        ("unknown", 2, []),
+        ("unknown", None, []),
+    ):
+        tale = stored("a", "b")
+        reader = tale.consumer(group="g")
+        reader.assigned([T0])
+        reader.polled(T0, [0, 1], ["a", "b"])
+        worker = tale.witness("worker")
+        txn = worker.beginning("worker")
+        worker.offsets_committed(worker.committing_offsets("g", {T0: 2}, txn=txn))
+        if end == "aborted":
+            worker.aborted(txn)
+        else:
+            worker.committing(txn)
+        if end == "committed":
+            worker.committed(txn)
+        reader.offsets_seen("g", {T0: seen}, since_ms=tale.tick())
+        assert tale.found() == expected, (end, seen)
+
+
+def test_a_partition_has_one_member_in_each_generation() -> None:
+    for place, generation, expected in ((T1, 3, []), (T0, 4, []), (T0, 3, ["double-assignment"])):
+        tale = Tale()
+        one, two = tale.consumer("one", group="g"), tale.consumer("two", group="g")
+        one.assigned([T0], 3)
+        two.assigned([place], generation)
+        assert tale.found() == expected
+
+
+def test_a_static_member_may_come_back_into_its_generation() -> None:
+    tale = Tale()
+    for _ in range(2):
+        tale.consumer("one", group="g").assigned([T0], 3)
+    assert tale.found() == []
+
+
+def test_what_a_member_gave_back_may_go_to_another_in_the_same_generation() -> None:
+    tale = Tale()
+    one, two = tale.consumer("one", group="g"), tale.consumer("two", group="g")
+    one.assigned([T0, T1], 2)
+    one.revoked([T1])
+    one.assigned([], 3)
+    two.assigned([T1], 3)
+    assert tale.found() == []

@@ -1,0 +1,63 @@
+"""lost-topic, undrained: administrative changes that were acknowledged hold, and everything comes to an end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+
+from sim.checkers.anomaly import Anomaly, few
+from sim.checkers.story import Change, Story
+
+
+def lost_topic(story: Story) -> Iterator[Anomaly]:
+    """A topic or a setting is not as the last acknowledged change left it. Names are never used a second time."""
+    by_target: dict[str, list[Change]] = {}
+    for change in story.changes.values():
+        if not change.is_refused and change.asked.change != "delete-records":
+            by_target.setdefault(change.asked.target, []).append(change)
+    found = []
+    for target, changes in by_target.items():
+        found += list(_wrong_topic(story, target, changes))
+        if target in story.final.configs:
+            found += list(_wrong_configs(story.final.configs[target], target, changes))
+    if found:
+        yield Anomaly("lost-topic", few(found))
+
+
+def _wrong_topic(story: Story, target: str, changes: list[Change]) -> Iterator[str]:
+    count = story.final.topics.get(target)
+    deletes = [change for change in changes if change.asked.change == "delete"]
+    if count is None:
+        sure = [change for change in changes if change.asked.change != "delete" and change.ended_ms < inf]
+        if sure and not deletes:
+            yield f"{target}, created for {sure[0].asked.client}, is not there"
+        return
+    for change in deletes:
+        if change.ended_ms < inf:
+            yield f"{target} was deleted at {change.ended_ms:.0f} ms, and is there"
+    sized = [change for change in changes if change.asked.change in ("create", "grow")]
+    if sized:
+        least = max((int(each.asked.detail) for each in sized if each.ended_ms < inf), default=0)
+        possible = {int(each.asked.detail) for each in sized}
+        if count < least or count not in possible:
+            yield f"{target} has {count} partitions; acknowledged were {least}, asked for {sorted(possible)}"
+
+
+def _wrong_configs(configs: dict[str, str], target: str, changes: list[Change]) -> Iterator[str]:
+    """Changes of one topic are made one after the other, by one client; of several unanswered ones each may be last."""
+    possible: dict[str, list[str]] = {}
+    for change in changes:
+        if change.asked.change == "configure":
+            name, _, value = change.asked.detail.partition("=")
+            possible[name] = [value] if change.ended_ms < inf else [*possible.get(name, []), value]
+            if change.ended_ms == inf and len(possible[name]) == 1:
+                possible[name].append("")  # as it was
+    for name, values in possible.items():
+        if "" not in values and configs.get(name) not in values:
+            yield f"{target} has {name}={configs.get(name)}; acknowledged or asked for was {values}"
+
+
+def undrained(story: Story) -> Iterator[Anomaly]:
+    """Somebody could not finish although all faults were over."""
+    if story.final.undrained:
+        yield Anomaly("undrained", few(story.final.undrained))

@@ -1,0 +1,136 @@
+"""lost-write, unseen, duplicate, inconsistent-offsets, phantom-read: what becomes of single records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sim.checkers.anomaly import Anomaly, few
+from sim.checkers.story import Outcome, Story, Write
+from sim.history import Place
+
+
+def expected(story: Story) -> Iterator[tuple[Place, int, str | None, str]]:
+    """What must be in the logs at the end: place, offset (-1: anywhere in it), value and who says so.
+
+    Whatever was promised to its sender, and whatever anybody read: consumers see only what no crash takes back.
+    """
+    for write in story.writes.values():
+        if write.is_promised:
+            yield write.place, write.offset, write.sent.value, f"acknowledged to {write.sent.client}"
+    for poll in story.polls:
+        for offset, value in zip(poll.offsets, poll.values, strict=True):
+            yield (poll.topic, poll.partition), offset, value, f"read by {poll.client}"
+
+
+def missing(story: Story) -> Iterator[tuple[str, str]]:
+    """The name of the checker, and what is not there."""
+    there = {
+        place: {row.value for row in end.uncommitted if row.value is not None}
+        for place, end in story.final.partitions.items()
+    }
+    highest: dict[Place, int] = {}
+    for place, offset, _, _ in story.reads:
+        highest[place] = max(offset, highest.get(place, -1))
+    told: dict[tuple[Place, str], None] = {}
+    for place, offset, value, by in expected(story):
+        if place not in there or value is None or value in there[place] or (place, value) in told:
+            continue
+        if story.cleanup_of(place[0]) == "compact" or story.may_be_gone(place, offset):
+            continue
+        told[place, value] = None
+        name = "lost-write" if offset < highest.get(place, -1) else "unseen"
+        yield name, f"{value!r} at {place[0]}-{place[1]}@{offset}, {by}, is not there at the end"
+
+
+def lost_write(story: Story) -> Iterator[Anomaly]:
+    """An acknowledged (or seen) write is missing, although a later one of its partition was read."""
+    found = [text for name, text in missing(story) if name == "lost-write"]
+    if found:
+        yield Anomaly("lost-write", few(found))
+    yield from _lost_by_compaction(story)
+
+
+def unseen(story: Story) -> Iterator[Anomaly]:
+    """An acknowledged write at the end of its partition is not read after healing, from offset 0 on."""
+    found = [text for name, text in missing(story) if name == "unseen"]
+    if found:
+        yield Anomaly("unseen", few(found))
+
+
+def _lost_by_compaction(story: Story) -> Iterator[Anomaly]:
+    """The last acknowledged write of a key is gone, or an older value has come back."""
+    last: dict[tuple[Place, str], Write] = {}
+    for write in story.writes.values():
+        if not write.is_promised or write.offset < 0 or write.sent.key is None:
+            continue
+        if story.cleanup_of(write.sent.topic) != "compact" or story.may_be_gone(write.place, write.offset):
+            continue
+        txn = story.txns.get(write.sent.txn)
+        if txn is not None and txn.outcome is not Outcome.COMMITTED:
+            continue
+        key = write.place, write.sent.key
+        if key not in last or last[key].offset < write.offset:
+            last[key] = write
+    kept: dict[tuple[Place, str], int] = {}
+    for place, end in story.final.partitions.items():
+        for row in end.committed:
+            if row.key is not None:
+                kept[place, row.key] = max(row.offset, kept.get((place, row.key), -1))
+    found = [
+        f"key {key!r}: {write}, but the last record of it is at {kept.get((place, key), 'no offset')}"
+        for (place, key), write in last.items()
+        if place in story.final.partitions
+        and kept.get((place, key), -1 if write.sent.value is not None else write.offset) < write.offset
+    ]
+    if found:
+        yield Anomaly("lost-write", few(found))
+
+
+def duplicate(story: Story) -> Iterator[Anomaly]:
+    """One value at two offsets, though it was sent once by an idempotent producer."""
+    first: dict[str, tuple[Place, int]] = {}
+    found: dict[str, str] = {}
+    for place, offset, value, _ in story.reads:
+        if value is None or first.setdefault(value, (place, offset)) == (place, offset) or value in found:
+            continue
+        write = story.by_value.get(value)
+        if write is not None and write.sent.idempotent:
+            found[value] = f"{write} is at {_at(*first[value])} and at {_at(place, offset)}"
+    if found:
+        yield Anomaly("duplicate", few(found.values()))
+
+
+def inconsistent_offsets(story: Story) -> Iterator[Anomaly]:
+    """One offset of a partition shows two values, or another one than its sender was told."""
+    shown: dict[tuple[Place, int], str | None] = {}
+    found = []
+    for place, offset, value, _ in story.reads:
+        if shown.setdefault((place, offset), value) != value:
+            found.append(f"{_at(place, offset)} shows {shown[place, offset]!r} and {value!r}")
+    for write in story.writes.values():
+        at = (write.place, write.offset)
+        if write.is_promised and at in shown and shown[at] != write.sent.value:
+            found.append(f"{_at(*at)} was told to be {write}, and shows {shown[at]!r}")
+    if found:
+        yield Anomaly("inconsistent-offsets", few(dict.fromkeys(found)))
+
+
+def phantom_read(story: Story) -> Iterator[Anomaly]:
+    """Somebody read what nobody has sent, or what failed for certain, or in another partition than it was sent to."""
+    found: dict[str, None] = {}
+    for place, offset, value, _ in story.reads:
+        if value is None or place[0] not in story.history.topics:
+            continue
+        write = story.by_value.get(value)
+        if write is None:
+            found[f"{value!r} at {_at(place, offset)} was sent by nobody"] = None
+        elif write.is_impossible:
+            found[f"{write} failed for certain, and is at {_at(place, offset)}"] = None
+        elif write.sent.topic != place[0] or (write.partition not in (-1, place[1])):
+            found[f"{write} is at {_at(place, offset)}"] = None
+    if found:
+        yield Anomaly("phantom-read", few(found))
+
+
+def _at(place: Place, offset: int) -> str:
+    return f"{place[0]}-{place[1]}@{offset}"

@@ -1,0 +1,166 @@
+"""A host's disk: `MemoryDisk` with syncs that take time, devices that fail or fill up, and a harsher loss of power.
+
+The promises are `semel_storage.disk`'s, and nothing is kept beyond them: see `power_loss`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
+from semel_storage.disk import Buffer
+from semel_storage.memory_disk import SECTOR_BYTES, MemoryDisk, MemoryFile, _Inode
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+NS = 1_000_000_000
+Exit = Callable[[str], NoReturn]
+
+
+class DiskWeather(msgspec.Struct):
+    """How a disk behaves at present; faults change it.
+
+    `sync_ms`: least and most time of a sync. `slowdown`: what it is multiplied by. `full_bytes`: room for so many bytes
+    in all, None for no limit. `failing_syncs`: every sync fails with EIO. `stale_tails`: a sector that power loss takes
+    may show old contents of the disk in place of zeros.
+    """
+
+    sync_ms: tuple[float, float] = (0.05, 4.0)
+    slowdown: float = 1.0
+    full_bytes: int | None = None
+    failing_syncs: bool = False
+    stale_tails: bool = False
+
+    def heal(self) -> None:
+        """Room, speed and syncs that succeed."""
+        self.slowdown, self.full_bytes, self.failing_syncs = 1.0, None, False
+
+
+class SimFile(MemoryFile):
+    """See `semel_storage.disk.File`."""
+
+    _disk: SimDisk
+
+    def append(self, *chunks: Buffer) -> int:
+        disk = self._disk
+        size = sum(map(len, chunks))
+        if disk.weather.full_bytes is not None and disk.used_bytes() + size > disk.weather.full_bytes:
+            whole = b"".join(chunks)
+            super().append(whole[: disk.rng.randrange(len(whole) + 1)])
+            disk.fail("write", self.path)
+        return super().append(*chunks)
+
+    async def sync(self) -> None:
+        if self._closed:
+            return
+        self._check()
+        inode = self._inode
+        covered = len(inode.data)
+        if inode.synced_size >= covered:
+            return
+        disk = self._disk
+        boot = disk.boots
+        low, high = disk.weather.sync_ms
+        await asyncio.sleep((low + (high - low) * disk.rng.random() ** 3) * disk.weather.slowdown / 1000)
+        if boot != disk.boots or self._closed:
+            return
+        if disk.weather.failing_syncs:
+            disk.lose_unsynced(inode)
+        self._sync_up_to(min(covered, len(inode.data)))
+        disk.world.mark(covered)
+
+
+class SimDisk(MemoryDisk):
+    """See `semel_storage.disk.Disk`. `end_process` is what a failed write or sync leads to.
+
+    `in_use`: a process is there that may write; what a dead one would still do while it unwinds, does not happen.
+    """
+
+    def __init__(self, world: World, name: str, end_process: Exit) -> None:
+        super().__init__()
+        self.world, self.name = world, name
+        self.rng = world.random("disk", name)
+        self.weather = DiskWeather()
+        self.in_use = True
+        self._end_process = end_process
+
+    def open(self, path: str) -> SimFile:
+        return SimFile(self, path, self._names.setdefault(path, _Inode()))
+
+    def used_bytes(self) -> int:
+        return sum(len(inode.data) for inode in self._names.values())
+
+    def fail(self, action: str, path: str) -> NoReturn:
+        self._end_process(f"{action} of {path} failed")
+
+    def burn(self) -> None:
+        if not self.in_use:
+            self.fail("write by a dead process", "")
+        super().burn()
+        self.failing_syncs = self.weather.failing_syncs
+
+    def write_atomically(self, path: str, data: Buffer, *, durable: bool = True) -> None:
+        full_bytes = self.weather.full_bytes
+        if full_bytes is not None and self.used_bytes() + len(data) > full_bytes:
+            self.fail("write", path)
+        if durable and self.weather.failing_syncs:
+            self.fail("fdatasync", path)
+        super().write_atomically(path, data, durable=durable)
+
+    def sync_dir(self, path: str) -> None:
+        if self.weather.failing_syncs:
+            self.fail("fsync of directory", path)
+        super().sync_dir(path)
+
+    # Faults
+
+    def lose_unsynced(self, inode: _Inode) -> None:
+        """EIO: the kernel marks the pages that it could not write as clean, and forgets some of them."""
+        inode.crash(self.rng)
+
+    def power_loss(self) -> None:
+        """What was synced is there. Of the rest any part may be lost, or not.
+
+        Unsynced names come through all, not at all, or each by chance; unsynced bytes of a file in any subset of their
+        sectors, a sector that is lost reading as zeros (or, with `stale_tails`, as something that once lay elsewhere).
+        """
+        self._names_lost()
+        before = {path: bytes(inode.data) for path, inode in self._durable_names.items()}
+        synced = {path: inode.synced_size for path, inode in self._durable_names.items()}
+        self.crash(self.rng)
+        if self.weather.stale_tails:
+            for path in sorted(self._names):
+                self._leave_stale(self._names[path], synced[path], before[path])
+        self.world.note(self.name, f"disk after power loss: {len(self._names)} files, {self.used_bytes()} bytes")
+
+    def rot(self, path: str, at: int) -> None:
+        """Flip one bit of what lies durably on disk, unnoticed."""
+        self._inode(path).data[at] ^= 1 << self.rng.randrange(8)
+        self.world.note(self.name, f"bit rot in {path} at {at}")
+
+    def _names_lost(self) -> None:
+        """Let some of the changes to names reach the disk although nobody synced them."""
+        share = self.rng.choice((0.0, 0.0, 1.0, 0.5))
+        if not share:
+            return
+        for path in sorted({**self._directories, **self._durable_directories}):
+            if path in self._directories and path not in self._durable_directories and self.rng.random() < share:
+                self._durable_directories[path] = None
+        for path in sorted({**self._names, **self._durable_names}):
+            if self._names.get(path) is not self._durable_names.get(path) and self.rng.random() < share:
+                if path in self._names:
+                    self._durable_names[path] = self._names[path]
+                else:
+                    del self._durable_names[path]
+
+    def _leave_stale(self, inode: _Inode, synced: int, before: bytes) -> None:
+        data = inode.data
+        start = synced
+        while start < len(data):
+            end = min(len(data), (start // SECTOR_BYTES + 1) * SECTOR_BYTES)
+            if data[start:end] != before[start:end] and self.rng.random() < 0.5:
+                data[start:end] = self.rng.randbytes(end - start)
+            start = end

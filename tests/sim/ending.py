@@ -1,0 +1,163 @@
+"""What is there at the end of a run: read afresh by clients, and looked up in the broker's own logs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from semel import Admin, ConfigResource, ConfigResourceType, Consumer, TopicPartition
+from semel_broker.node import Node
+from semel_protocol.control import read_marker
+from semel_protocol.records import decode_batch
+from semel_storage.internal_topics import (
+    TRANSACTION_STATE,
+    TRANSACTION_STATES,
+    TransactionLogKey,
+    TransactionLogValue,
+    decode_versioned,
+)
+from semel_storage.log import Log
+
+from sim.client import SimEdge
+from sim.final import Batch, Decision, Final, PartitionEnd, Row
+from sim.history import Asking, History, Place
+from sim.host import Host
+
+POLL_MS = 500
+QUIET_POLLS_MAX = 60
+
+
+class Reading:
+    """The process that reads everything afresh. `final` is filled by `main`; what it cannot read is in `undrained`."""
+
+    def __init__(self, address: str, history: History, groups: list[str], node: Callable[[], Node | None]) -> None:
+        self.final = Final()
+        self._address, self._history, self._groups, self._node = address, history, groups, node
+
+    async def main(self, host: Host) -> None:
+        settings: dict[str, Any] = {"bootstrap_servers": self._address, "edge": SimEdge(host)}
+        final = self.final
+        async with Admin(**settings) as admin:
+            for topic in await admin.describe_topics():
+                if not topic.is_internal:
+                    final.topics[topic.name] = len(topic.partitions)
+            await self._configs(admin)
+            for group in self._groups:
+                offsets = await admin.list_consumer_group_offsets(group)
+                final.groups[group] = {(place.topic, place.partition): at.offset for place, at in offsets.items()}
+        places = [TopicPartition(name, number) for name, count in final.topics.items() for number in range(count)]
+        final.partitions = {(place.topic, place.partition): PartitionEnd() for place in places}
+        for isolation in ("read_uncommitted", "read_committed"):
+            await self._read(places, isolation, settings)
+        node = self._node()
+        if node is not None:
+            self._look_inside(node)
+
+    async def _configs(self, admin: Admin) -> None:
+        asked = {
+            event.target: None
+            for event in self._history.events
+            if isinstance(event, Asking) and event.change == "configure" and event.target in self.final.topics
+        }
+        if asked:
+            resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in asked]
+            for described in await admin.describe_configs(resources):
+                self.final.configs[described.name] = {
+                    name: "" if entry.value is None else entry.value for name, entry in described.configs.items()
+                }
+
+    async def _read(self, places: list[TopicPartition], isolation: Any, settings: dict[str, Any]) -> None:
+        if not places:
+            return
+        final = self.final
+        async with Consumer(isolation_level=isolation, auto_offset_reset="earliest", **settings) as consumer:
+            starts = await consumer.beginning_offsets(places)
+            ends = await consumer.end_offsets(places)
+            consumer.assign(places)
+            await consumer.seek_to_beginning()
+            for place in places:
+                end = final.partitions[place.topic, place.partition]
+                end.start_offset = starts[place]
+                if isolation == "read_committed":
+                    end.last_stable_offset = ends[place]
+                else:
+                    end.high_watermark = ends[place]
+            quiet = 0
+            while quiet < QUIET_POLLS_MAX:
+                behind = [place for place in places if await consumer.position(place) < ends[place]]
+                if not behind:
+                    return
+                polled = await consumer.getmany(timeout_ms=POLL_MS)
+                quiet = 0 if polled else quiet + 1
+                for place, records in polled.items():
+                    end = final.partitions[place.topic, place.partition]
+                    rows = end.committed if isolation == "read_committed" else end.uncommitted
+                    rows.extend(Row(record.offset, _text(record.key), _text(record.value)) for record in records)
+            final.undrained.append(f"a {isolation} reader never got to the end of {behind}")
+
+    def _look_inside(self, node: Node) -> None:
+        final = self.final
+        decisions: list[Decision] | None = []
+        for partition in node.broker.topics.partitions():
+            end = final.partitions.get((partition.topic, partition.index))
+            if end is not None:
+                end.batches = batches_of(partition.open())
+            elif partition.topic == TRANSACTION_STATE and decisions is not None:
+                found = decisions_of(partition.open())
+                decisions = None if found is None else decisions + found
+        final.decisions = decisions
+
+
+def batches_of(log: Log) -> list[Batch]:
+    """The batches of a log, in order."""
+    found = []
+    for segment in log.segments:
+        for _, header, batch in segment.scan():
+            marker = read_marker(batch, header) if header.is_control else None
+            found.append(
+                Batch(
+                    base_offset=header.base_offset,
+                    last_offset=header.last_offset,
+                    producer_id=header.producer_id,
+                    producer_epoch=header.producer_epoch,
+                    base_sequence=header.base_sequence,
+                    last_sequence=header.last_sequence,
+                    is_transactional=header.is_transactional,
+                    marker=marker.control_type.name.lower() if marker is not None else "",
+                    coordinator_epoch=marker.coordinator_epoch if marker is not None else -1,
+                )
+            )
+    return found
+
+
+def decisions_of(log: Log) -> list[Decision] | None:
+    """Every record of a partition of `__transaction_state`; None if compaction has taken some."""
+    found: list[Decision] = []
+    expected = 0
+    for segment in log.segments:
+        for _, header, batch in segment.scan():
+            for record in decode_batch(batch, header):
+                if record.offset != expected:
+                    return None
+                expected += 1
+                if record.value is not None and record.key is not None:
+                    found.append(_decision(record.key, record.value))
+    return found
+
+
+def _decision(key: bytes, data: bytes) -> Decision:
+    value = decode_versioned(TransactionLogValue, data)
+    places: list[Place] = [
+        (topic.topic, number) for topic in value.transaction_partitions or [] for number in topic.partition_ids
+    ]
+    return Decision(
+        transactional_id=decode_versioned(TransactionLogKey, key).transactional_id,
+        status=TRANSACTION_STATES[value.transaction_status],
+        producer_id=value.producer_id,
+        producer_epoch=value.producer_epoch,
+        places=tuple(places),
+    )
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode()

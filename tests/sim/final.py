@@ -1,0 +1,69 @@
+"""What is there at the end, when everything is healed and nothing happens any more: the other thing checkers judge.
+
+Two fresh readers start at the first offset of every partition, one of each isolation level; the groups' offsets and
+the topics are asked for. Where the broker can be looked into, the batches of its logs and its coordinator's decisions
+are added; a checker that needs them is silent without.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from sim.history import Place
+
+
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """One record as a fresh reader got it."""
+
+    offset: int
+    key: str | None
+    value: str | None
+
+
+class Batch(msgspec.Struct, frozen=True, gc=False):
+    """One batch of a log, without its records. `marker`: "commit" or "abort" of a control batch, else ""."""
+
+    base_offset: int
+    last_offset: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    last_sequence: int
+    is_transactional: bool
+    marker: str = ""
+    coordinator_epoch: int = -1
+
+
+class PartitionEnd(msgspec.Struct, kw_only=True):
+    """One partition. `committed`, `uncommitted`: what the readers got. `batches`: of the leader's log, if known."""
+
+    start_offset: int = 0
+    high_watermark: int = 0
+    last_stable_offset: int = 0
+    committed: list[Row] = []
+    uncommitted: list[Row] = []
+    batches: list[Batch] | None = None
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """One record of `__transaction_state`, in its log's order. `status`: in Kafka's words, such as "PrepareCommit"."""
+
+    transactional_id: str
+    status: str
+    producer_id: int
+    producer_epoch: int
+    places: tuple[Place, ...]
+
+
+class Final(msgspec.Struct, kw_only=True):
+    """`groups`: committed offsets. `configs`: settings of topics that were altered. `decisions`: None for not known.
+
+    `undrained`: who could not finish although all faults were over, with what it waits for.
+    """
+
+    partitions: dict[Place, PartitionEnd] = {}
+    groups: dict[str, dict[Place, int]] = {}
+    topics: dict[str, int] = {}
+    configs: dict[str, dict[str, str]] = {}
+    decisions: list[Decision] | None = None
+    undrained: list[str] = []

@@ -1,0 +1,124 @@
+"""Holds on single requests: the bytes of one connection, from the first byte of a chosen request on, come late.
+
+The frame boundary shows in the four-byte size, the API key stands behind it. What follows on the same connection is
+late too, since TCP keeps order; other connections are not, so a held request may arrive in another transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from struct import Struct as Layout
+
+import msgspec
+from semel_protocol.api import APIS
+
+NS_PER_MS = 1_000_000
+REQUEST_HEAD_BYTES = 12
+"""Size, API key, API version, correlation id."""
+ANSWER_HEAD_BYTES = 8
+"""Size, correlation id."""
+_REQUEST_HEAD = Layout(">ihhi")
+Say = Callable[[str, str], None]
+"""Host and text."""
+
+
+class Hold(msgspec.Struct):
+    """Delay the next `count` requests of API `api_key` from host `source` to host `sink` by `delay_ms`.
+
+    A name "" means any host. With `answers`, the answers to these requests are delayed in place of the requests.
+    """
+
+    api_key: int
+    delay_ms: float
+    source: str = ""
+    sink: str = ""
+    count: int = 1
+    answers: bool = False
+
+    def fits(self, api_key: int, source: str, sink: str) -> bool:
+        return self.count > 0 and self.api_key == api_key and self.source in ("", source) and self.sink in ("", sink)
+
+
+class FrameWatch:
+    """Follows the frames of one direction and says which bytes are to be held for how long.
+
+    `delay_ns(head)` is asked once for each frame, with its first `head_bytes` bytes.
+    """
+
+    __slots__ = ("_delay_ns", "_head", "_head_bytes", "_left")
+
+    def __init__(self, head_bytes: int, delay_ns: Callable[[bytes], int]) -> None:
+        self._head_bytes, self._delay_ns = head_bytes, delay_ns
+        self._head = b""  # the beginning of a frame, too short to be known
+        self._left = 0  # bytes until the next frame begins
+
+    def cut(self, data: bytes) -> Iterator[tuple[bytes, int]]:
+        """The same bytes in pieces, each with the delay before its first byte.
+
+        Of a frame whose head came in two writes only what comes with the second can be held: held it is all the same.
+        """
+        start, at, hold_ns = 0, 0, 0
+        while at < len(data):
+            if self._left:
+                step = min(self._left, len(data) - at)
+                self._left -= step
+                at += step
+                continue
+            step = min(self._head_bytes - len(self._head), len(data) - at)
+            self._head += data[at : at + step]
+            if len(self._head) < self._head_bytes:
+                break
+            head, self._head = self._head, b""
+            delay_ns = self._delay_ns(head)
+            if delay_ns:
+                if at > start:
+                    yield data[start:at], hold_ns
+                start, hold_ns = at, delay_ns
+            self._left = max(0, int.from_bytes(head[:4], "big") + 4 - self._head_bytes)
+            at += step
+        if start < len(data):
+            yield data[start:], hold_ns
+
+
+class Conversation:
+    """The requests and answers of one connection: told to whoever listens, and held where a hold says so.
+
+    `note` is for what changes the run, `tell` for what does not.
+    """
+
+    __slots__ = ("_asked", "_holds", "_note", "_sink", "_source", "_tell")
+
+    def __init__(self, holds: list[Hold], source: str, sink: str, note: Say, tell: Say) -> None:
+        self._holds, self._source, self._sink = holds, source, sink
+        self._note, self._tell = note, tell
+        self._asked: dict[bytes, tuple[str, float]] = {}
+        """Correlation id -> name of the request, and for how long its answer is to be held."""
+
+    def watches(self) -> tuple[FrameWatch, FrameWatch]:
+        """For the requests and for the answers."""
+        return FrameWatch(REQUEST_HEAD_BYTES, self._request), FrameWatch(ANSWER_HEAD_BYTES, self._answer)
+
+    def _request(self, head: bytes) -> int:
+        size, api_key, version, number = _REQUEST_HEAD.unpack(head)
+        api = APIS.get(api_key)
+        name = f"{api.name if api is not None else api_key} v{version} #{number}"
+        self._tell(self._source, f"> {name}, {size} bytes")
+        held_ms, answer_held_ms = 0.0, 0.0
+        for hold in self._holds:
+            if hold.fits(api_key, self._source, self._sink):
+                hold.count -= 1
+                if hold.answers:
+                    answer_held_ms = hold.delay_ms
+                else:
+                    held_ms = hold.delay_ms
+                    self._note(self._source, f"{name} held for {held_ms:.0f} ms")
+                break
+        self._asked[head[8:12]] = name, answer_held_ms
+        return int(held_ms * NS_PER_MS)
+
+    def _answer(self, head: bytes) -> int:
+        name, held_ms = self._asked.pop(head[4:8], ("?", 0.0))
+        self._tell(self._sink, f"< {self._source} {name}, {int.from_bytes(head[:4], 'big')} bytes")
+        if held_ms:
+            self._note(self._sink, f"the answer to {name} held for {held_ms:.0f} ms")
+        return int(held_ms * NS_PER_MS)

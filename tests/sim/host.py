@@ -1,0 +1,140 @@
+"""One simulated machine and the one process on it: boots, dies, loses power, stands still, comes back.
+
+The machine's kernel outlives the process: after `kill` what was written to disk is still there, and peers hear that the
+connection is gone. After `power_loss` nobody hears anything, and the disk has what was synced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from sim.clock import Clock
+from sim.disk import SimDisk
+from sim.loop import NS, SimLoop
+
+if TYPE_CHECKING:
+    from sim.transport import Endpoint, Listener
+    from sim.world import World
+
+Main = Callable[["Host"], Coroutine[Any, Any, None]]
+
+
+class ProcessEnded(BaseException):
+    """Unwinds the code of a process that has just ended itself; it is dead already when this is raised."""
+
+
+class Host:
+    """`loop` is the running process, None if there is none. `ended`: called when a process ends by itself or returns.
+
+    `rng` is the host's own chance, for whatever runs on it.
+    """
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name = world, name
+        rng = world.random("host", name)
+        self.clock = Clock(monotonic_offset_ns=rng.randrange(1, 1_000_000) * NS // 10)
+        self.rng = world.random("process", name)
+        self.disk = SimDisk(world, name, self.exit)
+        self.machine_up = True
+        self.incarnation = 0
+        self.loop: SimLoop | None = None
+        self.main: asyncio.Task[None] | None = None
+        self.ended: Callable[[str], None] | None = None
+        self.endpoints: dict[Endpoint, None] = {}
+        self.listeners: dict[int, Listener] = {}
+        self.connections_dialed = 0
+
+    # What runs on the host asks
+
+    def now_ms(self) -> int:
+        """The wall clock: milliseconds since 1970, skew and jumps included."""
+        return self.clock.wall_ms(self.world.now_ns)
+
+    def monotonic(self) -> float:
+        """The clock that never goes back: seconds since some moment; the event loop's `time()`."""
+        return (self.world.now_ns + self.clock.monotonic_offset_ns) / NS
+
+    # What happens to the host
+
+    @property
+    def is_running(self) -> bool:
+        return self.loop is not None
+
+    def boot(self, main: Main) -> None:
+        """Start a process. It ends when `main(host)` returns; an exception out of it fails the run."""
+        assert self.loop is None, f"a process runs on {self.name} already"
+        self.incarnation += 1
+        self.machine_up = self.disk.in_use = True
+        self.loop = SimLoop(self.world, self)  # type: ignore[abstract]  # the rest refuses
+        self.world.note(self.name, f"boot {self.incarnation}")
+        self.main = self.loop.create_task(main(self), name=f"{self.name}/main")
+        self.main.add_done_callback(self._returned)
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is tidied. The kernel sends what it has taken and closes the connections."""
+        if self._stop("killed"):
+            self.disk.kill()
+
+    def power_loss(self) -> None:
+        """The machine goes dark: peers hear nothing, and what was not synced may be gone."""
+        self._stop("power loss", silently=True)
+        self.machine_up = False
+        self.disk.power_loss()
+
+    def exit(self, reason: str) -> NoReturn:
+        """The process ends itself here and now, as after a failed write. Not to be called from outside it."""
+        if self._stop(reason):
+            self.disk.kill()
+            if self.ended is not None:
+                self.ended(reason)
+        raise ProcessEnded(reason)
+
+    def pause(self) -> None:
+        """SIGSTOP: the process stands still; its kernel goes on receiving."""
+        if self.loop is not None and not self.loop.paused:
+            self.loop.paused = True
+            self.world.note(self.name, "paused")
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        loop = self.loop
+        if loop is not None and loop.paused:
+            loop.paused = False
+            self.world.note(self.name, "resumed")
+            if loop.ready and not loop.queued:
+                loop.queued = True
+                self.world.runnable.append(loop)
+
+    def jump_clock(self, by_ms: int) -> None:
+        """The wall clock is set, forwards or back."""
+        self.clock.skew_ms += by_ms
+        self.world.note(self.name, f"clock set by {by_ms} ms")
+
+    def _stop(self, how: str, *, silently: bool = False) -> bool:
+        loop, self.loop = self.loop, None
+        if loop is None:
+            return False
+        self.world.note(self.name, how)
+        loop.dead = True
+        self.disk.in_use = False
+        # Kept, and never run again: freed coroutines would run their `finally` blocks as if the process still lived.
+        self.world.bury((loop, self.main, asyncio.all_tasks(loop)))
+        self.main = None
+        self.listeners.clear()
+        endpoints, self.endpoints = list(self.endpoints), {}
+        for endpoint in endpoints:
+            endpoint.process_ended(silently=silently)
+        return True
+
+    def _returned(self, main: asyncio.Task[None]) -> None:
+        if main is not self.main:
+            return
+        error = None if main.cancelled() else main.exception()
+        if error is not None:
+            self.world.fail(self.name, "the process ended", error)
+        self._stop("ended")
+        self.disk.kill()
+        if self.ended is not None:
+            self.ended("returned")

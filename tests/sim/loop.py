@@ -1,0 +1,139 @@
+"""The event loop of one simulated process: asyncio's interface over the world's scheduler and virtual time.
+
+Only what broker and client use is there. A method that is not here raises NotImplementedError (asyncio's own base class
+does), a keyword that is not in the signature TypeError: what the simulator does not model must never seem to work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from asyncio import AbstractServer, BaseProtocol, Future, Handle, Task, TimerHandle, Transport
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from sim.host import Host
+    from sim.world import World
+
+T = TypeVar("T")
+P = TypeVar("P", bound=BaseProtocol)
+NS = 1_000_000_000
+
+
+class SimTask(Task[T]):
+    """A task whose hash is the order of its creation, so that no set of tasks depends on memory addresses."""
+
+    def __init__(
+        self, coro: Coroutine[Any, Any, T], *, loop: SimLoop, name: str | None = None, context: Context | None = None
+    ) -> None:
+        loop.tasks_created += 1
+        self._number = loop.tasks_created
+        super().__init__(coro, loop=loop, name=name or f"task-{self._number}", context=context)
+
+    def __hash__(self) -> int:
+        return self._number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class SimLoop(asyncio.AbstractEventLoop):
+    """One process: FIFO inside, driven by the world. `dead` processes run nothing and hear nothing any more.
+
+    `time()` is the host's monotonic clock; it differs from that of other hosts.
+    """
+
+    def __init__(self, world: World, host: Host) -> None:
+        self.world, self.host = world, host
+        self.number = world.next_number()
+        self.ready: deque[Handle] = deque()
+        self.queued = False  # whether the world has it among those with something to run
+        self.paused = False
+        self.dead = False
+        self.tasks_created = 0
+        self._clock_offset_ns = host.clock.monotonic_offset_ns
+
+    # What runs when
+
+    def call_soon(  # type: ignore[override]  # typeshed ties the arguments to the callback
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Handle:
+        handle = Handle(callback, args, self, context)
+        if not self.dead:
+            self.ready.append(handle)
+            if not self.queued:
+                self.queued = True
+                self.world.runnable.append(self)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> TimerHandle:
+        return self._call_at_ns(self.world.now_ns + math.ceil(delay * NS), callback, args, context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> TimerHandle:
+        return self._call_at_ns(math.ceil(when * NS) - self._clock_offset_ns, callback, args, context)
+
+    def _call_at_ns(
+        self, due_ns: int, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
+    ) -> TimerHandle:
+        # One nanosecond more than asked, so that no clock that is read as a float still says "not yet".
+        due_ns = max(due_ns, self.world.now_ns) + 1
+        handle = TimerHandle((due_ns + self._clock_offset_ns) / NS, callback, args, self, context)
+        self.world.at(due_ns, self._timer_due, handle)
+        return handle
+
+    def _timer_due(self, handle: TimerHandle) -> None:
+        if not handle.cancelled() and not self.dead:
+            self.ready.append(handle)
+            if not self.queued:
+                self.queued = True
+                self.world.runnable.append(self)
+
+    def _timer_handle_cancelled(self, handle: TimerHandle) -> None:
+        """asyncio tells us; the world drops it when its time comes."""
+
+    def time(self) -> float:
+        return (self.world.now_ns + self._clock_offset_ns) / NS
+
+    # Futures and tasks
+
+    def create_future(self) -> Future[Any]:
+        return Future(loop=self)
+
+    def create_task(  # type: ignore[override]  # typeshed types it as a plain Task
+        self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: Context | None = None
+    ) -> Task[T]:
+        return SimTask(coro, loop=self, name=name, context=context)
+
+    # The network
+
+    async def create_server(  # type: ignore[override]  # fewer keywords, on purpose
+        self, protocol_factory: Callable[[], BaseProtocol], host: str, port: int, *, backlog: int = 100
+    ) -> AbstractServer:
+        return self.world.network.listen(self, protocol_factory, port)
+
+    async def create_connection(  # type: ignore[override]  # fewer keywords, on purpose
+        self, protocol_factory: Callable[[], P], host: str, port: int
+    ) -> tuple[Transport, P]:
+        return await self.world.network.connect(self, protocol_factory, host, port)
+
+    # What asyncio itself asks
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return not self.dead
+
+    def is_closed(self) -> bool:
+        return self.dead
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self.dead:
+            self.world.fail(self.host.name, str(context.get("message")), context.get("exception"))

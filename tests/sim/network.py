@@ -1,0 +1,223 @@
+"""The network between the hosts: latency, lost segments, partitions, resets, refused and unanswered connections.
+
+Connections are TCP's: each direction keeps its order (`pipe`), nothing is known of the order between connections.
+"""
+
+from __future__ import annotations
+
+import errno
+from asyncio import BaseProtocol, Future
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from sim.holds import Conversation, Hold
+from sim.pipe import Pipe
+from sim.transport import FIRST_CLIENT_PORT, Endpoint, Listener
+
+if TYPE_CHECKING:
+    from sim.host import Host
+    from sim.loop import SimLoop
+    from sim.world import World
+
+P = TypeVar("P", bound=BaseProtocol)
+NS = 1_000_000_000
+NS_PER_MS = 1_000_000
+SYN_RETRY_FIRST_NS = NS
+
+
+class NetworkWeather(msgspec.Struct):
+    """How the network behaves when nothing is broken. Times in milliseconds.
+
+    A segment takes between the two latencies, mostly near the lower one; one in `1 / spike_rate` takes up to `spike_ms`
+    more, which puts connections out of order with each other. `split_rate`: how often a write arrives in two parts.
+    `windows`: what the kernels take of a connection before the writer must wait, one is drawn for each direction.
+    `give_up_ns`: how long a kernel sends again before the connection is lost.
+    """
+
+    latency_ms: tuple[float, float] = (0.1, 2.0)
+    spike_rate: float = 0.01
+    spike_ms: float = 50.0
+    split_rate: float = 0.1
+    windows: tuple[int, ...] = (4096, 65_536, 1 << 20)
+    give_up_ns: int = 20 * NS
+    connect_give_up_ns: int = 15 * NS
+
+
+class Network:
+    """`watching`: whether frames are followed, so that `hold` has an effect on connections made from now on."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.weather = NetworkWeather()
+        self.watching = False
+        self.holds: list[Hold] = []
+        self._cut: dict[tuple[str, str], None] = {}
+        self._slow: dict[tuple[str, str], float] = {}
+        self._connections = 0
+        self._pairs: dict[Endpoint, Endpoint] = {}
+
+    # Faults
+
+    def is_open(self, source: Host, sink: Host) -> bool:
+        return (source.name, sink.name) not in self._cut
+
+    def cut(self, source: str, sink: str, *, both_ways: bool = True) -> None:
+        """Nothing from `source` gets to `sink` any more."""
+        self._cut[source, sink] = None
+        if both_ways:
+            self._cut[sink, source] = None
+        self.world.note(source, f"cut off from {sink}{'' if both_ways else ', one way'}")
+
+    def mend(self, source: str, sink: str) -> None:
+        """Both ways are open again."""
+        if (source, sink) in self._cut or (sink, source) in self._cut:
+            self._cut.pop((source, sink), None)
+            self._cut.pop((sink, source), None)
+            self.world.note(source, f"linked with {sink} again")
+
+    def slow_down(self, source: str, sink: str, by_ms: float) -> None:
+        """Every segment from `source` to `sink` takes so much longer; 0: no more."""
+        self._slow[source, sink] = by_ms
+        self.world.note(source, f"{by_ms:.0f} ms farther from {sink}")
+
+    def reset(self, source: str, sink: str) -> None:
+        """All connections between two hosts are reset, as by a middlebox: what is on the wire is lost."""
+        self.world.note(source, f"connections with {sink} reset")
+        for endpoint in list(self._pairs):
+            if (endpoint.host.name, self._pairs[endpoint].host.name) in ((source, sink), (sink, source)):
+                endpoint.outgoing.break_off()
+                delay_ns = self.latency_ns(self.world.random("reset", endpoint.number), endpoint.host, endpoint.host)
+                self.world.after(delay_ns, endpoint.received_reset)
+
+    def hold(self, hold: Hold) -> None:
+        """See `Hold`. Needs `watching` from the beginning."""
+        assert self.watching, "frames are not followed: set network.watching before connections are made"
+        self.holds.append(hold)
+
+    def heal(self) -> None:
+        """All links are open and fast again, and nothing more is held."""
+        self._cut.clear()
+        self._slow.clear()
+        self.holds.clear()
+        self.world.note("network", "healed")
+
+    def latency_ns(self, rng: Random, source: Host, sink: Host) -> int:
+        """The time that the next segment takes."""
+        weather = self.weather
+        low, high = weather.latency_ms
+        chance = rng.random()
+        taken_ms = low + (high - low) * chance * chance
+        if weather.spike_rate and rng.random() < weather.spike_rate:
+            taken_ms += weather.spike_ms * rng.random()
+        if self._slow:
+            taken_ms += self._slow.get((source.name, sink.name), 0.0)
+        return int(taken_ms * NS_PER_MS) + 1
+
+    # What loops ask
+
+    def listen(self, loop: SimLoop, factory: Callable[[], BaseProtocol], port: int) -> Listener:
+        host = loop.host
+        if port == 0:
+            port = max([9091, *host.listeners]) + 1
+        if port in host.listeners:
+            raise OSError(errno.EADDRINUSE, f"port {port} of {host.name} is taken")
+        host.listeners[port] = listener = Listener(loop, factory, host, port)  # type: ignore[abstract]
+        return listener
+
+    async def connect(self, loop: SimLoop, factory: Callable[[], P], host: str, port: int) -> tuple[Endpoint, P]:
+        """Raises ConnectionRefusedError, TimeoutError (as OSError), ConnectionResetError."""
+        if host not in self.world.hosts:
+            raise OSError(errno.EHOSTUNREACH, f"there is no host {host}")
+        dial = _Dial(self, loop, self.world.hosts[host], port)
+        dial.send()
+        try:
+            endpoint = await dial.answer
+        except BaseException:
+            dial.given_up = True
+            if dial.endpoint is not None:
+                dial.endpoint.abort()
+            raise
+        protocol = factory()
+        endpoint.connected(protocol)
+        return endpoint, protocol
+
+    def pair(self, loop: SimLoop, listener: Listener, rng: Random) -> Endpoint:
+        """Both ends of a new connection; the answer is the dialing one."""
+        self._connections += 1
+        number = self._connections
+        here = (loop.host.name, FIRST_CLIENT_PORT + number)
+        there = (listener.host.name, listener.port)
+        near = Endpoint(loop, 2 * number, {"sockname": here, "peername": there})
+        far = Endpoint(listener.loop, 2 * number + 1, {"sockname": there, "peername": here})
+        near.outgoing = far.incoming = Pipe(self, near, far, rng)
+        far.outgoing = near.incoming = Pipe(self, far, near, self.world.random("answers", loop.host.name, number))
+        if self.watching:
+            world = self.world
+            talk = Conversation(self.holds, loop.host.name, listener.host.name, world.note, world.tell)
+            near.outgoing.watch, far.outgoing.watch = talk.watches()
+        self._pairs = {end: peer for end, peer in self._pairs.items() if not (end.gone and peer.gone)}
+        self._pairs[near], self._pairs[far] = far, near
+        return near
+
+    def close(self) -> None:
+        self._pairs.clear()
+
+
+class _Dial:
+    """One attempt to connect: SYN until there is an answer."""
+
+    def __init__(self, network: Network, loop: SimLoop, target: Host, port: int) -> None:
+        self.network, self.loop, self.target, self.port = network, loop, target, port
+        self.answer: Future[Any] = loop.create_future()
+        self.endpoint: Endpoint | None = None
+        self.given_up = False
+        self._number = loop.host.connections_dialed = loop.host.connections_dialed + 1
+        self._rng = network.world.random("requests", loop.host.name, self._number)
+        self._began_ns = network.world.now_ns
+        self._retry_ns = SYN_RETRY_FIRST_NS
+
+    def send(self) -> None:
+        self.network.world.after(self._latency_ns(), self._syn_arrives)
+
+    def _syn_arrives(self) -> None:
+        network, world = self.network, self.network.world
+        here, target = self.loop.host, self.target
+        if self.loop.dead or self.given_up:
+            return
+        if not (target.machine_up and network.is_open(here, target) and network.is_open(target, here)):
+            if world.now_ns - self._began_ns > network.weather.connect_give_up_ns:
+                self._fail(TimeoutError(errno.ETIMEDOUT, f"no answer from {target.name}"))
+            else:
+                world.after(self._retry_ns, self._syn_arrives)
+                self._retry_ns *= 2
+            return
+        listener = target.listeners.get(self.port)
+        if listener is None:
+            error = ConnectionRefusedError(errno.ECONNREFUSED, f"{target.name}:{self.port} refuses")
+            world.after(self._latency_ns(), self._fail, error)
+            return
+        self.endpoint = near = network.pair(self.loop, listener, self._rng)
+        listener.loop.call_soon(listener.accept, near.outgoing.sink)
+        world.after(self._latency_ns(), self._established)
+
+    def _established(self) -> None:
+        assert self.endpoint is not None
+        if not self.answer.done():
+            self.loop.call_soon(self._succeed)
+
+    def _succeed(self) -> None:
+        if not self.answer.done():
+            self.answer.set_result(self.endpoint)
+
+    def _fail(self, error: OSError) -> None:
+        def tell() -> None:
+            if not self.answer.done():
+                self.answer.set_exception(error)
+
+        self.loop.call_soon(tell)
+
+    def _latency_ns(self) -> int:
+        return self.network.latency_ns(self._rng, self.loop.host, self.target)

@@ -1,0 +1,178 @@
+"""One direction of a TCP connection: bytes go in at one end and come out at the other in the same order, or not at all.
+
+A pipe is the kernels and the wire between them: it takes up to a window of bytes, cuts them into segments, loses and
+retransmits them while the network is partitioned, and gives up after a while.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from random import Random
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from sim.holds import FrameWatch
+
+if TYPE_CHECKING:
+    from sim.network import Network
+    from sim.transport import Endpoint
+
+NS = 1_000_000_000
+RETRANSMIT_FIRST_NS = NS // 5
+RETRANSMIT_MOST_NS = 4 * NS
+
+FIN = "FIN"
+RST = "RST"
+Segment = tuple[int, "bytes | str"]
+"""When it is due at the other end; bytes, FIN or RST."""
+
+
+class Pipe:
+    """From `source` to `sink`. `room`: bytes that the kernels would take now; `on_wire`: taken and not read yet."""
+
+    __slots__ = (
+        "_arrivals",
+        "_last_due_ns",
+        "_retransmit_ns",
+        "_rng",
+        "_scheduled",
+        "_stalled_since_ns",
+        "closed",
+        "network",
+        "on_wire",
+        "sink",
+        "source",
+        "watch",
+        "window",
+    )
+
+    def __init__(self, network: Network, source: Endpoint, sink: Endpoint, rng: Random) -> None:
+        self.network, self.source, self.sink = network, source, sink
+        self.window = rng.choice(network.weather.windows)
+        self.on_wire = 0
+        self.closed = False  # FIN or RST has been sent, or the pipe is broken
+        self.watch: FrameWatch | None = None
+        self._rng = rng
+        self._arrivals: deque[Segment] = deque()
+        self._last_due_ns = 0
+        self._scheduled = False
+        self._stalled_since_ns: int | None = None
+        self._retransmit_ns = RETRANSMIT_FIRST_NS
+
+    @property
+    def room(self) -> int:
+        return self.window - self.on_wire
+
+    def send(self, data: bytes) -> None:
+        """Take bytes that there is room for."""
+        self.on_wire += len(data)
+        if self.watch is None:
+            self._send_segments(data, 0)
+        else:
+            for piece, hold_ns in self.watch.cut(data):
+                self._send_segments(piece, hold_ns)
+
+    def _send_segments(self, data: bytes, hold_ns: int) -> None:
+        random = self._rng.random
+        if len(data) > 1 and random() < self.network.weather.split_rate:
+            cut = 1 + int(random() * (len(data) - 1))
+            self._enqueue(data[:cut], hold_ns)
+            data = data[cut:]
+            hold_ns = 0
+        self._enqueue(data, hold_ns)
+
+    def finish(self, how: str) -> None:
+        """FIN or RST, after everything that was sent."""
+        if not self.closed:
+            self.closed = True
+            self._enqueue(how, 0)
+
+    def break_off(self) -> None:
+        """Nothing that is on the wire arrives any more."""
+        self.closed = True
+        self._arrivals.clear()
+
+    def _enqueue(self, what: bytes | str, hold_ns: int) -> None:
+        network = self.network
+        due_ns = network.world.now_ns + network.latency_ns(self._rng, self.source.host, self.sink.host) + hold_ns
+        self._last_due_ns = due_ns = max(due_ns, self._last_due_ns)  # never past what was sent before
+        self._arrivals.append((due_ns, what))
+        if not self._scheduled:
+            self._scheduled = True
+            network.world.at(due_ns, self._arrive)
+
+    def _arrive(self) -> None:
+        self._scheduled = False
+        arrivals = self._arrivals
+        if not arrivals:
+            return
+        network = self.network
+        there, back = self.source.host, self.sink.host
+        if not back.machine_up or not network.is_open(there, back):
+            self._stall(lost=True)
+            return
+        if self.sink.gone and arrivals[0][1] is not RST and not network.is_open(back, there):
+            self._stall(lost=True)
+            return
+        _, what = arrivals.popleft()
+        if self.sink.gone:
+            self._refused(what)
+            return
+        self._deliver(what)
+        if not network.is_open(back, there):  # it has arrived, but no acknowledgement comes back
+            self._stall(lost=False)
+        elif self._stalled_since_ns is not None:
+            self._stalled_since_ns = None
+            self._retransmit_ns = RETRANSMIT_FIRST_NS
+        if arrivals and not self._scheduled:
+            self._scheduled = True
+            network.world.at(max(arrivals[0][0], network.world.now_ns), self._arrive)
+
+    def _deliver(self, what: bytes | str) -> None:
+        if isinstance(what, str):
+            self.network.world.mark(self.sink.number, 1 if what is FIN else 2)
+            self.sink.received_end(what)
+        else:
+            self.network.world.mark(self.sink.number, crc32(what))
+            self.sink.received(what)
+
+    def _refused(self, what: bytes | str) -> None:
+        """Whoever had the connection is gone: the other kernel answers with RST."""
+        self._arrivals.clear()
+        if what is not RST:
+            world, source = self.network.world, self.source
+            world.after(self.network.latency_ns(self._rng, self.sink.host, source.host), source.received_reset)
+
+    def _stall(self, *, lost: bool) -> None:
+        """No acknowledgement: send again later, or give up."""
+        world = self.network.world
+        if self._stalled_since_ns is None:
+            self._stalled_since_ns = world.now_ns
+        if world.now_ns - self._stalled_since_ns > self.network.weather.give_up_ns:
+            self.break_off()
+            self.source.timed_out(TimeoutError(errno.ETIMEDOUT, "Connection timed out"))
+            return
+        if lost:
+            self._scheduled = True
+            world.after(self._retransmit_ns, self._arrive)
+            self._retransmit_ns = min(self._retransmit_ns * 2, RETRANSMIT_MOST_NS)
+        else:
+            world.after(self._retransmit_ns, self._check_acknowledged, self._stalled_since_ns)
+
+    def _check_acknowledged(self, since_ns: int) -> None:
+        if self._stalled_since_ns != since_ns or self._scheduled or self.source.gone:
+            return
+        if self.network.is_open(self.sink.host, self.source.host):
+            self._stalled_since_ns = None
+            self._retransmit_ns = RETRANSMIT_FIRST_NS
+        else:
+            self._stall(lost=False)
+
+    def was_read(self, count: int) -> None:
+        """The other end has taken `count` bytes out of its kernel: there is room again, once the news is here."""
+        self.on_wire -= count
+        if self.source.waits_for_room:
+            network = self.network
+            delay_ns = network.latency_ns(self._rng, self.sink.host, self.source.host)
+            network.world.after(delay_ns, self.source.room_again)

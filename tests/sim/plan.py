@@ -1,0 +1,101 @@
+"""The plan of one run, drawn from its seed: workloads, faults, settings, how world and disks behave. All of it data.
+
+A plan can be kept as JSON and run again; shrinking takes elements out of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any, Literal
+
+import msgspec
+
+from sim import faults
+from sim.disk import DiskWeather
+from sim.faults import Fault
+from sim.network import NetworkWeather
+from sim.workloads import WORKLOADS
+from sim.workloads.plan import WorkloadPlan
+
+NS = 1_000_000_000
+FAULTS_UNTIL_MS = (5_000, 40_000)
+BROKER = "broker"
+Finale = Literal["none", "kill", "power loss", "terminate"]
+
+
+class RunPlan(msgspec.Struct, kw_only=True):
+    """`finale`: what happens to the broker when all is done, before what is there at the end is read."""
+
+    seed: int
+    workloads: list[WorkloadPlan]
+    faults: list[Fault] = []
+    broker: dict[str, Any] = {}
+    network: NetworkWeather = msgspec.field(default_factory=NetworkWeather)
+    disk: DiskWeather = msgspec.field(default_factory=DiskWeather)
+    finale: Finale = "none"
+
+    @property
+    def clients(self) -> list[str]:
+        """The names of all client hosts."""
+        return [client.name for workload in self.workloads for client in workload.clients]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The broker's: the run's own, and what the workloads want."""
+        merged = dict(self.broker)
+        for workload in self.workloads:
+            merged.update(workload.broker)
+        return merged
+
+
+def draw(seed: int, kinds: Sequence[str] = ()) -> RunPlan:
+    """The plan of this seed; of workloads of these kinds only, if any are given."""
+    rng = Random(f"plan/{seed}")
+    names = sorted(kinds or WORKLOADS)
+    chosen = rng.sample(names, min(len(names), rng.choice((1, 1, 2))))
+    workloads = [WORKLOADS[name].draw(rng, f"{chr(97 + place)}-") for place, name in enumerate(chosen)]
+    settings = draw_settings(rng)
+    plan = RunPlan(
+        seed=seed,
+        workloads=workloads,
+        broker=settings,
+        network=draw_network(rng),
+        disk=DiskWeather(sync_ms=rng.choice(((0.05, 0.5), (0.05, 4.0), (2.0, 30.0))), stale_tails=rng.random() < 0.2),
+    )
+    fsync = plan.settings.get("durability") != "os"
+    plan.finale = rng.choice(("none", "kill", "terminate", *(("power loss", "power loss") if fsync else ())))
+    plan.faults = faults.draw(rng, plan.clients, BROKER, rng.randrange(*FAULTS_UNTIL_MS), fsync=fsync)
+    return plan
+
+
+def draw_network(rng: Random) -> NetworkWeather:
+    """Near or far, calm or rough."""
+    return NetworkWeather(
+        latency_ms=rng.choice(((0.05, 0.5), (0.1, 2.0), (1.0, 40.0))),
+        spike_rate=rng.choice((0.0, 0.01, 0.1)),
+        spike_ms=rng.choice((5.0, 50.0, 1_000.0)),
+        split_rate=rng.choice((0.0, 0.1, 0.7)),
+        give_up_ns=rng.choice((5, 20, 120)) * NS,
+    )
+
+
+def draw_settings(rng: Random) -> dict[str, Any]:
+    """Bounds and intervals, often so small that what they bring about happens within a run."""
+    few = rng.choice((1, 2, 3))
+    return {
+        "durability": rng.choice(("fsync", "fsync", "fsync", "os")),
+        "offsets.topic.num.partitions": few,
+        "transaction.state.log.num.partitions": few,
+        "transaction.version": rng.choice((2, 2, 2, 1)),
+        "log.segment.bytes": rng.choice((2_048, 16_384, 1 << 30)),
+        "log.index.interval.bytes": rng.choice((0, 256, 4_096)),
+        "log.flush.offset.checkpoint.interval.ms": rng.choice((500, 5_000, 60_000)),
+        "log.cleaner.backoff.ms": rng.choice((500, 15_000)),
+        "log.retention.check.interval.ms": rng.choice((1_000, 300_000)),
+        "offsets.topic.segment.bytes": rng.choice((2_048, 100 << 20)),
+        "transaction.state.log.segment.bytes": rng.choice((2_048, 100 << 20)),
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": rng.choice((200, 1_000, 10_000)),
+        "group.initial.rebalance.delay.ms": rng.choice((0, 300, 3_000)),
+        "group.min.session.timeout.ms": 1_000,
+    }

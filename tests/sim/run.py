@@ -1,0 +1,205 @@
+"""One run from its plan to its verdict: boot, prepare, work under faults, heal, drain, read all again, judge."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from semel import Admin, NewTopic
+
+from sim import faults
+from sim.broker import SimBroker
+from sim.checkers import Anomaly, check_all
+from sim.client import SimEdge
+from sim.ending import Reading
+from sim.faults import Stage
+from sim.final import Final
+from sim.history import History, Topic
+from sim.host import Host
+from sim.logs import captured
+from sim.plan import BROKER, RunPlan
+from sim.workloads import WORKLOADS
+from sim.workloads.base import Desk
+from sim.workloads.plan import ClientPlan, Script, WorkloadPlan
+from sim.world import NS, Stuck, World
+
+SERVES_WITHIN_NS = 10 * NS
+PREPARED_WITHIN_NS = 60 * NS
+WORK_FOR_NS = 150 * NS
+DRAINED_WITHIN_NS = 300 * NS
+READ_WITHIN_NS = 300 * NS
+
+Listener = Callable[[int, str, str], None]
+
+
+class Verdict(msgspec.Struct, kw_only=True):
+    """What came of a run. `failures`: what broke without being an anomaly, such as an unexpected exception."""
+
+    seed: int
+    digest: str
+    anomalies: list[Anomaly] = []
+    failures: list[str] = []
+    simulated_s: float = 0.0
+    steps: int = 0
+    events: int = 0
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.anomalies and not self.failures
+
+    @property
+    def names(self) -> list[str]:
+        """What was found, by name: checkers, and "failure"."""
+        return sorted({*(anomaly.checker for anomaly in self.anomalies), *(["failure"] if self.failures else [])})
+
+
+class Run:
+    """The stage while it runs. `history` and `final` stay for whoever wants to look."""
+
+    def __init__(self, plan: RunPlan, listener: Listener | None = None) -> None:
+        self.plan = plan
+        self.world = World(plan.seed, listener)
+        world = self.world
+        world.network.weather = plan.network
+        world.network.watching = listener is not None or any(fault.kind == "hold" for fault in plan.faults)
+        self.history = History(lambda: world.now_ns / 1_000_000)
+        self.final = Final()
+        self.broker = SimBroker(world.host(BROKER), plan.settings)
+        self.broker.host.disk.weather = msgspec.structs.replace(plan.disk)
+        self._mains: dict[str, Callable[[Host], Any]] = {}
+        self._done: dict[str, bool] = {}
+
+    def execute(self) -> None:
+        """All of it but the judging. Raises Stuck."""
+        self._begin()
+        if not self._alone("setup", self._prepare, PREPARED_WITHIN_NS):
+            return
+        for workload in self.plan.workloads:
+            for client in workload.clients:
+                self._add_client(workload, client)
+        stage = Stage(self.world, self.broker, self._boot_client)
+        faults.schedule(self.plan.faults, stage)
+        self._until(self._all_done, WORK_FOR_NS)
+        faults.heal(stage)
+        for name in self._mains:
+            stage.boot(name)
+        if not self._until(self._all_done, DRAINED_WITHIN_NS):
+            self.final.undrained += [f"{name} has not come to its end" for name, done in self._done.items() if not done]
+        for workload in self.plan.workloads:
+            self._alone(f"{workload.prefix}settle", self._settling(workload), DRAINED_WITHIN_NS)
+        self._finale()
+        groups = [group for workload in self.plan.workloads for group in workload.groups]
+        reading = Reading(self.broker.address, self.history, groups, lambda: self.broker.node)
+        undrained = self.final.undrained
+        self.final = reading.final
+        self._alone("reader", reading.main, READ_WITHIN_NS)
+        self.final.undrained += undrained
+
+    # Acts
+
+    def _begin(self) -> None:
+        self.broker.boot()
+        if not self._until(lambda: self.broker.node is not None, SERVES_WITHIN_NS):
+            self.world.fail(BROKER, "the broker does not start")
+
+    async def _prepare(self, host: Host) -> None:
+        topics = []
+        for workload in self.plan.workloads:
+            for topic in workload.topics:
+                self.history.declare(Topic(topic.name, topic.partitions, topic.cleanup))
+                topics.append(NewTopic(topic.name, topic.partitions, topic_configs=topic.configs))
+        async with Admin(bootstrap_servers=self.broker.address, edge=SimEdge(host)) as admin:
+            await admin.create_topics(topics)
+
+    def _add_client(self, workload: WorkloadPlan, client: ClientPlan) -> None:
+        kind, script = WORKLOADS[workload.kind], Script(client.ops)
+
+        async def main(host: Host) -> None:
+            await kind.client(workload, client, self._desk(host), script)
+            self._done[client.name] = True
+
+        self._mains[client.name] = main
+        self._done[client.name] = False
+        self.world.host(client.name)
+        self._boot_client(client.name)
+
+    def _boot_client(self, name: str) -> None:
+        if name in self._mains and not self._done[name]:
+            self.world.hosts[name].boot(self._mains[name])
+
+    def _settling(self, workload: WorkloadPlan) -> Callable[[Host], Any]:
+        async def main(host: Host) -> None:
+            try:
+                await WORKLOADS[workload.kind].settle(workload, self._desk(host))
+            except AssertionError as error:
+                self.final.undrained.append(str(error))
+
+        return main
+
+    def _finale(self) -> None:
+        match self.plan.finale:
+            case "kill":
+                self.broker.kill()
+            case "power loss":
+                self.broker.power_loss()
+            case "terminate":
+                self.broker.terminate()
+                self._until(lambda: self.broker.node is None, SERVES_WITHIN_NS)
+        self.broker.boot()
+        self._until(lambda: self.broker.node is not None, SERVES_WITHIN_NS)
+
+    # Means
+
+    def _desk(self, host: Host) -> Desk:
+        return Desk(edge=SimEdge(host), bootstrap_servers=self.broker.address, history=self.history)
+
+    def _all_done(self) -> bool:
+        return all(self._done.values())
+
+    def _until(self, stop: Callable[[], bool], within_ns: int) -> bool:
+        return stop() or self.world.run(self.world.now_ns + within_ns, stop)
+
+    def _alone(self, name: str, main: Callable[[Host], Any], within_ns: int) -> bool:
+        """Run one process on a host of its own to its end."""
+        host = self.world.host(name)
+        host.boot(main)
+        if self._until(lambda: not host.is_running, within_ns):
+            return not self.world.failures
+        self.final.undrained.append(f"{name} has not come to its end")
+        host.kill()
+        return False
+
+
+def run(plan: RunPlan, listener: Listener | None = None) -> Verdict:
+    """Execute a plan and judge what happened."""
+    return execute(plan, listener)[0]
+
+
+def execute(plan: RunPlan, listener: Listener | None = None) -> tuple[Verdict, Run]:
+    """The same, and what is left of the run: its history and what was there at the end."""
+    plan = msgspec.convert(msgspec.to_builtins(plan), RunPlan)  # ours: a run uses its plan up
+    gc.disable()  # so that nothing depends on when it would run
+    try:
+        with captured():
+            stage = Run(plan, listener)
+            world = stage.world
+            try:
+                stage.execute()
+            except Stuck as error:
+                world.fail("world", "stuck", error)
+            finally:
+                world.close()
+        verdict = Verdict(
+            seed=plan.seed,
+            digest=world.digest(),
+            simulated_s=world.now_ns / NS,
+            steps=world.steps,
+            events=len(stage.history.events),
+        )
+        verdict.failures = [str(failure) for failure in world.failures]
+        verdict.anomalies = check_all(stage.history, stage.final)
+        return verdict, stage
+    finally:
+        gc.enable()

@@ -1,0 +1,261 @@
+"""The world itself: loops that take turns, time that only moves when nobody has anything to do, digests that repeat."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from sim.host import Host
+from sim.world import NS, Stuck, World
+
+
+def test_time_moves_only_as_far_as_somebody_waits() -> None:
+    world = World(1)
+    seen: list[float] = []
+
+    async def main(host: Host) -> None:
+        began = asyncio.get_running_loop().time()
+        for delay in (3600, 0.25, 0):
+            await asyncio.sleep(delay)
+            seen.append(asyncio.get_running_loop().time() - began)
+
+    world.host("a").boot(main)
+    world.run(10_000 * NS)
+    assert seen == pytest.approx([3600, 3600.25, 3600.25], abs=1e-6)
+    world.close()
+
+
+def test_what_one_process_schedules_runs_in_its_order_whatever_the_others_do() -> None:
+    for seed in range(20):
+        world = World(seed)
+        seen: dict[str, list[int]] = {"a": [], "b": []}
+        turns: list[str] = []
+
+        async def main(host: Host, seen: dict[str, list[int]] = seen, turns: list[str] = turns) -> None:
+            def note(number: int) -> None:
+                seen[host.name].append(number)
+                turns.append(host.name)
+
+            for number in range(5):
+                asyncio.get_running_loop().call_soon(note, number)
+                await asyncio.sleep(0)
+
+        for name in seen:
+            world.host(name).boot(main)
+        world.run(NS)
+        assert seen == {"a": [0, 1, 2, 3, 4], "b": [0, 1, 2, 3, 4]}
+        world.close()
+
+
+def test_which_host_comes_first_is_drawn_from_the_seed() -> None:
+    firsts = set()
+    for seed in range(10):
+        world = World(seed)
+        turns: list[str] = []
+
+        async def main(host: Host, turns: list[str] = turns) -> None:
+            turns.append(host.name)
+
+        for name in "abc":
+            world.host(name).boot(main)
+        world.run(NS)
+        firsts.add(turns[0])
+        world.close()
+    assert len(firsts) > 1
+
+
+def test_a_timer_never_fires_before_its_time() -> None:
+    world = World(3)
+
+    async def main(host: Host) -> None:
+        loop = asyncio.get_running_loop()
+        for number in range(2000):
+            due = loop.time() + number * 0.000_123_7
+            fired = loop.create_future()
+            loop.call_at(due, fired.set_result, None)
+            await fired
+            assert loop.time() >= due
+            assert loop.time() - due < 1e-6
+
+    world.host("a").boot(main)
+    world.run(10_000 * NS)
+    assert world.failures == []
+    world.close()
+
+
+def test_a_cancelled_timer_does_not_fire() -> None:
+    world = World(3)
+    fired: list[int] = []
+
+    async def main(host: Host) -> None:
+        asyncio.get_running_loop().call_later(1, fired.append, 1).cancel()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2):
+                await asyncio.sleep(3)
+
+    world.host("a").boot(main)
+    world.run(10 * NS)
+    assert fired == []
+    assert world.failures == []
+    world.close()
+
+
+def test_a_killed_process_runs_nothing_more_not_even_what_finally_says() -> None:
+    world = World(1)
+    seen: list[str] = []
+
+    async def main(host: Host) -> None:
+        try:
+            asyncio.get_running_loop().call_later(5, seen.append, "timer")
+            await asyncio.sleep(3)
+        finally:
+            seen.append("finally")
+
+    host = world.host("a")
+    host.boot(main)
+    world.run(NS)
+    host.kill()
+    world.run(20 * NS)
+    assert seen == []
+    world.close()
+
+
+def test_a_host_can_be_booted_again() -> None:
+    world = World(1)
+    seen: list[int] = []
+
+    async def main(host: Host) -> None:
+        seen.append(host.incarnation)
+        await asyncio.sleep(100)
+
+    host = world.host("a")
+    for _ in range(3):
+        host.boot(main)
+        world.run(world.now_ns + NS)
+        host.kill()
+    assert seen == [1, 2, 3]
+    world.close()
+
+
+def test_a_paused_process_stands_still_and_goes_on_later() -> None:
+    world = World(1)
+    seen: list[int] = []
+
+    async def main(host: Host) -> None:
+        for _ in range(10):
+            await asyncio.sleep(1)
+            seen.append(world.now_ms // 1000)
+
+    host = world.host("a")
+    host.boot(main)
+    world.after(int(2.5 * NS), host.pause)
+    world.after(int(7.5 * NS), host.resume)
+    world.run(30 * NS)
+    assert seen == [1, 2, 7, 8, 9, 10, 11, 12, 13, 14]
+    world.close()
+
+
+def test_wall_clocks_jump_and_monotonic_ones_do_not() -> None:
+    world = World(1)
+    host = world.host("a")
+    wall_ms, monotonic_s = host.now_ms(), host.monotonic()
+    world.run(NS)
+    host.jump_clock(-60_000)
+    assert host.now_ms() - wall_ms == 1_000 - 60_000
+    assert host.monotonic() - monotonic_s == pytest.approx(1)
+    assert world.host("b").monotonic() != host.monotonic()
+    world.close()
+
+
+def test_an_exception_nobody_expected_fails_the_run() -> None:
+    for where in ("main", "callback", "task"):
+        world = World(1)
+
+        async def main(host: Host, where: str = where) -> None:
+            async def fail() -> None:
+                raise ValueError(where)
+
+            if where == "main":
+                await fail()
+            elif where == "callback":
+                asyncio.get_running_loop().call_soon(int, "none")
+            else:
+                await asyncio.wait([asyncio.create_task(fail())])
+
+        world.host("a").boot(main)
+        world.run(NS)
+        world.close()
+        (failure,) = world.failures
+        assert failure.host == "a"
+        assert "ValueError" in failure.details
+
+
+def test_a_process_that_never_waits_is_found_out() -> None:
+    world = World(1)
+
+    async def main(host: Host) -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    world.host("a").boot(main)
+    with pytest.raises(Stuck):
+        world.run(NS)
+    world.close()
+
+
+async def _refuse(host: Host, what: str) -> None:
+    loop = asyncio.get_running_loop()
+    match what:
+        case "executor":
+            await loop.run_in_executor(None, int)
+        case "thread":
+            await asyncio.to_thread(int)
+        case "signal":
+            loop.add_signal_handler(1, int)
+        case "threadsafe":
+            loop.call_soon_threadsafe(int)
+        case "reader":
+            loop.add_reader(0, int)
+        case "subprocess":
+            await loop.subprocess_exec(asyncio.SubprocessProtocol, "true")
+        case "names":
+            await loop.getaddrinfo("localhost", 1)
+        case "datagrams":
+            await loop.create_datagram_endpoint(asyncio.DatagramProtocol)
+        case "tls":
+            await loop.create_connection(asyncio.Protocol, "a", 1, ssl=True)
+        case "local address":
+            await loop.create_connection(asyncio.Protocol, "a", 1, local_addr=("a", 2))
+        case "reuse":
+            await loop.create_server(asyncio.Protocol, "a", 1, reuse_port=True)
+        case "signature":
+            loop.call_soon(int, wrong=1)  # type: ignore[call-arg]
+        case "transport":
+            server = await loop.create_server(asyncio.Protocol, host.name, 1)
+            transport, _ = await loop.create_connection(asyncio.Protocol, host.name, server.sockets[0].getsockname()[1])
+            transport.get_write_buffer_limits(1)  # type: ignore[call-arg]
+        case "serve":
+            await (await loop.create_server(asyncio.Protocol, host.name, 1)).serve_forever()
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "executor", "thread", "signal", "threadsafe", "reader", "subprocess", "names", "datagrams", "tls",
+        "local address", "reuse", "signature", "transport", "serve",
+    ],
+)  # fmt: skip
+def test_what_is_not_modelled_is_refused(what: str) -> None:
+    world = World(1)
+    refused: list[bool] = []
+
+    async def main(host: Host) -> None:
+        with pytest.raises((NotImplementedError, TypeError)):
+            await _refuse(host, what)
+        refused.append(True)
+
+    world.host("a").boot(main)
+    world.run(NS)
+    world.close()
+    assert world.failures == []
+    assert refused == [True]

@@ -1,0 +1,75 @@
+"""A readable transcript of one run: what the world did, what travelled, what the logs said, what the clients saw.
+
+Lines are in order of time: seconds since the beginning, who, what. `>` is a request that leaves, `<` an answer; lines
+of a client with `#1` behind its name are the history that the checkers judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from sim.history import History
+from sim.plan import RunPlan
+from sim.run import Run, Verdict, execute
+
+NOISE = ("Heartbeat", "Fetch v", "Fetch #")
+"""Requests that say little; left out of a short transcript."""
+
+
+class Transcript:
+    """`hear` is the listener of a world."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[float, str, str]] = []
+
+    def hear(self, now_ns: int, host: str, text: str) -> None:
+        self.lines.append((now_ns / 1_000_000, host, text))
+
+    def add_history(self, history: History) -> None:
+        """Its events, each behind what else happened at the same moment."""
+        self.lines += [(event.at_ms, event.client, _words(event)) for event in history.events]
+        self.lines.sort(key=lambda line: line[0])
+
+    def text(self, *, short: bool = False) -> Iterator[str]:
+        """Line by line; without what comes a hundred times a second if `short`."""
+        width = max((len(host) for _, host, _ in self.lines), default=0)
+        for at_ms, host, text in self.lines:
+            if short and any(noise in text for noise in NOISE):
+                continue
+            yield f"{at_ms / 1000:11.6f}  {host:<{width}}  {text}"
+
+
+def replay(plan: RunPlan) -> tuple[Verdict, Run, Transcript]:
+    """Run a plan with somebody listening; the run is the same."""
+    transcript = Transcript()
+    verdict, stage = execute(plan, transcript.hear)
+    transcript.add_history(stage.history)
+    return verdict, stage, transcript
+
+
+def describe(plan: RunPlan) -> Iterator[str]:
+    """What is going to be run."""
+    yield f"seed {plan.seed}, finale: {plan.finale}"
+    for workload in plan.workloads:
+        clients = ", ".join(
+            f"{client.name} ({client.role}, {len(client.ops)} operations)" for client in workload.clients
+        )
+        topics = ", ".join(f"{topic.name} ({topic.partitions})" for topic in workload.topics)
+        yield f"workload {workload.kind}: {clients or 'no clients'}; topics {topics}"
+    yield "broker: " + ", ".join(f"{name}={value}" for name, value in plan.settings.items())
+    yield f"network: {_fields(plan.network)}"
+    yield f"disk: {_fields(plan.disk)}"
+    for fault in plan.faults:
+        yield f"fault {fault}"
+
+
+def _words(event: Any) -> str:
+    return f"{type(event).__name__} {_fields(event)}"
+
+
+def _fields(struct: msgspec.Struct) -> str:
+    fields = msgspec.structs.asdict(struct)
+    return " ".join(f"{name}={value}" for name, value in fields.items() if name not in ("at_ms", "client"))

@@ -1,0 +1,33 @@
+"""What simulated clients do: every kind of use that semel makes a promise about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sim.workloads.base import Desk, Workload
+from sim.workloads.kinds import (
+    Administration,
+    Compacted,
+    ConsumeTransformProduce,
+    GroupChurn,
+    Idempotent,
+    Plain,
+    Retention,
+    Transactional,
+)
+
+__all__ = ["WORKLOADS", "Desk", "Workload"]
+
+WORKLOADS: Mapping[str, Workload] = {
+    workload.name: workload
+    for workload in (
+        Administration(),
+        Compacted(),
+        GroupChurn(),
+        Idempotent(),
+        ConsumeTransformProduce(),
+        Plain(),
+        Retention(),
+        Transactional(),
+    )
+}

@@ -1,0 +1,107 @@
+"""The role of one who creates, grows, configures and deletes topics, and deletes records."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+from semel import Admin, ConfigResource, ConfigResourceType, NewPartitions, NewTopic, TopicPartition
+from semel.errors import KafkaError
+
+from sim.history import Witness
+from sim.workloads.base import Desk, excuse
+from sim.workloads.plan import ClientPlan, Op, Script, TopicPlan, WorkloadPlan, pause_ms
+
+FORGET_MS = (60_000, 600_000, 86_400_000)
+
+
+def draw_ops(rng: Random, prefix: str, *, count: int, mean_ms: float) -> list[Op]:
+    """create, grow, configure, delete: of topics that nobody else has to do with. Names are never used again."""
+    ops: list[Op] = []
+    made: dict[str, int] = {}
+    for number in range(count):
+        kind = rng.choices(("create", "grow", "configure", "delete"), (5, 3, 5, 2))[0] if made else "create"
+        topic = f"{prefix}t{number}" if kind == "create" else rng.choice(list(made))
+        args: dict[str, Any] = {"topic": topic}
+        if kind == "create":
+            made[topic] = args["partitions"] = rng.randint(1, 4)
+        elif kind == "grow":
+            made[topic] += rng.randint(1, 2)
+            args["partitions"] = made[topic]
+        elif kind == "configure":
+            args["value"] = str(rng.choice(FORGET_MS))
+        else:
+            del made[topic]
+        ops.append(Op(kind=kind, pause_ms=pause_ms(rng, mean_ms), args=args))
+    return ops
+
+
+def draw_deletions(rng: Random, topics: list[TopicPlan], *, count: int, mean_ms: float) -> list[Op]:
+    """delete-records: of a partition, below the given share of what is there."""
+    ops = []
+    for _ in range(count):
+        topic = rng.choice(topics)
+        args = {
+            "topic": topic.name,
+            "partition": rng.randrange(topic.partitions),
+            "share": rng.choice((0.2, 0.5, 1.0)),
+        }
+        ops.append(Op(kind="delete-records", pause_ms=pause_ms(rng, mean_ms), args=args))
+    return ops
+
+
+async def administer(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Script) -> None:
+    """The role."""
+    witness = desk.history.witness(client.name)
+    admin: Admin | None = None
+    while not script.is_done:
+        if admin is None:
+            admin = await _opened(client, desk)
+        op = script.next()
+        assert op is not None
+        await asyncio.sleep(op.pause_ms / 1000)
+        try:
+            await _change(admin, witness, op)
+        except KafkaError as error:
+            # An earlier try may have done it: who asks again hears that the topic exists, or does not any more.
+            excuse(error)
+    if admin is not None:
+        await admin.close()
+
+
+async def _opened(client: ClientPlan, desk: Desk) -> Admin:
+    while True:
+        admin = Admin(**desk.settings(client_id=client.name, **client.settings))
+        try:
+            await admin.start()
+            return admin
+        except KafkaError:
+            await admin.close()
+            await asyncio.sleep(0.2)
+
+
+async def _change(admin: Admin, witness: Witness, op: Op) -> None:
+    args = op.args
+    name = args["topic"]
+    match op.kind:
+        case "create":
+            asked = witness.asking("create", name, str(args["partitions"]))
+            await admin.create_topics([NewTopic(name, args["partitions"])])
+        case "grow":
+            asked = witness.asking("grow", name, str(args["partitions"]))
+            await admin.create_partitions({name: NewPartitions(args["partitions"])})
+        case "configure":
+            asked = witness.asking("configure", name, f"retention.ms={args['value']}")
+            configs = {"retention.ms": args["value"]}
+            await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, configs)])
+        case "delete":
+            asked = witness.asking("delete", name)
+            await admin.delete_topics([name])
+        case _:
+            place = TopicPartition(name, args["partition"])
+            ends = await admin.list_offsets({place: -1})
+            below = int(ends[place].offset * args["share"])
+            asked = witness.asking("delete-records", name, f"{place.partition}:{below}")
+            await admin.delete_records({place: below})
+    witness.changed(asked)

@@ -1,0 +1,86 @@
+"""A Consumer that has its partitions to itself, and whose doings are written down."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from semel import Consumer, TopicPartition
+from semel.errors import KafkaError
+
+from sim.history import NO_TXN, Place, Witness
+from sim.workloads.base import Desk
+from sim.workloads.pen import PAUSE_S
+
+
+class Eye:
+    """Reads `places` from their first record on. `from_0`: that this is offset 0 is certain."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        name: str,
+        places: list[Place],
+        settings: dict[str, Any],
+        *,
+        read_committed: bool,
+        from_0: bool = True,
+    ) -> None:
+        self.witness = desk.history.witness(name)
+        self._places = [TopicPartition(*place) for place in places]
+        self._read_committed, self._from_0 = read_committed, from_0
+        self.consumer = Consumer(
+            **desk.settings(
+                client_id=name,
+                auto_offset_reset="earliest",
+                isolation_level="read_committed" if read_committed else "read_uncommitted",
+                **settings,
+            )
+        )
+
+    async def start(self) -> None:
+        """Raises KafkaError."""
+        self.witness.consuming(read_committed=self._read_committed)
+        await self.consumer.start()
+        self.consumer.assign(self._places)
+        self._at_the_start()
+
+    async def poll(self, timeout_ms: int, *, txn: int = NO_TXN) -> int:
+        """What is there, at most what max_poll_records allows; how many records it was. Raises KafkaError."""
+        return noted(self.witness, await self.consumer.getmany(timeout_ms=timeout_ms), txn)
+
+    async def rewind(self) -> None:
+        """Raises KafkaError."""
+        await self.consumer.seek_to_beginning()
+        self._at_the_start()
+
+    def _at_the_start(self) -> None:
+        self.witness.assigned(self._places, positions=(0 if self._from_0 else -1,) * len(self._places))
+
+
+async def opened(desk: Desk, name: str, places: list[Place], settings: dict[str, Any], **more: bool) -> Eye:
+    """An eye that is open, however long it takes."""
+    while True:
+        eye = Eye(desk, name, places, settings, read_committed=more["read_committed"], from_0=more.get("from_0", True))
+        try:
+            await eye.start()
+            return eye
+        except KafkaError:
+            await asyncio.sleep(PAUSE_S)
+
+
+def noted(witness: Witness, polled: Any, txn: int = NO_TXN) -> int:
+    """Writes down what a call handed out."""
+    for place, records in polled.items():
+        witness.polled(
+            place,
+            [record.offset for record in records],
+            [text(record.value) for record in records],
+            [text(record.key) for record in records],
+            txn=txn,
+        )
+    return sum(map(len, polled.values()))
+
+
+def text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode()

@@ -1,0 +1,281 @@
+"""The workloads: which topics, which clients in which roles, and how busy they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+from sim.workloads import administrator, member, reader, settings, transactor, worker, writer
+from sim.workloads.base import Desk, Role, Workload
+from sim.workloads.plan import ClientPlan, TopicPlan, WorkloadPlan
+
+ROLES: Mapping[str, Role] = {
+    "writer": writer.write,
+    "reader": reader.read,
+    "member": member.take_part,
+    "transactor": transactor.transact,
+    "worker": worker.work,
+    "administrator": administrator.administer,
+}
+FOR_EVER = {"retention.ms": "-1"}
+"""Clocks that jump by days must not delete what is to be found at the end."""
+
+
+def draw_topics(rng: Random, prefix: str, names: tuple[str, ...], **more: Any) -> list[TopicPlan]:
+    return [
+        TopicPlan(
+            name=f"{prefix}{name}",
+            partitions=rng.choice((1, 2, 3)),
+            cleanup=more.get("cleanup", ""),
+            configs={**FOR_EVER, **more.get("configs", {})},
+        )
+        for name in names
+    ]
+
+
+def draw_readers(rng: Random, prefix: str, mean_ms: float, count: int = 1) -> list[ClientPlan]:
+    return [
+        ClientPlan(
+            name=f"{prefix}reader{number}",
+            role="reader",
+            settings={**settings.consumer(rng), "read_committed": rng.random() < 0.6},
+            ops=reader.draw_ops(rng, count=rng.randint(20, 60), mean_ms=mean_ms),
+        )
+        for number in range(count)
+    ]
+
+
+def draw_writers(
+    rng: Random, prefix: str, topics: list[TopicPlan], mean_ms: float, count: int, keys: int = 0, **fixed: Any
+) -> list[ClientPlan]:
+    return [
+        ClientPlan(
+            name=f"{prefix}writer{number}",
+            role="writer",
+            settings={**settings.producer(rng), **fixed},
+            ops=writer.draw_ops(rng, topics, count=rng.randint(20, 60), mean_ms=mean_ms, keys=keys),
+        )
+        for number in range(count)
+    ]
+
+
+def draw_pace(rng: Random) -> float:
+    """Milliseconds between operations."""
+    return rng.choice((30.0, 150.0, 600.0))
+
+
+class Plain(Workload):
+    """Producers without idempotence: nothing that all replicas have is lost, but it may come twice."""
+
+    name = "plain"
+    roles = ROLES
+
+    def draw(self, rng: Random, prefix: str) -> WorkloadPlan:
+        topics, pace = draw_topics(rng, prefix, ("logs",)), draw_pace(rng)
+        acks = rng.choice(("all", "all", 1, 0))
+        writers = draw_writers(rng, prefix, topics, pace, 2, acks=acks, enable_idempotence=False)
+        clients = writers + draw_readers(rng, prefix, pace, 2)
+        return WorkloadPlan(kind=self.name, prefix=prefix, topics=topics, clients=clients, broker=settings.BROKER)
+
+
+class Idempotent(Workload):
+    """Idempotent producers, and a group that reads what they write."""
+
+    name = "idempotent"
+    roles = ROLES
+
+    def draw(self, rng: Random, prefix: str) -> WorkloadPlan:
+        topics, pace = draw_topics(rng, prefix, ("orders", "items")), draw_pace(rng)
+        clients = draw_writers(rng, prefix, topics, pace, rng.choice((1, 2, 3)))
+        clients += draw_readers(rng, prefix, pace)
+        clients += draw_members(rng, prefix, pace, 1)
+        return WorkloadPlan(
+            kind=self.name, prefix=prefix, topics=topics, clients=clients, groups=[f"{prefix}group"],
+            broker=settings.BROKER,
+        )  # fmt: skip
+
+
+def draw_members(rng: Random, prefix: str, mean_ms: float, count: int) -> list[ClientPlan]:
+    strategy = rng.choice(("range", "roundrobin", "sticky", "cooperative-sticky"))
+    auto_commit = rng.random() < 0.2
+    patience_ms = rng.choice((2_000, 10_000))
+    members = []
+    for number in range(count):
+        drawn = settings.member(rng)
+        drawn |= {"partition_assignment_strategy": [strategy], "enable_auto_commit": auto_commit}
+        drawn |= {"rebalance_timeout_ms": patience_ms}
+        if rng.random() < 0.2:
+            drawn["group_instance_id"] = f"{prefix}member{number}"
+        ops = member.draw_ops(rng, count=rng.randint(20, 60), mean_ms=mean_ms, auto_commit=auto_commit)
+        members.append(ClientPlan(name=f"{prefix}member{number}", role="member", settings=drawn, ops=ops))
+    return members
+
+
+class Transactional(Workload):
+    """List-append: transactions over several topics by several ids, one of them fought over by two instances."""
+
+    name = "transactional"
+    roles = ROLES
+
+    def draw(self, rng: Random, prefix: str) -> WorkloadPlan:
+        topics, pace = draw_topics(rng, prefix, ("x", "y")), draw_pace(rng)
+        clients = draw_transactors(rng, prefix, topics, pace, rng.choice((1, 2, 3)))
+        clients += draw_readers(rng, prefix, pace, 2)
+        if rng.random() < 0.3:
+            clients += draw_writers(rng, prefix, topics, pace, 1)
+        return WorkloadPlan(kind=self.name, prefix=prefix, topics=topics, clients=clients, broker=settings.BROKER)
+
+
+def draw_transactors(
+    rng: Random, prefix: str, topics: list[TopicPlan], mean_ms: float, count: int, keys: int = 0
+) -> list[ClientPlan]:
+    shared = rng.random() < 0.3
+    return [
+        ClientPlan(
+            name=f"{prefix}txn{number}",
+            role="transactor",
+            settings={
+                **settings.transactional(rng),
+                "transactional_id": f"{prefix}id{0 if shared and number < 2 else number}",
+            },
+            ops=transactor.draw_ops(rng, topics, count=rng.randint(15, 40), mean_ms=mean_ms, keys=keys),
+        )
+        for number in range(count)
+    ]
+
+
+class ConsumeTransformProduce(Workload):
+    """A pipeline: inputs become outputs exactly once, by workers that come and go."""
+
+    name = "pipeline"
+    roles = ROLES
+
+    def draw(self, rng: Random, prefix: str) -> WorkloadPlan:
+        source, target = topics = draw_topics(rng, prefix, ("in", "out"))
+        target.partitions = source.partitions
+        pace, group = draw_pace(rng), f"{prefix}group"
+        if rng.random() < 0.5:
+            clients = draw_writers(rng, prefix, [source], pace, 1)
+        else:
+            clients = draw_transactors(rng, prefix, [source], pace, 1)
+        strategy = rng.choice(("range", "sticky", "cooperative-sticky"))
+        for number in range(rng.choice((1, 2, 3))):
+            ops = worker.draw_ops(rng, count=rng.randint(20, 50), mean_ms=pace)
+            clients.append(self._worker(rng, f"{prefix}worker{number}", strategy, ops))
+        return WorkloadPlan(
+            kind=self.name, prefix=prefix, topics=topics, clients=clients, groups=[group],
+            pipelines=[(group, source.name, target.name)], broker=settings.BROKER,
+        )  # fmt: skip
+
+    def _worker(self, rng: Random, name: str, strategy: str, ops: list[Any]) -> ClientPlan:
+        reading = {
+            **settings.member(rng),
+            "isolation_level": "read_committed",
+            "partition_assignment_strategy": [strategy],
+            "rebalance_timeout_ms": rng.choice((2_000, 10_000)),
+        }
+        writing = {**settings.transactional(rng), "transactional_id": name}
+        return ClientPlan(name=name, role="worker", settings={"pen": writing, "member": reading}, ops=ops)
+
+    async def settle(self, plan: WorkloadPlan, desk: Desk) -> None:
+        strategies = [
+            client.settings["member"]["partition_assignment_strategy"][0]
+            for client in plan.clients
+            if client.role == "worker"
+        ]
+        if strategies:
+            last = self._worker(Random(0), f"{plan.prefix}last", strategies[0], [])
+            await worker.settle(plan, last, desk)
+
+
+class Compacted(Workload):
+    """Keyed records and tombstones in a topic that forgets all but the last of each key."""
+
+    name = "compacted"
+    roles = ROLES
+
+    def draw(self, rng: Random, prefix: str) -> WorkloadPlan:
+        configs = {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(rng.choice((1_024, 4_096))),
+            "min.cleanable.dirty.ratio": rng.choice(("0.0", "0.3")),
+            "delete.retention.ms": rng.choice(("0", "1000", "86400000")),
+        }
+        topics = draw_topics(rng, prefix, ("table",), cleanup="compact", configs=configs)
+        pace, keys = draw_pace(rng), rng.choice((2, 8))
+        clients = draw_writers(rng, prefix, topics, pace, rng.choice((1, 2)), keys)
+        if rng.random() < 0.6:
+            clients += draw_transactors(rng, prefix, topics, pace, 1, keys)
+        clients += draw_readers(rng, prefix, pace, 2)
+        broker = {**settings.BROKER, "log.cleaner.backoff.ms": rng.choice((200, 2_000))}
+        return WorkloadPlan(kind=self.name, prefix=prefix, topics=topics, clients=clients, broker=broker)
+
+
+class GroupChurn(Workload):
+    """A group whose members come and go."""
+
+    name = "churn"
+    roles = ROLES
+
+    def draw(self, rng: Random, prefix: str) -> WorkloadPlan:
+        topics, pace = draw_topics(rng, prefix, ("flow", "side")), draw_pace(rng)
+        clients = draw_writers(rng, prefix, topics, pace, 1)
+        clients += draw_members(rng, prefix, pace, rng.choice((2, 3, 4)))
+        return WorkloadPlan(
+            kind=self.name, prefix=prefix, topics=topics, clients=clients, groups=[f"{prefix}group"],
+            broker=settings.BROKER,
+        )  # fmt: skip
+
+
+class Retention(Workload):
+    """A topic that forgets by age and size, and on demand; producers that are silent for longer than it remembers."""
+
+    name = "retention"
+    roles = ROLES
+
+    def draw(self, rng: Random, prefix: str) -> WorkloadPlan:
+        configs = {
+            "segment.bytes": str(rng.choice((1_024, 4_096))),
+            "retention.ms": str(rng.choice((-1, 3_000, 20_000))),
+            "retention.bytes": str(rng.choice((-1, 1_000, 5_000))),
+            "segment.ms": str(rng.choice((1_000, 60_000))),
+        }
+        topics = draw_topics(rng, prefix, ("events",), cleanup="delete", configs=configs)
+        pace = draw_pace(rng)
+        clients = draw_writers(rng, prefix, topics, pace, rng.choice((1, 2)))
+        if rng.random() < 0.5:
+            clients += draw_transactors(rng, prefix, topics, pace, 1)
+        clients += draw_readers(rng, prefix, pace, 2)
+        ops = administrator.draw_deletions(rng, topics, count=rng.randint(0, 8), mean_ms=4 * pace)
+        clients.append(
+            ClientPlan(
+                name=f"{prefix}boss", role="administrator", settings=settings.any_client(rng), ops=ops
+            )
+        )  # fmt: skip
+        broker = {
+            **settings.BROKER,
+            "log.retention.check.interval.ms": rng.choice((300, 2_000)),
+            "producer.id.expiration.ms": rng.choice((5_000, 86_400_000)),
+            "producer.id.expiration.check.interval.ms": 1_000,
+        }
+        return WorkloadPlan(kind=self.name, prefix=prefix, topics=topics, clients=clients, broker=broker)
+
+
+class Administration(Workload):
+    """Topics that come, grow, change and go, beside one that is written to."""
+
+    name = "admin"
+    roles = ROLES
+
+    def draw(self, rng: Random, prefix: str) -> WorkloadPlan:
+        topics, pace = draw_topics(rng, prefix, ("steady",)), draw_pace(rng)
+        clients = draw_writers(rng, prefix, topics, pace, 1)
+        for number in range(rng.choice((1, 2))):
+            ops = administrator.draw_ops(rng, f"{prefix}boss{number}-", count=rng.randint(10, 30), mean_ms=pace)
+            clients.append(
+                ClientPlan(
+                    name=f"{prefix}boss{number}", role="administrator", settings=settings.any_client(rng), ops=ops
+                )
+            )  # fmt: skip
+        return WorkloadPlan(kind=self.name, prefix=prefix, topics=topics, clients=clients, broker=settings.BROKER)

@@ -1,0 +1,131 @@
+"""The role of a member of a consumer group: polls, commits, looks at what is committed, leaves and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from random import Random
+from typing import Any
+
+from semel import Consumer, ConsumerRebalanceListener, TopicPartition
+from semel.errors import KafkaError, RetriableError
+
+from sim.history import NO_TXN, Witness
+from sim.workloads.base import Desk, excuse, stop
+from sim.workloads.eye import noted
+from sim.workloads.pen import PAUSE_S
+from sim.workloads.plan import ClientPlan, Op, Script, WorkloadPlan, pause_ms
+
+
+def draw_ops(rng: Random, *, count: int, mean_ms: float, auto_commit: bool) -> list[Op]:
+    """poll: for at most `timeout_ms`; commit: what was polled; look: at what is committed; renew.
+
+    Where commits are automatic nobody writes them down, and nobody looks.
+    """
+    ops = []
+    for _ in range(count):
+        kind = rng.choices(
+            ("poll", "commit", "look", "renew"), (14, 0 if auto_commit else 6, 0 if auto_commit else 2, 1)
+        )[0]
+        args = {"timeout_ms": rng.choice((0, 50, 500))} if kind == "poll" else {}
+        ops.append(Op(kind=kind, pause_ms=pause_ms(rng, mean_ms), args=args))
+    return ops
+
+
+class Membership(ConsumerRebalanceListener):
+    """A consumer in a group whose doings are written down. `positions`: behind what it was handed out and has still."""
+
+    def __init__(self, desk: Desk, name: str, group: str, topics: list[str], settings: dict[str, Any]) -> None:
+        self.witness: Witness = desk.history.witness(name)
+        self.group, self.positions = group, dict[TopicPartition, int]()
+        self._now_ms = desk.history.now_ms
+        self._read_committed = settings.get("isolation_level") == "read_committed"
+        self.consumer = Consumer(
+            **desk.settings(client_id=name, group_id=group, auto_offset_reset="earliest", **settings)
+        )
+        self.consumer.subscribe(topics, listener=self)
+
+    async def start(self) -> None:
+        """Raises KafkaError."""
+        self.witness.consuming(self.group, read_committed=self._read_committed)
+        await self.consumer.start()
+
+    async def poll(self, timeout_ms: int, *, txn: int = NO_TXN) -> dict[TopicPartition, Any]:
+        """Raises KafkaError."""
+        polled = await self.consumer.getmany(timeout_ms=timeout_ms)
+        noted(self.witness, polled, txn)
+        for place, records in polled.items():
+            self.positions[place] = records[-1].offset + 1
+        return polled
+
+    async def commit(self) -> None:
+        """What was polled, if anything was. Raises KafkaError."""
+        if self.positions:
+            offsets = dict(self.positions)
+            op = self.witness.committing_offsets(self.group, offsets)
+            await self.consumer.commit(offsets)
+            self.witness.offsets_committed(op)
+
+    async def look(self) -> None:
+        """What the group has committed for the partitions assigned here. Raises KafkaError."""
+        for place in sorted(self.consumer.assignment()):
+            since_ms = self._now_ms()
+            offset = await self.consumer.committed(place)
+            self.witness.offsets_seen(self.group, {place: offset}, since_ms=since_ms)
+
+    # The consumer calls
+
+    def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
+        self.witness.assigned(assigned, self.consumer.group_metadata().generation_id)
+
+    def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
+        self._gone(revoked, lost=False)
+
+    def on_partitions_lost(self, lost: list[TopicPartition]) -> None:
+        self._gone(lost, lost=True)
+
+    def _gone(self, places: Iterable[TopicPartition], *, lost: bool) -> None:
+        places = list(places)
+        self.witness.revoked(places, lost=lost)
+        for place in places:
+            self.positions.pop(place, None)
+
+
+async def opened(desk: Desk, name: str, group: str, topics: list[str], settings: dict[str, Any]) -> Membership:
+    """A member that has joined, however long it takes."""
+    while True:
+        mine = Membership(desk, name, group, topics, settings)
+        try:
+            await mine.start()
+            return mine
+        except KafkaError:
+            await asyncio.sleep(PAUSE_S)
+
+
+async def take_part(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Script) -> None:
+    """The role; its group is the plan's first."""
+    topics = [topic.name for topic in plan.topics]
+    mine: Membership | None = None
+    while not script.is_done:
+        if mine is None:
+            mine = await opened(desk, client.name, plan.groups[0], topics, client.settings)
+        op = script.next()
+        assert op is not None
+        await asyncio.sleep(op.pause_ms / 1000)
+        try:
+            if op.kind == "poll":
+                await mine.poll(op.args["timeout_ms"])
+            elif op.kind == "commit":
+                await mine.commit()
+            elif op.kind == "look":
+                await mine.look()
+            elif op.kind == "renew":
+                await stop(mine.consumer)
+                mine = None
+        except KafkaError as error:
+            excuse(error)
+            if mine is not None and not isinstance(error, RetriableError):
+                await stop(mine.consumer)
+                mine = None
+    if mine is not None:
+        await stop(mine.consumer)

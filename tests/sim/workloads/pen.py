@@ -1,0 +1,105 @@
+"""A Producer whose doings are written down."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from semel import Producer
+from semel.errors import KafkaError, KafkaTimeoutError
+from semel.structs import RecordMetadata
+
+from sim.history import NO_TXN
+from sim.workloads.base import Desk
+
+PAUSE_S = 0.2
+
+
+class Pen:
+    """One producer from its start to its end. Values are its name and a number: unique."""
+
+    def __init__(self, desk: Desk, name: str, settings: dict[str, Any]) -> None:
+        self.witness = desk.history.witness(name)
+        self.producer = Producer(**desk.settings(client_id=name, **settings))
+        self._acks: int = -1 if settings.get("acks", "all") == "all" else settings["acks"]
+        self._idempotent: bool = settings.get("enable_idempotence", True)
+        self._transactional_id: str | None = settings.get("transactional_id")
+        self._count = 0
+        self._now_ms = desk.history.now_ms
+
+    async def start(self) -> None:
+        """Raises KafkaError."""
+        since_ms = self._now_ms()
+        await self.producer.start()
+        if self._transactional_id is not None:
+            producer_id, epoch = identity_of(self.producer)
+            self.witness.initialized(
+                self._transactional_id, since_ms=since_ms, producer_id=producer_id, producer_epoch=epoch
+            )
+
+    def new_value(self) -> str:
+        self._count += 1
+        return f"{self.witness.client}:{self._count}"
+
+    async def send(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        key: str | None = None,
+        value: str | None = "",
+        txn: int = NO_TXN,
+        made_from: str | None = None,
+    ) -> asyncio.Future[RecordMetadata]:
+        """A record of its own value (or None: a tombstone), to a partition or (-1) wherever its key belongs.
+
+        Raises KafkaError.
+        """
+        if value == "":
+            value = self.new_value()
+        op = self.witness.sending(
+            topic, partition, value=value, key=key, txn=txn, acks=self._acks, idempotent=self._idempotent,
+            made_from=made_from,
+        )  # fmt: skip
+        try:
+            future = await self.producer.send(
+                topic,
+                None if value is None else value.encode(),
+                None if key is None else key.encode(),
+                None if partition < 0 else partition,
+            )
+        except KafkaError as error:
+            self.witness.not_stored(op, str(error), is_certain=True)
+            raise
+        future.add_done_callback(partial(self._outcome, op))
+        return future
+
+    def _outcome(self, op: int, future: asyncio.Future[RecordMetadata]) -> None:
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is None:
+            place = future.result()
+            self.witness.stored(op, place.partition, place.offset)
+        else:
+            is_certain = isinstance(error, KafkaTimeoutError) and "(not stored)" in str(error)
+            self.witness.not_stored(op, str(error), is_certain=is_certain)
+
+
+async def opened(desk: Desk, name: str, settings: dict[str, Any]) -> Pen:
+    """A pen that has started, however long it takes."""
+    while True:
+        pen = Pen(desk, name, settings)
+        try:
+            await pen.start()
+            return pen
+        except KafkaError:
+            await asyncio.sleep(PAUSE_S)
+
+
+def identity_of(producer: Producer) -> tuple[int, int]:
+    """Producer id and epoch of a transactional producer, which applications have no need of."""
+    assert producer._started is not None
+    assert producer._started.manager is not None
+    return producer._started.manager.producer_id, producer._started.manager.producer_epoch

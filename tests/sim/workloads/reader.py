@@ -1,0 +1,53 @@
+"""The role of one who reads partitions of its own choice, from the beginning, again and again."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+from semel.errors import KafkaError, RetriableError
+
+from sim.workloads import eye
+from sim.workloads.base import Desk, excuse, stop
+from sim.workloads.eye import Eye
+from sim.workloads.plan import ClientPlan, Op, Script, WorkloadPlan, pause_ms
+
+
+def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
+    """poll: for at most `timeout_ms`; rewind; renew."""
+    ops = []
+    for _ in range(count):
+        kind = rng.choices(("poll", "rewind", "renew"), (20, 1, 1))[0]
+        args = {"timeout_ms": rng.choice((0, 50, 500))} if kind == "poll" else {}
+        ops.append(Op(kind=kind, pause_ms=pause_ms(rng, mean_ms), args=args))
+    return ops
+
+
+async def read(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Script) -> None:
+    """The role. Settings beside the consumer's: `read_committed`."""
+    settings = dict(client.settings)
+    read_committed = settings.pop("read_committed")
+    places = [(topic.name, number) for topic in plan.topics for number in range(topic.partitions)]
+    from_0 = not any(topic.cleanup for topic in plan.topics)
+    mine: Eye | None = None
+    while not script.is_done:
+        if mine is None:
+            mine = await eye.opened(desk, client.name, places, settings, read_committed=read_committed, from_0=from_0)
+        op = script.next()
+        assert op is not None
+        await asyncio.sleep(op.pause_ms / 1000)
+        try:
+            if op.kind == "poll":
+                await mine.poll(op.args["timeout_ms"])
+            elif op.kind == "rewind":
+                await mine.rewind()
+            elif op.kind == "renew":
+                await stop(mine.consumer)
+                mine = None
+        except KafkaError as error:
+            excuse(error)
+            if mine is not None and not isinstance(error, RetriableError):
+                await stop(mine.consumer)
+                mine = None
+    if mine is not None:
+        await stop(mine.consumer)

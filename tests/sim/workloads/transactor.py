@@ -1,0 +1,145 @@
+"""The role of one who appends to several partitions in transactions, and reads meanwhile what others have committed."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+from semel.errors import AbortableError, KafkaError, RetriableError, TransactionWasCommitted
+
+from sim.workloads import eye, pen
+from sim.workloads.base import Desk, excuse, stop
+from sim.workloads.eye import Eye
+from sim.workloads.pen import Pen
+from sim.workloads.plan import ClientPlan, Op, Script, TopicPlan, WorkloadPlan, pause_ms
+
+ASKED_TIMES_MAX = 5
+
+
+def draw_ops(rng: Random, topics: list[TopicPlan], *, count: int, mean_ms: float, keys: int = 0) -> list[Op]:
+    """txn: `sends` [topic, partition, key], awaited if `waits`, with a poll if `polls`, `think_ms` long; then `end`:
+    commit, abort, or overtime (commit after the coordinator's patience). `insists`: on a commit that is not answered.
+    renew.
+    """
+    ops = []
+    for _ in range(count):
+        if rng.random() < 0.08:
+            ops.append(Op(kind="renew", pause_ms=pause_ms(rng, mean_ms)))
+            continue
+        sends: list[list[Any]] = []
+        for _ in range(rng.choice((0, 1, 2, 3, 3, 8))):
+            topic = rng.choice(topics)
+            key = f"k{rng.randrange(keys)}" if keys else None
+            sends.append([topic.name, -1 if key else rng.randrange(topic.partitions), key])
+        args = {
+            "sends": sends,
+            "waits": rng.random() < 0.3,
+            "polls": rng.random() < 0.5,
+            "think_ms": pause_ms(rng, rng.choice((0, 0, 20, 300))),
+            "end": rng.choices(("commit", "abort", "overtime"), (14, 4, 1))[0],
+            "insists": rng.random() < 0.7,
+        }
+        ops.append(Op(kind="txn", pause_ms=pause_ms(rng, mean_ms), args=args))
+    return ops
+
+
+async def transact(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Script) -> None:
+    """The role."""
+    places = [(topic.name, number) for topic in plan.topics for number in range(topic.partitions)]
+    from_0 = not any(topic.cleanup for topic in plan.topics)
+    mine: Pen | None = None
+    reader: Eye | None = None
+    while not script.is_done:
+        if mine is None:
+            mine = await pen.opened(desk, client.name, client.settings)
+        if reader is None:
+            reader = await eye.opened(desk, f"{client.name}-eye", places, {}, read_committed=True, from_0=from_0)
+        op = script.next()
+        assert op is not None
+        await asyncio.sleep(op.pause_ms / 1000)
+        try:
+            if op.kind == "txn":
+                await _transaction(mine, reader, client, op)
+            elif op.kind == "renew":
+                await stop(mine.producer)
+                mine = None
+        except KafkaError as error:
+            excuse(error)
+            if mine is not None:
+                await stop(mine.producer)
+                mine = None
+    if mine is not None:
+        await stop(mine.producer)
+    if reader is not None:
+        await stop(reader.consumer)
+
+
+async def _transaction(mine: Pen, reader: Eye, client: ClientPlan, op: Op) -> None:
+    """Raises KafkaError when the producer is of no use any more."""
+    args, transactional_id = op.args, client.settings["transactional_id"]
+    txn = mine.witness.beginning(transactional_id)
+    try:
+        await mine.producer.begin_transaction()
+        futures = [await mine.send(topic, partition, key=key, txn=txn) for topic, partition, key in args["sends"]]
+        if args["waits"] and futures:
+            await asyncio.wait(futures)
+        if args["polls"]:
+            await _look(reader, txn)
+        await asyncio.sleep(args["think_ms"] / 1000)
+        if args["end"] == "overtime":
+            await asyncio.sleep(client.settings["transaction_timeout_ms"] / 1000)
+        if args["end"] == "abort":
+            await abort(mine, txn)
+            return
+        mine.witness.committing(txn)
+        await mine.producer.commit_transaction()
+        mine.witness.committed(txn)
+    except KafkaError as error:
+        excuse(error)
+        await recover(mine, txn, error, insists=args["insists"])
+
+
+async def _look(reader: Eye, txn: int) -> None:
+    """What a transaction reads; that it could not is no reason to end it."""
+    try:
+        await reader.poll(20, txn=txn)
+    except KafkaError as error:
+        excuse(error)
+
+
+async def recover(mine: Pen, txn: int, error: KafkaError, *, insists: bool) -> None:
+    """What an application does about a call that failed. Raises KafkaError when a new producer is needed."""
+    times = 0
+    while isinstance(error, RetriableError) and insists and times < ASKED_TIMES_MAX and was_sent(mine):
+        times += 1
+        try:
+            await mine.producer.commit_transaction()
+            mine.witness.committed(txn)
+            return
+        except KafkaError as again:
+            error = again
+    if not isinstance(error, RetriableError | AbortableError):
+        raise error
+    await abort(mine, txn)
+
+
+def was_sent(mine: Pen) -> bool:
+    """Whether a commit is under way, whose outcome nobody has heard."""
+    transactions = mine.producer._transactions
+    return transactions is not None and transactions._ending is not None and transactions._ending.commit
+
+
+async def abort(mine: Pen, txn: int) -> None:
+    """Raises KafkaError when it cannot be known, or made, that the transaction is aborted."""
+    for _ in range(ASKED_TIMES_MAX):
+        try:
+            await mine.producer.abort_transaction()
+            mine.witness.aborted(txn)
+            return
+        except TransactionWasCommitted:
+            mine.witness.committed(txn)
+            return
+        except RetriableError as error:
+            last = error
+    raise last

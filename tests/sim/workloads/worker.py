@@ -1,0 +1,168 @@
+"""The role of a worker of a pipeline: reads inputs, writes one output for each, commits both in one transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+from semel import Consumer, TopicPartition
+from semel.errors import KafkaError
+
+from sim.history import Pipeline
+from sim.workloads import member, pen
+from sim.workloads.base import Desk, excuse, stop
+from sim.workloads.eye import text
+from sim.workloads.member import Membership
+from sim.workloads.pen import Pen
+from sim.workloads.plan import ClientPlan, Op, Script, WorkloadPlan, pause_ms
+from sim.workloads.transactor import abort, recover
+
+SETTLED_WITHIN_S = 120
+
+
+def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
+    """batch: poll for at most `timeout_ms`, then one transaction, `think_ms` long, that ends by `end`; renew."""
+    ops = []
+    for _ in range(count):
+        if rng.random() < 0.05:
+            ops.append(Op(kind="renew", pause_ms=pause_ms(rng, mean_ms), args={"whom": rng.choice(("both", "reader"))}))
+            continue
+        args = {
+            "timeout_ms": rng.choice((50, 500)),
+            "think_ms": pause_ms(rng, rng.choice((0, 0, 20, 500))),
+            "end": rng.choices(("commit", "abort"), (9, 1))[0],
+            "insists": rng.random() < 0.7,
+        }
+        ops.append(Op(kind="batch", pause_ms=pause_ms(rng, mean_ms), args=args))
+    return ops
+
+
+class Worker:
+    """A member of the group and a transactional producer, each made anew when it is of no use any more."""
+
+    def __init__(self, plan: WorkloadPlan, client: ClientPlan, desk: Desk) -> None:
+        group, source, target = plan.pipelines[0]
+        self.pipeline = Pipeline(group, source, target)
+        self._client, self._desk = client, desk
+        self.member: Membership | None = None
+        self.pen: Pen | None = None
+
+    async def step(self, op: Op) -> int:
+        """One batch; how many inputs it had."""
+        reading, writing = await self._ready()
+        try:
+            polled = await reading.poll(op.args["timeout_ms"])
+        except KafkaError as error:
+            excuse(error)
+            await self.renew(pen_too=False)
+            return 0
+        if not polled:
+            return 0
+        txn = writing.witness.beginning(self._client.settings["pen"]["transactional_id"])
+        try:
+            if await self._transaction(reading, writing, polled, txn, op):
+                return sum(map(len, polled.values()))
+        except KafkaError as error:
+            excuse(error)
+            await self.renew(pen_too=True)
+            return 0
+        await self._rewind(reading)
+        return 0
+
+    async def renew(self, *, pen_too: bool) -> None:
+        """Stops the consumer, and the producer too."""
+        reading, self.member = self.member, None
+        if reading is not None:
+            await stop(reading.consumer)
+        if pen_too:
+            writing, self.pen = self.pen, None
+            if writing is not None:
+                await stop(writing.producer)
+
+    async def _ready(self) -> tuple[Membership, Pen]:
+        name, settings = self._client.name, self._client.settings
+        if self.pen is None:
+            self.pen = await pen.opened(self._desk, name, settings["pen"])
+        if self.member is None:
+            self.member = await member.opened(
+                self._desk, f"{name}-in", self.pipeline.group, [self.pipeline.source], settings["member"]
+            )
+        return self.member, self.pen
+
+    async def _transaction(self, reading: Membership, writing: Pen, polled: Any, txn: int, op: Op) -> bool:
+        """True: committed. False: aborted, or nobody knows. Raises KafkaError when the producer is of no use."""
+        producer, witness = writing.producer, writing.witness
+        try:
+            await producer.begin_transaction()
+            for place, records in polled.items():
+                for record in records:
+                    await writing.send(self.pipeline.target, place.partition, txn=txn, made_from=text(record.value))
+            await asyncio.sleep(op.args["think_ms"] / 1000)
+            if op.args["end"] == "abort":
+                await abort(writing, txn)
+                return False
+            offsets = {place: records[-1].offset + 1 for place, records in polled.items()}
+            asked = witness.committing_offsets(self.pipeline.group, offsets, txn=txn)
+            await producer.send_offsets_to_transaction(offsets, reading.consumer.group_metadata())
+            witness.offsets_committed(asked)
+            witness.committing(txn)
+            await producer.commit_transaction()
+            witness.committed(txn)
+            return True
+        except KafkaError as error:
+            excuse(error)
+            await recover(writing, txn, error, insists=op.args["insists"])
+            return False
+
+    async def _rewind(self, reading: Membership) -> None:
+        """Back to what is committed: what was polled since has to be read again."""
+        try:
+            positions = await reading.consumer.seek_to_committed()
+        except KafkaError as error:
+            excuse(error)
+            await self.renew(pen_too=False)
+            return
+        reading.witness.assigned(
+            positions, positions=[-1 if position is None else position for position in positions.values()]
+        )
+
+
+async def work(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Script) -> None:
+    """The role. Settings: `pen`, of the producer; `member`, of the consumer."""
+    worker = Worker(plan, client, desk)
+    if worker.pipeline not in desk.history.pipelines:
+        desk.history.declare(pipelines=[worker.pipeline])
+    while (op := script.next()) is not None:
+        await asyncio.sleep(op.pause_ms / 1000)
+        if op.kind == "batch":
+            await worker.step(op)
+        elif op.kind == "renew":
+            await worker.renew(pen_too=op.args["whom"] == "both")
+    await worker.renew(pen_too=True)
+
+
+async def settle(plan: WorkloadPlan, client: ClientPlan, desk: Desk) -> None:
+    """One more worker, that goes on until all inputs are done. Raises AssertionError when it does not get there."""
+    worker = Worker(plan, client, desk)
+    deadline = desk.edge.monotonic() + SETTLED_WITHIN_S
+    op = Op(kind="batch", args={"timeout_ms": 500, "think_ms": 0, "end": "commit", "insists": True})
+    while (left := await _left(plan, worker.pipeline, desk)) and desk.edge.monotonic() < deadline:
+        while not await worker.step(op) and desk.edge.monotonic() < deadline:
+            pass
+    await worker.renew(pen_too=True)
+    assert not left, f"group {worker.pipeline.group} does not get to the end of {left}"
+
+
+async def _left(plan: WorkloadPlan, pipeline: Pipeline, desk: Desk) -> list[TopicPartition]:
+    """The partitions that have records behind the committed offset."""
+    count = next(topic.partitions for topic in plan.topics if topic.name == pipeline.source)
+    places = [TopicPartition(pipeline.source, number) for number in range(count)]
+    settings = {"group_id": pipeline.group, "isolation_level": "read_committed", "enable_auto_commit": False}
+    left: dict[TopicPartition, None] = {}
+    async with Consumer(**desk.settings(auto_offset_reset="earliest", **settings)) as consumer:
+        ends = await consumer.end_offsets(places)
+        consumer.assign(places)
+        while [place for place in places if await consumer.position(place) < ends[place]]:
+            left.update((tuple(place), None) for place in await consumer.getmany(timeout_ms=500))
+    return list(left)

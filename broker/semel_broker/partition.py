@@ -30,6 +30,8 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 
+LAZY_S = 0.1
+"""A lazy append is synced within this time, or with the next one that is not."""
 UNSTABLE_MIN = 1000
 """Transactions to keep account of before looking which of them are over."""
 
@@ -127,10 +129,10 @@ class Partition:
 
     # --- writing ---------------------------------------------------------------------------------------------
 
-    def append(self, batch: Buffer, *, header: BatchHeader) -> AppendResult:
+    def append(self, batch: Buffer, *, header: BatchHeader, lazily: bool = False) -> AppendResult:
         """Append one whole batch; runs to completion. With acks=all await `committed(result.last_offset + 1)`.
 
-        Raises KafkaError: 10 and 18 (size), 45, 46 and 47 (producer state), 3 once the partition is retired. A
+        `lazily`: nobody waits for it to be committed. Raises KafkaError: 10 and 18 (size), 45, 46 and 47 (producer state), 3 once the partition is retired. A
         duplicate is no error: the result carries the offsets of the original.
         """
         if self._retired:
@@ -140,7 +142,7 @@ class Partition:
         if not result.duplicate:
             if header.is_transactional and self.open_transaction(header.producer_id) == result.base_offset:
                 self._note_begin(result.base_offset)
-            self._appended(header.size)
+            self._appended(header.size, lazily)
         return result
 
     def append_marker(
@@ -305,14 +307,20 @@ class Partition:
         finally:
             self._flushing = None  # in the same turn as the last look at the end offset: no append falls in between
 
-    def _appended(self, size: int) -> None:
+    def _appended(self, size: int, lazily: bool = False) -> None:
         """`size` bytes more in the log: committed now, or once they are synced."""
         assert self._log is not None
         self._bytes_appended += size
-        if self._fsync:
-            self._schedule_flush()
-        else:
+        if not self._fsync:
             self._advance(self._log.end_offset, self._bytes_appended)
+        elif not lazily:
+            self._schedule_flush()
+        elif self._lazy_flush is None:
+            self._lazy_flush = get_running_loop().call_later(LAZY_S, self._flush_lazily)
+
+    def _flush_lazily(self) -> None:
+        self._lazy_flush = None
+        self._schedule_flush()
 
     def _advance(self, high_watermark: int, bytes_visible: int) -> None:
         """The high watermark moves, and perhaps the last stable offset; wake whom that concerns."""

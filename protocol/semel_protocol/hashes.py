@@ -1,10 +1,13 @@
 """The two hashes that place things: murmur2 puts a key into a partition, Java's hashCode a group into a coordinator."""
 
+from functools import lru_cache
 from struct import unpack_from
 
 _MURMUR2_SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
+COORDINATORS_KNOWN = 4096
+"""Groups and transactional ids are few and asked for often: their hashes are kept."""
 
 
 def murmur2(data: bytes) -> int:
@@ -36,6 +39,7 @@ def java_hash_code(text: str) -> int:
     return h - (1 << 32) if h & 0x80000000 else h
 
 
+@lru_cache(COORDINATORS_KNOWN)
 def coordinator_partition(name: str, partition_count: int) -> int:
     """The partition of `__consumer_offsets` that coordinates a group, or of `__transaction_state` an id."""
     h = java_hash_code(name)

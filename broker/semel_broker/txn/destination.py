@@ -30,7 +30,9 @@ class Written(msgspec.Struct, gc=False):
 
 
 class LocalDestination:
-    """This broker. Markers of one batch share a sync; a retry of a marker that is there already is no harm."""
+    """This broker. Markers of one turn share a sync; a retry of a marker that is there already is no harm."""
+
+    is_here = True
 
     def __init__(self, topics: Topics, offsets_ended: OffsetsEnded) -> None:
         self._topics = topics

@@ -7,7 +7,7 @@ there is no way back: markers go to every partition, then COMPLETE_* is written.
 
 from __future__ import annotations
 
-from asyncio import get_running_loop, wait
+from asyncio import get_running_loop
 from collections.abc import Callable
 from functools import partial
 
@@ -86,6 +86,8 @@ class Engine:
                 if step.answer is not None:
                     return step
                 decided = step.decided
+                if slot.is_being_ended and not await self._completed(slot):
+                    return Step(None, decided=decided)
         finally:
             self._slots.leave(slot)
 
@@ -131,7 +133,7 @@ class Engine:
             return
         then = state.complete(txn, self._world.now_ms())
         try:
-            self._journal.append([then])
+            self._journal.append([then], lazily=True)
         except KafkaError as error:
             self._log.error("transaction_not_completed", transactional_id=txn.transactional_id, error=str(error))
             get_running_loop().call_later(AGAIN_S, partial(self._complete, slot, txn))
@@ -144,8 +146,11 @@ class Engine:
         if self._closed:
             return False
         completion = slot.completion()
-        await wait((completion,), timeout=self._hold_s_max)
-        return completion.done() and completion.result()
+        patience = get_running_loop().call_later(self._hold_s_max, slot.abandon)
+        try:
+            return await completion
+        finally:
+            patience.cancel()
 
     def tell_fence(self, txn: TransactionMetadata) -> None:
         """The last line of the ledger, for the log."""

@@ -68,8 +68,8 @@ class Journal:
             topic = await self._topics.ensure(TRANSACTION_STATE)
             self._partition_count = topic.partition_count
 
-    def append(self, transactions: Sequence[TransactionMetadata]) -> Stored:
-        """Append the records of `transactions`, all of one partition, in one batch.
+    def append(self, transactions: Sequence[TransactionMetadata], *, lazily: bool = False) -> Stored:
+        """Append the records of `transactions`, all of one partition, in one batch. `lazily`: nobody waits for it.
 
         Raises KafkaError 15, 16 or -1: then nothing was appended.
         """
@@ -78,7 +78,7 @@ class Journal:
         rows = map(row_of, transactions)
         batch = bytearray(build_batch([Record(i, now_ms, key, value) for i, (key, value) in enumerate(rows)]))
         try:
-            result = partition.append(batch, header=read_header(batch))
+            result = partition.append(batch, header=read_header(batch), lazily=lazily)
         except KafkaError as error:
             raise _as_seen_by_producers(error) from error
         return Stored(partition, result.last_offset + 1)

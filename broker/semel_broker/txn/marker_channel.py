@@ -1,7 +1,7 @@
 """How a decision reaches the partitions: one queue per destination, batches, retries for ever.
 
 A destination is the broker that leads a partition. `send` puts markers into the queues of their destinations; what
-one turn of the loop has queued goes out as one batch. A marker that cannot be written now (no leader, a log that is
+one turn of the loop has queued goes out as one batch, or at once where the destination is this broker. A marker that cannot be written now (no leader, a log that is
 not writable) is tried again, for as long as it takes: the outcome is decided, and readers wait for it.
 """
 
@@ -35,7 +35,9 @@ Entry = tuple[Marker, TopicPartition]
 
 
 class Destination(Protocol):
-    """A broker that leads partitions."""
+    """A broker that leads partitions. `is_here`: it is this one, and it costs nothing to call it often."""
+
+    is_here: bool
 
     def write(self, entries: Sequence[Entry]) -> list[ErrorCode] | Future[list[ErrorCode]]:
         """Write the markers durably; a code for each, in their order. At once, or in a while. Raises KafkaError or
@@ -88,11 +90,13 @@ class MarkerChannel:
     def send(
         self, transactional_id: str, marker: Marker, partitions: Sequence[TopicPartition], done: Callable[[], None]
     ) -> None:
-        """Have `marker` written into each of `partitions`; `done` is called when it is, never before this returns."""
+        """Have `marker` written into each of `partitions`; `done` is called when it is, perhaps before this returns."""
         assert partitions, "a transaction without partitions needs no marker"
         dispatch = Dispatch(transactional_id, marker, len(partitions), done)
         for partition in partitions:
             self._enqueue((dispatch, partition))
+        for node in [node for node in self._queues if self._destination(node).is_here]:
+            self._write(node, self._queues.pop(node))
 
     async def close(self) -> None:
         """Try nothing again, and return once what is being written is. The rest is found in the journal."""
@@ -127,16 +131,19 @@ class MarkerChannel:
         self._scheduled = False
         queues, self._queues = self._queues, {}
         for node, batch in queues.items():
-            try:
-                answer = self._destination(node).write([(dispatch.marker, to) for dispatch, to in batch])
-            except (KafkaError, OSError) as error:
-                self._failed(node, batch, error)
-                continue
-            if isinstance(answer, list):
-                self._settle(batch, answer)
-                continue
-            self._writing[answer] = None
-            answer.add_done_callback(partial(self._answered, node, batch))
+            self._write(node, batch)
+
+    def _write(self, node: int, batch: list[Waiting]) -> None:
+        try:
+            answer = self._destination(node).write([(dispatch.marker, to) for dispatch, to in batch])
+        except (KafkaError, OSError) as error:
+            self._failed(node, batch, error)
+            return
+        if isinstance(answer, list):
+            self._settle(batch, answer)
+            return
+        self._writing[answer] = None
+        answer.add_done_callback(partial(self._answered, node, batch))
 
     def _answered(self, node: int, batch: list[Waiting], answer: Future[list[ErrorCode]]) -> None:
         del self._writing[answer]

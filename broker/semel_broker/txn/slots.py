@@ -65,8 +65,13 @@ class Slot:
             self._completed = get_running_loop().create_future()
         return self._completed
 
+    @property
+    def is_being_ended(self) -> bool:
+        """The outcome is decided, and not every partition knows it yet."""
+        return self.metadata is not None and self.metadata.is_prepared
+
     def abandon(self) -> None:
-        """Nothing will complete any more."""
+        """Whoever waits for the completion is to wait no longer."""
         if self._completed is not None and not self._completed.done():
             self._completed.set_result(False)
 

@@ -50,8 +50,8 @@ class Chunk(msgspec.Struct):
 
     def is_aborted(self, header: BatchHeader) -> bool:
         """Whether the batch belongs to an aborted transaction; to be asked once for each batch, in order."""
-        if self.aborted is None:
-            return False
+        if not self.aborted and not self.open:
+            return False  # nothing aborted from here on: as under read_uncommitted
         while self.aborted and self.aborted[0][0] <= header.last_offset:
             self.open[self.aborted.popleft()[1]] = None
         if header.is_control:

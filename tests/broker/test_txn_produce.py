@@ -342,3 +342,28 @@ async def test_log_start_offset_is_true_after_deletion(modern: Harness) -> None:
     topics = [DeleteRecordsRequestTopic(name="out", partitions=rows)]
     await wire.call(DeleteRecordsRequest(topics=topics, timeout_ms=1000))
     assert (await wire.produce("out", batch(b"c"), version=12)).log_start_offset == 1
+
+
+async def test_who_timed_out_is_refused_until_it_aborts_and_then_goes_on(start_broker: StartBroker) -> None:
+    """What Kafka 4.1.1 answers, and what its Java client counts on; with version 1 a timeout is the end."""
+    settings = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": "10"}
+    broker = await start_broker(durability="os", **settings)
+    wire = await broker.wire()
+    await wire.create_topic("out", 3)
+    for version, outcome in ((1, ErrorCode.INVALID_PRODUCER_EPOCH), (2, ErrorCode.NONE)):
+        late = await TransactionalProducer(wire, version, f"tx-{version}").init(timeout_ms=300)
+        epoch = late.epoch
+        assert (await late.produce("out", b"late", partition=version)).error_code == ErrorCode.NONE
+        while (await stable_end(wire, version))[0] == 0:  # the timeout's marker is what ends this
+            await asyncio.sleep(0.01)
+        refused = await late.send(late.produce_request("out", b"later", partition=version))
+        assert refused.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert await late.end(commit=True) in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
+        assert await late.end(commit=False) == outcome
+        assert late.epoch == (epoch + 1 if version == 2 else epoch)
+    await late.produce("out", b"in time", partition=2)
+    assert await late.end() == ErrorCode.NONE, late.epoch
+    row = await wire.fetch("out", 0, partition=2, isolation_level=1, max_wait_ms=0)
+    assert [each.first_offset for each in row.aborted_transactions or ()] == [0]
+    late_one, _abort, in_time, _commit = records_of(row.records)
+    assert (late_one.value, in_time.value) == (b"late", b"in time")

@@ -144,4 +144,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    from faults import actor  # by its name, so that its classes are those that others import
+
+    actor.main()

@@ -146,8 +146,20 @@ def _anyone(rng: Random, workers: list[WorkerPlan]) -> str:
     return rng.choice(("", _someone(rng, workers)))
 
 
-HOLDABLE = ("EndTxn", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "Produce", "InitProducerId",
-            "JoinGroup", "SyncGroup", "OffsetCommit", "Fetch", "Heartbeat")  # fmt: skip
+def _frame(rng: Random, workers: list[WorkerPlan]) -> dict[str, Any]:
+    worker = rng.choice(workers)
+    return {"whom": worker.name, "api": rng.choice(ASKED[worker.kind])}
+
+
+_AS_PRODUCER = ("EndTxn", "AddPartitionsToTxn", "Produce", "InitProducerId", "FindCoordinator")
+_AS_MEMBER = ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "Fetch", "OffsetFetch", "ListOffsets")
+ASKED: dict[str, tuple[str, ...]] = {
+    "write": ("Produce", "InitProducerId", "Metadata"),
+    "append": _AS_PRODUCER,
+    "transform": (*_AS_PRODUCER, "AddOffsetsToTxn", "TxnOffsetCommit", *_AS_MEMBER),
+    "count": ("OffsetCommit", *_AS_MEMBER),
+}
+"""What each kind of worker asks for, and what can be held or lost of it."""
 BREAKABLE = ("index", "timeindex", "txnindex", "snapshot", "leader-epoch-checkpoint", "recovery-point", "log-start")
 """What can be made anew from the logs."""
 KINDS: dict[str, Any] = {
@@ -170,16 +182,11 @@ KINDS: dict[str, Any] = {
     "delay": lambda rng, workers: {"up_to_s": rng.choice((0.01, 0.1, 0.5)), "for_s": rng.uniform(1, 5)},
     "cut": lambda rng, workers: {"chance": rng.choice((0.002, 0.02)), "for_s": rng.uniform(1, 4)},
     "hold": lambda rng, workers: {
-        "whom": _someone(rng, workers),
-        "api": rng.choice(HOLDABLE),
+        **_frame(rng, workers),
         "way": rng.choice(("request", "request", "answer")),
         "for_s": rng.choice((rng.uniform(0.2, 2), rng.uniform(2.5, 6))),
     },
-    "lose": lambda rng, workers: {
-        "whom": _someone(rng, workers),
-        "api": rng.choice(HOLDABLE),
-        "way": rng.choice(("request", "answer")),
-    },
+    "lose": lambda rng, workers: {**_frame(rng, workers), "way": rng.choice(("request", "answer"))},
     "full-disk": lambda rng, workers: {"for_s": rng.uniform(0.5, 3)},
     "break-files": lambda rng, workers: {
         "how": [

@@ -118,4 +118,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    from faults import worker  # by its name, so that its classes are those that others import
+
+    worker.main()

@@ -28,7 +28,7 @@ class ProducerIdentity(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def fence(self) -> ProducerIdentity:
-        """The same id with an epoch that shuts this one out; not to be given to anybody."""
+        """The same id with an epoch that shuts this one out; nobody may write with EPOCH_MAX."""
         assert self.epoch < EPOCH_MAX, self
         return ProducerIdentity(self.producer_id, self.epoch + 1)
 

@@ -8,8 +8,8 @@ from enum import IntEnum
 import msgspec
 from semel_storage.internal_topics import TRANSACTION_STATES
 
-from semel_broker.txn.identity import NOBODY, ClientName, ProducerIdentity
-from semel_broker.txn.ledger import Fences, who_fenced
+from semel_broker.txn.identity import EPOCH_LAST, NOBODY, ClientName, ProducerIdentity
+from semel_broker.txn.ledger import FenceReason, Fences, who_fenced
 
 TIMEOUT_NEVER_MS = 2**31 - 1
 """The timeout of a producer that takes part in a two-phase commit (KIP-939): its transactions never time out."""
@@ -106,6 +106,15 @@ class TransactionMetadata(msgspec.Struct, frozen=True, kw_only=True):
             return ProducerIdentity(now.producer_id, self.last_producer_epoch)
         before = self.producer_id if self.next_producer_id >= 0 else self.previous_producer_id
         return ProducerIdentity(before, self.last_producer_epoch)
+
+    @property
+    def timed_out(self) -> ProducerIdentity:
+        """Whose transaction was aborted because its time was over, if nothing has happened since and there is an epoch
+        for it to go on with; else NOBODY."""
+        last = self.fences[-1] if self.fences else None
+        if last is None or last.reason is not FenceReason.TIMED_OUT or last.new != self.identity:
+            return NOBODY
+        return last.old if self.state in (PREPARE_ABORT, COMPLETE_ABORT) and last.new.epoch <= EPOCH_LAST else NOBODY
 
     @property
     def is_prepared(self) -> bool:

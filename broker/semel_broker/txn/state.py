@@ -160,10 +160,12 @@ def verify(txn: TransactionMetadata | None, producer: ProducerIdentity, partitio
 def end(txn: TransactionMetadata | None, ask: End, now_ms: int, fresh_id: int = -1) -> Step:
     """Commit or abort. Step without `then`: it was done before, and the answer got lost.
 
+    Who timed out may still abort where an end bumps the epoch: it hears of the epoch that the timeout has left to it,
+    and goes on. Kafka's coordinator does so, and Java's client counts on it.
     Raises KafkaError 48, 49, 51, 90; NeedsProducerIdError without a `fresh_id` where one is needed.
     """
     bumps = ask.version >= BUMPING_VERSION
-    if txn is not None and bumps and ask.producer == txn.last_identity and txn.state is not ONGOING:
+    if txn is not None and bumps and ask.producer and txn.state is not ONGOING and ask.producer in _last_of(txn, ask):
         return _ended_before(txn, ask)
     txn = _owned(txn, ask.producer)
     if txn.is_prepared:
@@ -175,6 +177,11 @@ def end(txn: TransactionMetadata | None, ask: End, now_ms: int, fresh_id: int = 
     if bumps and not ask.commit:
         return _decided(txn, ask, now_ms, fresh_id)
     raise _not_open(txn, ask.commit)
+
+
+def _last_of(txn: TransactionMetadata, ask: End) -> tuple[ProducerIdentity, ...]:
+    """Who may ask this again although its epoch is over."""
+    return (txn.last_identity,) if ask.commit else (txn.last_identity, txn.timed_out)
 
 
 def _ended_before(txn: TransactionMetadata, ask: End) -> Step:
@@ -322,8 +329,9 @@ def _owned(txn: TransactionMetadata | None, producer: ProducerIdentity) -> Trans
     identity = txn.identity
     if producer == identity:
         return txn
-    was_its = producer.producer_id == txn.previous_producer_id or any(
-        fence.old.producer_id == producer.producer_id for fence in txn.fences
+    was_its = bool(producer) and (
+        producer.producer_id == txn.previous_producer_id
+        or any(fence.old.producer_id == producer.producer_id for fence in txn.fences)
     )
     if producer.producer_id != identity.producer_id and not was_its:
         raise KafkaError(

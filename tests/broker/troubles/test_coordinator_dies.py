@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from broker.troubles.conftest import MakeScene
 from broker.troubles.scene import PATIENCE_S, TOPIC, Scene, heard_out, refused
 from semel import TopicPartition
 from semel.errors import KafkaTimeoutError
+from semel_protocol.hashes import coordinator_partition
+from semel_storage.internal_topics import TRANSACTION_STATE
 
 
 @pytest.fixture(params=[1, 2], ids=["version1", "version2"])
@@ -119,3 +122,29 @@ async def test_offsets_and_records_are_decided_together_over_the_death_of_the_co
             done.append(b"<%d>" % number)
             assert await consumer.committed(partition) == number + 1
     assert await scene.values(6) == done
+
+
+async def test_a_damaged_transaction_log_is_said_so_and_nothing_in_it_is_forgotten(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its coordinator does not go on from half of what it knew; what needs no transaction works."""
+    async with scene.producer() as producer, producer.transaction():
+        await producer.send(TOPIC, b"1")
+    await scene.stop()
+    disk = scene.broker._disk
+    path = f"data/{TRANSACTION_STATE}-{coordinator_partition('TEST-TID-0', 50)}/{0:020}.log"
+    whole = disk.read_bytes(path)
+    disk.overwrite(path, whole[:-1] + bytes([whole[-1] ^ 0xFF]))
+    with caplog.at_level(logging.ERROR, "semel_broker"):
+        await scene.start()
+        with refused(KafkaTimeoutError, "'TEST-TID-0'", "COORDINATOR_NOT_AVAILABLE"):
+            await scene.producer(max_block_ms=300).start()
+    assert "transactions_not_loaded" in caplog.text
+    async with scene.producer(None) as plain:
+        await plain.send_and_wait(TOPIC, b"2")
+    await scene.stop()
+    disk.overwrite(path, whole)
+    await scene.start()
+    async with scene.producer() as producer, producer.transaction():
+        await producer.send(TOPIC, b"3")
+    assert await scene.values(3) == [b"1", b"2", b"3"]

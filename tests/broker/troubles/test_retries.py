@@ -132,3 +132,26 @@ async def test_a_record_too_large_for_the_topic_fails_its_transaction_with_the_s
         async with producer.transaction():
             await producer.send("small", b"after")
     assert await scene.values(1, topic="small") == [b"after"]
+
+
+async def test_a_broker_that_cannot_be_reached_is_not_stormed_with_connections(scene: Scene) -> None:
+    """Each one that is closed again keeps its port for a minute; a machine that retries at once runs out of them."""
+    attempts = 0
+
+    def close_at_once(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal attempts
+        attempts += 1
+        writer.close()
+
+    async with scene.producer(None) as producer:
+        await producer.send_and_wait(TOPIC, b"1")
+        await scene.kill()
+        server = await asyncio.start_server(close_at_once, "127.0.0.1", scene.broker.port)
+        sent = [await producer.send(TOPIC, b"%d" % number) for number in range(2, 100)]
+        await asyncio.sleep(1)
+        server.close()
+        await server.wait_closed()
+        assert 1 <= attempts <= 20
+        await scene.start()
+        await asyncio.gather(*sent)
+    assert await scene.values(99) == [b"%d" % number for number in range(1, 100)]

@@ -409,7 +409,30 @@ def test_commit_racing_the_timeout_abort_by_1_ms() -> None:
         assert code_of(lambda version=version: end(aborted, True, version=version)) is FENCED  # type: ignore[misc]
         done = state.complete(aborted, NOW)
         assert code_of(lambda version=version, done=done: end(done, True, version=version)) is FENCED  # type: ignore[misc]
-        assert code_of(lambda version=version, done=done: end(done, False, version=version)) is FENCED  # type: ignore[misc]
+    assert code_of(lambda: end(state.complete(aborted, NOW), False)) is FENCED, "there is no epoch it could go on with"
+
+
+def test_who_timed_out_may_hear_of_the_abort_and_go_on_where_an_end_bumps_the_epoch() -> None:
+    """As Kafka 4.1.1: its Java client meets a timeout as an abortable error, and aborts."""
+    aborted = state.time_out(txn(ONGOING, start_ms=NOW), NOW + TIMEOUT_MS + 1, BROKER).then
+    assert aborted is not None
+    assert code_of(lambda: end(aborted, False, version=2)) is ErrorCode.CONCURRENT_TRANSACTIONS, "until it is complete"
+    done = state.complete(aborted, NOW)
+    assert end(done, False, version=2) == Step(None, me(4))
+    assert code_of(lambda: end(done, False, epoch=2, version=2)) is FENCED, "only the instance whose transaction it was"
+    begun = state.add_partitions(done, me(4), [A], NOW, version=2).then
+    assert code_of(lambda: end(begun, False, version=2)) is FENCED, "a late copy does not reach the next transaction"
+    ended = completed(end(begun, True, epoch=4, version=2))
+    assert code_of(lambda: end(ended, False, version=2)) is FENCED
+    successor = init(done).then
+    assert code_of(lambda: end(successor, False, version=2)) is FENCED, "a new instance is there"
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_who_has_no_producer_id_ends_nothing_and_is_told_no_identity(commit: bool) -> None:
+    done = txn(COMPLETE_COMMIT if commit else COMPLETE_ABORT)  # last_identity is NOBODY too
+    refused = code_of(lambda: state.end(done, End(producer=NOBODY, commit=commit, version=2), NOW, FRESH))
+    assert refused is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 def test_who_timed_out_is_told_for_how_long_it_was_open() -> None:
@@ -427,6 +450,9 @@ def test_epoch_exhaustion_on_a_timeout_abort() -> None:
     assert aborted.producer_epoch == EPOCH_MAX
     done = state.complete(aborted, NOW)
     assert code_of(lambda: state.add_partitions(done, me(EPOCH_LAST), [A], NOW)) is FENCED
+    assert code_of(lambda: end(done, False, epoch=EPOCH_LAST, version=2)) is FENCED, (
+        "EPOCH_MAX is nobody's to write with"
+    )
     assert init(done).answer == ProducerIdentity(FRESH, 0)
 
 

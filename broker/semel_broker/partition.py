@@ -132,8 +132,9 @@ class Partition:
     def append(self, batch: Buffer, *, header: BatchHeader, lazily: bool = False) -> AppendResult:
         """Append one whole batch; runs to completion. With acks=all await `committed(result.last_offset + 1)`.
 
-        `lazily`: nobody waits for it to be committed. Raises KafkaError: 10 and 18 (size), 45, 46 and 47 (producer state), 3 once the partition is retired. A
-        duplicate is no error: the result carries the offsets of the original.
+        `lazily`: nobody waits for it to be committed. Raises KafkaError: 10 and 18 (size), 45, 46 and 47 (producer
+        state), 3 once the partition is retired. A duplicate is no error: the result carries the offsets of the
+        original.
         """
         if self._retired:
             raise self._gone()

@@ -1,22 +1,65 @@
-"""Batches of a single record, read by the thousand: the short cut for journals, which store one decision at a time.
+"""Batches of a single record, written and read by the thousand: the short cut for journals, which store one decision
+at a time.
 
-A batch per record is the layout on which `record_columns` is slowest: all of its cost is per batch. Here it is a few
-look-ups. What is laid out in any other way, or contradicts itself, is left to `record_columns`, which knows how to
-read it or to complain. As there, CRCs are the caller's to check.
+A batch per record is the layout on which `records` and `record_columns` are slowest: all of their cost is per batch.
+Here it is a few look-ups. What is laid out in any other way, or contradicts itself, is left to `record_columns`, which
+knows how to read it or to complain. As there, CRCs are the caller's to check.
 """
 
 from struct import Struct as Layout
 
 import msgspec
+from crc32c import crc32c
 
-from semel_protocol.batch import CODEC_MASK, CONTROL, HEADER_BYTES, MAGIC, PREFIX_BYTES, read_header
+from semel_protocol.batch import (
+    BATCH_LENGTH_MIN,
+    CODEC_MASK,
+    CONTROL,
+    HEADER_BYTES,
+    MAGIC,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    PREFIX_BYTES,
+    read_header,
+)
 from semel_protocol.record_columns import RECORD_BYTES_MIN, decode_columns
+from semel_protocol.records import NO_LEADER_EPOCH
+from semel_protocol.varint import varint
 
 NULL = 1
 """The zigzag varint of length -1."""
 _HEAD = Layout(">8xi4xb4xhi30xi")
 """Of a batch's header: its length, magic, attributes, last offset delta and record count."""
 assert _HEAD.size == HEADER_BYTES
+_FRONT = Layout(">qiibI")
+"""Base offset, length, leader epoch, magic and CRC."""
+_CHECKED = Layout(">hiqqqhii")
+"""What the CRC covers: attributes, last offset delta, timestamps, producer id and epoch, sequence, record count."""
+_NULL_VALUE = varint(-1)
+
+
+def build_single(key: bytes, value: bytes | None, timestamp_ms: int) -> bytes:
+    """A batch of one plain record without headers, as `records.build_batch` makes it, at offset 0."""
+    record = b"".join(
+        (
+            b"\x00\x00\x00",  # attributes, and the deltas of timestamp and offset
+            varint(len(key)),
+            key,
+            _NULL_VALUE if value is None else varint(len(value)) + value,
+            b"\x00",
+        )
+    )
+    length = varint(len(record))
+    checked = b"".join(
+        (
+            _CHECKED.pack(0, 0, timestamp_ms, timestamp_ms, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, 1),
+            length,
+            record,
+        )
+    )
+    batch_length = BATCH_LENGTH_MIN + len(length) + len(record)
+    return _FRONT.pack(0, batch_length, NO_LEADER_EPOCH, MAGIC, crc32c(checked)) + checked
 
 
 class Rows(msgspec.Struct, frozen=True, gc=False):

@@ -121,9 +121,9 @@ class MemoryDisk:
     """See `disk.Disk`.
 
     `hold_syncs()` makes awaited syncs wait until `release_syncs()`; `failing_syncs` and `failing_writes` make them
-    fail, by raising `DiskFailed` in place of ending a process. `syncs` counts. `is_quick`: small syncs are done at once,
-    as a quick disk's are. `fuse`: after so many more changes the
-    machine stops (`MachineStopped`), so that a test can stop it before each one in turn.
+    fail, by raising `DiskFailed` in place of ending a process. `syncs` counts. `is_quick`: small syncs are done at
+    once, as a quick disk's are. `fuse`: after so many more changes the machine stops (`MachineStopped`), so that a test
+    can stop it before each one in turn.
     """
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from semel_protocol import single_records
 from semel_protocol.batch import CorruptBatch, iterate
 from semel_protocol.control import ControlType, EndTxnMarker, build_marker
 from semel_protocol.records import Record, build_batch, decode_columns
-from semel_protocol.single_records import read_rows
+from semel_protocol.single_records import build_single, read_rows
 
 Row = tuple[bytes | None, bytes | None]
 MARKER = build_marker(EndTxnMarker(ControlType.COMMIT, 1), producer_id=1, producer_epoch=0, timestamp_ms=5)
@@ -84,3 +84,8 @@ def test_a_journal_is_read_by_the_short_cut_alone(monkeypatch: pytest.MonkeyPatc
     data += build_batch([Record(0, 5, b"key", None)])
     monkeypatch.delattr(single_records, "decode_columns")
     assert [len(key or b"") for key in read_rows(data).keys] == [1, 63, 64, 127, 128, 4000, 3]
+
+
+@given(st.binary(max_size=300), st.none() | st.binary(max_size=300), st.integers(0, 2**62))
+def test_a_single_record_is_built_as_by_the_long_way(key: bytes, value: bytes | None, timestamp_ms: int) -> None:
+    assert build_single(key, value, timestamp_ms) == build_batch([Record(0, timestamp_ms, key, value)])

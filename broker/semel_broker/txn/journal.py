@@ -15,13 +15,13 @@ from semel_protocol.batch import read_header
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import coordinator_partition
 from semel_protocol.records import Record, build_batch
-from semel_protocol.single_records import Rows, read_rows
+from semel_protocol.single_records import Rows, build_single, read_rows
 from semel_storage.internal_topics import TRANSACTION_STATE
 
 from semel_broker.partition import Partition
 from semel_broker.topics import Topics
 from semel_broker.txn.metadata import TransactionMetadata
-from semel_broker.txn.records import row_of
+from semel_broker.txn.records import Row, row_of
 from semel_broker.world import World
 
 READ_BYTES = 256 << 10
@@ -74,9 +74,7 @@ class Journal:
         Raises KafkaError 15, 16 or -1: then nothing was appended.
         """
         partition = self._partition_of(transactions[0].transactional_id)
-        now_ms = self._world.now_ms()
-        rows = map(row_of, transactions)
-        batch = bytearray(build_batch([Record(i, now_ms, key, value) for i, (key, value) in enumerate(rows)]))
+        batch = _batch_of([row_of(txn) for txn in transactions], self._world.now_ms())
         try:
             result = partition.append(batch, header=read_header(batch), lazily=lazily)
         except KafkaError as error:
@@ -111,6 +109,12 @@ class Journal:
 
     def _partition_of(self, transactional_id: str) -> Partition:
         return self._topics.partition(TRANSACTION_STATE, self.partition_of(transactional_id))
+
+
+def _batch_of(rows: Sequence[Row], now_ms: int) -> bytes:
+    if len(rows) == 1:
+        return build_single(*rows[0], now_ms)
+    return build_batch([Record(at, now_ms, key, value) for at, (key, value) in enumerate(rows)])
 
 
 def _as_seen_by_producers(error: KafkaError) -> KafkaError:

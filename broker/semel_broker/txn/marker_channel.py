@@ -1,8 +1,9 @@
 """How a decision reaches the partitions: one queue per destination, batches, retries for ever.
 
 A destination is the broker that leads a partition. `send` puts markers into the queues of their destinations; what
-one turn of the loop has queued goes out as one batch, or at once where the destination is this broker. A marker that cannot be written now (no leader, a log that is
-not writable) is tried again, for as long as it takes: the outcome is decided, and readers wait for it.
+one turn of the loop has queued goes out as one batch, or at once where the destination is this broker. A marker that
+cannot be written now (no leader, a log that is not writable) is tried again, for as long as it takes: the outcome is
+decided, and readers wait for it.
 """
 
 from __future__ import annotations

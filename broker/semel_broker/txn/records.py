@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from struct import Struct as Layout
 
+from semel_protocol.primitives import Buffer, uvarint
+from semel_protocol.schema import codec
 from semel_storage.internal_topics import (
     TRANSACTION_LOG_KEY,
     TRANSACTION_LOG_VALUE,
@@ -23,7 +25,7 @@ from semel_storage.internal_topics import (
 )
 
 from semel_broker.txn.identity import ClientName, ProducerIdentity
-from semel_broker.txn.ledger import FenceReason, FenceRecord
+from semel_broker.txn.ledger import FenceReason, FenceRecord, Fences
 from semel_broker.txn.metadata import DEAD, EMPTY, TopicPartition, TransactionMetadata, TransactionState
 
 Row = tuple[bytes, bytes | None]
@@ -33,6 +35,10 @@ KNOWN_TAILS_MAX = 1024
 _HEAD = Layout(">hqhibBqq")
 """A value of version 1 without partitions, up to its tagged fields: version, producer id, epoch, timeout, state,
 length of the array of partitions, last update, start."""
+_FRONT = Layout(">hqhib")
+_TIMES = Layout(">qq")
+"""What of it lies before and behind the partitions."""
+_PARTITIONS_CODEC = codec(TransactionLogValuePartitions, TRANSACTION_LOG_VALUE, True)
 _NO_PARTITIONS = (0, 1)
 """Null and empty, as compact lengths."""
 _PARTITIONS_AT = 17
@@ -41,33 +47,69 @@ _STATES = tuple(TransactionState)
 
 
 def row_of(txn: TransactionMetadata) -> Row:
-    """The record that stores `txn`; a tombstone for one that is DEAD."""
-    key = encode_versioned(TransactionLogKey(transactional_id=txn.transactional_id), TRANSACTION_LOG_KEY)
+    """The record that stores `txn`; a tombstone for one that is DEAD.
+
+    Three of them are written in the life of each transaction, which differ in a few fields in front of the tagged ones.
+    """
+    key = _key(txn.transactional_id)
     if txn.state is DEAD:
         return key, None
-    value = TransactionLogValue(
-        producer_id=txn.producer_id,
-        previous_producer_id=txn.previous_producer_id,
-        next_producer_id=txn.next_producer_id,
-        producer_epoch=txn.producer_epoch,
-        transaction_timeout_ms=txn.timeout_ms,
-        transaction_status=txn.state,
-        transaction_partitions=None
-        if txn.state is EMPTY
-        else [
-            TransactionLogValuePartitions(topic=topic, partition_ids=indexes)
-            for topic, indexes in by_topic(txn.partitions).items()
-        ],
-        transaction_last_update_timestamp_ms=txn.last_update_ms,
-        transaction_start_timestamp_ms=txn.start_ms,
-        client_transaction_version=txn.client_transaction_version,
-        next_producer_epoch=txn.next_producer_epoch,
-        last_producer_epoch=txn.last_producer_epoch,
-        client_id=txn.owner.client_id,
-        client_host=txn.owner.host,
-        fences=[_stored_fence(fence) for fence in txn.fences],
+    front = _FRONT.pack(TRANSACTION_LOG_VALUE, txn.producer_id, txn.producer_epoch, txn.timeout_ms, txn.state)
+    partitions = b"\x00" if txn.state is EMPTY else _partitions(txn.partitions)
+    tail = _tail(
+        txn.previous_producer_id,
+        txn.next_producer_id,
+        txn.next_producer_epoch,
+        txn.last_producer_epoch,
+        txn.client_transaction_version,
+        txn.owner,
+        txn.fences,
     )
-    return key, encode_versioned(value, TRANSACTION_LOG_VALUE)
+    return key, b"".join((front, partitions, _TIMES.pack(txn.last_update_ms, txn.start_ms), tail))
+
+
+@lru_cache(KNOWN_TAILS_MAX)
+def _key(transactional_id: str) -> bytes:
+    return encode_versioned(TransactionLogKey(transactional_id=transactional_id), TRANSACTION_LOG_KEY)
+
+
+def _partitions(partitions: Iterable[TopicPartition]) -> bytes:
+    rows = [
+        TransactionLogValuePartitions(topic=topic, partition_ids=indexes)
+        for topic, indexes in by_topic(partitions).items()
+    ]
+    out: list[Buffer] = [uvarint(len(rows) + 1)]
+    for row in rows:
+        _PARTITIONS_CODEC.encode(row, out)
+    return b"".join(out)
+
+
+@lru_cache(KNOWN_TAILS_MAX)
+def _tail(
+    previous_producer_id: int,
+    next_producer_id: int,
+    next_producer_epoch: int,
+    last_producer_epoch: int,
+    client_transaction_version: int,
+    owner: ClientName,
+    fences: Fences,
+) -> bytes:
+    """The tagged fields of a value."""
+    value = TransactionLogValue(
+        producer_id=0,
+        previous_producer_id=previous_producer_id,
+        next_producer_id=next_producer_id,
+        producer_epoch=0,
+        transaction_timeout_ms=0,
+        transaction_status=0,
+        client_transaction_version=client_transaction_version,
+        next_producer_epoch=next_producer_epoch,
+        last_producer_epoch=last_producer_epoch,
+        client_id=owner.client_id,
+        client_host=owner.host,
+        fences=[_stored_fence(fence) for fence in fences],
+    )
+    return encode_versioned(value, TRANSACTION_LOG_VALUE)[_HEAD.size :]
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

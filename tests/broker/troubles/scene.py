@@ -41,6 +41,8 @@ class Dumped(NamedTuple):
 class Unreachable:
     """A destination of markers where one partition has no leader. For durability=os: markers are durable at once."""
 
+    is_here = True
+
     def __init__(self, destination: Any, partition: tuple[str, int]) -> None:
         self.destination, self.partition = destination, partition
 

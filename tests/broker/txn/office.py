@@ -32,6 +32,8 @@ PARTITIONS = (("out", 0), ("out", 1))
 class Closed:
     """A destination that writes nothing for now."""
 
+    is_here = True
+
     def write(self, entries: Sequence[Entry]) -> list[ErrorCode]:
         return [ErrorCode.NOT_LEADER_OR_FOLLOWER] * len(entries)
 

@@ -13,11 +13,13 @@ from semel_broker.txn.metadata import TopicPartition
 from semel_protocol.errors import ErrorCode, KafkaError
 
 MARKER = Marker(ProducerIdentity(5, 3), commit=True, coordinator_epoch=7)
-A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
+A0, A1, B0, HERE0 = ("a", 0), ("a", 1), ("b", 0), ("here", 0)
+HERE = 2
+LEADERS = {"a": 0, "b": 1, "here": HERE}
 
 
 class Room:
-    """A channel to two brokers: "a" lies on 0, "b" on 1. Each write is answered by the next of `answers`, then OK."""
+    """A channel to three brokers: "a" lies on 0, "b" on 1, "here" on 2, where the channel is. Each write is answered by the next of `answers`, then OK."""
 
     def __init__(self) -> None:
         self.log = EventLog()
@@ -29,7 +31,7 @@ class Room:
         self.channel = MarkerChannel(self.log, self._locate, lambda node: Broker(self, node))
 
     def _locate(self, partition: TopicPartition) -> int | None:
-        return None if partition in self.leaderless else int(partition[0] == "b")
+        return None if partition in self.leaderless else LEADERS[partition[0]]
 
     def send(self, *partitions: TopicPartition, name: str = "t") -> None:
         self.channel.send(name, MARKER, partitions, lambda: self.done.append(name))
@@ -43,6 +45,7 @@ class Room:
 class Broker:
     def __init__(self, room: Room, node: int) -> None:
         self.room, self.node = room, node
+        self.is_here = node == HERE
 
     def write(self, entries: Sequence[Entry]) -> list[ErrorCode] | asyncio.Future[list[ErrorCode]]:
         assert all(marker is MARKER for marker, _ in entries)
@@ -68,9 +71,17 @@ async def room() -> Room:
 async def test_what_one_turn_queues_goes_out_as_one_batch_per_destination(room: Room) -> None:
     room.send(A0, B0, name="t1")
     room.send(A1, name="t2")
-    assert (room.writes, room.done) == ([], []), "never before send returns"
+    assert (room.writes, room.done) == ([], [])
     await room.until(lambda: len(room.done) == 2)
     assert room.writes == [(0, [A0, A1]), (1, [B0])]
+
+
+async def test_what_is_for_this_broker_is_written_at_once(room: Room) -> None:
+    room.send(HERE0, A0, name="t1")
+    room.send(HERE0, name="t2")
+    assert (room.writes, room.done) == ([(HERE, [HERE0]), (HERE, [HERE0])], ["t2"])
+    await room.until(lambda: len(room.done) == 2)
+    assert room.writes[2:] == [(0, [A0])]
 
 
 async def test_done_is_told_once_when_every_partition_has_its_marker(room: Room) -> None:

@@ -12,7 +12,13 @@ from semel_broker.txn.metadata import DEAD, EMPTY, ONGOING, TransactionMetadata,
 from semel_broker.txn.records import key_of, metadata_of, row_of
 from semel_broker.txn.replay import Replay
 from semel_protocol.errors import ProtocolError
-from semel_storage.internal_topics import TransactionLogKey, decode_versioned
+from semel_storage.internal_topics import (
+    TRANSACTION_LOG_VALUE,
+    TransactionLogKey,
+    TransactionLogValue,
+    decode_versioned,
+    encode_versioned,
+)
 
 INT16 = st.integers(-1, 2**15 - 1)
 INT64 = st.integers(-1, 2**63 - 1)
@@ -48,6 +54,15 @@ def test_what_is_stored_comes_back(txn: TransactionMetadata) -> None:
     assert value is not None
     assert key_of(key) == "t"
     assert metadata_of("t", value) == txn
+
+
+@settings(max_examples=60, deadline=None)
+@given(OPEN)
+def test_the_value_is_the_one_that_the_codec_writes(txn: TransactionMetadata) -> None:
+    """It is put together from pieces, some of them kept from other records."""
+    _, value = row_of(txn)
+    assert value is not None
+    assert value == encode_versioned(decode_versioned(TransactionLogValue, value), TRANSACTION_LOG_VALUE)
 
 
 @settings(max_examples=200, deadline=None)

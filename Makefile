@@ -1,5 +1,6 @@
 # make demo   the main job on real flights: counted by a group, then enriched in transactions, with kills; exact
 # make test   every test
+# make faults real processes under SIGKILL, SIGSTOP, full disks, broken files and a bad network (MINUTES=5 SEED=7)
 # make check  format, lint, types, floors, tidy
 # make bench  the figures of README, measured on this machine
 # Each target does all the set-up it needs; it wants python3 (3.11 or newer), make and a package registry.
@@ -8,8 +9,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
+MINUTES ?= 2
 
-.PHONY: help demo test check bench format clean
+.PHONY: help demo test faults check bench format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -34,6 +36,9 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(ARGS)
+
+faults: $(VENV)/.dev
+	PYTHONPATH=tests $(BIN)/python -m faults --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -37,12 +37,32 @@ NEXT = {
 }
 
 
+class Countdown:
+    """A future that is done once every batch it counts has told its records of their fate."""
+
+    __slots__ = ("future", "left")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.future: asyncio.Future[None] = loop.create_future()
+        self.left = 0
+
+    def count(self, batch: "Batch") -> None:
+        batch.countdowns.append(self)
+        self.left += 1
+
+    def told(self) -> None:
+        self.left -= 1
+        if not self.left and not self.future.done():
+            self.future.set_result(None)
+
+
 class Batch:
     """Records of one partition that travel together, and a future for each of them."""
 
     __slots__ = (
         "builder",
         "closed",
+        "countdowns",
         "deadline",
         "due",
         "futures",
@@ -52,7 +72,6 @@ class Batch:
         "stamp",
         "state",
         "timestamps",
-        "watchers",
     )
 
     def __init__(self, queue: "PartitionQueue", builder: BatchBuilder, deadline: float, reserved_bytes: int) -> None:
@@ -65,7 +84,7 @@ class Batch:
         self.due = False
         self.stamp: Stamp | None = None
         self.maybe_stored = False
-        self.watchers: list[asyncio.Future[None]] = []
+        self.countdowns: list[Countdown] = []
 
     def append(
         self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers
@@ -124,15 +143,14 @@ class Batch:
                 sequence = (self.stamp.base_sequence + first) % SEQUENCE_COUNT
                 part.stamp = Stamp(self.stamp.producer_id, self.stamp.producer_epoch, sequence)
             parts.append(part)
-        parts[1].watchers = self.watchers
+        parts[1].countdowns = self.countdowns
         return parts
 
     def _told(self) -> None:
         self.futures, self.timestamps = [], []
-        watchers, self.watchers = self.watchers, []
-        for watcher in watchers:
-            if not watcher.done():
-                watcher.set_result(None)
+        countdowns, self.countdowns = self.countdowns, []
+        for countdown in countdowns:
+            countdown.told()
 
 
 class PartitionQueue:

@@ -20,10 +20,11 @@ from semel_protocol.messages.k00_produce import (
 )
 from semel_protocol.records import BatchBuilder
 
-from semel._accumulator import Batch, BatchState, BufferMemory, PartitionQueue
+from semel._accumulator import Batch, BatchState, BufferMemory, Countdown, PartitionQueue
 from semel._cluster import Cluster
 from semel._config import CODEC_OF, ProducerConfig
 from semel._connection import Connection
+from semel._node import Node
 from semel._outcomes import Outcomes
 from semel._pool import Role
 from semel._produce_request import produce_request, produce_version_max
@@ -39,22 +40,6 @@ log = logging.getLogger(__name__)
 NO_LEADER = -1
 SILENCE = ProduceResponsePartition(error_code=ErrorCode.REQUEST_TIMED_OUT)
 """What a broker that leaves a partition out of its answer has told us about it."""
-
-
-class _Node:
-    """One broker as the Sender sees it: the partitions it leads that have something to send."""
-
-    __slots__ = ("connecting", "in_flight", "node_id", "partial", "ready")
-
-    def __init__(self, node_id: int) -> None:
-        self.node_id = node_id
-        self.in_flight = 0
-        self.connecting: asyncio.Task[Connection] | None = None
-        """What has to happen before anything is sent: a connection, or its peer reading on."""
-        self.ready: dict[PartitionQueue, None] = {}
-        """To be sent as soon as a request is free."""
-        self.partial: dict[PartitionQueue, None] = {}
-        """Their only batch still has room."""
 
 
 class Sender:
@@ -86,8 +71,9 @@ class Sender:
         self._codec = CODEC_OF[config.compression_type]
         self._acks = config.required_acks
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
-        self._nodes: dict[int, _Node] = {}
-        self._scheduled = False
+        self._open: dict[PartitionQueue, None] = {}
+        self._nodes: dict[int, Node] = {}
+        self._scheduled: asyncio.Handle | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._refresh: asyncio.TimerHandle | None = None
         cluster.on_change(self._rebind)
@@ -113,6 +99,7 @@ class Sender:
         queue.close_batch()
         batch = Batch(queue, builder, deadline, reserved_bytes)
         queue.waiting.append(batch)
+        self._open[queue] = None
         if self._expiry is None:
             self._expiry = self._loop.call_later(self._config.delivery_timeout_ms / 1000, self._on_expiry)
         if self._config.linger_ms > 0:
@@ -124,28 +111,28 @@ class Sender:
         """Something about the queue has changed: list it where it belongs, and run soon."""
         if not queue.waiting or queue.paused:
             return
-        node = self._node(queue.node_id)
-        if queue.is_due:
-            node.partial.pop(queue, None)
-            node.ready[queue] = None
-        elif queue not in node.ready:
-            node.partial[queue] = None
+        self._node(queue.node_id).place(queue)
         if queue.node_id == NO_LEADER:
             self._ask_for_leaders()
         self.wake()
 
     async def flush(self) -> None:
         """Waits until every record sent so far is stored or has failed."""
-        watchers: list[asyncio.Future[None]] = []
-        for queue in self._queues.values():
+        await self.flushed()
+
+    def flushed(self) -> asyncio.Future[None]:
+        """Sends what waits, without delay; done when every record sent so far is stored or has failed."""
+        countdown = Countdown(self._loop)
+        for queue in self._open_queues():
             for batch in (*queue.sent, *queue.waiting):
                 batch.due = True
                 if batch.futures:
-                    watchers.append(self._loop.create_future())
-                    batch.watchers.append(watchers[-1])
+                    countdown.count(batch)
             self.place(queue)
-        if watchers:
-            await asyncio.wait(watchers)
+        if not countdown.left:
+            countdown.future.set_result(None)
+        self._run()
+        return countdown.future
 
     def check_usable(self) -> None:
         """Raises ProducerClosed, with the cause, when this producer has ended."""
@@ -160,7 +147,7 @@ class Sender:
 
     def drop_waiting(self, error: KafkaError) -> None:
         """Fails every record that is not on its way to a broker."""
-        for queue in self._queues.values():
+        for queue in self._open_queues():
             for batch in [batch for batch in (*queue.sent, *queue.waiting) if batch.state is not BatchState.IN_FLIGHT]:
                 self._outcomes.failed(batch, error)
 
@@ -173,12 +160,13 @@ class Sender:
 
     def wake(self) -> None:
         """Something is other than before: look what can be sent."""
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._run)
+        if self._scheduled is None:
+            self._scheduled = self._loop.call_soon(self._run)
 
     def _run(self) -> None:
-        self._scheduled = False
+        if self._scheduled is not None:
+            self._scheduled.cancel()
+            self._scheduled = None
         self._guarded(self._pump)
 
     def _guarded(self, step: Callable[[], None]) -> None:
@@ -200,14 +188,13 @@ class Sender:
             return
         for node in list(self._nodes.values()):
             if not node.in_flight and node.partial and self._config.linger_ms <= 0:
-                node.ready.update(node.partial)
-                node.partial.clear()
+                node.wait_no_longer()
             if node.ready and node.node_id != NO_LEADER:
                 self._pump_node(node)
         if self._transaction is not None and self._transaction.wanted:
             self.enrol()
 
-    def _pump_node(self, node: _Node) -> None:
+    def _pump_node(self, node: Node) -> None:
         connection = self._cluster.pool.live(node.node_id, Role.DATA)
         if connection is None:
             self._connect(node)
@@ -222,7 +209,7 @@ class Sender:
                 return
             self._send(node, connection, batches)
 
-    def _gather(self, node: _Node, connection: Connection) -> list[Batch]:
+    def _gather(self, node: Node, connection: Connection) -> list[Batch]:
         """The next request: the first batch of each ready partition, as many as max_request_size takes."""
         batches: list[Batch] = []
         if self.manager is not None and not self.manager.has_producer_id:
@@ -247,7 +234,7 @@ class Sender:
             self.place(queue)
         return batches
 
-    def _send(self, node: _Node, connection: Connection, batches: list[Batch]) -> None:
+    def _send(self, node: Node, connection: Connection, batches: list[Batch]) -> None:
         request = produce_request(batches, self._config, self._memory, self._transaction)
         try:
             version_max = produce_version_max(connection, self._config, self._transaction)
@@ -263,7 +250,7 @@ class Sender:
         node.in_flight += 1
         answer.add_done_callback(partial(self._answered, node, batches))
 
-    def _answered(self, node: _Node, batches: list[Batch], answer: asyncio.Future[ProduceResponse]) -> None:
+    def _answered(self, node: Node, batches: list[Batch], answer: asyncio.Future[ProduceResponse]) -> None:
         node.in_flight -= 1
         answer.exception()  # looked at, also when the producer has ended
         self._guarded(partial(self._apply, batches, answer))
@@ -301,7 +288,7 @@ class Sender:
         for queue in queues:
             queue.paused = True
             queue.failures += 1
-            self._node(queue.node_id).ready.pop(queue, None)
+            self._node(queue.node_id).remove(queue)
         backoff = Backoff(self._edge, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
         backoff.failures = min(queue.failures for queue in queues) - 1
         self._loop.call_later(backoff.next_ms() / 1000, self._resume, queues)
@@ -325,7 +312,7 @@ class Sender:
         """Ends what has not been stored within delivery_timeout_ms."""
         now = self._edge.monotonic()
         deadlines = []
-        for queue in self._queues.values():
+        for queue in self._open_queues():
             deadline = self._outcomes.expire(queue, now)
             if deadline is not None:
                 deadlines.append(deadline)
@@ -333,19 +320,19 @@ class Sender:
         if deadlines:
             self._expiry = self._loop.call_later(min(deadlines) - now, self._on_expiry)
 
-    def _connect(self, node: _Node) -> None:
+    def _connect(self, node: Node) -> None:
         if node.connecting is None:
             self._pump_after(node, self._cluster.pool.connecting(node.node_id, Role.DATA))
 
-    def _send_when_writable(self, node: _Node, connection: Connection) -> None:
+    def _send_when_writable(self, node: Node, connection: Connection) -> None:
         if node.connecting is None:
             self._pump_after(node, self._loop.create_task(self._drained(connection), name=f"drain {node.node_id}"))
 
-    def _pump_after(self, node: _Node, task: asyncio.Task[Connection]) -> None:
+    def _pump_after(self, node: Node, task: asyncio.Task[Connection]) -> None:
         node.connecting = task
         task.add_done_callback(partial(self._connected, node))
 
-    def _connected(self, node: _Node, attempt: asyncio.Task[Connection]) -> None:
+    def _connected(self, node: Node, attempt: asyncio.Task[Connection]) -> None:
         node.connecting = None
         if not attempt.cancelled():
             if attempt.exception() is not None:
@@ -356,10 +343,15 @@ class Sender:
         await connection.drained()
         return connection
 
-    def _node(self, node_id: int) -> _Node:
+    def _open_queues(self) -> list[PartitionQueue]:
+        """The queues that hold a batch; found at a cost that does not grow with the partitions ever sent to."""
+        self._open = {queue: None for queue in self._open if queue.waiting or queue.sent}
+        return list(self._open)
+
+    def _node(self, node_id: int) -> Node:
         node = self._nodes.get(node_id)
         if node is None:
-            node = self._nodes[node_id] = _Node(node_id)
+            node = self._nodes[node_id] = Node(node_id)
         return node
 
     def _ask_for_leaders(self) -> None:
@@ -375,9 +367,7 @@ class Sender:
         for queue in self._queues.values():
             leader = self._cluster.metadata.leader(queue.topic, queue.partition)
             if leader != queue.node_id:
-                node = self._node(queue.node_id)
-                node.ready.pop(queue, None)
-                node.partial.pop(queue, None)
+                self._node(queue.node_id).remove(queue)
                 queue.node_id = leader
             self.place(queue)
 

@@ -15,6 +15,7 @@ from semel._cluster import Cluster
 from semel._config import ProducerConfig
 from semel._fencing import fenced, forgotten
 from semel._sender import Sender
+from semel._signal import Signal
 from semel._transaction_coordinator import TransactionCoordinator
 from semel._transaction_state import State, TransactionState, Verdict, is_not_ongoing, verdict_on
 from semel.errors import (
@@ -42,12 +43,27 @@ GROUP_HAS_MOVED_ON = (IllegalGenerationError, UnknownMemberIdError, RebalanceInP
 
 
 class _Ending:
-    """A commit or abort whose outcome nobody has heard yet."""
+    """A commit or abort whose outcome nobody has heard yet. Its task ends by itself, whoever gives up on waiting."""
 
-    __slots__ = ("commit", "task")
+    __slots__ = ("_work", "commit", "over", "task")
 
-    def __init__(self, commit: bool, task: asyncio.Task[None]) -> None:
-        self.commit, self.task = commit, task
+    def __init__(self, commit: bool, work: Coroutine[Any, Any, None], name: str) -> None:
+        self.commit, self._work = commit, work
+        self.over = Signal()
+        self.task = asyncio.create_task(self._run(), name=name)
+        self.task.add_done_callback(self._ended)
+
+    async def _run(self) -> None:
+        try:
+            await self._work
+        finally:
+            self.over.notify()  # and not later: by the time that those who wait run, the task is done
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        _look_at_exception(task)
+        # For a task that was cancelled before it ran:
+        self._work.close()
+        self.over.notify()
 
 
 class Transactions:
@@ -99,7 +115,7 @@ class Transactions:
         ending = self._ending
         if ending is None:
             self._state.start_commit()
-            ending = self._start(self._commit(), commit=True)
+            ending = self._start(self._commit(self._sender.flushed()), commit=True)
         elif not ending.commit:
             raise IllegalStateError("commit_transaction(): the transaction is being aborted; call abort_transaction()")
         await self._outcome(ending)
@@ -160,15 +176,12 @@ class Transactions:
     # Ending a transaction
 
     def _start(self, work: Coroutine[Any, Any, None], *, commit: bool) -> _Ending:
-        name = f"{'commit' if commit else 'abort'} of {self._state.transactional_id}"
-        self._ending = _Ending(commit, asyncio.create_task(work, name=name))
-        self._ending.task.add_done_callback(_look_at_exception)
+        self._ending = _Ending(commit, work, f"{'commit' if commit else 'abort'} of {self._state.transactional_id}")
         return self._ending
 
     async def _outcome(self, ending: _Ending) -> None:
         """Waits for a commit or abort at most max_block_ms, and passes on what it came to."""
-        done, _ = await asyncio.wait([ending.task], timeout=self._config.max_block_ms / 1000)
-        if not done:
+        if not ending.task.done() and not await ending.over.wait(self._config.max_block_ms):
             call = "commit_transaction()" if ending.commit else "abort_transaction()"
             raise KafkaTimeoutError(
                 f"{call}: the outcome is not known after max_block_ms={self._config.max_block_ms}, and is still being "
@@ -183,8 +196,8 @@ class Transactions:
             raise TransactionAborted("abort_transaction() was called before the outcome of the commit was known")
         ending.task.result()
 
-    async def _commit(self) -> None:
-        await self._sender.flush()
+    async def _commit(self, stored: asyncio.Future[None]) -> None:
+        await stored
         if self._committing_offsets:
             await asyncio.wait(list(self._committing_offsets))
         state = self._state

@@ -73,10 +73,12 @@ def topic_id_text(topic_id: bytes) -> str:
 
 
 def read_topic_id(disk: Disk, path: str) -> bytes | None:
-    """The topic id in a `partition.metadata`; None when there is none, or only the beginning of one, as a power loss
-    leaves it. Raises CorruptCheckpoint."""
+    """The topic id in a `partition.metadata`; None when there is none, or only the beginning of one or something else
+    altogether, as a power loss leaves it. Raises CorruptCheckpoint for one that is whole and not known."""
     text = disk.read_bytes(path).decode("utf-8", "replace").rstrip("\0\n") if disk.exists(path) else ""
     if len(text) < len(TOPIC_ID_HEAD) + TOPIC_ID_CHARS and (TOPIC_ID_HEAD.startswith(text) or TOPIC_ID_HEAD in text):
+        return None
+    if not text.startswith("version: "):
         return None
     fields = dict(line.partition(": ")[::2] for line in text.splitlines())
     topic_id = urlsafe_b64decode(fields.get("topic_id", "") + "==")

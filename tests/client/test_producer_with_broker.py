@@ -56,6 +56,7 @@ async def test_a_killed_broker_costs_nothing_and_doubles_nothing(tmp_path: Path,
             for number in range(30_000):
                 futures.append(await producer.send("t", b"%d" % number, key=b"%d" % (number % 4)))
                 if number in (10_000, 20_000):
+                    await futures[number - 5_000]  # the broker is up: back again, the second time
                     await asyncio.to_thread(broker.kill_and_restart, 0.1)
             rows = await asyncio.gather(*futures)
         partitions = sorted({row.partition for row in rows})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -22,6 +23,9 @@ console = Console(highlight=False, soft_wrap=True)
 
 
 async def main() -> int:
+    myself = asyncio.current_task()
+    assert myself is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, myself.cancel)  # and so ends what it has started
     arguments = parse_arguments()
     seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
     directory = Path(tempfile.mkdtemp(prefix="semel-faults-"))

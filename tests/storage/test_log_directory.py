@@ -157,6 +157,9 @@ def test_topic_id_torn_at_any_byte_is_as_good_as_none() -> None:
         for torn in (whole[:size], whole[:size] + bytes(len(whole) - size)):
             disk.write_atomically(path, torn)
             assert checkpoints.read_topic_id(disk, path) is None, torn
+    for stale in (bytes(reversed(whole)), bytes(range(200, 200 + len(whole)))):  # what lay there before
+        disk.write_atomically(path, stale)
+        assert checkpoints.read_topic_id(disk, path) is None, stale
     disk.write_atomically(path, whole + b"\n")
     assert checkpoints.read_topic_id(disk, path) == bytes(range(16))
     disk.write_atomically(path, whole.replace(b"version: 0", b"version: 9"))

@@ -83,18 +83,25 @@ def _undecided_markers(story: Story, place: Place, batches: list[Batch]) -> Iter
 
 
 def sequence_gap(story: Story) -> Iterator[Anomaly]:
-    """The sequences of one producer and epoch in a log leave something out, or go back."""
+    """The sequences of one producer and epoch in a log leave something out, or go back.
+
+    A producer whose first batches nobody acknowledged may have lost them, and with them all that the log knew of it:
+    then its next batch is the first, whatever its sequence.
+    """
     found = []
+    doubtful = {write.place: None for write in story.writes.values() if not write.is_acknowledged}
     for place, end in story.final.partitions.items():
         if story.cleanup_of(place[0]) == "compact":
             continue
         last: dict[tuple[int, int], int] = {}
+        known: dict[int, None] = {}
         for batch in end.batches or ():
             if batch.producer_id < 0 or batch.marker or batch.base_sequence < 0:
                 continue
             key = batch.producer_id, batch.producer_epoch
             due = (last[key] + 1) & SEQUENCE_MASK if key in last else None
-            if due is None and end.start_offset == 0 and not story.may_be_gone(place, 0):
+            is_whole = end.start_offset == 0 and not story.may_be_gone(place, 0)
+            if due is None and is_whole and (place not in doubtful or batch.producer_id in known):
                 due = 0
             if due is not None and batch.base_sequence != due:
                 found.append(
@@ -102,6 +109,7 @@ def sequence_gap(story: Story) -> Iterator[Anomaly]:
                     f"sequence {batch.base_sequence}, not {due}"
                 )
             last[key] = batch.last_sequence
+            known[batch.producer_id] = None
     if found:
         yield Anomaly("sequence-gap", few(found))
 

@@ -84,6 +84,14 @@ def test_sequences_go_on_without_gaps_and_start_at_0() -> None:
         assert tale.found() == expected, batches
 
 
+def test_a_log_that_lost_the_first_batches_of_a_producer_knows_nothing_of_it() -> None:
+    for epoch, expected in ((0, []), (1, ["sequence-gap"])):
+        tale = Tale()
+        tale.send(tale.witness("shop"), "a")
+        tale.ends([], batches=[data(0, 0, 2), data(1, epoch, 3)])
+        assert tale.found() == expected
+
+
 def test_the_sequence_wraps_to_0() -> None:
     tale = Tale()
     tale.ends([], start_offset=4, batches=[data(4, 0, 0x7FFFFFFF), data(5, 0, 0)])

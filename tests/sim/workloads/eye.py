@@ -50,7 +50,8 @@ class Eye:
         return noted(self.witness, await self.consumer.getmany(timeout_ms=timeout_ms), txn)
 
     async def rewind(self) -> None:
-        """Raises KafkaError."""
+        """Raises KafkaError: then it may still go back."""
+        self.witness.assigned(self._places)
         await self.consumer.seek_to_beginning()
         self._at_the_start()
 

@@ -164,5 +164,5 @@ async def _left(plan: WorkloadPlan, pipeline: Pipeline, desk: Desk) -> list[Topi
         ends = await consumer.end_offsets(places)
         consumer.assign(places)
         while [place for place in places if await consumer.position(place) < ends[place]]:
-            left.update((tuple(place), None) for place in await consumer.getmany(timeout_ms=500))
+            left |= dict.fromkeys(await consumer.getmany(timeout_ms=500))
     return list(left)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from asyncio import BaseTransport, BufferedProtocol, CancelledError, Task, Transport
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from enum import IntFlag
-from typing import Any, cast
+from typing import cast
 
 from semel_protocol.errors import ProtocolError
 
@@ -20,6 +20,7 @@ from semel_broker.answers import InOrder
 from semel_broker.closing import CloseConnectionError
 from semel_broker.commons import Commons
 from semel_broker.dispatch import Chunks, Peer
+from semel_broker.eager import begin
 from semel_broker.frame_buffer import FrameBuffer
 
 PRODUCE = b"\x00\x00"
@@ -158,13 +159,21 @@ class Connection(BufferedProtocol):
             return
         if isinstance(answer, InOrder):
             request.pipelined, answer = False, answer.answer
+        try:
+            begun = begin(answer, self._commons.loop)
+        except CloseConnectionError as reason:
+            self.close(reason.reason, **reason.fields)
+            return
+        if isinstance(begun, list):
+            request.chunks = begun
+            return
         if not request.pipelined:
             self._blocked = request
-        self._wait_for(request, answer)
+        self._wait_for(request, begun)
 
-    def _wait_for(self, request: Request, answer: Coroutine[Any, Any, Chunks]) -> None:
-        request.task = self._commons.loop.create_task(answer)
-        self._commons.tasks[request.task] = None
+    def _wait_for(self, request: Request, task: Task[Chunks]) -> None:
+        request.task = task
+        self._commons.tasks[task] = None
 
         def answered(task: Task[Chunks]) -> None:
             del self._commons.tasks[task]
@@ -182,7 +191,7 @@ class Connection(BufferedProtocol):
             else:
                 self.advance()
 
-        request.task.add_done_callback(answered)
+        task.add_done_callback(answered)
 
     def _write(self) -> None:
         """Hand over the answers that are ready and whose turn it is."""

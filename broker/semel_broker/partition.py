@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import Handle, Task, TimerHandle, get_running_loop
+from asyncio import Future, Handle, Task, TimerHandle, get_running_loop
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -176,8 +176,12 @@ class Partition:
 
     async def committed(self, offset: int) -> None:
         """Return once everything below `offset` is committed (synced, if the broker runs with fsync)."""
-        if self.high_watermark < offset:
-            await self._committing.wait_for(offset, get_running_loop())
+        if (future := self.committing(offset)) is not None:
+            await future
+
+    def committing(self, offset: int) -> Future[None] | None:
+        """Done once everything below `offset` is committed; None: it is. Whoever has it may end it sooner."""
+        return self._committing.wait_for(offset, get_running_loop()) if self.high_watermark < offset else None
 
     def delete_records(self, before: int) -> int:
         """Move the log start to `before` (-1: the high watermark); returns the new low watermark.

@@ -12,7 +12,7 @@ partition: what comes late, after the marker, must not open a transaction that n
 
 from __future__ import annotations
 
-from asyncio import timeout
+from asyncio import Future, get_running_loop
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -289,18 +289,27 @@ async def _join_and_append(request: ProduceRequest, ctx: RequestContext, joining
 async def _when_committed(
     response: ProduceResponse, uncommitted: list[tuple[Partition, int]], timeout_ms: int
 ) -> ProduceResponse:
+    waiting = [future for partition, offset in uncommitted if (future := partition.committing(offset)) is not None]
+    patience = get_running_loop().call_later(max(timeout_ms, 0) / 1000, _wait_no_longer, waiting)
     try:
-        async with timeout(max(timeout_ms, 0) / 1000):
-            for partition, offset in uncommitted:
-                await partition.committed(offset)
-    except TimeoutError:
-        late = {(at.topic, at.index) for at, offset in uncommitted if at.high_watermark < offset}
+        for future in waiting:
+            await future
+    finally:
+        patience.cancel()
+    late = {(at.topic, at.index) for at, offset in uncommitted if at.high_watermark < offset}
+    if late:
         for topic in response.responses:
             topic.partition_responses = [
                 _too_late(topic.name, row, timeout_ms) if (topic.name, row.index) in late else row
                 for row in topic.partition_responses
             ]
     return response
+
+
+def _wait_no_longer(waiting: Sequence[Future[None]]) -> None:
+    for future in waiting:
+        if not future.done():
+            future.set_result(None)
 
 
 def _too_late(topic: str, row: ProduceResponsePartition, timeout_ms: int) -> ProduceResponsePartition:

@@ -19,7 +19,10 @@ LEADERS = {"a": 0, "b": 1, "here": HERE}
 
 
 class Room:
-    """A channel to three brokers: "a" lies on 0, "b" on 1, "here" on 2, where the channel is. Each write is answered by the next of `answers`, then OK."""
+    """A channel to three brokers: "a" lies on 0, "b" on 1, "here" on 2, where the channel is.
+
+    Each write is answered by the next of `answers`, then OK.
+    """
 
     def __init__(self) -> None:
         self.log = EventLog()

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from semel_protocol.errors import KafkaError
 from semel_storage.log import Log
 from semel_storage.log_config import LogConfig
 from semel_storage.memory_disk import MemoryDisk
-from semel_storage.recovery import CorruptLog
 from semel_storage.snapshot import CorruptSnapshot, decode, encode
 from semel_storage.transactions import AbortedTransaction
-from storage.batches import DIRECTORY, NOW_MS, make_batch, open_log, put, read_all
+from storage.batches import DIRECTORY, NOW_MS, make_batch, open_log, put
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100)
 PRODUCER = 5

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -36,6 +39,8 @@ class Worker:
         self.committed: list[bytes] = []
         self.producer: TransactionalProducer | None = None
         self.ending: bool | None = None  # what was asked for and not answered
+        self.answers_left = 0  # until `doom` is called
+        self.doom: Callable[[], object] = lambda: None
 
     async def connect(self, wire: Wire) -> None:
         """The same producer over a new connection. What became of an end that was not answered is asked again."""
@@ -59,9 +64,16 @@ class Worker:
             for partition in (0, 1):
                 row = await producer.produce("out", b"%d" % self.number, partition=partition)
                 assert row.error_code == ErrorCode.NONE, row
+                self.answered()
             self.ending = self.number % 3 != 0
             assert await producer.end(self.ending) == ErrorCode.NONE
             self.ended()
+            self.answered()
+
+    def answered(self) -> None:
+        self.answers_left -= 1
+        if not self.answers_left:
+            self.doom()
 
 
 async def run(broker: BrokerProcess, rng: Random, version: int) -> None:
@@ -69,14 +81,13 @@ async def run(broker: BrokerProcess, rng: Random, version: int) -> None:
     wire = await Wire.connect(broker.port)
     await wire.create_topic("out", 2)
     for _ in range(KILLS):
-        killing = asyncio.get_running_loop().call_later(rng.uniform(0.02, 0.25), broker.kill)
-        try:
+        delay_s = rng.uniform(0, 0.01)  # not between two requests each time, but amid one
+        worker.answers_left = rng.randint(3, 30)
+        worker.doom = partial(asyncio.get_running_loop().call_later, delay_s, broker.kill)
+        with suppress(*LOST):
             await worker.connect(wire)
             await worker.work()
-        except LOST:
-            killing.cancel()
         await wire.close()
-        broker.kill()
         broker.start()
         wire = await Wire.connect(broker.port)
     await worker.connect(wire)

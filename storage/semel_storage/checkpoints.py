@@ -21,6 +21,8 @@ TOPIC_ID_HEAD = "version: 0\ntopic_id: "
 TOPIC_ID_CHARS = 22
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+CLEANER_OFFSET = "cleaner-offset-checkpoint"
+"""Beside a log that is or was compacted: how far."""
 
 TopicPartition = tuple[str, int]
 

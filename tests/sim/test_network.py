@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, cast
 
 import pytest
+
 from sim.holds import Hold
 from sim.host import Host
 from sim.world import NS, World

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from sim.host import Host
 from sim.world import NS, Stuck, World
 

@@ -73,6 +73,10 @@ def recover(
     epochs = EpochHistory(checkpoints.read_epochs(disk, f"{directory}/{checkpoints.LEADER_EPOCH}"))
     if not segments:
         segments = [_create(disk, directory, max(start_offset, recovery_point or 0))]
+    elif not clean and (recovery_point or 0) <= bases[-1]:
+        disk.sync_dir(
+            directory
+        )  # a process that died while it created a segment leaves a name that only the kernel has
     scan = _Scan(
         disk=disk,
         segments=segments,

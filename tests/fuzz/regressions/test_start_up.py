@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from fuzz.arena import Arena
 from semel_protocol.batch import iterate
 from semel_protocol.errors import KafkaError
 from semel_protocol.records import decode_batch
+from semel_storage.checkpoints import CorruptCheckpoint, read_topic_id
 from semel_storage.log import Log
 from semel_storage.log_config import LogConfig
 from semel_storage.log_directory import LogDirectory
@@ -221,3 +223,34 @@ def test_files_of_unknown_names_are_left_alone() -> None:
     again = start_again(disk, Reports(), 3)
     assert [value for _, value in read_all(again)] == [b"0", b"1", b"2"]
     assert set(names) <= set(disk.listdir(DIRECTORY))
+
+
+# The small files
+
+
+@pytest.mark.parametrize("text", ["version: 0\ntopic_id: abc", "version: 0\ntopic_id: ünïünïünïünïünïünïün"])
+def test_topic_id_that_is_none_is_refused_by_name(text: str) -> None:
+    disk = MemoryDisk()
+    disk.write_atomically("x/partition.metadata", text.ljust(45, "A").encode())
+    with pytest.raises(CorruptCheckpoint, match="partition"):
+        read_topic_id(disk, "x/partition.metadata")
+
+
+# Internal topics
+
+
+@pytest.mark.parametrize(
+    ("topic", "event"),
+    [("__consumer_offsets", "groups_not_loaded"), ("__transaction_state", "transactions_not_loaded")],
+)
+def test_records_of_the_coordinators_that_changed_are_not_believed(topic: str, event: str) -> None:
+    arena = Arena.open()
+    arena.run(arena.bystander.leave())
+    arena.run(arena.node.stop())
+    for path in [path for path in arena.disk._names if f"/{topic}-" in path and path.endswith(".log")]:
+        data = arena.disk.read_bytes(path)
+        if data:
+            altered(arena.disk, path, len(data) - 3, bytes([data[-3] ^ 1]))
+    arena.run(arena.start())
+    arena.run(arena.pass_time(1))
+    assert any(line.startswith(event) and f"{topic}-" in line for line in arena.log.lines)

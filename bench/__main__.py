@@ -13,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench import curves, sections, transactions
+from bench import curves, isolation, many, sections, transactions
 from bench.figure import Figure
 
 SECTIONS = {
@@ -25,7 +25,9 @@ SECTIONS = {
     "client": sections.client,
     "transactions": transactions.transactions,
     "transaction-clients": transactions.transaction_clients,
-    "read-committed": transactions.read_committed,
+    "read-committed": isolation.read_committed,
+    "transactional-ids": many.many_ids,
+    "aborted": many.many_aborted,
     "log-length": curves.log_length,
     "partitions": curves.partitions,
     "connections": curves.connections,

@@ -76,7 +76,7 @@ def librdkafka_consume(
     consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
     count, started = 0, time.perf_counter()
     while count < records:
-        got = consumer.consume(10_000, 5.0)
+        got = consumer.consume(min(10_000, records - count), 5.0)  # for more it would wait to the end of its patience
         if not got:
             raise SystemExit(f"only {count} of {records} records came")
         count += len(got)
@@ -133,21 +133,26 @@ async def _asyncio_produce(module: str, address: str, records: int, partitions: 
     return rate(records, seconds)
 
 
-async def _asyncio_consume(module: str, address: str, records: int) -> dict[str, float]:
+async def _asyncio_consume(module: str, address: str, records: int, topic: str, isolation: str) -> dict[str, float]:
     api = importlib.import_module(module)
     consumer = api.AIOKafkaConsumer(
-        TOPIC, bootstrap_servers=address, auto_offset_reset="earliest", enable_auto_commit=False
+        topic,
+        bootstrap_servers=address,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        isolation_level=isolation,
     )
     await consumer.start()
-    count, started = 0, time.perf_counter()
+    count, started, before = 0, time.perf_counter(), time.process_time()
     while count < records:
-        got = await consumer.getmany(timeout_ms=5000)
+        got = await consumer.getmany(timeout_ms=30_000)  # it may have much to skip
         if not got:
             raise SystemExit(f"only {count} of {records} records came")
         count += sum(map(len, got.values()))
     seconds = time.perf_counter() - started
+    spent = time.process_time() - before
     await consumer.stop()
-    return rate(count, seconds)
+    return {**rate(count, seconds), "cpu_s": round(spent, 3)}
 
 
 def asyncio_produce(module: str, address: str, records: int, partitions: int = 1) -> dict[str, float]:
@@ -155,9 +160,11 @@ def asyncio_produce(module: str, address: str, records: int, partitions: int = 1
     return asyncio.run(_asyncio_produce(module, address, records, partitions))
 
 
-def asyncio_consume(module: str, address: str, records: int) -> dict[str, float]:
+def asyncio_consume(
+    module: str, address: str, records: int, topic: str = TOPIC, isolation: str = "read_uncommitted"
+) -> dict[str, float]:
     """`getmany` in a loop from the first offset, for a module that has aiokafka's names."""
-    return asyncio.run(_asyncio_consume(module, address, records))
+    return asyncio.run(_asyncio_consume(module, address, records, topic, isolation))
 
 
 def librdkafka_transactions(address: str | None, transactions: int, records: int) -> dict[str, float]:

@@ -14,7 +14,6 @@ CPU_MS = 0.6
 OWN_RATIO = 1.5
 CROWD = 200
 CLIFF = 10
-READ_COMMITTED_RATIO = 1.2
 
 
 def transactions(directory: Path, records: int, runs: int) -> list[Figure]:
@@ -66,20 +65,3 @@ def transaction_clients(directory: Path, records: int, runs: int) -> list[Figure
             f"{CROWD} transactional producers at once (fsync)", cliff, shown, f"p99 <= {CLIFF} x p50", cliff <= CLIFF
         ),
     ]
-
-
-def read_committed(directory: Path, records: int, runs: int) -> list[Figure]:
-    """The same committed records read at both isolation levels: broker CPU a record."""
-    with broker(directory) as process:
-        work("librdkafka_transactions", address=process.address, transactions=200, records=1)
-        work("librdkafka_produce", address=process.address, records=records)
-        costs = {}
-        for isolation in ("read_uncommitted", "read_committed"):
-            before = cpu_s(process)
-            for _ in range(runs):
-                work("librdkafka_consume", address=process.address, records=records, isolation=isolation)
-            costs[isolation] = (cpu_s(process) - before) / runs
-    value = costs["read_committed"] / costs["read_uncommitted"]
-    shown = f"{value:.2f}x"
-    met = value <= READ_COMMITTED_RATIO
-    return [Figure("broker CPU of a read_committed fetch, of read_uncommitted", value, shown, "<= 1.2x", met)]

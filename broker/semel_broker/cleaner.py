@@ -24,7 +24,7 @@ from semel_broker.config import BrokerConfig
 from semel_broker.partition import Partition
 from semel_broker.world import World
 
-CLEANER_OFFSET = "cleaner-offset-checkpoint"
+CLEANER_OFFSET = checkpoints.CLEANER_OFFSET
 MS = 1000
 
 TopicPartition = tuple[str, int]

@@ -82,11 +82,15 @@ class Partition:
         return self._log or self.open()
 
     def open(self) -> Log:
-        """Open (create or recover) the log; everything found in it is committed as far as it is durable."""
+        """Open (create or recover) the log; everything found in it is committed as far as it is durable.
+
+        The leader epoch goes on from that of the log, which another broker may have written.
+        """
         if self._retired:
             raise self._gone()
         if self._log is None:
             self._log = self._open_log()
+            self.leader_epoch = max(self.leader_epoch, self._log.epochs.latest)
             self.high_watermark = self._log.synced_offset if self._fsync else self._log.end_offset
             self._count_unstable(self._log)
             if self.high_watermark < self._log.end_offset:

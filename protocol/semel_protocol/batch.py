@@ -44,6 +44,7 @@ LENGTH = Layout(">qi")
 OFFSET = Layout(">q")
 EPOCH = Layout(">i")
 CRC = Layout(">I")
+CHECKED = Layout(">8xi5xI")
 ATTRIBUTES = Layout(">h")
 ATTRIBUTES_AT = 21
 EPOCH_AT = 12
@@ -154,6 +155,20 @@ def iterate(buf: Bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
         if after > end:
             return
         yield header, view[at:after]
+        at = after
+
+
+def check_crcs(buf: Bytes, where: str) -> None:
+    """See that the CRC of every whole batch of `buf` holds. Raises CorruptBatch, which says `where` it is."""
+    view = memoryview(buf)
+    end = len(view)
+    at = 0
+    while end - at >= HEADER_BYTES:
+        length, crc = CHECKED.unpack_from(view, at)
+        after = at + PREFIX_BYTES + length
+        if length < BATCH_LENGTH_MIN or (after <= end and crc32c(view[at + CHECKED_AT : after]) != crc):
+            (offset,) = OFFSET.unpack_from(view, at)
+            raise CorruptBatch(f"{where}: the batch at offset {offset} fails its CRC; restore the log from a copy")
         at = after
 
 

@@ -21,6 +21,8 @@ TOPIC_ID_HEAD = "version: 0\ntopic_id: "
 TOPIC_ID_CHARS = 22
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+CLEANER_OFFSET = "cleaner-offset-checkpoint"
+"""Beside a log that is or was compacted: how far."""
 
 TopicPartition = tuple[str, int]
 
@@ -81,7 +83,10 @@ def read_topic_id(disk: Disk, path: str) -> bytes | None:
     if not text.startswith("version: "):
         return None
     fields = dict(line.partition(": ")[::2] for line in text.splitlines())
-    topic_id = urlsafe_b64decode(fields.get("topic_id", "") + "==")
+    try:
+        topic_id = urlsafe_b64decode(fields.get("topic_id", "") + "==")
+    except ValueError:
+        topic_id = b""
     if fields.get("version") != "0" or len(topic_id) != 16:
         raise CorruptCheckpoint(f"{path}: expected version 0 and a topic id of 16 bytes")
     return topic_id

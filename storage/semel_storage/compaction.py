@@ -40,6 +40,10 @@ class CompactionAborted(Exception):  # noqa: N818 (named for what happened)
     """A segment under compaction has gone: records were deleted, or the log was cut or closed. Start a new round."""
 
 
+EXPECTED_OFFSETS = 4096
+"""Of so many offsets at a time it is looked up what was aborted there, however much that is in the whole segment."""
+
+
 class Dirtiness(msgspec.Struct, frozen=True):
     """How much of a log could be compacted: bytes before the first dirty offset, and from there to where it may."""
 
@@ -155,8 +159,8 @@ async def _map_keys(log: "Log", dirty: Dirtiness, latest: OffsetMap, fates: Tran
     latest.end_offset = start
     for segment in [s for s in log.segments[:-1] if s.next_offset > start and s.base_offset < stop]:
         _check_there(log, segment)
-        _expect_aborted(log, segment, fates)
         for header, data in _batches(segment, segment.position_of(start)):
+            _expect_aborted(log, header, fates)
             if not latest.has_room(header.record_count):
                 return False
             await _map_batch(latest, header, data, fates, start, pace)
@@ -230,8 +234,8 @@ async def _clean_group(log: "Log", group: list[Segment], cleaning: Cleaning) -> 
         has_changed = len(group) > 1
         for segment in group:
             _check_there(log, segment)
-            _expect_aborted(log, segment, cleaning.transactions)
             for header, data in _batches(segment):
+                _expect_aborted(log, header, cleaning.transactions)
                 kept = await cleaning.retained(header, data)
                 has_changed = has_changed or kept is not data
                 if kept is not None:
@@ -254,8 +258,11 @@ async def _clean_group(log: "Log", group: list[Segment], cleaning: Cleaning) -> 
     return log.replace_segments(group).size
 
 
-def _expect_aborted(log: "Log", segment: Segment, fates: TransactionFates) -> None:
-    fates.expect(log.aborted_transactions(segment.base_offset, segment.next_offset), segment.next_offset)
+def _expect_aborted(log: "Log", header: BatchHeader, fates: TransactionFates) -> None:
+    """Before the batch is met: what was aborted in the stretch that begins with it, unless that is known already."""
+    if header.next_offset > fates.known_below:
+        below = header.next_offset + EXPECTED_OFFSETS
+        fates.expect(log.aborted_transactions(header.base_offset, below), below)
 
 
 def _append(cleaned: Segment, batch: bytes | memoryview, config: LogConfig) -> None:

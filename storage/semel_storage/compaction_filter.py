@@ -71,7 +71,8 @@ class TransactionFates:
 
     def __init__(self) -> None:
         self._coming: list[AbortedTransaction] = []
-        self._known_below = -1
+        self.known_below = -1
+        """Up to where the walk has been told what was aborted."""
         self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
         """Producer id of an open aborted transaction -> that, and whether a batch of it was met."""
         self._committed: dict[int, None] = {}
@@ -81,9 +82,9 @@ class TransactionFates:
 
     def expect(self, aborted: Sequence[AbortedTransaction], below: int) -> None:
         """The walk goes on up to offset `below`; `aborted` are all aborted transactions that overlap this part."""
-        new = [each for each in aborted if each.first_offset >= self._known_below]
+        new = [each for each in aborted if each.first_offset >= self.known_below]
         self._coming = sorted([*self._coming, *new], key=lambda each: each.first_offset, reverse=True)
-        self._known_below = below
+        self.known_below = below
 
     def can_discard(self, header: BatchHeader, data: memoryview) -> bool:
         """Meet the next batch: is it aborted data, or a marker of which nothing is left? Raises CorruptBatch."""

@@ -294,7 +294,8 @@ class Log(LogReader):
     def _write_snapshot(self) -> None:
         if self._snapshot_offset != self.end_offset or not self._snapshots.has(self.end_offset):
             keep = [*self._segments.bases, self.recovery_point]
-            aborted = self.active.aborted.sums
+            ending = self.segments[-2:][0] if self.active.size == 0 else self.active  # the one that ends at this offset
+            aborted = ending.aborted.sums
             self._snapshots.write(self.end_offset, self._producers.all(), keep=keep, aborted=aborted)
             self._snapshot_offset = self.end_offset
         self.active.flush_indexes()

@@ -99,7 +99,8 @@ class LogDirectory:
         is_new = not self.disk.exists(path)
         if is_new:
             self.disk.mkdir(path, durable=False)
-            self._recovery_points.pop(key, None)
+            if point := self._recovery_points.pop(key, 0):
+                self._event("log_damaged", file=path, position=0, reason=f"it is gone; it was durable up to {point}")
             self._start_offsets.pop(key, None)
         if topic_id is not None and self.topic_id(topic, partition) is None:
             checkpoints.write_topic_id(self.disk, f"{path}/{checkpoints.PARTITION_METADATA}", topic_id)

@@ -79,6 +79,7 @@ def check(state: ProducerState | None, header: BatchHeader) -> BatchPlace | None
 
     Raises KafkaError: INVALID_PRODUCER_EPOCH (47) for an epoch that a newer one has fenced; INVALID_TXN_STATE (48) for
     a plain batch amid the producer's own transaction; OUT_OF_ORDER_SEQUENCE_NUMBER (45) for a gap;
+    UNKNOWN_PRODUCER_ID (59) for sequences that stand in a transaction which is over (docs/decisions/0009);
     DUPLICATE_SEQUENCE_NUMBER (46) for one that was certainly appended but has left the window. A producer without
     state may start anywhere: its state may have expired.
     """
@@ -90,6 +91,8 @@ def check(state: ProducerState | None, header: BatchHeader) -> BatchPlace | None
         last = (first + header.last_offset_delta) & SEQUENCE_MASK
         for place in state.batches:
             if place.last_sequence == last and place.base_sequence == first:
+                if header.is_transactional and _is_over(state, place):
+                    raise _reused(state, header)
                 return place
     elif epoch < state.epoch:
         raise KafkaError(
@@ -107,6 +110,8 @@ def check(state: ProducerState | None, header: BatchHeader) -> BatchPlace | None
     if first == expected:
         return None
     if epoch == state.epoch and _certainly_appended(state, header):
+        if header.is_transactional and _is_over(state, state.batches[0]):
+            raise _reused(state, header)
         raise KafkaError(
             ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
             f"producer {state.producer_id} epoch {epoch}: sequences {first}..{header.last_sequence} were appended "
@@ -146,6 +151,19 @@ def check_marker(
     if is_known and state.marker is not None and state.marker.is_commit == is_commit:
         return state.marker
     return None
+
+
+def _is_over(state: ProducerState, place: BatchPlace) -> bool:
+    """Whether the transaction that a batch of this producer stands in has ended, marker and all."""
+    return state.txn_first_offset < 0 or place.base_offset < state.txn_first_offset
+
+
+def _reused(state: ProducerState, header: BatchHeader) -> KafkaError:
+    return KafkaError(
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        f"producer {state.producer_id} epoch {state.epoch}: sequences {header.base_sequence}..{header.last_sequence} "
+        "stand in a transaction that is over; abort this one and call InitProducerId for a new epoch",
+    )
 
 
 def _certainly_appended(state: ProducerState, header: BatchHeader) -> bool:

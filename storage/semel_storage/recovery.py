@@ -10,25 +10,29 @@ snapshot at its segment's end has counted, with the same checksum, or it is buil
 snapshot.
 """
 
+import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
-from semel_protocol.batch import BatchHeader, crc_ok
+from semel_protocol.batch import BatchHeader, CorruptBatch, crc_ok
 
-from semel_storage import checkpoints, damage
+from semel_storage import checkpoints, damage, sealed
 from semel_storage.compaction_swap import recover_swaps
 from semel_storage.disk import Buffer, Disk, Event, ignore_event
 from semel_storage.epochs import EpochHistory
+from semel_storage.index import RELATIVE_OFFSET_MAX
 from semel_storage.log_config import LogConfig
 from semel_storage.producer_table import ProducerTable
-from semel_storage.segment import DELETED, LOG, SUFFIXES, CorruptLog, Segment, offset_of
+from semel_storage.segment import DELETED, LOG, CorruptLog, Segment, file_name, offset_of
 from semel_storage.snapshot import Snapshots
+from semel_storage.transactions import AbortedTransaction
 
 __all__ = ["CorruptLog", "Recovered", "producers_at", "recover"]
 
 TEMPORARY = ".tmp"
+OWN_NAME = re.compile(r"\d{20}\.(log|index|timeindex|txnindex)")
 
 
 class Recovered(msgspec.Struct):
@@ -60,15 +64,19 @@ def recover(
     """Open what is there, or create an empty log at `start_offset`; see `Log.open`. Raises CorruptLog."""
     disk.mkdir(directory)
     recover_swaps(disk, directory)
-    names = _without_leftovers(disk, directory)
+    names = [name for name in _without_leftovers(disk, directory) if OWN_NAME.fullmatch(name)]
     bases = sorted(offset_of(name) for name in names if name.endswith(LOG))
-    for name in names:
-        if name.endswith(SUFFIXES) and offset_of(name) not in bases:
-            disk.remove(f"{directory}/{name}")
+    if not bases and (recovery_point or 0) > start_offset and not allow_data_loss:
+        raise CorruptLog(directory, 0, f"no segment is left of what was durable up to {recovery_point}; restore them")
+    _remove_widowed(disk, directory, [name for name in names if offset_of(name) not in bases], event)
     segments = [Segment(disk, directory, base) for base in bases]
     epochs = EpochHistory(checkpoints.read_epochs(disk, f"{directory}/{checkpoints.LEADER_EPOCH}"))
     if not segments:
         segments = [_create(disk, directory, max(start_offset, recovery_point or 0))]
+    elif not clean and (recovery_point or 0) <= bases[-1]:
+        disk.sync_dir(
+            directory
+        )  # a process that died while it created a segment leaves a name that only the kernel has
     scan = _Scan(
         disk=disk,
         segments=segments,
@@ -121,7 +129,7 @@ def producers_at(
             if header.base_offset >= offset:
                 break
             if header.producer_id >= 0 and header.base_offset >= since:
-                table.note(header, header.base_offset, batch, now_ms)
+                _note(table, segment, at, header, batch, now_ms)
             position = at + header.size
         else:
             if position < segment.size and segment is not segments[-1]:
@@ -129,6 +137,17 @@ def producers_at(
                     segment.path(LOG), position, "no record batch starts here; restore the file from a copy"
                 )
     return table
+
+
+def _note(
+    table: ProducerTable, segment: Segment, position: int, header: BatchHeader, batch: Buffer, now_ms: int
+) -> AbortedTransaction | None:
+    """`ProducerTable.note`. Raises CorruptLog for a marker that cannot be read: below the recovery point no CRC is
+    checked."""
+    try:
+        return table.note(header, header.base_offset, batch, now_ms)
+    except CorruptBatch as error:
+        raise CorruptLog(segment.path(LOG), position, f"{error.message}; restore the file from a copy") from error
 
 
 def _without_leftovers(disk: Disk, directory: str) -> list[str]:
@@ -140,6 +159,16 @@ def _without_leftovers(disk: Disk, directory: str) -> list[str]:
         else:
             kept.append(name)
     return kept
+
+
+def _remove_widowed(disk: Disk, directory: str, names: Sequence[str], event: Event) -> None:
+    """Remove indexes without a log. An interrupted deletion may leave them, and so does the loss of the log alone."""
+    for base in sorted({offset_of(name): None for name in names}):
+        event(
+            "log_damaged", file=f"{directory}/{file_name(base, LOG)}", position=0, reason="only its indexes are there"
+        )
+    for name in names:
+        disk.remove(f"{directory}/{name}")
 
 
 def _create(disk: Disk, directory: str, base_offset: int) -> Segment:
@@ -177,9 +206,9 @@ class _Scan(msgspec.Struct, kw_only=True):
             segment.next_offset = after.base_offset
         segments[-1].next_offset = max(segments[-1].base_offset, self.floor)
         at = max(0, bisect_right(segments, self.floor, key=lambda segment: segment.base_offset) - 1)
-        if self.verify:
-            for segment in segments[:at]:
-                self._check_indexes(segment)
+        for segment in segments[:at]:
+            sealed.check_indexes(segment, index_interval_bytes=self.index_interval_bytes, event=self.event)
+            sealed.check_extent(segment, is_dense=self._is_dense, event=self.event)
         self.snapshots.remove_above(self.floor)
         for segment in segments[: at + 1]:
             self._check_aborted(segment, min(segment.next_offset, self.floor))
@@ -227,24 +256,31 @@ class _Scan(msgspec.Struct, kw_only=True):
         """Walk to the segment's end, verifying above the floor. Returns (next offset, where it stopped)."""
         stopped, size = start, segment.size
         for position, header, batch in segment.scan(start, size):
-            base_offset = header.base_offset
-            if base_offset < expected or header.last_offset_delta < 0:
+            if not self._follows(segment, header, expected):
                 break
             if header.next_offset > self.floor:
                 if self.verify and not crc_ok(batch, header):
                     break
-                self._replay(segment, header, batch)
+                self._replay(segment, position, header, batch)
             expected = header.next_offset
             stopped = position + header.size
             segment.note(position, header.size, header.last_offset, header.max_timestamp, self.index_interval_bytes)
         segment.size = size
         return expected, stopped
 
-    def _replay(self, segment: Segment, header: BatchHeader, batch: Buffer) -> None:
+    def _follows(self, segment: Segment, header: BatchHeader, expected: int) -> bool:
+        """Whether a batch may have the offsets that it says, which no checksum covers, where `expected` comes next."""
+        if header.base_offset < expected or header.last_offset_delta < 0:
+            return False
+        if self.is_known and self.verify and expected >= self.floor:
+            return header.base_offset == expected
+        return header.last_offset - segment.base_offset <= RELATIVE_OFFSET_MAX
+
+    def _replay(self, segment: Segment, position: int, header: BatchHeader, batch: Buffer) -> None:
         if header.partition_leader_epoch > self.epochs.latest:
             self.epochs.assign(header.partition_leader_epoch, header.base_offset)
         if header.producer_id >= 0:
-            aborted = self.producers.note(header, header.base_offset, batch, self.now_ms)
+            aborted = _note(self.producers, segment, position, header, batch, self.now_ms)
             if aborted is not None:
                 segment.aborted.append(aborted)
 
@@ -262,17 +298,10 @@ class _Scan(msgspec.Struct, kw_only=True):
         segment.rewind(start, first[1].base_offset)
         return start
 
-    def _check_indexes(self, segment: Segment) -> None:
-        """Below the recovery point only the indexes can be at fault: they are not synced with the log."""
-        if segment.size and not self._indexes_hold(segment):
-            self.event("index_rebuilt", file=segment.path(LOG))
-            segment.activate(reset_indexes=True)
-            size, next_offset = segment.size, segment.next_offset
-            for position, header, _ in segment.scan(0, size):
-                segment.note(position, header.size, header.last_offset, header.max_timestamp, self.index_interval_bytes)
-            segment.size, segment.next_offset = size, next_offset
-            segment.seal()
-        segment.close()
+    @property
+    def _is_dense(self) -> bool:
+        """Whether there are no gaps, as there are in a log that is or was compacted."""
+        return self.is_known and not self.disk.exists(f"{self.segments[0].directory}/{checkpoints.CLEANER_OFFSET}")
 
     def _check_aborted(self, segment: Segment, up_to: int) -> None:
         """Leave the transactions whose abort markers lie in `segment` below `up_to` in its index, and all of these."""
@@ -287,10 +316,12 @@ class _Scan(msgspec.Struct, kw_only=True):
         self.event("index_rebuilt", file=segment.aborted.path)
         segment.aborted.truncate(segment.base_offset)
         table = producers_at(self.segments, self.snapshots, segment.base_offset, now_ms=self.now_ms)
-        for _, header, batch in segment.scan():
+        for position, header, batch in segment.scan():
             if header.base_offset >= up_to:
                 break
-            aborted = table.note(header, header.base_offset, batch, self.now_ms) if header.has_producer_id else None
+            aborted = None
+            if header.has_producer_id:
+                aborted = _note(table, segment, position, header, batch, self.now_ms)
             if aborted is not None:
                 segment.aborted.append(aborted)
         segment.aborted.sync_now()
@@ -298,25 +329,6 @@ class _Scan(msgspec.Struct, kw_only=True):
         found = self.snapshots.load_newest(up_to, now_ms=self.now_ms, event=self.event)
         states = found[1].values() if found is not None and found[0] == up_to else table.all()
         self.snapshots.write(up_to, states, keep=self.snapshots.offsets, aborted=segment.aborted.sums)
-
-    def _indexes_hold(self, segment: Segment) -> bool:
-        """Whether the newest entries are there, point at batches, and reach near enough to the segment's end."""
-        if segment.time_index.count == 0:
-            return False
-        last = segment.index.last()
-        position = last[1] if last is not None else 0
-        first = next(segment.scan(position), None)
-        if first is None or (last is not None and first[1].last_offset != segment.base_offset + last[0]):
-            return False
-        since = 0
-        for _, header, _ in segment.scan(position):
-            if since > self.index_interval_bytes:
-                return False
-            since += header.size
-        timestamp, relative = segment.time_index.last() or (-1, 0)
-        at = segment.position_of(segment.base_offset + relative) if relative >= 0 else segment.size
-        latest = next(segment.scan(at), None)
-        return latest is not None and latest[1].max_timestamp == timestamp
 
     # Damage
 

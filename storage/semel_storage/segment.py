@@ -226,17 +226,29 @@ class Segment:
     # Reading
 
     def position_of(self, offset: int) -> int:
-        """Where the batch holding `offset`, or the first one after it, starts; the segment's size when none does."""
+        """Where the batch holding `offset`, or the first one after it, starts; the segment's size when none does.
+
+        Raises CorruptLog when that cannot be told because file or index are damaged.
+        """
         position = self.index.position_of(offset)
+        floor = self.base_offset
+        is_indexed = position > 0
+        if is_indexed and position >= self.size:
+            raise self._lying_index(position)
         while position < self.size:
             window = self.file.pread(_HOP_BYTES, position)
             at = 0
             while at + HEADER_BYTES <= len(window):
                 header = HEADER.unpack_from(window, at)
-                if header[0] + header[6] >= offset:
+                step = self._step(header, position + at, floor)
+                if is_indexed and header[0] > offset:
+                    raise self._lying_index(position)
+                floor = header[0] + header[6] + 1
+                if floor > offset:
                     return position + at
-                at += self._step(header, position + at)
-            position += at or self._step(None, position)
+                is_indexed = False
+                at += step
+            position += at or self._step(None, position, floor)
         return self.size
 
     def boundary(self, start: int, limit: int, *, up_to: int, at_least_one: bool) -> tuple[int, int]:
@@ -245,31 +257,52 @@ class Segment:
         The last boundary at or before position `limit` with only offsets below `up_to` before it. With
         `at_least_one`, the first batch counts even beyond `limit` (never beyond `up_to`). The offset is that of the
         batch at the boundary, or the next offset after the batch before it; `up_to` when nothing was looked at.
+        Raises CorruptLog as `position_of`.
         """
-        position = max(start, min(self.index.boundary_before(limit, up_to=up_to), limit))
+        position = max(start, self.index.boundary_before(limit, up_to=up_to))
         offset = up_to
+        floor = self.base_offset
+        is_indexed = position > start
+        if position > self.size:
+            raise self._lying_index(position)
         while position < self.size:
             window = self.file.pread(_HOP_BYTES, position)
             at = 0
             while at + HEADER_BYTES <= len(window):
                 header = HEADER.unpack_from(window, at)
-                step = self._step(header, position + at)
+                step = self._step(header, position + at, floor)
+                if is_indexed and header[0] > up_to:
+                    raise self._lying_index(position)
+                is_indexed = False
                 after = position + at + step
-                next_offset = header[0] + header[6] + 1
+                next_offset = floor = header[0] + header[6] + 1
                 first = at_least_one and position + at == start
                 if next_offset > up_to or (after > limit and not first):
                     return position + at, header[0]
                 at += step
                 offset = next_offset
-            position += at or self._step(None, position)
+            position += at or self._step(None, position, floor)
         return position, offset
 
-    def _step(self, header: tuple[int, ...] | None, position: int) -> int:
-        """Bytes from the batch at `position` to the next; raises CorruptLog where no whole batch can be."""
+    def _step(self, header: tuple[int, ...] | None, position: int, floor: int) -> int:
+        """Bytes from the batch at `position` to the next; raises CorruptLog where no whole batch can be, or none with
+        offsets from `floor` to the end of the segment: no checksum covers a batch's offset."""
         size = header[1] + 12 if header is not None else 0
-        if size < HEADER_BYTES or position + size > self.size:
+        if header is None or size < HEADER_BYTES or position + size > self.size:
             raise CorruptLog(self.path(LOG), position, "no record batch starts here; restore the file from a copy")
+        if not floor <= header[0] <= header[0] + header[6] < self.next_offset:
+            raise CorruptLog(
+                self.path(LOG),
+                position,
+                f"a batch of offsets {header[0]} to {header[0] + header[6]} stands where {floor} to "
+                f"{self.next_offset - 1} belong; restore the file from a copy",
+            )
         return size
+
+    def _lying_index(self, position: int) -> CorruptLog:
+        return CorruptLog(
+            self.path(INDEX), position, "an entry points behind what it is about; move the file away, it is built anew"
+        )
 
     def scan(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         """(position, header, bytes) of the batches from the boundary `start`, read in windows that soon are big.

@@ -13,6 +13,7 @@ sequence int32, last offset int64, offset delta int32, timestamp int64.
 Kafka's readers stop after the entries and include what follows in the checksum, which is why the trailer may be there.
 """
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from struct import Struct as Layout
 from struct import error as LayoutError  # noqa: N812 (it is a class)
@@ -25,6 +26,7 @@ from semel_storage.producers import NO_OFFSET, BatchPlace, MarkerPlace, Producer
 from semel_storage.segment import file_name, offset_of
 
 SNAPSHOT = ".snapshot"
+OWN_NAME = re.compile(r"\d{20}\.snapshot")
 VERSION = 1
 TRAILER_MAGIC = b"SML3"
 NO_ABORTED = (0, 0)
@@ -43,7 +45,7 @@ class CorruptSnapshot(Exception):  # noqa: N818 (named for what it tells)
 
 
 def encode(states: Iterable[ProducerState], *, offset: int = 0, aborted: tuple[int, int] = NO_ABORTED) -> bytes:
-    """The snapshot file of these producers as of `offset`; `aborted`: of the segment's index of aborted transactions."""
+    """The snapshot file of these producers as of `offset`; `aborted`: see `NO_ABORTED`."""
     ordered = sorted(states, key=lambda state: state.producer_id)
     body = bytearray(_COUNT.pack(len(ordered)))
     trailer = bytearray(_TRAILER.pack(TRAILER_MAGIC, offset, len(ordered), *aborted))
@@ -70,7 +72,9 @@ def encode(states: Iterable[ProducerState], *, offset: int = 0, aborted: tuple[i
 
 
 def decode(data: Buffer, *, offset: int | None = None, now_ms: int = -1) -> list[ProducerState]:
-    """The producers in a snapshot file, that of `offset` if given. `now_ms`: the time of the last append where the file has none.
+    """The producers in a snapshot file (that of `offset`, if given).
+
+    `now_ms` stands for the time of the last append where the file has none.
 
     Raises CorruptSnapshot.
     """
@@ -142,7 +146,7 @@ class Snapshots:
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
-        self.offsets = sorted(offset_of(name) for name in disk.listdir(directory) if name.endswith(SNAPSHOT))
+        self.offsets = sorted(offset_of(name) for name in disk.listdir(directory) if OWN_NAME.fullmatch(name))
 
     def has(self, offset: int) -> bool:
         return offset in self.offsets

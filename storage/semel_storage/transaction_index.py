@@ -160,10 +160,12 @@ class TransactionIndex:
         """Entries from `at` on, which all end at `end` or later, that begin below it."""
         near = self._read(at, GLANCE)
         found = b"".join(ENTRY.pack(*entry) for entry in near if entry[FIRST] < end)
-        if near[-1][STABLE] >= end or at + len(near) == self.count:
-            return found  # what ends later begins later
-        stop = min(self._search(end, STABLE, at, self.count) + 1, self.count)
         at += len(near)
+        if near[-1][STABLE] >= end or at == self.count:
+            return found  # what ends later begins later
+        last, stop = self.last, self.count
+        if last is not None and last.last_stable_offset >= end:
+            stop = min(self._search(end, STABLE, at, stop) + 1, stop)
         self._read_minima(stop // BLOCK)
         full = self._minima.below(end, at // BLOCK, stop // BLOCK) if stop // BLOCK > at // BLOCK else ()
         for block in (*full, stop // BLOCK):

@@ -8,7 +8,7 @@ from broker.wire import batch
 from semel_broker.partition import Partition
 from semel_broker.waiters import FetchWaiter, OffsetWaiters
 from semel_broker.world import World
-from semel_protocol.batch import read_header
+from semel_protocol.batch import iterate, read_header
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.log import Log
 from semel_storage.log_config import LogConfig
@@ -141,3 +141,22 @@ async def test_offset_waiters_are_done_in_order_of_offset_and_only_up_to_it() ->
     waiters.reached(100)
     assert futures[5].done()
     assert len(waiters) == 0
+
+
+def test_a_partition_goes_on_under_the_leader_epoch_of_its_log() -> None:
+    """Files of another broker come with epochs of their own: what is appended must not fall behind them, nor must
+    the markers of a coordinator, whose epoch this is in `__transaction_state`."""
+    disk = MemoryDisk()
+    data = batch(b"x")
+    Log.open(disk, "t-0", LogConfig(), now_ms=0).append(data, header=read_header(data), leader_epoch=22, now_ms=0)
+    world = World(now_ms=lambda: 0, monotonic=lambda: 0.0, rng=Random(1), disk=disk)
+    partition = Partition(
+        "t", 0, open_log=lambda: Log.open(disk, "t-0", LogConfig(), now_ms=0), world=world, fsync=False
+    )
+    assert partition.leader_epoch == 0, "nothing is known yet"
+    partition.open()
+    assert partition.leader_epoch == 22
+    data = batch(b"y")
+    partition.append(data, header=read_header(data))
+    headers = [header for header, _ in iterate(partition.read(0, bytes_max=10_000))]
+    assert [header.partition_leader_epoch for header in headers] == [22, 22]

@@ -80,6 +80,10 @@ class Actor(ABC):
         """Until all of them are stored."""
 
     @abstractmethod
+    async def put(self, topic: str, partition: str, *values: str) -> None:
+        """Sends without waiting; what becomes of it is for the end of the transaction to tell."""
+
+    @abstractmethod
     async def read(self, *values: str) -> None:
         """The next records, which must be these."""
 

@@ -91,6 +91,10 @@ class ConfluentActor(Actor):
         if failed:
             raise KafkaException(failed[0])
 
+    async def put(self, topic: str, partition: str, *values: str) -> None:
+        for value in values:
+            self._producer.produce(topic, value.encode(), partition=int(partition))
+
     async def read(self, *values: str) -> None:
         await asyncio.to_thread(self._read, values)
 

@@ -93,6 +93,11 @@ class SemelActor(Actor):
             if isinstance(outcome, BaseException):
                 raise outcome
 
+    async def put(self, topic: str, partition: str, *values: str) -> None:
+        for value in values:
+            future = await self.producer.send(topic, value.encode(), partition=int(partition))
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())  # told at the end
+
     async def read(self, *values: str) -> None:
         found: list[str] = []
         try:

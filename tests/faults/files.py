@@ -34,7 +34,10 @@ def file_of(data_dir: Path, topic: str, partition: int, kind: str) -> Path:
 
 
 def damage(path: Path, how: str, number: int = 0) -> None:
-    """`delete` or `empty` a file, `truncate` `number` bytes off its end, `append` as many, or `flip` the byte there."""
+    """`delete` or `empty` a file, `truncate` `number` bytes off its end, `append` as many, or `flip` the byte there.
+
+    `cut` takes the last `number` batches off a log, as a power loss does with what was not synced yet.
+    """
     data = bytearray(path.read_bytes())
     match how:
         case "delete":
@@ -44,6 +47,12 @@ def damage(path: Path, how: str, number: int = 0) -> None:
             data.clear()
         case "truncate":
             del data[max(0, len(data) - number) :]
+        case "cut":
+            starts, at = [], 0
+            for header, _ in iterate(bytes(data)):
+                starts.append(at)
+                at += header.size
+            del data[starts[-number] :]
         case "append":
             data += bytes((7 * i + 1) & 0xFF for i in range(number))
         case "flip":

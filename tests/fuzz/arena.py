@@ -54,10 +54,16 @@ Conversation = Sequence[bytes]
 
 
 class Complaints(SilentLogger):
-    """The log lines that no peer should be able to cause."""
+    """The log lines that no peer should be able to cause; and the names of all others."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.events: list[str] = []
+
+    def info(self, event: str, **_: object) -> None:
+        self.events.append(event)
+
+    warning = info
 
     def error(self, event: str, **fields: object) -> None:
         error = fields.pop("exc_info", None)
@@ -167,30 +173,38 @@ class Arena:
     async def _die_and_rise(self) -> None:
         await self.bystander.round()
         await self.bystander.leave()
+        await self.die()
+        await self.start()
+        await self.bystander.arrive(self.node.port)
+        await self.bystander.check_all()
+        await self.bystander.round()
+        await self.bystander.leave()
+
+    async def die(self) -> None:
+        """As by SIGKILL."""
         await self.node.server.abort()
         for task in [task for task in asyncio.all_tasks(self.loop) if task is not asyncio.current_task()]:
             task.cancel()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         self.disk.kill()
-        self._node = await self._start()
-        await self.bystander.arrive(self.node.port)
-        await self.bystander.check_all()
-        await self.bystander.round()
-        await self.bystander.leave()
 
     # --- furniture -------------------------------------------------------------------------------------------
 
-    async def _start(self) -> Node:
+    async def start(self) -> None:
+        """A broker over what is on the disk."""
+
         def now_ms() -> int:
             return WALL_MS + int(self.loop.time() * 1000)
 
         world = World(now_ms=now_ms, monotonic=self.loop.time, rng=Random(1), disk=self.disk, log=self.log)
-        return await Node.start(load(overrides=[f"{name}={value}" for name, value in self.settings.items()]), world)
+        self._node = await Node.start(
+            load(overrides=[f"{name}={value}" for name, value in self.settings.items()]), world
+        )
 
     async def _furnish(self) -> None:
         """Topics of all kinds, a group with a member and offsets, transactions that are open and that are not."""
-        self._node = await self._start()
+        await self.start()
         wire = RecordingWire(*await asyncio.open_connection("127.0.0.1", self.node.port))
         self.recorded = wire.frames
         await wire.create_topic("t", partitions=2)

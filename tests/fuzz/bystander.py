@@ -7,7 +7,7 @@ from typing import Any
 from broker.members import GroupMember, committed
 from broker.transactional import TransactionalProducer
 from broker.wire import Wire, headers_of
-from semel_protocol.batch import iterate
+from semel_protocol.batch import CorruptBatch, crc_ok, iterate
 from semel_protocol.records import decode_batch
 
 TOPIC = "bystander"
@@ -72,16 +72,19 @@ class Bystander:
             aborted = sorted((each.first_offset, each.producer_id) for each in row.aborted_transactions or ())
             for header in headers_of(row.records):
                 assert header.base_offset >= self._position, (header, self._position)
-            found += _committed(row.records, aborted)
+            found += committed_values(row.records, aborted)
             self._position = max([self._position, *(header.next_offset for header in headers_of(row.records))])
         assert found == expected, (found, expected)
 
 
-def _committed(records: Any, aborted: list[tuple[int, int]]) -> list[bytes | None]:
-    """Values of committed records, by the list of aborted transactions (first offset, producer)."""
+def committed_values(records: Any, aborted: list[tuple[int, int]], *, checked: bool = False) -> list[bytes | None]:
+    """Values of committed records, by the list of aborted transactions (first offset, producer). `checked`: raises
+    CorruptBatch for a batch whose CRC does not hold."""
     values: list[bytes | None] = []
     open_aborted: dict[int, None] = {}
     for header, view in iterate(records or b""):
+        if checked and not crc_ok(view, header):
+            raise CorruptBatch("the CRC does not hold")
         while aborted and aborted[0][0] <= header.base_offset:
             open_aborted[aborted.pop(0)[1]] = None
         if header.is_control:

@@ -85,9 +85,10 @@ VERBS: dict[str, Verb] = {
     "topic": Verb(("topic", "partitions"), ("*",)),
     "client": Verb(("name",), ("id", "timeout", "library", "group", "topic", "patience")),
     "sleep": Verb(("time",)),
-    # What a client does.
+    # What a client does. `send` waits until all is stored, `put` does not.
     "begin": Verb(by_client=True),
     "send": Verb(("topic", "partition", "value", "value*"), ("size",), by_client=True),
+    "put": Verb(("topic", "partition", "value", "value*"), ("size",), by_client=True),
     "read": Verb(("value", "value*"), by_client=True),
     "offsets": Verb(("group", "topic", "partition", "offset"), by_client=True),
     "positions": Verb(by_client=True),
@@ -112,7 +113,7 @@ EXPECTATIONS: dict[str, tuple[str, ...]] = {
 abort) in order; that nothing is undecided; a group's offset (or `none`); the state of a transactional id; its least
 epoch."""
 
-DAMAGES = ("delete", "truncate", "flip", "empty", "append")
+DAMAGES = ("delete", "truncate", "flip", "empty", "append", "cut")
 FILES = ("log", "index", "timeindex", "txnindex", "snapshot", "leader-epoch-checkpoint", "recovery-point", "log-start")
 DIRECTIONS = ("request", "answer")
 API_NAMES = tuple(api.name for api in APIS.values())
@@ -298,6 +299,8 @@ class _Reader:
     def _check_send(self, step: Step) -> None:
         _whole("partition", step.words[1])
         size_bytes(step.options.get("size", "0KiB"))
+
+    _check_put = _check_send
 
     def _check_offsets(self, step: Step) -> None:
         _whole("partition", step.words[2])

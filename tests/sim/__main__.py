@@ -12,76 +12,20 @@ The exit status is 0 if nothing was found.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import sys
-import traceback
 from pathlib import Path
-from time import monotonic
 
 import msgspec
 
+from sim.many import ANOMALIES_SHOWN, run_many, show_findings
 from sim.plan import RunPlan, draw
-from sim.run import Verdict, run
+from sim.run import run
 from sim.shrink import Shrinker, size
 from sim.trace import describe, replay
 from sim.workloads import WORKLOADS
 
 SEEDS = 300
-ANOMALIES_SHOWN = 3
-SEEDS_PER_TASK = 4
-PROGRESS_S = 0.5
-
-
-def run_seed(task: tuple[int, tuple[str, ...]]) -> Verdict:
-    """The verdict on one seed; a fault of the simulator itself is a failure of it."""
-    seed, kinds = task
-    try:
-        return run(draw(seed, kinds))
-    except Exception:
-        return Verdict(seed=seed, digest="", failures=[f"the simulator broke\n{traceback.format_exc()}"])
-
-
-def run_many(first: int, count: int, kinds: tuple[str, ...], jobs: int) -> int:
-    """Run `count` seeds; the number of those that failed."""
-    tasks = [(seed, kinds) for seed in range(first, first + count)]
-    began, simulated_s, steps, failed = monotonic(), 0.0, 0, 0
-    shown = began
-    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=1_000) as pool:
-        for done, verdict in enumerate(pool.imap_unordered(run_seed, tasks, SEEDS_PER_TASK), 1):
-            simulated_s += verdict.simulated_s
-            steps += verdict.steps
-            if not verdict.is_clean:
-                failed += 1
-                _show_failed(verdict, kinds)
-            now = monotonic()
-            if sys.stderr.isatty() and (now - shown > PROGRESS_S or done == count):
-                shown = now
-                rate = done / (now - began)
-                print(f"\r{done}/{count} seeds, {failed} failed, {rate:.1f}/s ", end="", file=sys.stderr, flush=True)
-    took_s = monotonic() - began
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
-    print(
-        f"{count} seeds from {first}: {failed} failed; {took_s:.1f} s, {count / took_s:.1f} seeds/s, "
-        f"{simulated_s / took_s:.0f} simulated seconds and {steps / took_s:.0f} steps per second on {jobs} processes"
-    )
-    return failed
-
-
-def _show_failed(verdict: Verdict, kinds: tuple[str, ...]) -> None:
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr)
-    chosen = f" WORKLOAD={','.join(kinds)}" if kinds else ""
-    print(f"seed {verdict.seed}: {', '.join(verdict.names)} (make sim SEED={verdict.seed}{chosen})", flush=True)
-    _show_findings(verdict, ANOMALIES_SHOWN)
-
-
-def _show_findings(verdict: Verdict, most: int) -> None:
-    for anomaly in verdict.anomalies[:most]:
-        print(f"  {anomaly}")
-    for failure in verdict.failures[:most]:
-        print("  " + failure.rstrip().replace("\n", "\n  "))
 
 
 def show_one(plan: RunPlan, *, short: bool) -> int:
@@ -95,7 +39,7 @@ def show_one(plan: RunPlan, *, short: bool) -> int:
         f"seed {verdict.seed}: {verdict.simulated_s:.3f} s simulated, {verdict.steps} steps, {verdict.events} events, "
         f"digest {verdict.digest}: {', '.join(verdict.names) or 'clean'}"
     )
-    _show_findings(verdict, 100)
+    show_findings(verdict, 100)
     return 0 if verdict.is_clean else 1
 
 
@@ -111,7 +55,7 @@ def shrink_one(plan: RunPlan, runs_max: int) -> int:
     path.write_bytes(msgspec.json.format(msgspec.json.encode(small), indent=1))
     for line in describe(small):
         print(line)
-    _show_findings(run(small), ANOMALIES_SHOWN)
+    show_findings(run(small), ANOMALIES_SHOWN)
     print(f"kept in {path}: make sim PLAN={path}")
     return 1
 

@@ -117,3 +117,25 @@ def test_stopping_before_every_change_loses_nothing_acknowledged(stop: Callable[
         else:
             break
     assert 100 < change < CHANGES_MAX - 1
+
+
+def test_what_is_synced_after_a_killed_process_survives_a_power_loss_too() -> None:
+    """The process may have died between creating a file and making its name durable: the next one sees the name."""
+    for change in range(CHANGES_MAX):
+        disk = MemoryDisk()
+        life = Life(disk)
+        disk.fuse = change
+        try:
+            asyncio.run(life.run())
+        except MachineStopped:
+            disk.kill()
+        else:
+            break
+        directory = life.open()
+        log = directory.logs["t", 0]
+        life.append(directory, 3, 1)
+        asyncio.run(log.sync())
+        kept = read_all(log)
+        disk.crash()
+        assert read_all(life.open().logs["t", 0]) == kept, f"stopped before change {change}"
+    assert 100 < change < CHANGES_MAX - 1

@@ -127,6 +127,29 @@ def test_marker_ends_the_transaction_and_keeps_the_sequences() -> None:
     assert is_next(state, batch(2))
 
 
+def test_what_stands_in_a_transaction_that_is_over_is_no_retry() -> None:
+    """A client that forgets batches which were stored gives their sequences to others: those must not count as stored.
+
+    librdkafka does so when a transaction is aborted while a batch waits to be sent again.
+    """
+
+    def transactional(sequence: int) -> bytes:
+        return make_batch(1, producer_id=PID, epoch=0, sequence=sequence, is_transactional=True)
+
+    amid = after(transactional(0))
+    assert producers.check(amid, read_header(transactional(0))) is not None
+    ended = after(transactional(0), marker(0))
+    assert code_of(ended, transactional(0)) == ErrorCode.UNKNOWN_PRODUCER_ID
+    assert is_next(ended, transactional(1))
+    amid_next = after(transactional(0), marker(0), transactional(1))
+    assert code_of(amid_next, transactional(0)) == ErrorCode.UNKNOWN_PRODUCER_ID
+    assert producers.check(amid_next, read_header(transactional(1))) is not None
+    long_ended = after(*map(transactional, range(9)), marker(0), transactional(9))
+    assert code_of(long_ended, transactional(0)) == ErrorCode.UNKNOWN_PRODUCER_ID
+    still_open = after(*map(transactional, range(9)))
+    assert code_of(still_open, transactional(0)) == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+
+
 def test_marker_of_a_bumped_epoch_starts_sequences_anew() -> None:
     state = after(make_batch(2, producer_id=PID, sequence=0, is_transactional=True), marker(1))
     assert (state.epoch, state.batches) == (1, ())

@@ -287,6 +287,22 @@ def test_after_a_crash_the_index_above_the_recovery_point_is_built_from_the_log(
     assert entries(open_log(disk, SMALL, recovery_point=0)) == before
 
 
+async def test_a_snapshot_written_again_at_a_segments_start_still_vouches_for_the_index_before_it(
+    disk: MemoryDisk,
+) -> None:
+    log = open_log(disk)
+    begin(log, 7)
+    end(log, 7, False)
+    log.roll()
+    disk.kill()
+    log = open_log(disk, recovery_point=0)
+    await log.checkpoint()
+    disk.kill()
+    disk.remove(index_file(disk))
+    log = open_log(disk, recovery_point=2)
+    assert entries(log) == [(7, 0, 1)]
+
+
 async def test_what_the_recovery_point_covers_is_in_a_durable_index(disk: MemoryDisk) -> None:
     log = open_log(disk, checkpoint_bytes=200)
     begin(log, 7)

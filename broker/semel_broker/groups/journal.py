@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 
 import msgspec
-from semel_protocol.batch import BatchHeader, iterate, read_header
+from semel_protocol.batch import BatchHeader, check_crcs, iterate, read_header
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import coordinator_partition
 from semel_protocol.records import Record, build_batch
@@ -161,6 +161,7 @@ class Journal:
             await partition.committed(partition.end_offset)
             offset = partition.log_start_offset
             while data := partition.read(offset, bytes_max=READ_BYTES):
+                check_crcs(data, f"{CONSUMER_OFFSETS}-{index}")
                 for header, batch in iterate(data):
                     offset = header.next_offset
                     yield index, header, batch

@@ -11,7 +11,7 @@ from asyncio import sleep
 from collections.abc import AsyncIterator, Sequence
 
 import msgspec
-from semel_protocol.batch import read_header
+from semel_protocol.batch import check_crcs, read_header
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import coordinator_partition
 from semel_protocol.records import Record, build_batch
@@ -102,6 +102,7 @@ class Journal:
             await partition.committed(partition.end_offset)
             offset = partition.log_start_offset
             while data := partition.read(offset, bytes_max=READ_BYTES):
+                check_crcs(data, f"{TRANSACTION_STATE}-{index}")
                 rows = read_rows(data)
                 offset = rows.next_offset
                 yield rows

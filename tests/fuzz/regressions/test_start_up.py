@@ -5,12 +5,19 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from fuzz.arena import Arena
+from semel_protocol.batch import iterate
+from semel_protocol.errors import KafkaError
+from semel_protocol.records import decode_batch
+from semel_storage.checkpoints import CorruptCheckpoint, read_topic_id
 from semel_storage.log import Log
 from semel_storage.log_config import LogConfig
+from semel_storage.log_directory import LogDirectory
 from semel_storage.memory_disk import MemoryDisk
+from semel_storage.recovery import CorruptLog
 from semel_storage.snapshot import CorruptSnapshot, decode, encode
 from semel_storage.transactions import AbortedTransaction
-from storage.batches import DIRECTORY, NOW_MS, make_batch, open_log, put
+from storage.batches import DIRECTORY, NOW_MS, make_batch, open_log, put, read_all
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100)
 PRODUCER = 5
@@ -31,11 +38,11 @@ class Reports:
         return [facts for name, facts in self.lines if name == event]
 
 
-def log_of(disk: MemoryDisk, batches: int) -> Log:
+def log_of(disk: MemoryDisk, batches: int, *, segment_bytes: int = 600) -> Log:
     """A checkpointed log of several segments, one record a batch."""
-    log = open_log(disk, CONFIG)
+    log = open_log(disk, LogConfig(segment_bytes=segment_bytes, index_interval_bytes=100))
     for n in range(batches):
-        put(log, make_batch(producer_id=PRODUCER, sequence=n, value=b"%d" % n))
+        put(log, make_batch(producer_id=PRODUCER, sequence=n, value=b"%d" % n, timestamps=[NOW_MS + n]))
     asyncio.run(log.checkpoint())
     return log
 
@@ -86,3 +93,164 @@ def test_snapshot_under_the_name_of_another_does_not_set_producers_back() -> Non
     state = again.producer(PRODUCER)
     assert state is not None
     assert state.last_sequence == 19
+
+
+# Segments below the recovery point
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("damage", ["deleted", "emptied", "cut between batches", "another segment's bytes"])
+def test_segment_that_is_not_all_there_is_told(damage: str, clean: bool) -> None:
+    disk = MemoryDisk()
+    log = log_of(disk, 30)
+    first, second, third = log.segments[:3]
+    path, data = path_of(second.base_offset, ".log"), disk.read_bytes(path_of(second.base_offset, ".log"))
+    last_batch = second.position_of(third.base_offset - 1)
+    third_data = disk.read_bytes(path_of(third.base_offset, ".log"))
+    log.close()
+    match damage:
+        case "deleted":
+            disk.remove(path)
+        case "emptied":
+            disk.overwrite(path, b"")
+        case "cut between batches":
+            disk.overwrite(path, data[:last_batch])
+        case _:
+            disk.overwrite(path, third_data)
+    reports = Reports()
+    again = start_again(disk, reports, 30, clean=clean)
+    assert path in [report["file"] for report in reports.of("log_damaged")]
+    assert [value for _, value in read_below(again, first.next_offset)] == [b"%d" % n for n in range(first.next_offset)]
+
+
+def read_below(log: Log, offset: int) -> list[tuple[int, bytes | None]]:
+    return [
+        (record.offset, record.value)
+        for header, batch in iterate(log.read(0, up_to=offset, bytes_max=1 << 20))
+        for record in decode_batch(batch, header)
+    ]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_log_without_any_segment_is_refused(clean: bool) -> None:
+    disk = MemoryDisk()
+    log_of(disk, 30).close()
+    for name in disk.listdir(DIRECTORY):
+        disk.remove(f"{DIRECTORY}/{name}")
+    with pytest.raises(CorruptLog, match="no segment is left of what was durable up to 30"):
+        start_again(disk, Reports(), 30, clean=clean)
+
+
+def test_directory_of_a_log_that_is_gone_is_told() -> None:
+    disk, reports = MemoryDisk(), Reports()
+
+    def opened() -> LogDirectory:
+        return LogDirectory.open(disk, "data", node_id=1, cluster_id="c", directory_id="d", event=reports)
+
+    logs = opened()
+    put(logs.open_log("t", 0, CONFIG, now_ms=NOW_MS), make_batch())
+    logs.close()
+    disk.rmtree("data/t-0")
+    disk.kill()
+    opened().open_log("t", 0, CONFIG, now_ms=NOW_MS)
+    assert [report["file"] for report in reports.of("log_damaged")] == ["data/t-0"]
+
+
+def test_offset_of_a_batch_that_left_its_segment_is_found_by_readers() -> None:
+    disk = MemoryDisk()
+    log = log_of(disk, 30)
+    second = log.segments[1]
+    path, at = path_of(second.base_offset, ".log"), second.position_of(second.base_offset + 1)
+    log.close()
+    altered(disk, path, at, b"\x40")
+    again = start_again(disk, Reports(), 30)
+    with pytest.raises(KafkaError, match=path):
+        again.read(second.base_offset + 1, up_to=30, bytes_max=10)
+
+
+def test_batches_below_the_recovery_point_with_offsets_beyond_an_index_do_not_stop_a_start() -> None:
+    disk = MemoryDisk()
+    log = log_of(disk, 30)
+    second = log.segments[1]
+    path, at = path_of(second.base_offset, ".log"), second.position_of(second.base_offset + 1)
+    disk.remove(path_of(second.base_offset, ".index"))
+    altered(disk, path, at, b"\x40")
+    again = start_again(disk, Reports(), 30)
+    assert [offset for offset, _ in read_below(again, second.base_offset)] == list(range(second.base_offset))
+
+
+def test_marker_below_the_recovery_point_that_cannot_be_read_is_refused_by_name() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk, LogConfig())
+    put(log, make_batch(producer_id=PRODUCER, is_transactional=True))
+    log.append_marker(PRODUCER, 0, False, 0, leader_epoch=0, now_ms=NOW_MS)
+    marker_at = log.active.position_of(1)
+    asyncio.run(log.checkpoint())
+    for name in disk.listdir(DIRECTORY):
+        if name.endswith(".snapshot"):
+            disk.remove(f"{DIRECTORY}/{name}")
+    altered(disk, path_of(0, ".log"), marker_at + 61, b"\x07")  # the length of its record
+    with pytest.raises(CorruptLog, match=path_of(0, ".log")):
+        start_again(disk, Reports(), 2, clean=True)
+
+
+# The offset index: a clean start looks at its newest entries only
+
+
+@pytest.mark.parametrize("position", [300, 1 << 20], ids=["later batch", "behind the end"])
+def test_index_entry_that_points_behind_its_batch_hides_no_record(position: int) -> None:
+    disk = MemoryDisk()
+    log = log_of(disk, 100, segment_bytes=3000)
+    second = log.segments[1]
+    base, path = second.base_offset, path_of(second.base_offset, ".index")
+    there = next(at for at, _, _ in second.scan() if at >= position) if position < second.size else position
+    log.close()
+    altered(disk, path, 0, (0).to_bytes(4, "big") + there.to_bytes(4, "big"))
+    again = start_again(disk, Reports(), 100, clean=True)
+    with pytest.raises(KafkaError, match=path):
+        again.read(base, up_to=100, bytes_max=10)
+
+
+# Names that nobody knows
+
+
+def test_files_of_unknown_names_are_left_alone() -> None:
+    disk = MemoryDisk()
+    log_of(disk, 3).close()
+    names = ["x.log", "copy of 0.index", "notes.snapshot", "lost+found", f"{0:020d}.log~"]
+    for name in names:
+        disk.open(f"{DIRECTORY}/{name}")
+    again = start_again(disk, Reports(), 3)
+    assert [value for _, value in read_all(again)] == [b"0", b"1", b"2"]
+    assert set(names) <= set(disk.listdir(DIRECTORY))
+
+
+# The small files
+
+
+@pytest.mark.parametrize("text", ["version: 0\ntopic_id: abc", "version: 0\ntopic_id: ünïünïünïünïünïünïün"])
+def test_topic_id_that_is_none_is_refused_by_name(text: str) -> None:
+    disk = MemoryDisk()
+    disk.write_atomically("x/partition.metadata", text.ljust(45, "A").encode())
+    with pytest.raises(CorruptCheckpoint, match="partition"):
+        read_topic_id(disk, "x/partition.metadata")
+
+
+# Internal topics
+
+
+@pytest.mark.parametrize(
+    ("topic", "event"),
+    [("__consumer_offsets", "groups_not_loaded"), ("__transaction_state", "transactions_not_loaded")],
+)
+def test_records_of_the_coordinators_that_changed_are_not_believed(topic: str, event: str) -> None:
+    arena = Arena.open()
+    arena.run(arena.bystander.leave())
+    arena.run(arena.node.stop())
+    for path in [path for path in arena.disk._names if f"/{topic}-" in path and path.endswith(".log")]:
+        data = arena.disk.read_bytes(path)
+        if data:
+            altered(arena.disk, path, len(data) - 3, bytes([data[-3] ^ 1]))
+    arena.run(arena.start())
+    arena.run(arena.pass_time(1))
+    assert any(line.startswith(event) and f"{topic}-" in line for line in arena.log.lines)

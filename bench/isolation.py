@@ -1,0 +1,57 @@
+"""What read_committed costs beside read_uncommitted, by how many transactions were aborted and how long they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.figure import Figure
+from bench.measure import broker, cpu_s, work
+from bench.prepared import Mix, mixed, prepare
+
+RATIO = 1.2
+LEVELS = ("read_uncommitted", "read_committed")
+
+
+def mixes(records: int) -> dict[str, Mix]:
+    """By what the table calls them."""
+    return {
+        "nothing aborted": Mix("plain", records // 100, 100, 0),
+        "a tenth aborted, 100 records each": Mix("tenth", records // 100, 100, 10),
+        "all aborted, one record each": Mix("dense", records // 4, 1, 1),
+    }
+
+
+def read_committed(directory: Path, records: int, runs: int) -> list[Figure]:
+    """The same partitions read from end to end at both levels: CPU of the broker, wall clock of two clients."""
+    found: list[Figure] = []
+    chosen = mixes(records)
+    prepare(directory, mixed(*chosen.values()))
+    with broker(directory) as process:
+        for name, mix in chosen.items():
+            for client in ("librdkafka", "semel"):
+                costs = dict.fromkeys(LEVELS, 0.0)
+                took = dict.fromkeys(LEVELS, 0.0)
+                for _ in range(runs):
+                    for level in LEVELS:  # in turns, so that what else the machine does hits both alike
+                        before = cpu_s(process)
+                        took[level] += read(client, process.address, mix, level)
+                        costs[level] += cpu_s(process) - before
+                most = None if mix.topic == "dense" else RATIO
+                found.append(_ratio(f"{name}: broker CPU, {client} reading", costs, most))
+                found.append(_ratio(f"{name}: {client}, wall clock", took, most))
+    return found
+
+
+def read(client: str, address: str, mix: Mix, level: str) -> float:
+    """Seconds that a client takes from end to end."""
+    asked = {"address": address, "records": mix.visible(level), "topic": mix.topic, "isolation": level}
+    if client == "librdkafka":
+        return work("librdkafka_consume", **asked)["seconds"]
+    return work("asyncio_consume", module="semel.aiokafka", **asked)["seconds"]
+
+
+def _ratio(name: str, of: dict[str, float], most: float | None) -> Figure:
+    uncommitted, committed = (of[level] for level in LEVELS)
+    value = committed / uncommitted
+    shown = f"{value:.2f}x ({committed:.2f} s of {uncommitted:.2f} s)"
+    return Figure(name, value, shown, f"<= {most}x" if most else "", value <= most if most else None)

@@ -1,0 +1,161 @@
+"""A whole data directory, damaged while the broker is down: the store, identities, checkpoints, and the internal topics.
+
+The rule of `wreck`, seen from a client: the broker refuses to start and names the file, or the bystander reads what was
+committed, in order and nothing else. What he misses has been reported, or is refused with an error.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from broker.members import committed
+from broker.wire import Wire, headers_of
+from fuzz.arena import DATA, Arena
+from fuzz.bystander import GROUP, TOPIC, committed_values
+from fuzz.mutations import mutate
+from semel_broker.cluster.local_store import CorruptStoreError
+from semel_broker.config import ConfigError
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_storage.checkpoints import CorruptCheckpoint
+from semel_storage.log_directory import WrongDirectory
+
+REFUSALS = (CorruptStoreError, ConfigError, CorruptCheckpoint, WrongDirectory, KafkaError)
+REPORTS = ("log_damaged", "log_tail_cut", "stray_partition_set_aside", "journal_damaged", "log_directory_new")
+"""Log lines that tell an operator that records or offsets are not where they were."""
+ROUNDS = 6
+EARLIEST = -2
+INTERNAL = ("__consumer_offsets", "__transaction_state")
+
+
+class Shipwreck:
+    """`run` is one of them from the launch to the inquiry; returns in a word how it ended."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.arena = Arena.open()
+        self.story: list[str] = []
+        self._read: list[bytes | None] = []
+
+    def run(self) -> str:
+        arena, random = self.arena, self.random
+        arena.run(self._sail())
+        if is_clean := random.random() < 0.5:
+            arena.run(arena.node.stop())
+        else:
+            arena.run(arena.die())
+        self.story.append("stopped" if is_clean else "killed")
+        arena.disk.kill()
+        for _ in range(random.choice((1, 1, 2))):
+            self._damage(random.choice(self._paths()))
+        arena.log.events.clear()
+        try:
+            arena.run(arena.start())
+        except REFUSALS as error:
+            assert DATA in str(error), self._say(f"a refusal that does not say of what: {error!r}")
+            return "refused"
+        outcome = arena.run(self._inquire())
+        assert not arena.log.lines or self._is_reported(), self._say("\n".join(arena.log.lines))
+        assert not arena.loop.errors, self._say("\n".join(arena.loop.errors))
+        arena.run(arena.node.stop())
+        arena.loop.close()
+        return outcome
+
+    async def _sail(self) -> None:
+        for _ in range(ROUNDS):
+            await self.arena.bystander.round()
+        await self.arena.bystander.leave()
+        if self.random.random() < 0.5:
+            await self.arena.pass_time(self.random.choice((5, 100)))
+
+    # --- damage ----------------------------------------------------------------------------------------------
+
+    def _paths(self) -> list[str]:
+        """Those of the broker itself and of internal topics as often as all others together."""
+        paths = [path for path in sorted(self.arena.disk._names) if path.startswith(DATA)]
+        special = [path for path in paths if path.count("/") == 1 or any(name in path for name in INTERNAL)]
+        return self.random.choice((paths, special))
+
+    def _damage(self, path: str) -> None:
+        random, disk = self.random, self.arena.disk
+        old = disk.read_bytes(path)
+        match random.randrange(8):
+            case 0:
+                disk.remove(path)
+                self.story.append(f"{path}: deleted")
+            case 1:
+                disk.overwrite(path, b"")
+                self.story.append(f"{path}: emptied")
+            case 2:
+                other = random.choice(self._paths())
+                disk.overwrite(path, disk.read_bytes(other))
+                self.story.append(f"{path}: a copy of {other}")
+            case 3:
+                disk.open(f"{path}.orig")
+                disk.overwrite(f"{path}.orig", old)
+                self.story.append(f"{path}.orig: a copy")
+            case _:
+                new = mutate(old, random)
+                disk.overwrite(path, new)
+                at = next((at for at, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]), len(new))
+                self.story.append(f"{path}: mutated at {at} of {len(old)}")
+
+    # --- inquiry ---------------------------------------------------------------------------------------------
+
+    async def _inquire(self) -> str:
+        wire = await Wire.connect(self.arena.node.port)
+        values = await self._committed(wire)
+        expected = self.arena.bystander.expected
+        assert _is_subsequence(values, expected), self._say(f"read {values} of {expected}")
+        if len(values) < len(expected):
+            assert self._is_reported(), self._say(f"read {values} of {expected}, without a word")
+        offset_is_there = await self._offset_is_there(wire, len(expected))
+        await wire.close()
+        return "exact" if values == expected and offset_is_there else "reported"
+
+    async def _committed(self, wire: Wire) -> list[bytes | None]:
+        values: list[bytes | None] = []
+        offset = 0
+        while True:
+            row = await wire.fetch(TOPIC, offset, isolation_level=1, max_wait_ms=0)
+            if row.error_code != ErrorCode.NONE:
+                self.story.append(f"fetch at {offset}: error {row.error_code}")
+                if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and offset < row.log_start_offset:
+                    offset = row.log_start_offset
+                    continue
+                self.arena.log.events.append("log_damaged")
+                return values
+            headers = headers_of(row.records)
+            if not headers:
+                return values
+            aborted = sorted((each.first_offset, each.producer_id) for each in row.aborted_transactions or ())
+            try:
+                values += committed_values(row.records, aborted, checked=True)
+            except KafkaError as error:
+                self.story.append(f"records at {offset}: {error}")
+                self.arena.log.events.append("log_damaged")  # the reader has seen it
+                return values
+            offset = max(header.next_offset for header in headers)
+
+    async def _offset_is_there(self, wire: Wire, expected: int) -> bool:
+        try:
+            (offset,) = await committed(wire, GROUP, 0, topic=TOPIC)
+        except AssertionError:
+            return False  # the coordinator refuses
+        if offset != expected:
+            assert self._is_reported(), self._say(f"offset {offset} of {expected}, without a word")
+            return False
+        return True
+
+    def _is_reported(self) -> bool:
+        loads = ("transactions_not_loaded", "groups_not_loaded")
+        return any(event in REPORTS for event in self.arena.log.events) or any(
+            line.startswith(loads) for line in self.arena.log.lines
+        )
+
+    def _say(self, what: str) -> str:
+        return "\n".join([what, *self.story, *self.arena.log.events, *self.arena.log.lines])
+
+
+def _is_subsequence(some: list[bytes | None], of: list[bytes]) -> bool:
+    rest = iter(of)
+    return all(value in rest for value in some)

@@ -1,0 +1,69 @@
+"""EDGE: many seeds on several processes, with a line of progress and words on each that failed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import traceback
+from time import monotonic
+
+from sim.plan import draw
+from sim.run import Verdict, run
+
+ANOMALIES_SHOWN = 2
+SEEDS_PER_TASK = 4
+TASKS_PER_PROCESS = 250
+PROGRESS_S = 0.5
+
+
+def run_seed(task: tuple[int, tuple[str, ...]]) -> Verdict:
+    """The verdict on one seed; a fault of the simulator itself is a failure of it."""
+    seed, kinds = task
+    try:
+        return run(draw(seed, kinds))
+    except Exception:
+        return Verdict(seed=seed, digest="", failures=[f"the simulator broke\n{traceback.format_exc()}"])
+
+
+def run_many(first: int, count: int, kinds: tuple[str, ...], jobs: int) -> int:
+    """Run `count` seeds; the number of those that failed."""
+    tasks = [(seed, kinds) for seed in range(first, first + count)]
+    began, simulated_s, steps, failed = monotonic(), 0.0, 0, 0
+    shown = began
+    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=TASKS_PER_PROCESS) as pool:
+        for done, verdict in enumerate(pool.imap_unordered(run_seed, tasks, SEEDS_PER_TASK), 1):
+            simulated_s += verdict.simulated_s
+            steps += verdict.steps
+            if not verdict.is_clean:
+                failed += 1
+                _show_failed(verdict, kinds)
+            now = monotonic()
+            if sys.stderr.isatty() and (now - shown > PROGRESS_S or done == count):
+                shown = now
+                rate = done / (now - began)
+                print(f"\r{done}/{count} seeds, {failed} failed, {rate:.1f}/s ", end="", file=sys.stderr, flush=True)
+    took_s = monotonic() - began
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    print(
+        f"{count} seeds from {first}: {failed} failed; {took_s:.1f} s, {count / took_s:.1f} seeds/s, "
+        f"{simulated_s / took_s:.0f} simulated seconds and {steps / took_s:.0f} steps per second on {jobs} processes"
+    )
+    return failed
+
+
+def _show_failed(verdict: Verdict, kinds: tuple[str, ...]) -> None:
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr)
+    chosen = f" WORKLOAD={','.join(kinds)}" if kinds else ""
+    print(f"seed {verdict.seed}: {', '.join(verdict.names)} (make sim SEED={verdict.seed}{chosen})", flush=True)
+    show_findings(verdict, ANOMALIES_SHOWN)
+
+
+def show_findings(verdict: Verdict, most: int) -> None:
+    """What was found, as text; no more than `most` of a kind."""
+    for kind in (verdict.anomalies, verdict.failures):
+        for found in kind[:most]:
+            print("  " + str(found).rstrip().replace("\n", "\n  "))
+        if len(kind) > most:
+            print(f"  ... and {len(kind) - most} more")

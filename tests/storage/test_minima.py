@@ -1,0 +1,47 @@
+"""The smallest of each stretch: everything below a bound is found, and most of the rest is never looked at."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from semel_storage import minima
+from semel_storage.minima import STRIDE, Minima
+
+
+def of(items: list[int]) -> Minima:
+    made = Minima()
+    for item in items:
+        made.append(item)
+    return made
+
+
+@given(st.lists(st.integers(0, 50), max_size=3 * STRIDE), st.integers(0, 51), st.data())
+def test_exactly_what_lies_below_the_bound_is_found(items: list[int], bound: int, data: st.DataObject) -> None:
+    items = items * data.draw(st.sampled_from([1, 2, STRIDE]))
+    column = of(items)
+    cut = data.draw(st.integers(0, len(items)))
+    column.truncate(cut)
+    for item in (added := data.draw(st.lists(st.integers(0, 50), max_size=5))):
+        column.append(item)
+    items = items[:cut] + added
+    start = data.draw(st.integers(0, len(items)))
+    stop = data.draw(st.integers(start, len(items)))
+    assert len(column) == len(items)
+    assert list(column.below(bound, start, stop)) == [at for at in range(start, stop) if items[at] < bound]
+
+
+def test_what_is_not_below_is_passed_over_in_strides() -> None:
+    """Of a quarter of a million items two are below: what is looked at grows with the strides, not with the items."""
+    count = STRIDE**3
+    items = [9] * count
+    items[77], items[count - 77] = 1, 1
+    column = of(items)
+    looks = 0
+
+    class Counted(Minima):
+        def _stride(self, bound: int, at: int) -> int:
+            nonlocal looks
+            looks += 1
+            return super()._stride(bound, at)
+
+    column.__class__ = Counted
+    assert list(column.below(5, 0, count)) == [77, count - 77]
+    assert looks < 2 * 3 * 2 * minima.STRIDE

@@ -216,10 +216,12 @@ class Connection(asyncio.BufferedProtocol):
         assert self._transport is not None
         try:
             frame = encode_request_frame(api, version, correlation_id, self._client_id, message)
-        except ProtocolError:
+        except ProtocolError as error:
             if self._pending and self._pending[-1].correlation_id == correlation_id:
                 self._pending.pop()
-            raise
+            raise UnsupportedVersionError(
+                f"{api.name} v{version}, the highest that {self.name} serves, cannot carry this: {error}"
+            ) from error
         self._transport.writelines(frame)
 
     def _answer(self, frame: bytes | bytearray) -> None:

@@ -1,0 +1,116 @@
+"""Between a client and its broker: answers that arrive otherwise than they were sent.
+
+Takes the place of the client's door to the outside (`Edge`), in the loop's virtual time. While `is_lying`, some answers
+are mutated, cut, spliced with others, or are an earlier answer under this one's correlation id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from random import Random
+from typing import TypeVar
+
+from fuzz.arena import WALL_MS
+from fuzz.mutations import SIZE_BYTES, framed, misframed, mutate, splice
+from fuzz.virtual import Transport, VirtualLoop
+from semel._edge import Edge
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+KEPT = 30
+CORRELATION_BYTES = 4
+
+
+class LyingEdge(Edge):
+    """`likelihood`: of a lie, per answer. `lies` counts."""
+
+    def __init__(self, loop: VirtualLoop, random: Random, likelihood: float) -> None:
+        super().__init__(seed=1)
+        self.loop, self.random, self.likelihood = loop, random, likelihood
+        self.is_lying = True
+        self.lies = 0
+        self.heard: list[bytes] = []
+
+    def now_ms(self) -> int:
+        return WALL_MS + int(self.loop.time() * 1000)
+
+    def monotonic(self) -> float:
+        return self.loop.time()
+
+    async def create_connection(
+        self, factory: Callable[[], P], host: str, port: int, tls: ssl.SSLContext | None = None
+    ) -> tuple[asyncio.Transport, P]:
+        inner = factory()
+        transport, _ = await self.loop.create_connection(lambda: Ear(self, inner), host, port)
+        return transport, inner
+
+    def told(self, answer: bytes) -> bytes:
+        """What the client hears in place of `answer` (without its size)."""
+        random = self.random
+        self.heard = [*self.heard[-KEPT:], answer]
+        if not self.is_lying or random.random() > self.likelihood:
+            return framed(answer)
+        self.lies += 1
+        head, body = answer[:CORRELATION_BYTES], answer[CORRELATION_BYTES:]
+        other = random.choice(self.heard)[CORRELATION_BYTES:]
+        match random.randrange(8):
+            case 0:
+                return framed(mutate(answer, random))
+            case 1:
+                return misframed(answer, random)
+            case 2:
+                return framed(head + other)
+            case 3:
+                return framed(head + splice(body, other, random))
+            case _:
+                return framed(head + mutate(body, random, times=random.choice((1, 1, 2, 5))))
+
+
+class Ear(asyncio.Protocol):
+    """The protocol that the transport sees; passes on what the edge makes of each answer."""
+
+    def __init__(self, edge: LyingEdge, inner: asyncio.BaseProtocol) -> None:
+        self._edge, self._inner = edge, inner
+        self._buffer = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._inner.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        while len(self._buffer) >= SIZE_BYTES:
+            end = SIZE_BYTES + int.from_bytes(self._buffer[:SIZE_BYTES], "big")
+            if len(self._buffer) < end:
+                return
+            answer = bytes(self._buffer[SIZE_BYTES:end])
+            del self._buffer[:end]
+            self._pass_on(self._edge.told(answer))
+
+    def _pass_on(self, data: bytes) -> None:
+        inner = self._inner
+        while data and isinstance(self._transport, Transport) and not self._transport.is_closing():
+            if not isinstance(inner, asyncio.BufferedProtocol):
+                assert isinstance(inner, asyncio.Protocol)
+                inner.data_received(data)
+                return
+            view = inner.get_buffer(len(data))
+            size = min(len(view), len(data))
+            view[:size] = data[:size]
+            data = data[size:]
+            inner.buffer_updated(size)
+
+    def eof_received(self) -> bool | None:
+        assert isinstance(self._inner, asyncio.Protocol | asyncio.BufferedProtocol)
+        return self._inner.eof_received()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._inner.connection_lost(error)
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()

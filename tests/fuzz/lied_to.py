@@ -1,0 +1,150 @@
+"""Whole clients that are lied to: what they do is right, or raises an error of theirs, in time, and they get over it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from random import Random
+from typing import Any
+
+from fuzz.arena import Arena
+from fuzz.liar import LyingEdge
+from semel.admin import Admin
+from semel.consumer import Consumer
+from semel.errors import KafkaError
+from semel.producer import Producer
+from semel.structs import TopicPartition
+
+PATIENCE_S = 900.0
+"""Virtual. Longer than any timeout of a client with default settings, stopping included."""
+TOPIC = "t"
+ROUNDS = 4
+
+
+class LiedTo:
+    """One arena, one liar, one of each client."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.arena = Arena.open(auto_create_topics_enable="false")
+        self.edge = LyingEdge(self.arena.loop, random, random.choice((0.05, 0.2, 0.6)))
+        self.raised: list[str] = []
+        """The errors that clients raised, as it should be."""
+
+    def run(self) -> int:
+        """Returns how many lies were told."""
+        arena = self.arena
+        jobs = [self.produce, self.transact, self.consume, self.administer]
+        self.random.shuffle(jobs)
+        for job in jobs[: self.random.choice((1, 2, 4))]:
+            arena.run(self._in_time(job))
+            self.check(job.__name__)
+        self.edge.is_lying = False
+        arena.run(self._in_time(self.all_is_well))
+        self.check("afterwards")
+        arena.run(arena.bystander.leave())
+        arena.run(arena.node.stop())
+        self.check("at the end")
+        arena.loop.close()
+        return self.edge.lies
+
+    def check(self, when: str) -> None:
+        """Nothing was left to the loop."""
+        assert not self.arena.loop.errors, f"{when}: {self.arena.loop.errors}"
+        self.arena.check()
+
+    async def _in_time(self, job: Callable[[], Awaitable[None]]) -> None:
+        before = set(asyncio.all_tasks())
+        try:
+            async with asyncio.timeout(PATIENCE_S * 4):
+                await job()
+        except TimeoutError:
+            raise AssertionError(f"{job.__name__} hangs") from None
+        await asyncio.sleep(1)
+        left = [task for task in asyncio.all_tasks() if task not in before and "semel" in repr(task.get_coro())]
+        left = [task for task in left if "semel_broker" not in repr(task.get_coro())]
+        assert not left, f"{job.__name__} leaves tasks behind: {left}"
+
+    async def _may_fail(self, call: Coroutine[Any, Any, Any], what: str) -> Any:
+        """The result of a client's call, or None when it raised one of its own errors."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await call
+        except KafkaError as error:
+            self.raised.append(f"{what}: {error}")
+        except TimeoutError:
+            raise AssertionError(f"{what} hangs") from None
+        return None
+
+    @property
+    def _common(self) -> dict[str, Any]:
+        return {"bootstrap_servers": f"127.0.0.1:{self.arena.node.port}", "edge": self.edge}
+
+    # --- what clients do -------------------------------------------------------------------------------------
+
+    async def produce(self) -> None:
+        producer = Producer(**self._common)
+        if await self._may_fail(_true(producer.start()), "producer.start"):
+            for n in range(ROUNDS):
+                await self._may_fail(producer.send_and_wait(TOPIC, b"%d" % n), "send_and_wait")
+        await self._may_fail(producer.stop(), "producer.stop")
+
+    async def transact(self) -> None:
+        producer = Producer(**self._common, transactional_id="lied-to")
+        if await self._may_fail(_true(producer.start()), "transactional producer.start"):
+            for n in range(ROUNDS):
+                await self._may_fail(self._transaction(producer, n), "transaction")
+        await self._may_fail(producer.stop(), "transactional producer.stop")
+
+    async def _transaction(self, producer: Producer, n: int) -> None:
+        async with producer.transaction():
+            await producer.send_and_wait(TOPIC, b"in transaction %d" % n)
+            if n % 2:
+                await producer.send_offsets_to_transaction({TopicPartition(TOPIC, 0): n}, "lied-to")
+
+    async def consume(self) -> None:
+        consumer = Consumer(
+            TOPIC, **self._common, group_id="lied-to", auto_offset_reset="earliest", isolation_level="read_committed"
+        )
+        if await self._may_fail(_true(consumer.start()), "consumer.start"):
+            for _ in range(ROUNDS):
+                await self._may_fail(consumer.getmany(timeout_ms=2000), "getmany")
+                await self._may_fail(consumer.commit(), "commit")
+            await self._may_fail(consumer.offsets_for_times({TopicPartition(TOPIC, 0): 5}), "offsets_for_times")
+            await self._may_fail(consumer.committed(TopicPartition(TOPIC, 0)), "committed")
+        await self._may_fail(consumer.stop(), "consumer.stop")
+
+    async def administer(self) -> None:
+        admin = Admin(**self._common)
+        if await self._may_fail(_true(admin.start()), "admin.start"):
+            calls: list[Callable[[], Coroutine[Any, Any, Any]]] = [
+                admin.list_topics,
+                admin.describe_topics,
+                admin.describe_cluster,
+                admin.list_consumer_groups,
+                admin.list_transactions,
+                lambda: admin.describe_consumer_groups(["g"]),
+                lambda: admin.list_consumer_group_offsets("g"),
+                lambda: admin.describe_transactions(["open"]),
+                lambda: admin.describe_producers([TopicPartition(TOPIC, 1)]),
+                lambda: admin.list_offsets({TopicPartition(TOPIC, 0): -1}),
+            ]
+            for call in self.random.sample(calls, ROUNDS):
+                await self._may_fail(call(), "admin")
+        await self._may_fail(admin.close(), "admin.close")
+
+    async def all_is_well(self) -> None:
+        """With the truth, new clients work at once."""
+        async with Producer(**self._common) as producer:
+            at = await producer.send_and_wait(TOPIC, b"well", partition=0)
+        async with Consumer(**self._common) as consumer:
+            partition = TopicPartition(TOPIC, 0)
+            consumer.assign([partition])
+            consumer.seek(partition, at.offset)
+            record = await consumer.getone()
+        assert record.value == b"well"
+
+
+async def _true(call: Coroutine[Any, Any, Any]) -> bool:
+    await call
+    return True

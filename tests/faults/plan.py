@@ -115,9 +115,13 @@ def _workers(rng: Random) -> list[WorkerPlan]:
             )
         )  # fmt: skip
     for number, library in enumerate(rng.choices(libraries, k=rng.randint(0, 2))):
+        read = rng.choice((SOURCE, LISTS[0], next(worker.target for worker in workers if worker.target)))
         workers.append(
-            WorkerPlan(name=f"count-{number}-{library}", kind="count", library=library, source=SOURCE, group="count")
-        )
+            WorkerPlan(
+                name=f"count-{number}-{library}", kind="count", library=library, source=read, group=f"count-{read}",
+                read_committed=read != SOURCE,
+            )
+        )  # fmt: skip
     return workers
 
 

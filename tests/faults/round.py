@@ -163,7 +163,7 @@ class Round:
             sources = [worker.source for worker in self._plan.workers if worker.group == group]
             places = [(sources[0], index) for index in range(self._partitions(sources[0]))]
             for place, offset in (await see.offsets(group, places)).items():
-                end = (await see.partition(place)).uncommitted
+                end = (await see.partition(place)).committed
                 if end and (offset or 0) <= end[-1].offset:
                     return f"group {group} is at {offset} of {place[0]}-{place[1]}, which ends with {end[-1].offset}"
         return ""

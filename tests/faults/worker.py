@@ -48,6 +48,8 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int = 3
     group: str = ""
     transactional_id: str = ""
+    read_committed: bool = False
+    """Of `count`; `transform` always does."""
     pause_ms: float = 10.0
     """Mean time between two records, or two transactions."""
 

@@ -61,8 +61,8 @@ def draw_writers(
 
 
 def draw_pace(rng: Random) -> float:
-    """Milliseconds between operations."""
-    return rng.choice((30.0, 150.0, 600.0))
+    """Milliseconds between operations, on average: what a client does takes from 4 to 40 s."""
+    return rng.choice((200.0, 400.0, 700.0))
 
 
 class Plain(Workload):

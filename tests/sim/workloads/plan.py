@@ -11,6 +11,9 @@ from typing import Any
 import msgspec
 
 
+SHORT_SHARE = 0.6
+
+
 class Op(msgspec.Struct, kw_only=True):
     """One thing that a client does, after waiting `pause_ms`. The workload says what `kind` and `args` mean."""
 
@@ -74,5 +77,8 @@ class Script:
 
 
 def pause_ms(rng: Random, mean_ms: float) -> int:
-    """Mostly short, seldom long."""
-    return min(int(rng.expovariate(1 / mean_ms)), int(10 * mean_ms)) if mean_ms > 0 else 0
+    """Mostly short, seldom long: what happens at once and what happens after a while both meet faults."""
+    if mean_ms <= 0:
+        return 0
+    mean_ms *= 0.05 if rng.random() < SHORT_SHARE else 1 / (1 - SHORT_SHARE)
+    return min(int(rng.expovariate(1 / mean_ms)), int(10 * mean_ms))

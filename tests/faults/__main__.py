@@ -90,4 +90,7 @@ def table(verdicts: list[Verdict]) -> Table:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    try:
+        sys.exit(asyncio.run(main()))
+    except asyncio.CancelledError:
+        sys.exit(128 + signal.SIGTERM)

@@ -22,7 +22,7 @@ SETTINGS: Mapping[str, object] = {
 
 
 class Logger:
-    """The broker's log: lines of the transcript; an error that it did not expect fails the run."""
+    """The broker's log: lines of the transcript; an exception that it did not expect fails the run."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -38,8 +38,10 @@ class Logger:
 
     def error(self, event: str, **fields: object) -> None:
         error = fields.pop("exc_info", None)
-        words = f"{event} {fields}"
-        self._host.world.fail(self._host.name, words, error if isinstance(error, BaseException) else None)
+        if isinstance(error, BaseException):
+            self._host.world.fail(self._host.name, f"{event} {fields}", error)
+        else:
+            self._line(event, fields)
 
     def exception(self, event: str, **fields: object) -> None:
         self._host.world.fail(self._host.name, f"{event} {fields}", sys.exc_info()[1])

@@ -12,17 +12,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from sim.clock import Clock
 from sim.disk import SimDisk
-from sim.loop import NS, SimLoop
+from sim.loop import NS, ProcessEnded, SimLoop
 
 if TYPE_CHECKING:
     from sim.transport import Endpoint, Listener
     from sim.world import World
 
 Main = Callable[["Host"], Coroutine[Any, Any, None]]
-
-
-class ProcessEnded(BaseException):
-    """Unwinds the code of a process that has just ended itself; it is dead already when this is raised."""
 
 
 class Host:

@@ -57,7 +57,7 @@ class Peer(Protocol):
         self.said.append("resume")
 
 
-class Buffered(Peer, BufferedProtocol):  # type: ignore[misc]  # both interfaces, of which BufferedProtocol's counts
+class Buffered(Peer, BufferedProtocol):
     """The same with a buffer of its own, smaller than what comes."""
 
     def get_buffer(self, sizehint: int) -> memoryview:

@@ -24,6 +24,7 @@ from semel._accumulator import Batch, BatchState, BufferMemory, Countdown, Parti
 from semel._cluster import Cluster
 from semel._config import CODEC_OF, ProducerConfig
 from semel._connection import Connection
+from semel._linger import Linger
 from semel._node import Node
 from semel._outcomes import Outcomes
 from semel._pool import Role
@@ -73,6 +74,7 @@ class Sender:
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
         self._open: dict[PartitionQueue, None] = {}
         self._nodes: dict[int, Node] = {}
+        self._linger = Linger(self._loop, config.linger_ms, self._lingered)
         self._scheduled: asyncio.Handle | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._refresh: asyncio.TimerHandle | None = None
@@ -102,8 +104,7 @@ class Sender:
         self._open[queue] = None
         if self._expiry is None:
             self._expiry = self._loop.call_later(self._config.delivery_timeout_ms / 1000, self._on_expiry)
-        if self._config.linger_ms > 0:
-            self._loop.call_later(self._config.linger_ms / 1000, self._lingered, batch)
+        self._linger.add(batch)
         self.place(queue)
         return batch
 
@@ -376,6 +377,7 @@ class Sender:
         if self.fatal is not None:
             return
         self.fatal = error
+        self._linger.close()
         for timer in (self._expiry, self._refresh):
             if timer is not None:
                 timer.cancel()

@@ -1,6 +1,7 @@
 # make demo   the main job on real flights: counted by a group, then enriched in transactions, with kills; exact
 # make test   every test
 # make faults real processes under SIGKILL, SIGSTOP, full disks, broken files and a bad network (MINUTES=5 SEED=7)
+# make fuzz   odd bytes at every door, for a minute or SECONDS=600, or EXAMPLES=100 of each kind; SEED=7 starts there
 # make check  format, lint, types, floors, tidy
 # make bench  the figures of README, measured on this machine
 # Each target does all the set-up it needs; it wants python3 (3.11 or newer), make and a package registry.
@@ -11,7 +12,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 MINUTES ?= 2
 
-.PHONY: help demo test faults check bench format clean
+.PHONY: help demo test fuzz faults check bench format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -40,6 +41,9 @@ test: $(VENV)/.dev
 faults: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m faults --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+fuzz: $(VENV)/.dev
+	PYTHONPATH=tests $(BIN)/python -m fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(EXAMPLES),--examples $(EXAMPLES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -55,4 +59,4 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-data
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-data fuzz-findings

@@ -103,7 +103,7 @@ def _after_power_loss(seed: int, *, stale: bool = False) -> tuple[bytes, bytes]:
 
 
 def test_unsynced_sectors_are_lost_in_any_subset_and_read_as_zeros() -> None:
-    kinds = set()
+    kinds: set[object] = set()
     for seed in range(50):
         tail, found = _after_power_loss(seed)
         kinds.add(len(found) == 0)

@@ -121,6 +121,28 @@ def test_a_killed_process_runs_nothing_more_not_even_what_finally_says() -> None
     world.close()
 
 
+@pytest.mark.parametrize("end", ["exit", "pause"])
+def test_nothing_runs_behind_the_step_in_which_a_process_ends_or_stops(end: str) -> None:
+    world = World(1)
+    seen: list[str] = []
+
+    async def main(host: Host) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(host.exit, "enough") if end == "exit" else loop.call_soon(host.pause)
+        loop.call_soon(seen.append, "behind it")
+        asyncio.create_task(asyncio.sleep(0)).add_done_callback(lambda _: seen.append("a turn later"))
+        await asyncio.sleep(1)
+
+    host = world.host("a")
+    host.boot(main)
+    world.run(5 * NS)
+    assert seen == []
+    host.resume()
+    world.run(10 * NS)
+    assert seen == ([] if end == "exit" else ["behind it", "a turn later"])
+    world.close()
+
+
 def test_a_host_can_be_booted_again() -> None:
     world = World(1)
     seen: list[int] = []

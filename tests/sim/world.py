@@ -147,14 +147,17 @@ class World:
         steps = 0
         events._set_running_loop(loop)
         try:
-            while (ready and not runnable and steps < STEPS_PER_TURN_MAX) or not steps:
-                for _ in range(len(ready)):
-                    handle = ready.popleft()
-                    steps += 1
-                    if not handle._cancelled:
-                        handle._run()
-                        if loop.dead or loop.paused:
-                            break  # type: ignore[unreachable]  # it has killed itself
+            turn = len(ready)
+            while turn:
+                handle = ready.popleft()
+                steps += 1
+                turn -= 1
+                if not handle._cancelled:
+                    handle._run()
+                    if loop.dead or loop.paused:
+                        break  # type: ignore[unreachable]  # what it has just done to itself
+                if not turn and not runnable and steps < STEPS_PER_TURN_MAX:
+                    turn = len(ready)
         finally:
             events._set_running_loop(None)
         self.steps += steps

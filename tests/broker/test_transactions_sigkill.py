@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -51,10 +53,13 @@ class Worker:
             self.committed.append(b"%d" % self.number)
         self.ending = None
 
-    async def work(self) -> None:
+    async def work(self, rounds: int, then: Callable[[], object]) -> None:
+        """Until the broker is gone. `then` is called when so many transactions have ended."""
         producer = self.producer
         assert producer is not None
-        while True:
+        for done in count():
+            if done == rounds:
+                then()
             self.number += 1
             for partition in (0, 1):
                 row = await producer.produce("out", b"%d" % self.number, partition=partition)
@@ -68,13 +73,21 @@ async def run(broker: BrokerProcess, rng: Random, version: int) -> None:
     worker = Worker(version)
     wire = await Wire.connect(broker.port)
     await wire.create_topic("out", 2)
-    for _ in range(KILLS):
-        killing = asyncio.get_running_loop().call_later(rng.uniform(0.02, 0.25), broker.kill)
+    loop = asyncio.get_running_loop()
+    for kill in range(KILLS):
+        killing: list[asyncio.TimerHandle] = []
+
+        def soon(killing: list[asyncio.TimerHandle] = killing) -> None:
+            killing.append(loop.call_later(rng.uniform(0, 0.03), broker.kill))
+
+        if kill % 2:  # wherever it is by then, which may be the very beginning
+            killing.append(loop.call_later(rng.uniform(0.02, 0.25), broker.kill))
         try:
             await worker.connect(wire)
-            await worker.work()
+            await worker.work(rng.randrange(6, 14), soon)
         except LOST:
-            killing.cancel()
+            for timer in killing:
+                timer.cancel()
         await wire.close()
         broker.kill()
         broker.start()

@@ -1,6 +1,6 @@
 """The Sender: turns waiting batches into Produce requests, and answers into outcomes.
 
-One loop (`_pump`) looks at every broker that has something to send and a free request, and groups the first batch of
+One loop (`run`) looks at every broker that has something to send and a free request, and groups the first batch of
 each ready partition into one request. It runs when a batch opens or fills, when an answer arrives, and when a timer is
 due; there is no task per record, batch or request.
 
@@ -132,7 +132,7 @@ class Sender:
             self.place(queue)
         if not countdown.left:
             countdown.future.set_result(None)
-        self._run()
+        self.run()
         return countdown.future
 
     def check_usable(self) -> None:
@@ -160,11 +160,12 @@ class Sender:
     # The loop
 
     def wake(self) -> None:
-        """Something is other than before: look what can be sent."""
+        """Something is other than before: look soon what can be sent."""
         if self._scheduled is None:
-            self._scheduled = self._loop.call_soon(self._run)
+            self._scheduled = self._loop.call_soon(self.run)
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Sends what can be sent, now."""
         if self._scheduled is not None:
             self._scheduled.cancel()
             self._scheduled = None
@@ -256,7 +257,7 @@ class Sender:
         answer.exception()  # looked at, also when the producer has ended
         self._guarded(partial(self._apply, batches, answer))
         self._answers.notify()
-        self._run()
+        self.run()
 
     def _apply(self, batches: list[Batch], answer: asyncio.Future[ProduceResponse]) -> None:
         error = answer.exception()
@@ -338,7 +339,7 @@ class Sender:
         if not attempt.cancelled():
             if attempt.exception() is not None:
                 self._cluster.request_refresh()
-            self._run()
+            self.run()
 
     async def _drained(self, connection: Connection) -> Connection:
         await connection.drained()

@@ -1,6 +1,8 @@
 # make demo   the main job on real flights: counted by a group, then enriched in transactions, with kills; exact
 # make test   every test
+# make sim    the simulator: 300 seeds, or SEEDS=100000; SEED=17 shows one, SHRINK=1 makes it small; WORKLOAD=plain,churn
 # make faults real processes under SIGKILL, SIGSTOP, full disks, broken files and a bad network (MINUTES=5 SEED=7)
+# make fuzz   odd bytes at every door, for a minute or SECONDS=600, or EXAMPLES=100 of each kind; SEED=7 starts there
 # make check  format, lint, types, floors, tidy
 # make bench  the figures of README, measured on this machine
 # Each target does all the set-up it needs; it wants python3 (3.11 or newer), make and a package registry.
@@ -11,7 +13,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 MINUTES ?= 2
 
-.PHONY: help demo test faults check bench format clean
+.PHONY: help demo test sim fuzz faults check bench format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -37,8 +39,16 @@ demo: $(VENV)/.demo
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(ARGS)
 
+sim: $(VENV)/.dev
+	@PYTHONPATH=tests $(BIN)/python -m sim $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) \
+	  $(if $(SEED),--seed $(SEED)) $(if $(PLAN),--plan $(PLAN)) $(if $(WORKLOAD),--workload $(WORKLOAD)) \
+	  $(if $(SHRINK),--shrink) $(if $(SHORT),--short) $(ARGS)
+
 faults: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m faults --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+fuzz: $(VENV)/.dev
+	PYTHONPATH=tests $(BIN)/python -m fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(EXAMPLES),--examples $(EXAMPLES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -55,4 +65,4 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-data
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-data fuzz-findings

@@ -72,26 +72,30 @@ def many_ids(directory: Path, records: int, runs: int) -> list[Figure]:
     rss = rss_mib(bare)
     bare.stop()
     for how in ("a clean end", "SIGKILL"):
-        taken = []
+        taken, spent = [], []
         for run in range(runs + 1):
             began = time.perf_counter()
             _init(process.start(timeout_s=120), name_of(run))
             if run:  # before the first one nobody was killed
                 taken.append(time.perf_counter() - began)
+                spent.append(cpu_s(process))
             memory = rss_mib(process)
             process.kill() if how == "SIGKILL" else process.stop()
         name = f"start with {IDS:,} transactional ids after {how}, to a producer initialised"
         figures.append(at_most(name, statistics.median(taken), "s", IDS_START_S))
+        figures.append(at_most("  of it CPU", statistics.median(spent), "s"))
     figures.append(at_most("  memory for each of them", (memory - rss) * 1024 / IDS, "KiB"))
     process = BrokerProcess(directory / "producers", durability="fsync")
-    taken = []
+    taken, spent = [], []
     for run in range(runs + 1):
         began = time.perf_counter()
         process.start(timeout_s=120)
         if run:
             taken.append(time.perf_counter() - began)
+            spent.append(cpu_s(process))
         process.kill()
-    figures.append(at_most(f"start with {IDS:,} producers in one partition, after SIGKILL", min(taken), "s"))
+    name = f"start with {IDS:,} producers in one partition, after SIGKILL"
+    figures += [at_most(name, statistics.median(taken), "s"), at_most("  of it CPU", statistics.median(spent), "s")]
     return figures
 
 

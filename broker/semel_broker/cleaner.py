@@ -22,6 +22,7 @@ from semel_storage.retention import apply_retention
 
 from semel_broker.config import BrokerConfig
 from semel_broker.partition import Partition
+from semel_broker.topic_plan import INTERNAL_TOPICS
 from semel_broker.world import World
 
 CLEANER_OFFSET = checkpoints.CLEANER_OFFSET
@@ -109,7 +110,7 @@ class Cleaner:
         for partition in self._partitions():
             if not partition.is_retired:
                 log, now_ms = partition.log, self._world.now_ms()
-                if not log.roll_if_due(now_ms) and _holds_up_compaction(log, now_ms):
+                if not log.roll_if_due(now_ms) and (_holds_up_compaction(log, now_ms) or self._is_long(partition)):
                     log.roll()
                 deleted = apply_retention(log, high_watermark=partition.high_watermark, now_ms=now_ms)
                 if deleted is not None:
@@ -123,6 +124,11 @@ class Cleaner:
                         reason=deleted.reason,
                     )
                 await asyncio.sleep(0)
+
+    def _is_long(self, partition: Partition) -> bool:
+        """Whether a start would read much in the open segment of a journal that compaction has no hold of."""
+        size_max = self._config.limits.journal_uncompacted_bytes_max
+        return partition.topic in INTERNAL_TOPICS and partition.log.active.size > size_max
 
     async def sweep_producers(self) -> None:
         """Forget producers that have been silent for producer.id.expiration.ms."""

@@ -36,6 +36,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     keyed_batch_records_max: int = 100_000
     keyed_batch_inflated_bytes_max: int = 32 * MIB
 
+    # Of a partition of an internal topic, in the segment that is open and therefore never compacted; then it is rolled.
+    # A start reads all of them, and by segment.bytes alone there might be 5 GB.
+    journal_uncompacted_bytes_max: int = 1 * MIB
+
     # A request that meets a transaction which is being ended waits for so long; clients wait 30 s for an answer.
     transaction_hold_ms_max: int = 20_000
     # Of a client id or an operator's note in the fence ledger, which is stored with every record of its transaction.

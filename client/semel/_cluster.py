@@ -171,7 +171,11 @@ class Cluster:
                 )
             if code is not None:
                 await asyncio.sleep(min(backoff.next_ms(), deadline.remaining_ms) / 1000)
-            await self.refresh(max(deadline.remaining_ms, 1))
+            try:
+                await self.refresh(max(deadline.remaining_ms, 1))
+            except KafkaTimeoutError:
+                if code is None:
+                    raise  # otherwise the answer before this one says more
 
     # Connections
 

@@ -48,10 +48,17 @@ class _Pending:
 
     __slots__ = ("api", "correlation_id", "deadline", "future", "timeout_ms", "version")
 
-    def __init__(self, api: Api, version: int, correlation_id: int, deadline: float, timeout_ms: float) -> None:
+    def __init__(
+        self,
+        api: Api,
+        version: int,
+        correlation_id: int,
+        deadline: float,
+        timeout_ms: float,
+        future: asyncio.Future[Any],
+    ) -> None:
         self.api, self.version, self.correlation_id = api, version, correlation_id
-        self.deadline, self.timeout_ms = deadline, timeout_ms
-        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.deadline, self.timeout_ms, self.future = deadline, timeout_ms, future
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -66,6 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_used = edge.monotonic()
         self.on_lost: Callable[[], None] | None = None
         self._edge, self._client_id = edge, client_id
+        self._loop = asyncio.get_running_loop()
         self._frames = FrameBuffer(frame_bytes_max)
         self._pending: deque[_Pending] = deque()
         self._versions: dict[int, tuple[int, int]] = {18: (0, 4)}
@@ -142,7 +150,7 @@ class Connection(asyncio.BufferedProtocol):
         """Waits until the peer takes what we write. Raises KafkaConnectionError when it never will."""
         while not self._writable:
             self._check_open()
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            waiter: asyncio.Future[None] = self._loop.create_future()
             self._drain_waiters.append(waiter)
             await waiter
         self._check_open()
@@ -206,7 +214,8 @@ class Connection(asyncio.BufferedProtocol):
         self._check_open()
         now = self._edge.monotonic()
         self.last_used = now
-        pending = _Pending(api, version, self._next_correlation_id(), now + timeout_ms / 1000, timeout_ms)
+        future: asyncio.Future[Any] = self._loop.create_future()
+        pending = _Pending(api, version, self._next_correlation_id(), now + timeout_ms / 1000, timeout_ms, future)
         self._pending.append(pending)
         if self._timer is None or pending.deadline < self._timer_at:
             self._watch(pending.deadline, now)
@@ -244,7 +253,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = deadline
-        self._timer = asyncio.get_running_loop().call_later(max(0.0, deadline - now), self._check_deadlines)
+        self._timer = self._loop.call_later(max(0.0, deadline - now), self._check_deadlines)
 
     def _check_deadlines(self) -> None:
         self._timer = None

@@ -1,6 +1,6 @@
 """The Sender: turns waiting batches into Produce requests, and answers into outcomes.
 
-One loop (`_pump`) looks at every broker that has something to send and a free request, and groups the first batch of
+One loop (`run`) looks at every broker that has something to send and a free request, and groups the first batch of
 each ready partition into one request. It runs when a batch opens or fills, when an answer arrives, and when a timer is
 due; there is no task per record, batch or request.
 
@@ -24,6 +24,7 @@ from semel._accumulator import Batch, BatchState, BufferMemory, Countdown, Parti
 from semel._cluster import Cluster
 from semel._config import CODEC_OF, ProducerConfig
 from semel._connection import Connection
+from semel._linger import Linger
 from semel._node import Node
 from semel._outcomes import Outcomes
 from semel._pool import Role
@@ -73,6 +74,7 @@ class Sender:
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
         self._open: dict[PartitionQueue, None] = {}
         self._nodes: dict[int, Node] = {}
+        self._linger = Linger(self._loop, config.linger_ms, self._lingered)
         self._scheduled: asyncio.Handle | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._refresh: asyncio.TimerHandle | None = None
@@ -102,8 +104,7 @@ class Sender:
         self._open[queue] = None
         if self._expiry is None:
             self._expiry = self._loop.call_later(self._config.delivery_timeout_ms / 1000, self._on_expiry)
-        if self._config.linger_ms > 0:
-            self._loop.call_later(self._config.linger_ms / 1000, self._lingered, batch)
+        self._linger.add(batch)
         self.place(queue)
         return batch
 
@@ -131,7 +132,7 @@ class Sender:
             self.place(queue)
         if not countdown.left:
             countdown.future.set_result(None)
-        self._run()
+        self.run()
         return countdown.future
 
     def check_usable(self) -> None:
@@ -159,11 +160,12 @@ class Sender:
     # The loop
 
     def wake(self) -> None:
-        """Something is other than before: look what can be sent."""
+        """Something is other than before: look soon what can be sent."""
         if self._scheduled is None:
-            self._scheduled = self._loop.call_soon(self._run)
+            self._scheduled = self._loop.call_soon(self.run)
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Sends what can be sent, now."""
         if self._scheduled is not None:
             self._scheduled.cancel()
             self._scheduled = None
@@ -255,7 +257,7 @@ class Sender:
         answer.exception()  # looked at, also when the producer has ended
         self._guarded(partial(self._apply, batches, answer))
         self._answers.notify()
-        self._run()
+        self.run()
 
     def _apply(self, batches: list[Batch], answer: asyncio.Future[ProduceResponse]) -> None:
         error = answer.exception()
@@ -337,7 +339,7 @@ class Sender:
         if not attempt.cancelled():
             if attempt.exception() is not None:
                 self._cluster.request_refresh()
-            self._run()
+            self.run()
 
     async def _drained(self, connection: Connection) -> Connection:
         await connection.drained()
@@ -376,6 +378,7 @@ class Sender:
         if self.fatal is not None:
             return
         self.fatal = error
+        self._linger.close()
         for timer in (self._expiry, self._refresh):
             if timer is not None:
                 timer.cancel()

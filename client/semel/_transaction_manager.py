@@ -8,6 +8,8 @@ that are in order keep the epoch they have until they are idle.
 
 import msgspec
 
+from semel.errors import KafkaProtocolError
+
 NO_PRODUCER_ID, NO_EPOCH, NO_SEQUENCE = -1, -1, -1
 EPOCH_MAX = 0x7FFF
 SEQUENCE_COUNT = 1 << 31
@@ -48,8 +50,9 @@ class TransactionManager:
         return self.producer_id != NO_PRODUCER_ID
 
     def set_producer_id(self, producer_id: int, producer_epoch: int) -> None:
-        """The answer to InitProducerId."""
-        assert producer_id >= 0 <= producer_epoch, (producer_id, producer_epoch)
+        """The answer to InitProducerId. Raises KafkaProtocolError for numbers that no producer can have."""
+        if producer_id < 0 or producer_epoch < 0:
+            raise KafkaProtocolError(f"a broker answered with producer id {producer_id} and epoch {producer_epoch}")
         self.producer_id, self.producer_epoch = producer_id, producer_epoch
 
     def stamp(self, sequences: Sequences, record_count: int, *, idle: bool) -> Stamp:

@@ -197,6 +197,8 @@ class Transactions:
         ending.task.result()
 
     async def _commit(self, stored: asyncio.Future[None]) -> None:
+        # EndTxn does not follow the last Produce on the wire before that is answered: a Produce that fails behind a
+        # commit that was sent already is a hole in a committed transaction.
         await stored
         if self._committing_offsets:
             await asyncio.wait(list(self._committing_offsets))
@@ -309,7 +311,7 @@ class Transactions:
                 state.touched = True
                 await self._coordinator.add_partitions(partitions)
                 state.enrolled(partitions)
-                self._sender.wake()
+                self._sender.run()
         except KafkaError as error:
             await self._failed(error)
         finally:

@@ -1,9 +1,9 @@
-"""Batches of a single record, written and read by the thousand: the short cut for journals, which store one decision
-at a time.
+"""Batches of a single record, by the thousand: the short cut for journals, which store one decision at a time.
 
-A batch per record is the layout on which `records` and `record_columns` are slowest: all of their cost is per batch.
-Here it is a few look-ups. What is laid out in any other way, or contradicts itself, is left to `record_columns`, which
-knows how to read it or to complain. As there, CRCs are the caller's to check.
+A batch per record is the layout on which `records` and `record_columns` are slowest: all of their cost is per batch. But
+records of such a journal are much alike: few lengths of keys, few of values. What the framing of one batch says is kept, and the next
+one that is framed the same, byte for byte, costs two slices. What is laid out in any other way, or contradicts itself,
+is left to `record_columns`, which knows how to read it or to complain. As there, CRCs are the caller's to check.
 """
 
 from struct import Struct as Layout
@@ -13,25 +13,23 @@ from crc32c import crc32c
 
 from semel_protocol.batch import (
     BATCH_LENGTH_MIN,
-    CODEC_MASK,
-    CONTROL,
     HEADER_BYTES,
     MAGIC,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
-    PREFIX_BYTES,
+    BatchHeader,
     read_header,
 )
 from semel_protocol.record_columns import RECORD_BYTES_MIN, decode_columns
 from semel_protocol.records import NO_LEADER_EPOCH
 from semel_protocol.varint import varint
 
-NULL = 1
-"""The zigzag varint of length -1."""
-_HEAD = Layout(">8xi4xb4xhi30xi")
-"""Of a batch's header: its length, magic, attributes, last offset delta and record count."""
-assert _HEAD.size == HEADER_BYTES
+SHAPES_MAX = 4096
+_HEAD = Layout(">8xi4xb4xhi30xi7s")
+"""Of a batch: its length, magic, attributes, last offset delta and record count, and how its first record begins: in
+these seven bytes are the lengths of the record and of its key, each of at most two bytes."""
+assert _HEAD.size == HEADER_BYTES + RECORD_BYTES_MIN
 _FRONT = Layout(">qiibI")
 """Base offset, length, leader epoch, magic and CRC."""
 _CHECKED = Layout(">hiqqqhii")
@@ -71,66 +69,75 @@ class Rows(msgspec.Struct, frozen=True, gc=False):
     next_offset: int
 
 
+class _Shape(msgspec.Struct, frozen=True, gc=False):
+    """Where key and value of a batch's only record lie, in bytes from the batch's start; the value ends one byte before
+    the batch, of `size` bytes. `between`: what stands between key and value, the value's length."""
+
+    size: int
+    key_at: int
+    key_end: int
+    value_at: int
+    between: bytes
+
+
 def read_rows(data: bytes) -> Rows:
     """The records of all whole batches of `data`; those of control batches, and a partial batch at the end, are left
     out. Raises CorruptBatch for bytes that are no batches, or that contradict themselves."""
     keys: list[bytes | None] = []
     values: list[bytes | None] = []
-    head = _HEAD.unpack_from
+    shapes: dict[tuple[int | bytes, ...], _Shape] = {}
+    known, unpack = shapes.get, _HEAD.unpack_from
     at, last, size = 0, -1, len(data)
     while at + HEADER_BYTES <= size:
-        length, magic, attributes, last_delta, count = head(data, at)
-        end = at + PREFIX_BYTES + length
-        if magic != MAGIC or end < at + HEADER_BYTES:
-            read_header(data, at)  # says what is wrong
+        head = unpack(data, at) if at + _HEAD.size <= size else ()
+        shape = known(head)
+        if shape is not None:
+            end = at + shape.size
+            if end <= size and data[at + shape.key_end : at + shape.value_at] == shape.between and not data[end - 1]:
+                keys.append(data[at + shape.key_at : at + shape.key_end])
+                values.append(data[at + shape.value_at : end - 1])
+                last, at = at, end
+                continue
+        header = read_header(data, at)
+        end = at + header.size
         if end > size:
             break
-        if not attributes & CONTROL:
-            is_simple = count == 1 and last_delta >= 0 and not attributes & CODEC_MASK
-            found = _single(data, at + HEADER_BYTES, end) if is_simple else None
-            if found is not None:
-                keys.append(found[0])
-                values.append(found[1])
-            else:
-                columns = decode_columns(memoryview(data)[at:end])
-                keys += columns.keys
-                values += columns.values
+        if not header.is_control:
+            if len(shapes) < SHAPES_MAX and (shape := _shape(data[at:end], header)) is not None:
+                shapes[head] = shape
+                continue
+            columns = decode_columns(memoryview(data)[at:end], header)
+            keys += columns.keys
+            values += columns.values
         last, at = at, end
     return Rows(keys, values, read_header(data, last).next_offset if last >= 0 else -1)
 
 
-def _single(data: bytes, at: int, end: int) -> tuple[bytes, bytes | None] | None:
-    """Key and value of the record that takes all from `at` to `end`; None where it is not of the simple kind.
+def _shape(batch: bytes, header: BatchHeader) -> _Shape | None:
+    """How the batch is framed, if its head tells where the key lies, and the bytes after the key where the value does.
 
-    Simple: no headers, deltas of 0, a key that is not null, and each length a varint of at most two bytes.
+    So it is with one record that is not compressed, its deltas 0, without headers, neither key nor value null, lengths
+    of at most two bytes each.
     """
-    if end - at < RECORD_BYTES_MIN or data[end - 1]:
+    is_single = header.record_count == 1 and header.last_offset_delta >= 0
+    if not is_single or header.codec or len(batch) < _HEAD.size or batch[-1]:
         return None
-    length = data[at]
-    at += 1
-    if length >= 0x80:
-        length += (data[at] - 1) << 7
-        at += 1
-        if data[at - 1] >= 0x80:
-            return None
-    if length != (end - at) * 2 or data[at + 1] or data[at + 2]:
+    length, at = _length(batch, HEADER_BYTES)
+    if length != len(batch) - at or batch[at + 1] or batch[at + 2]:
         return None
-    length = data[at + 3]
-    at += 4
-    if length >= 0x80:
-        length += (data[at] - 1) << 7
-        at += 1
-    key_end = at + (length >> 1)
-    if length & 1 or key_end >= end - 1 or data[at - 1] >= 0x80:
+    length, key_at = _length(batch, at + 3)
+    key_end = key_at + length
+    if length < 0 or key_end >= len(batch) - 1:
         return None
-    key = data[at:key_end]
-    length = data[key_end]
-    at = key_end + 1
-    if length == NULL:
-        return (key, None) if at + 1 == end else None
-    if length >= 0x80:
-        length += (data[at] - 1) << 7
-        at += 1
-    if length & 1 or at + (length >> 1) + 1 != end or data[at - 1] >= 0x80:
+    length, value_at = _length(batch, key_end)
+    if length < 0 or value_at + length + 1 != len(batch):
         return None
-    return key, data[at : end - 1]
+    return _Shape(len(batch), key_at, key_end, value_at, batch[key_end:value_at])
+
+
+def _length(data: bytes, at: int) -> tuple[int, int]:
+    """A length, and the position behind it; -1 for null, and for one of more than two bytes."""
+    low, high = data[at], data[at + 1]
+    if low < 0x80:
+        return (-1 if low & 1 else low >> 1), at + 1
+    return (-1 if low & 1 or high >= 0x80 else (low & 0x7F | high << 7) >> 1), at + 2

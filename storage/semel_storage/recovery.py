@@ -209,6 +209,7 @@ class _Scan(msgspec.Struct, kw_only=True):
         for segment in segments[:at]:
             sealed.check_indexes(segment, index_interval_bytes=self.index_interval_bytes, event=self.event)
             sealed.check_extent(segment, is_dense=self._is_dense, event=self.event)
+        closed_at = max(self.snapshots.offsets, default=0)
         self.snapshots.remove_above(self.floor)
         for segment in segments[: at + 1]:
             self._check_aborted(segment, min(segment.next_offset, self.floor))
@@ -247,6 +248,13 @@ class _Scan(msgspec.Struct, kw_only=True):
                 last.path(LOG),
                 last.size,
                 f"the log ends at offset {end_offset}, was durable up to {self.floor}; restore the file from a copy",
+            )
+        if not self.verify and end_offset < closed_at:
+            self.event(
+                "log_damaged",
+                file=segments[-1].path(LOG),
+                position=segments[-1].size,
+                reason=f"it ends at offset {end_offset}, was closed at {closed_at}",
             )
         segments[-1].next_offset = end_offset
         self.snapshots.remove_above(end_offset)

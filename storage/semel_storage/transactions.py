@@ -6,8 +6,9 @@ long as it is open, and then until the high watermark has passed its marker. KIP
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
+from functools import cache
 from struct import Struct as Layout
+from typing import Any
 
 import msgspec
 
@@ -20,9 +21,10 @@ NO_OFFSET = -1
 
 PAIR = Layout(">qq")
 """Producer id and first offset: how a Fetch answer names an aborted transaction (KIP-98). An entry holds them so."""
-_PAIR_OF_ENTRY = Layout(">2x16s16x")
-_OFFSET_OF_PAIR = slice(8, 16)
-assert _PAIR_OF_ENTRY.size == ENTRY.size
+_PAIR_OF_ENTRY = ">2x16s16x"
+_FIRST_OF_ENTRY = ">10xq16x"
+_AT_ONCE = 128
+"""Entries whose fields are cut out by one call: with records of a transaction or two a reader gets thousands."""
 
 
 class AbortedTransaction(msgspec.Struct, frozen=True, gc=False):
@@ -50,13 +52,28 @@ def decode(entries: bytes) -> list[AbortedTransaction]:
 
 
 def pairs_of(entries: bytes) -> list[bytes]:
-    """What a Fetch answer says of these entries of an index: a `PAIR` each, by first offset.
+    """What a Fetch answer says of these entries of an index: a `PAIR` each, by first offset."""
+    pairs: list[bytes] = _column(_PAIR_OF_ENTRY, entries)
+    firsts: list[int] = _column(_FIRST_OF_ENTRY, entries)
+    if firsts == sorted(firsts):
+        return pairs
+    return [pairs[at] for at in sorted(range(len(firsts)), key=firsts.__getitem__)]
 
-    Cut out as they lie there: with transactions of a record or two a reader gets thousands of them at once.
-    """
-    pairs = [pair for (pair,) in _PAIR_OF_ENTRY.iter_unpack(entries)]
-    pairs.sort(key=itemgetter(_OFFSET_OF_PAIR))  # offsets are not negative: their bytes ascend as they do
-    return pairs
+
+def _column(layout: str, entries: bytes) -> list[Any]:
+    """One field of each entry."""
+    many, one = _many(layout), Layout(layout)
+    whole = len(entries) - len(entries) % many.size
+    found: list[Any] = []
+    for at in range(0, whole, many.size):
+        found += many.unpack_from(entries, at)
+    found += [field for (field,) in one.iter_unpack(memoryview(entries)[whole:])]
+    return found
+
+
+@cache
+def _many(layout: str) -> Layout:
+    return Layout(layout[0] + layout[1:] * _AT_ONCE)
 
 
 class Transactions:

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 from broker.harness import Harness
 from broker.wire import EventLog
+from msgspec.structs import replace
 from semel_broker.cleaner import CLEANER_OFFSET, Cleaner
 from semel_broker.config import BrokerConfig
 from semel_broker.partition import Partition
@@ -124,6 +125,25 @@ async def test_an_active_segment_that_is_open_for_too_long_is_rolled(rig: Rig, c
     rig.now_ms += 1001
     await rig.cleaner.sweep_segments()
     assert [segment.base_offset for segment in partition.log.segments] == [0, 1]
+
+
+async def test_a_journal_does_not_grow_up_to_its_segment_size_before_it_is_compacted(rig: Rig) -> None:
+    """segment.bytes of the internal topics is 100 MiB, of each of 50 partitions, and a start reads all of it."""
+    rig.config.limits = replace(rig.config.limits, journal_uncompacted_bytes_max=10_000)
+    journal, topic = rig.partition("__transaction_state"), rig.partition("prices")
+    for number in range(300):
+        for partition in (journal, topic):
+            batch = batch_of([(b"key", b"value %d" % number)])
+            partition.append(batch, header=read_header(batch))
+    size = journal.log.size
+    await rig.cleaner.sweep_segments()
+    assert len(topic.log.segments) == 1, "what other topics do is for their settings to say"
+    await rig.logs.checkpoint()
+    assert await rig.cleaner.compact_dirtiest()
+    assert journal.log.size < size / 100
+    await rig.cleaner.sweep_segments()
+    assert journal.log.active.size == 0
+    assert [value for _, _, value in pairs_of(journal.log)] == [b"value 299"]
 
 
 async def test_silent_producers_are_forgotten(rig: Rig) -> None:

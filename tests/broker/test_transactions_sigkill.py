@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -39,8 +38,6 @@ class Worker:
         self.committed: list[bytes] = []
         self.producer: TransactionalProducer | None = None
         self.ending: bool | None = None  # what was asked for and not answered
-        self.answers_left = 0  # until `doom` is called
-        self.doom: Callable[[], object] = lambda: None
 
     async def connect(self, wire: Wire) -> None:
         """The same producer over a new connection. What became of an end that was not answered is asked again."""
@@ -56,38 +53,43 @@ class Worker:
             self.committed.append(b"%d" % self.number)
         self.ending = None
 
-    async def work(self) -> None:
+    async def work(self, rounds: int, then: Callable[[], object]) -> None:
+        """Until the broker is gone. `then` is called when so many transactions have ended."""
         producer = self.producer
         assert producer is not None
-        while True:
+        for done in count():
+            if done == rounds:
+                then()
             self.number += 1
             for partition in (0, 1):
                 row = await producer.produce("out", b"%d" % self.number, partition=partition)
                 assert row.error_code == ErrorCode.NONE, row
-                self.answered()
             self.ending = self.number % 3 != 0
             assert await producer.end(self.ending) == ErrorCode.NONE
             self.ended()
-            self.answered()
-
-    def answered(self) -> None:
-        self.answers_left -= 1
-        if not self.answers_left:
-            self.doom()
 
 
 async def run(broker: BrokerProcess, rng: Random, version: int) -> None:
     worker = Worker(version)
     wire = await Wire.connect(broker.port)
     await wire.create_topic("out", 2)
-    for _ in range(KILLS):
-        delay_s = rng.uniform(0, 0.01)  # not between two requests each time, but amid one
-        worker.answers_left = rng.randint(3, 30)
-        worker.doom = partial(asyncio.get_running_loop().call_later, delay_s, broker.kill)
-        with suppress(*LOST):
+    loop = asyncio.get_running_loop()
+    for kill in range(KILLS):
+        killing: list[asyncio.TimerHandle] = []
+
+        def soon(killing: list[asyncio.TimerHandle] = killing) -> None:
+            killing.append(loop.call_later(rng.uniform(0, 0.03), broker.kill))
+
+        if kill % 2:  # wherever it is by then, which may be the very beginning
+            killing.append(loop.call_later(rng.uniform(0.02, 0.25), broker.kill))
+        try:
             await worker.connect(wire)
-            await worker.work()
+            await worker.work(rng.randrange(6, 14), soon)
+        except LOST:
+            for timer in killing:
+                timer.cancel()
         await wire.close()
+        broker.kill()
         broker.start()
         wire = await Wire.connect(broker.port)
     await worker.connect(wire)

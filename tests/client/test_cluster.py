@@ -50,8 +50,30 @@ async def test_a_topic_is_waited_for(fake_broker: FakeBroker) -> None:
     await asyncio.sleep(0.01)
     fake_broker.topics["new"] = 3
     assert len((await waiting).partitions) == 3
-    with pytest.raises(KafkaTimeoutError, match=r"'other' did not appear within 20 ms.*UNKNOWN_TOPIC_OR_PARTITION"):
-        await cluster.wait_for_topic("other", 20)
+    with pytest.raises(KafkaTimeoutError, match=r"'other' did not appear within 200 ms.*UNKNOWN_TOPIC_OR_PARTITION"):
+        await cluster.wait_for_topic("other", 200)
+    await cluster.stop()
+
+
+async def test_why_a_topic_is_missing_is_told_also_when_the_last_question_gets_no_answer(
+    fake_broker: FakeBroker,
+) -> None:
+    cluster = cluster_of(fake_broker)
+    await cluster.start()
+    never = asyncio.Event()
+    asked = 0
+
+    async def once(request: Any) -> MetadataResponse:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            await never.wait()
+        return await fake_broker.metadata(request)
+
+    fake_broker.answers[3] = once
+    with pytest.raises(KafkaTimeoutError, match=r"'other' did not appear within 200 ms.*UNKNOWN_TOPIC_OR_PARTITION"):
+        await cluster.wait_for_topic("other", 200)
+    assert asked == 2
     await cluster.stop()
 
 

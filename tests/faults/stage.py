@@ -55,6 +55,7 @@ class Stage:
         self._disk: SmallDisk | None = None
         self._broker_process: Broker | None = None
         self._clients: dict[str, ClientProcess] = {}
+        self._outcomes: dict[str, str] = {}
 
     async def play(self, scenario: Scenario) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -106,6 +107,7 @@ class Stage:
 
     def _check_outcome(self, step: Step, outcome: Outcome) -> None:
         self._say(f"    {outcome.outcome} {outcome.words}".rstrip())
+        self._outcomes[step.client] = outcome.outcome
         if outcome.outcome not in step.outcomes:
             raise Unmet(f"{outcome.outcome} ({outcome.words})" if outcome.words else outcome.outcome)
 
@@ -238,6 +240,10 @@ class Stage:
     # What must be seen
 
     async def on_expect(self, step: Step) -> None:
+        if "after" in step.options:
+            client, _, outcome = step.options["after"].partition(":")
+            if self._outcomes[client] != outcome:
+                return
         what, *words = step.words
         wanted = " ".join(words[2:]) if what in ("committed", "all", "markers") else words[-1]
         loop = asyncio.get_running_loop()

@@ -305,7 +305,7 @@ class Arena:
             "CreateTopicsRequestConfig.name": settings,
             "configuration_keys": settings,
             "config_operation": [0, 1, 2, 3],
-            "value": ["", "1", "-1", "compact", "delete", "compact,delete", "9223372036854775807", "1e9", "0.5", "CreateTime"],
+            "value": ["", "1", "-1", "compact", "delete", "compact,delete", str(2**63 - 1), "1e9", "0.5", "x" * 99],
             "key_type": [0, 1],
             "key": ["g", "open"],
             "coordinator_keys": ["g", "open"],

@@ -1,4 +1,4 @@
-"""Somebody else's connections: produces idempotently and in transactions, fetches, commits offsets, and counts exactly."""
+"""Somebody else's connection: produces in transactions, fetches, commits offsets, and counts exactly."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Messages made from their declarations: right ones, and ones that are wrong in the ways that bytes can be.
 
-All chance comes from one `Random`: a seeded one (bulk), hypothesis' own (it shrinks), or one over bytes (coverage-guided).
+All chance comes from one `Random`: a seeded one (bulk), hypothesis' own (it shrinks), or one over bytes (guided).
 `wildness` is the chance that a place is written wrongly: null where null may not be, a length or count that lies, text
 that is not UTF-8, tagged fields that are unknown, unordered, or end in nowhere. At 0.0 every message decodes.
 """
@@ -68,7 +68,7 @@ class Grammar:
             if random.random() < 0.5:
                 rows.append((field.tag or 0, self._apart(owner, field, version)))
         if random.random() < 0.1:  # readers skip what they do not know (KIP-482)
-            first = max((number for number, _ in rows), default=-1) + random.choice((1, 2, 100, 10_000))
+            first = max((field.tag or 0 for _, field in known), default=-1) + random.choice((1, 2, 100, 10_000))
             rows += [(first + n, random.randbytes(random.choice((0, 1, 5, 200)))) for n in range(random.choice((1, 2)))]
         count = len(rows)
         if self._wild():

@@ -1,4 +1,4 @@
-"""Whole clients that are lied to: what they do is right, or raises an error of theirs, in time, and they get over it."""
+"""Whole clients that are lied to: what they do works, or raises an error of theirs, in time, and they get over it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker may answer to bytes that somebody sent: the response of that API and version, whole, in order; or an end.
+"""What a broker may answer to bytes that somebody sent: the response of that API and version, in order; or an end.
 
 The judge reads the frames that were sent on its own: the correlation ids tell which of them an answer is for.
 """

@@ -7,7 +7,6 @@ more has been reported; what lies before the damage is there; nothing else is ev
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from random import Random
 
 import msgspec
@@ -55,6 +54,7 @@ class Wreck:
         self.story: list[str] = []
         self.damaged: dict[str, int] = {}
         """Path -> the first byte that is not as it was."""
+        self._logs_then: dict[str, bytes] = {}
 
     # --- building --------------------------------------------------------------------------------------------
 
@@ -84,12 +84,10 @@ class Wreck:
         self.disk.kill()
 
     def _directory(self) -> LogDirectory:
-        return LogDirectory.open(
-            self.disk, ROOT, node_id=1, cluster_id="", directory_id="d", event=lambda event, **facts: self._note(event, facts)
-        )  # fmt: skip
+        def note(event: str, **facts: object) -> None:
+            self.events.append((event, facts))
 
-    def _note(self, event: str, facts: dict[str, object]) -> None:
-        self.events.append((event, facts))
+        return LogDirectory.open(self.disk, ROOT, node_id=1, cluster_id="", directory_id="d", event=note)
 
     @staticmethod
     async def _checkpoint(logs: LogDirectory, log: Log) -> None:
@@ -135,6 +133,7 @@ class Wreck:
 
     def damage(self) -> None:
         """One file or two."""
+        self._logs_then = {path: self.disk.read_bytes(path) for path in self.paths() if _suffix(path) == ".log"}
         for _ in range(self.random.choice((1, 1, 1, 2))):
             paths = self.paths()
             self._damage(self.random.choice(paths))
@@ -200,17 +199,17 @@ class Wreck:
     def judge(self) -> str:
         """Open and read. Returns in a word what came of it; asserts what must hold."""
         before = self._first_offset_at_stake()
+        refusal = ""
         try:
             log = self._directory().open_log("t", 0, CONFIG, now_ms=NOW_MS)
         except REFUSALS as error:
-            assert any(path in str(error) for path in self._suspects()), f"a refusal that does not say of what: {error}"
+            refusal = str(error)
+        if refusal:
+            assert f"{ROOT}/" in refusal, self._say(f"a refusal that does not say of what: {refusal}")
             return "refused"
         found, complaint = self._read(log)
         self._judge_records(log, found, complaint, before)
         return complaint or ("exact" if len(found) == self.truth.end_offset - self.truth.start_offset else "less")
-
-    def _suspects(self) -> list[str]:
-        return [ROOT]
 
     def _first_offset_at_stake(self) -> int:
         """Records below it lie before all damage to the records themselves."""
@@ -221,10 +220,6 @@ class Wreck:
             elif _suffix(path) == ".log":
                 at_stake = min(at_stake, int(path.rpartition("/")[2].partition(".")[0]))
         return at_stake
-
-    def remember(self) -> None:
-        """What the logs looked like before the damage."""
-        self._logs_then = {path: self.disk.read_bytes(path) for path in self.paths() if _suffix(path) == ".log"}
 
     def _offset_at(self, path: str, position: int) -> int:
         at = 0
@@ -292,7 +287,8 @@ class Wreck:
         if not wanted:
             state = log.producer(IDEMPOTENT)
             if truth.last_sequence >= 0 and truth.start_offset == 0:
-                assert state is not None and state.last_sequence == truth.last_sequence, self._say(f"{state}")
+                assert state is not None, self._say("the producer is forgotten")
+                assert state.last_sequence == truth.last_sequence, self._say(f"{state}")
             return
         if min(wanted) >= self.truth.recovery_point and self._is_cut_short():
             return

@@ -2,16 +2,23 @@
 
 import random
 import string
+import struct
 import tracemalloc
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from semel_protocol.api import APIS, Api
 from semel_protocol.errors import ProtocolError
-from semel_protocol.fields import Array, Kind, fields_of
+from semel_protocol.fields import Array, Encoded, Kind, fields_of
+from semel_protocol.messages.k01_fetch import (
+    FetchResponse,
+    FetchResponseAbortedTransaction,
+    FetchResponsePartition,
+    FetchResponseTopic,
+)
 from semel_protocol.schema import Codec
 
 CASES = Path(__file__).parent.parent / "data" / "wire-cases.txt"
@@ -216,3 +223,25 @@ def test_every_api_names_its_own_file_and_classes() -> None:
         assert api.request.__name__ == api.name + "Request"
         assert api.response.__name__ == api.name + "Response"
         assert api.advertised is None or api.advertised[0] == 0
+
+
+@pytest.mark.parametrize("version", [4, 11, 12])
+def test_elements_that_are_encoded_already_travel_as_others_do(version: int) -> None:
+    """Also where each element ends in a tag buffer."""
+    codec = APIS[1].response_codec(version)
+    pairs = [(7, 0), (9, 2**40)]
+    rows = [FetchResponseAbortedTransaction(producer_id=pid, first_offset=first) for pid, first in pairs]
+    encoded = Encoded(struct.pack(">qq", *pair) for pair in pairs)
+    for plain, ready in ((rows, encoded), ([], Encoded())):
+        one, other = (
+            FetchResponse(
+                responses=[
+                    FetchResponseTopic(
+                        topic="t", partitions=[FetchResponsePartition(aborted_transactions=cast("Any", given))]
+                    )
+                ]
+            )
+            for given in (plain, ready)
+        )
+        assert codec.encode_bytes(one) == codec.encode_bytes(other)
+        assert codec.decode(codec.encode_bytes(other)) == codec.decode(codec.encode_bytes(one))

@@ -96,8 +96,8 @@ VERBS: dict[str, Verb] = {
     "abort": Verb(by_client=True),
     "close": Verb(by_client=True),
     "wait": Verb(by_client=True),
-    # What must be seen, within a while.
-    "expect": Verb(("what", "word*")),
+    # What must be seen, within a while. after=A:fenced: only if that is how the last step of A has ended.
+    "expect": Verb(("what", "word*"), ("after",)),
 }
 
 EXPECTATIONS: dict[str, tuple[str, ...]] = {
@@ -315,6 +315,10 @@ class _Reader:
             raise ScenarioError(f"expect {what} takes: {' '.join(names)}")
         if "partition" in names:
             _whole("partition", words[names.index("partition")])
+        if "after" in step.options:
+            client, _, outcome = step.options["after"].partition(":")
+            self._known(client)
+            _one_of("outcome", outcome, OUTCOMES)
 
     def unfinished(self, has_about: bool) -> Iterator[str]:
         """What is wrong with a scenario that ends here."""

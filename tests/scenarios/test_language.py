@@ -65,6 +65,8 @@ def test_a_killed_client_needs_no_wait() -> None:
         ("forge tx", "x:4: '' is no epoch"),
         ("expect miracles", "x:4: 'miracles' is no expectation: one of committed"),
         ("expect offset g t 0", "x:4: expect offset takes: group topic partition offset"),
+        ("expect stable t 0 after=B:ok", "x:4: there is no client B yet"),
+        ("expect stable t 0 after=A:well", "x:4: 'well' is no outcome"),
         ("expect committed t zero", "x:4: 'zero' is no partition"),
     ],
 )

@@ -17,12 +17,13 @@ DATA = "data"
 SETTINGS: Mapping[str, object] = {
     "offsets.topic.num.partitions": 2,
     "transaction.state.log.num.partitions": 2,
+    "group.min.session.timeout.ms": 1_000,
 }
-"""What differs from the defaults, so that a boot costs little."""
+"""What differs from the defaults: a boot costs little, and workloads may have short sessions."""
 
 
 class Logger:
-    """The broker's log: lines of the transcript; an error that it did not expect fails the run."""
+    """The broker's log: lines of the transcript; an exception that it did not expect fails the run."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -38,8 +39,10 @@ class Logger:
 
     def error(self, event: str, **fields: object) -> None:
         error = fields.pop("exc_info", None)
-        words = f"{event} {fields}"
-        self._host.world.fail(self._host.name, words, error if isinstance(error, BaseException) else None)
+        if isinstance(error, BaseException):
+            self._host.world.fail(self._host.name, f"{event} {fields}", error)
+        else:
+            self._line(event, fields)
 
     def exception(self, event: str, **fields: object) -> None:
         self._host.world.fail(self._host.name, f"{event} {fields}", sys.exc_info()[1])
@@ -103,7 +106,8 @@ class SimBroker:
         self.node = None
         world = self.host.world
         world.note(self.host.name, f"starts again in {self.restart_after_ms} ms")
-        world.after(self.restart_after_ms * 1_000_000, self._boot_again)
+        again = self._boot_again if self.host.machine_up else self.boot
+        world.after(self.restart_after_ms * 1_000_000, again)
 
     def _boot_again(self) -> None:
         if self.host.machine_up:

@@ -12,17 +12,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from sim.clock import Clock
 from sim.disk import SimDisk
-from sim.loop import NS, SimLoop
+from sim.loop import NS, ProcessEnded, SimLoop
 
 if TYPE_CHECKING:
     from sim.transport import Endpoint, Listener
     from sim.world import World
 
 Main = Callable[["Host"], Coroutine[Any, Any, None]]
-
-
-class ProcessEnded(BaseException):
-    """Unwinds the code of a process that has just ended itself; it is dead already when this is raised."""
 
 
 class Host:
@@ -83,13 +79,27 @@ class Host:
         self.machine_up = False
         self.disk.power_loss()
 
-    def exit(self, reason: str) -> NoReturn:
-        """The process ends itself here and now, as after a failed write. Not to be called from outside it."""
-        if self._stop(reason):
-            self.disk.kill()
+    def exit(self, reason: str, *, dark: bool = False) -> NoReturn:
+        """The process ends here and now, in the middle of what it does, as after a failed write.
+
+        With `dark` because the machine has lost its power. Not to be called from outside the process.
+        """
+        if self._stop(reason, silently=dark):
+            if dark:
+                self.machine_up = False
+                self.disk.power_loss()
+            else:
+                self.disk.kill()
             if self.ended is not None:
                 self.ended(reason)
         raise ProcessEnded(reason)
+
+    def end_before_change(self, changes: int, *, dark: bool) -> None:
+        """End the process, or the machine's power, when it is about to change its disk after so many more changes."""
+        self.disk.fuse = changes
+        self.disk.burnt_down = lambda: self.exit(
+            "power loss amid changes" if dark else "killed amid changes", dark=dark
+        )
 
     def pause(self) -> None:
         """SIGSTOP: the process stands still; its kernel goes on receiving."""

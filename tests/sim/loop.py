@@ -23,6 +23,10 @@ P = TypeVar("P", bound=BaseProtocol)
 NS = 1_000_000_000
 
 
+class ProcessEnded(BaseException):
+    """Unwinds the code of a process that has just ended itself; it is dead already when this is raised."""
+
+
 class SimTask(Task[T]):
     """A task whose hash is the order of its creation, so that no set of tasks depends on memory addresses."""
 
@@ -109,6 +113,9 @@ class SimLoop(asyncio.AbstractEventLoop):
     def create_task(  # type: ignore[override]  # typeshed types it as a plain Task
         self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: Context | None = None
     ) -> Task[T]:
+        if self.dead:
+            self.world.bury(coro)
+            raise ProcessEnded
         return SimTask(coro, loop=self, name=name, context=context)
 
     # The network

@@ -97,5 +97,4 @@ def draw_settings(rng: Random) -> dict[str, Any]:
         "transaction.state.log.segment.bytes": rng.choice((2_048, 100 << 20)),
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": rng.choice((200, 1_000, 10_000)),
         "group.initial.rebalance.delay.ms": rng.choice((0, 300, 3_000)),
-        "group.min.session.timeout.ms": 1_000,
     }

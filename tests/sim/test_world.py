@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
@@ -118,6 +121,53 @@ def test_a_killed_process_runs_nothing_more_not_even_what_finally_says() -> None
     host.kill()
     world.run(20 * NS)
     assert seen == []
+    world.close()
+
+
+def test_a_process_that_ends_itself_starts_nothing_on_the_way_out() -> None:
+    world = World(1)
+    seen: list[str] = []
+
+    async def inner() -> None:
+        seen.append("inner")
+
+    async def outer(what: Coroutine[Any, Any, None]) -> None:
+        await what
+
+    async def main(host: Host) -> None:
+        try:
+            host.exit("enough")
+        finally:
+            asyncio.get_running_loop().create_task(outer(inner()))
+            seen.append("created")
+
+    world.host("a").boot(main)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a coroutine that was never awaited would say so
+        world.run(NS)
+        world.close()
+    assert seen == []
+
+
+@pytest.mark.parametrize("end", ["exit", "pause"])
+def test_nothing_runs_behind_the_step_in_which_a_process_ends_or_stops(end: str) -> None:
+    world = World(1)
+    seen: list[str] = []
+
+    async def main(host: Host) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(host.exit, "enough") if end == "exit" else loop.call_soon(host.pause)
+        loop.call_soon(seen.append, "behind it")
+        asyncio.create_task(asyncio.sleep(0)).add_done_callback(lambda _: seen.append("a turn later"))
+        await asyncio.sleep(1)
+
+    host = world.host("a")
+    host.boot(main)
+    world.run(5 * NS)
+    assert seen == []
+    host.resume()
+    world.run(10 * NS)
+    assert seen == ([] if end == "exit" else ["behind it", "a turn later"])
     world.close()
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import gc
 import sys
 import traceback
+import warnings
 from array import array
 from asyncio import events
 from collections.abc import Callable
@@ -32,6 +33,7 @@ from sim.network import Network
 __all__ = ["NS", "Failure", "Stuck", "World"]
 
 STEPS_PER_INSTANT_MAX = 100_000
+STEPS_PER_TURN_MAX = 10_000
 _DIGEST_CHUNK = 4096
 
 
@@ -128,7 +130,10 @@ class World:
                 function(*args)
 
     def _run_one(self) -> None:
-        """One turn of one of the loops that have something to run: what was ready when the turn began, in order."""
+        """One turn of one of the loops that have something to run: what was ready when the turn began, in order.
+
+        While it is the only one, turn after turn.
+        """
         runnable = self.runnable
         place = int(self._choice() * len(runnable)) if len(runnable) > 1 else 0
         loop = runnable[place]
@@ -138,20 +143,27 @@ class World:
         if loop.dead or loop.paused:
             return
         ready = loop.ready
-        count = len(ready)
+        loop.queued = True  # it need not be told that there is more
+        steps = 0
         events._set_running_loop(loop)
         try:
-            for _ in range(count):
+            turn = len(ready)
+            while turn:
                 handle = ready.popleft()
+                steps += 1
+                turn -= 1
                 if not handle._cancelled:
                     handle._run()
-                    if loop.dead:
-                        break  # type: ignore[unreachable]  # it has killed itself
+                    if loop.dead or loop.paused:
+                        break  # type: ignore[unreachable]  # what it has just done to itself
+                if not turn and not runnable and steps < STEPS_PER_TURN_MAX:
+                    turn = len(ready)
         finally:
             events._set_running_loop(None)
-        self.steps += count
-        self.mark(loop.number, count)
-        if ready and not (loop.dead or loop.paused or loop.queued):
+        self.steps += steps
+        self.mark(loop.number, steps)
+        loop.queued = False
+        if ready and not (loop.dead or loop.paused):
             loop.queued = True
             runnable.append(loop)
 
@@ -216,7 +228,9 @@ class World:
             self._timers.clear()
             self._graveyard.clear()
             self.network.close()
-            gc.collect()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # tasks of the dead that never began
+                gc.collect()
         finally:
             sys.unraisablehook = hook
             gc.unfreeze()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from client.fake_broker import FakeBroker
 from semel.admin import Admin
-from semel.errors import UnsupportedVersionError
+from semel.errors import KafkaProtocolError, UnsupportedVersionError
+from semel.producer import Producer
 from semel_protocol.api import APIS
+from semel_protocol.messages.k22_init_producer_id import InitProducerIdResponse
 
-METADATA = 3
+METADATA, INIT_PRODUCER_ID = 3, 22
 
 
 async def test_version_that_cannot_say_what_is_asked_is_an_error_of_the_clients_own() -> None:
@@ -17,3 +19,15 @@ async def test_version_that_cannot_say_what_is_asked_is_an_error_of_the_clients_
         with pytest.raises(UnsupportedVersionError, match="Metadata v0"):
             async with Admin(bootstrap_servers=broker.address) as admin:
                 await admin.list_topics()
+
+
+@pytest.mark.parametrize(("producer_id", "epoch"), [(-5, 0), (7, -1)])
+async def test_producer_id_that_is_none_is_an_error_of_the_clients_own(producer_id: int, epoch: int) -> None:
+    async def answer(_: object) -> InitProducerIdResponse:
+        return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
+
+    async with FakeBroker() as broker:
+        broker.answers[INIT_PRODUCER_ID] = answer
+        async with Producer(bootstrap_servers=broker.address) as producer:
+            with pytest.raises(KafkaProtocolError, match=f"producer id {producer_id} and epoch {epoch}"):
+                await producer.send_and_wait("t", b"x")

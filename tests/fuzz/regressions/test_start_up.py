@@ -194,6 +194,16 @@ def test_marker_below_the_recovery_point_that_cannot_be_read_is_refused_by_name(
         start_again(disk, Reports(), 2, clean=True)
 
 
+def test_log_that_ends_before_it_was_closed_is_told_without_a_checkpoint_too() -> None:
+    disk = MemoryDisk()
+    log_of(disk, 3).close()
+    disk.overwrite(path_of(0, ".log"), b"")
+    disk.kill()
+    reports = Reports()
+    open_log(disk, CONFIG, recovery_point=None, clean=True, event=reports)
+    assert [report["file"] for report in reports.of("log_damaged")] == [path_of(0, ".log")]
+
+
 # The offset index: a clean start looks at its newest entries only
 
 

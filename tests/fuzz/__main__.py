@@ -1,0 +1,93 @@
+"""`make fuzz`: seed after seed, until the time is over or something is found.
+
+A fault ends the run. It is written to `fuzz-findings/` as a test that is ready to be moved to `tests/fuzz/regressions`:
+the shortest conversations that show it where requests were fuzzed, the seed elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from pathlib import Path
+from time import monotonic
+
+import click
+from fuzz.campaigns import CAMPAIGNS, Found, Tried
+
+FINDINGS = Path("fuzz-findings")
+SLOW_TURN_S = 0.1
+
+CONVERSATIONS_TEST = '''"""{headline}"""
+
+from fuzz.campaigns import replay
+
+CONVERSATIONS = [
+{frames}
+]
+
+
+def test_{campaign}_{seed}() -> None:
+    replay([[bytes.fromhex(frame) for frame in conversation] for conversation in CONVERSATIONS])
+'''
+SEED_TEST = '''"""{headline}"""
+
+from fuzz.campaigns import CAMPAIGNS
+
+
+def test_{campaign}_{seed}() -> None:
+    CAMPAIGNS["{campaign}"]({seed})
+'''
+
+
+@click.command()
+@click.option("--seconds", default=60.0, help="How long, all campaigns together.")
+@click.option("--examples", default=0, help="How many seeds of each campaign instead; 0: as many as there is time for.")
+@click.option("--seed", default=None, type=int, help="The first seed; the default is another one each time.")
+@click.option("--only", type=click.Choice(list(CAMPAIGNS)), multiple=True, help="Only this campaign; may be repeated.")
+def main(seconds: float, examples: int, seed: int | None, only: tuple[str, ...]) -> None:
+    """Fuzz broker, client and start-up."""
+    logging.disable(logging.CRITICAL)  # the client warns of every lie
+    first = int(monotonic() * 1000) % 1_000_000_000 if seed is None else seed
+    names = list(only or CAMPAIGNS)
+    click.echo(f"seeds from {first} on: {', '.join(names)}")
+    for name in names:
+        _run(name, first, seconds / len(names), examples)
+    click.echo("nothing found")
+
+
+def _run(name: str, first: int, seconds: float, examples: int) -> None:
+    began, seeds, total = monotonic(), 0, Tried(0)
+    while seeds < examples if examples else monotonic() - began < seconds:
+        seed = first + seeds
+        try:
+            tried = CAMPAIGNS[name](seed)
+        except (Exception, AssertionError) as error:
+            _report(name, seed, error)
+            sys.exit(1)
+        seeds += 1
+        total.count += tried.count
+        if tried.longest_turn_s > max(total.longest_turn_s, SLOW_TURN_S):
+            click.echo(f"  {name} {seed}: the loop was held up for {tried.longest_turn_s * 1000:.0f} ms of CPU")
+        total.longest_turn_s = max(total.longest_turn_s, tried.longest_turn_s)
+    turn = f", longest turn {total.longest_turn_s * 1000:.0f} ms of CPU" if total.longest_turn_s else ""
+    click.echo(f"{name}: {seeds} seeds, {total.count} tried in {monotonic() - began:.0f} s{turn}")
+
+
+def _report(name: str, seed: int, error: BaseException) -> None:
+    traceback.print_exception(error)
+    headline = (str(error).strip().splitlines() or [type(error).__name__])[0].replace("\\", "/").replace('"', "'")[:90]
+    if isinstance(error, Found):
+        rows = [f"    {[frame.hex() for frame in frames]}," for frames in error.conversations]
+        test = CONVERSATIONS_TEST.format(headline=headline, campaign=name, seed=seed, frames="\n".join(rows))
+    else:
+        test = SEED_TEST.format(headline=headline, campaign=name, seed=seed)
+    FINDINGS.mkdir(exist_ok=True)
+    path = FINDINGS / f"test_{name}_{seed}.py"
+    path.write_text(test)
+    click.echo(f"\n{test}\nfound by {name} with seed {seed}; the test above is in {path}")
+    click.echo(f"again: make fuzz ARGS='--only {name} --seed {seed} --examples 1'")
+
+
+if __name__ == "__main__":
+    main()

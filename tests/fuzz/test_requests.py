@@ -1,0 +1,107 @@
+"""Whatever a peer sends, the broker answers with some error or ends that one connection, and everybody else goes on.
+
+A short pass of the campaigns; `make fuzz` goes on for as long as you like (docs/testing.md).
+"""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from random import Random
+
+import pytest
+from fuzz.arena import Arena
+from fuzz.campaigns import ARENA_SETTINGS, requests
+from fuzz.conversations import SERVED, Speaker, corpus
+from fuzz.grammar import Grammar
+from fuzz.mutations import framed, mutate
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from semel_broker.handlers import HANDLERS
+from semel_protocol.api import APIS
+from semel_protocol.headers import read_request_header
+
+AT_ONCE = 50
+
+
+def header_of(key: int, version: int) -> bytes:
+    tags = b"\x00" if APIS[key].is_flexible(version) else b""
+    return key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\x00\x00\x00\x07\x00\x04fuzz" + tags
+
+
+def test_every_handler_takes_its_turn() -> None:
+    assert {key for key, _ in SERVED} == set(HANDLERS)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_request_is_answered_or_ends_its_own_connection(seed: int) -> None:
+    requests(seed)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from(SERVED), st.randoms(use_true_random=False))
+def test_any_conversation_leaves_the_broker_well(case: tuple[int, int], random: Random) -> None:
+    arena = Arena.open(**ARENA_SETTINGS)
+    arena.talk(Speaker(arena, random).conversation(*case), random=random)
+    arena.close()
+
+
+@pytest.mark.parametrize(("key", "version"), SERVED)
+def test_what_the_grammar_makes_right_is_right(key: int, version: int) -> None:
+    api = APIS[key]
+    random = Random(key * 100 + version)
+    for _ in range(10):
+        frame = Grammar(random, {}).request(api, version)
+        header = read_request_header(frame)
+        _, end = api.request_codec(version).decode_at(frame, header.body_at(api, frame))
+        assert end == len(frame)
+
+
+def test_random_messages_of_kafkas_own_encoder_find_no_bug() -> None:
+    cases = corpus()
+    assert {key for key, _, _ in cases} >= set(HANDLERS) - {33}  # the corpus has no AlterConfigs
+    arena = Arena.open(**ARENA_SETTINGS)
+    frames = [[framed(header_of(key, version) + body)] for key, version, body in cases]
+    for start in range(0, len(frames), AT_ONCE):
+        arena.talk(*frames[start : start + AT_ONCE])
+    assert arena.answered > len(frames) // 2
+    arena.close()
+
+
+def test_mutants_of_kafkas_own_messages_find_no_bug() -> None:
+    random = Random(1)
+    arena = Arena.open(**ARENA_SETTINGS)
+    frames = [[framed(mutate(header_of(key, version) + body, random))] for key, version, body in corpus()]
+    for start in range(0, len(frames), AT_ONCE):
+        arena.talk(*frames[start : start + AT_ONCE])
+    arena.close()
+
+
+ROUNDS = 4
+SAME_AGAIN = 200
+GROWTH_BYTES_PER_FRAME_MAX = 40
+"""A bystander's round, the log's index and the counters of Python itself grow a little; a leak takes hundreds."""
+
+
+def test_memory_stays_flat_under_the_same_frames_again_and_again() -> None:
+    arena = Arena.open(**ARENA_SETTINGS, connections_max_idle_ms="10000000")
+    speaker = Speaker(arena, Random(5))
+    conversations = [speaker.conversation(*speaker.random.choice(SERVED)) for _ in range(SAME_AGAIN)]
+    frames = sum(map(len, conversations))
+
+    def play() -> int:
+        for start in range(0, SAME_AGAIN, AT_ONCE):
+            arena.talk(*conversations[start : start + AT_ONCE])
+        arena.run(arena.pass_time(2_000))  # sessions end
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0] - arena.stored_bytes
+
+    tracemalloc.start()
+    try:
+        play()
+        before = play()
+        grown = [play() - before for _ in range(ROUNDS)][-1]
+    finally:
+        tracemalloc.stop()
+    arena.close()
+    assert grown < GROWTH_BYTES_PER_FRAME_MAX * frames * ROUNDS, f"{grown} bytes in {frames * ROUNDS} frames"

@@ -1,0 +1,21 @@
+"""Files damaged while the broker is down: a start refuses and names the file, or nothing is lost in silence."""
+
+from __future__ import annotations
+
+import pytest
+from fuzz.campaigns import directories, log_files
+
+LOGS_PER_TEST = 100
+DIRECTORIES_PER_TEST = 15
+
+
+@pytest.mark.parametrize("first", range(0, 600, LOGS_PER_TEST))
+def test_damaged_files_of_a_log_lose_nothing_in_silence(first: int) -> None:
+    for seed in range(first, first + LOGS_PER_TEST):
+        log_files(seed)
+
+
+@pytest.mark.parametrize("first", range(0, 60, DIRECTORIES_PER_TEST))
+def test_damaged_data_directory_loses_nothing_in_silence(first: int) -> None:
+    for seed in range(first, first + DIRECTORIES_PER_TEST):
+        directories(seed)

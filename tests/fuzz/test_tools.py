@@ -1,0 +1,59 @@
+"""The tools themselves: virtual time, the search for the smallest failure, and a judge who sees what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import pytest
+from fuzz import campaigns
+from fuzz.arena import Arena
+from fuzz.conversations import SERVED, Speaker
+from fuzz.mutations import framed
+from fuzz.shrink import smallest
+from fuzz.virtual import Stuck, VirtualLoop
+from semel_broker.handlers import HANDLERS
+
+
+def test_time_jumps_to_the_next_timer() -> None:
+    loop = VirtualLoop()
+    began = loop.time()
+    loop.run_until_complete(asyncio.sleep(1_000_000))
+    assert loop.time() - began == pytest.approx(1_000_000)
+    loop.close()
+
+
+def test_waiting_for_nothing_is_told() -> None:
+    loop = VirtualLoop()
+    with pytest.raises(Stuck):
+        loop.run_until_complete(asyncio.Event().wait())
+    loop.close()
+
+
+def test_same_seed_says_the_same() -> None:
+    def said() -> list[list[bytes]]:
+        speaker = Speaker(Arena.open(), Random(3))
+        return [speaker.conversation(*case) for case in SERVED]
+
+    assert said() == said()
+
+
+def test_smallest_failure_is_found() -> None:
+    noise = [[framed(b"abc"), framed(b"de")] for _ in range(9)]
+    conversations = [*noise[:4], [framed(b"..."), framed(b"..bad..")], *noise[4:]]
+    found = smallest(conversations, lambda some: any(b"bad" in frame for frames in some for frame in frames))
+    assert found == [[framed(b"bad")]]
+
+
+def test_crash_of_a_handler_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    describe_cluster = 60
+
+    def crash(*_: object) -> None:
+        raise ZeroDivisionError("found me")
+
+    monkeypatch.setitem(HANDLERS, describe_cluster, crash)
+    with pytest.raises(campaigns.Found, match="found me") as found:
+        campaigns.requests(1)
+    (conversation,) = found.value.conversations
+    (frame,) = conversation
+    assert int.from_bytes(frame[4:6], "big") == describe_cluster

@@ -1,0 +1,100 @@
+"""Broker and client as simulated processes: they come back, and what they did not expect fails the run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from semel import Consumer, Producer
+
+from sim.broker import Logger, SimBroker
+from sim.client import SimEdge
+from sim.host import Host
+from sim.logs import captured
+from sim.world import NS, World
+
+
+def serving(seed: int = 1) -> tuple[World, SimBroker]:
+    world = World(seed)
+    broker = SimBroker(world.host("broker"))
+    broker.boot()
+    world.run(NS, lambda: broker.node is not None)
+    assert broker.node is not None
+    return world, broker
+
+
+def test_what_was_acknowledged_is_read_after_each_way_of_ending() -> None:
+    world, broker = serving()
+    got: list[bytes | None] = []
+
+    async def write(host: Host) -> None:
+        async with Producer(bootstrap_servers=broker.address, edge=SimEdge(host)) as producer:
+            for end in (broker.kill, broker.power_loss, broker.terminate):
+                await producer.send_and_wait("t", end.__name__.encode())
+                world.after(1, end)
+                world.after(NS, broker.boot)
+                await asyncio.sleep(2)
+
+    async def read(host: Host) -> None:
+        settings = {"bootstrap_servers": broker.address, "edge": SimEdge(host), "auto_offset_reset": "earliest"}
+        async with Consumer("t", **settings) as consumer:  # type: ignore[arg-type]
+            while len(got) < 3:
+                got.append((await consumer.getone()).value)
+
+    for name, main in (("writer", write), ("reader", read)):
+        host = world.host(name)
+        host.boot(main)
+        assert world.run(world.now_ns + 120 * NS, lambda host=host: not host.is_running)  # type: ignore[misc]
+    assert got == [b"kill", b"power_loss", b"terminate"]
+    world.close()
+    assert world.failures == []
+
+
+def test_a_broker_whose_disk_fails_is_started_again_until_it_can() -> None:
+    world, broker = serving()
+    host = broker.host
+    host.disk.weather.failing_syncs = True
+    broker.kill()
+    broker.boot()
+    world.run(world.now_ns + 5 * NS)
+    assert host.incarnation > 5
+    assert broker.node is None
+    host.disk.weather.heal()
+    assert world.run(world.now_ns + 5 * NS, lambda: broker.node is not None)
+    world.close()
+    assert world.failures == []
+
+
+def test_an_exception_that_the_broker_did_not_expect_fails_the_run() -> None:
+    world, broker = serving()
+    log = Logger(broker.host)
+    log.warning("disk_slow", ms=3)
+    log.error("group_not_stored", error="NOT_COORDINATOR")
+    assert world.failures == []
+    log.error("request_failed", exc_info=ValueError("odd"))
+    try:
+        raise KeyError("gone")
+    except KeyError:
+        log.exception("sweep_failed")
+    assert [failure.host for failure in world.failures] == ["broker", "broker"]
+    assert "odd" in str(world.failures[0])
+    assert "gone" in str(world.failures[1])
+    world.close()
+
+
+def test_what_the_client_logs_is_told_and_an_error_fails_the_run() -> None:
+    heard: list[tuple[str, str]] = []
+    world = World(1, lambda now_ns, host, text: heard.append((host, text)))
+
+    async def main(host: Host) -> None:
+        logging.getLogger("semel._sender").warning("late by %d", 3)
+        logging.getLogger("semel._sender").error("the Sender of %s failed", "me")
+
+    world.host("client").boot(main)
+    with captured():
+        world.run(NS)
+    assert ("client", "late by 3") in heard
+    (failure,) = world.failures
+    assert failure.host == "client"
+    assert "the Sender of me failed" in failure.what
+    world.close()

@@ -1,0 +1,152 @@
+"""Runs: the same seed is the same run everywhere, plans are data, faults do what they say, failures shrink."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from random import Random
+
+import msgspec
+import pytest
+
+from sim import shrink
+from sim.checkers import Anomaly
+from sim.faults import FAULTS, Fault
+from sim.plan import RunPlan, draw
+from sim.run import Verdict, run
+from sim.trace import describe, replay
+from sim.workloads import WORKLOADS
+
+SEEDS = (5, 13)
+DIGESTS = """
+from sim.plan import draw
+from sim.run import run
+for seed in SEEDS:
+    print(run(draw(seed)).digest)
+"""
+
+
+def digests_elsewhere(hash_seed: str, seeds: tuple[int, ...]) -> list[str]:
+    code = DIGESTS.replace("SEEDS", repr(seeds))
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_a_seed_is_the_same_run_in_every_process_and_under_every_hash_seed() -> None:
+    here = [run(draw(seed)).digest for seed in SEEDS]
+    assert len({*here}) == len(SEEDS)
+    assert digests_elsewhere("1", SEEDS) == here
+    assert digests_elsewhere("4242", tuple(reversed(SEEDS))) == here[::-1]
+
+
+def test_whoever_listens_changes_nothing() -> None:
+    for seed in SEEDS:
+        verdict, _, transcript = replay(draw(seed))
+        assert verdict.digest == run(draw(seed)).digest
+        assert len(transcript.lines) > 100
+
+
+def test_a_plan_is_data() -> None:
+    for seed in range(100):
+        plan = draw(seed)
+        again = msgspec.json.decode(msgspec.json.encode(plan), type=RunPlan)
+        assert msgspec.to_builtins(again) == msgspec.to_builtins(plan)
+        assert msgspec.to_builtins(draw(seed)) == msgspec.to_builtins(plan)
+        assert any(line.startswith("workload") for line in describe(plan))
+
+
+def test_every_workload_and_every_fault_is_drawn_and_not_all_at_once() -> None:
+    plans = [draw(seed) for seed in range(300)]
+    assert {workload.kind for plan in plans for workload in plan.workloads} == {*WORKLOADS}
+    on = [{fault.kind for fault in plan.faults} for plan in plans]
+    assert set().union(*on) == {*FAULTS}
+    assert min(map(len, on)) == 0
+    assert max(map(len, on)) < len(FAULTS)
+    assert {plan.finale for plan in plans} == {"none", "kill", "power loss", "terminate"}
+
+
+def test_without_fsync_nothing_is_drawn_that_would_rightly_take_what_was_acknowledged() -> None:
+    plans = [plan for plan in map(draw, range(300)) if plan.settings.get("durability") == "os"]
+    assert plans
+    for plan in plans:
+        assert not any(FAULTS[fault.kind].needs_fsync for fault in plan.faults)
+        assert plan.finale != "power loss"
+
+
+def calm(kind: str = "plain") -> RunPlan:
+    rng = Random(1)
+    return RunPlan(seed=1, workloads=[WORKLOADS[kind].draw(rng, "a-")])
+
+
+WORDS = {
+    "kill broker": "killed",
+    "kill client": "killed",
+    "power loss": "power loss",
+    "kill amid changes": "killed amid",
+    "power loss amid changes": "power loss amid",
+    "terminate broker": "stopped",
+    "pause broker": "paused",
+    "pause client": "paused",
+    "clock": "clock set by",
+    "cut": "cut off from",
+    "reset": "reset",
+    "slow link": "farther from",
+    "hold": "held for",
+    "slow disk": "fault:",
+    "full disk": "failed",
+    "failing disk": "failed",
+}
+"""What a transcript says when a fault of this kind has come about."""
+
+
+@pytest.mark.parametrize("kind", list(FAULTS))
+def test_each_kind_of_fault_comes_about_and_is_survived(kind: str) -> None:
+    plan = calm()
+    rng = Random(kind)
+    meets = FAULTS[kind].meets
+    plan.faults = [
+        Fault(
+            at_ms=at_ms,
+            kind=kind,
+            host=plan.clients[0] if meets != "broker" else "broker",
+            lasting_ms=max(1_000, FAULTS[kind].lasting_ms[0]) if FAULTS[kind].lasting_ms[1] else 0,
+            args={**FAULTS[kind].args(rng), **({"api_key": 0, "by_ms": 500, "answers": 0} if kind == "hold" else {})},
+        )
+        for at_ms in range(500, 9_000, 2_500)
+    ]
+    verdict, _, transcript = replay(plan)
+    assert verdict.is_clean, (verdict.anomalies, verdict.failures)
+    assert any(WORDS[kind] in line for line in transcript.text())
+
+
+def test_a_failing_plan_shrinks_to_what_makes_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = calm()
+    plan.faults = [
+        Fault(at_ms=number * 100, kind="reset" if number != 17 else "cut", host=plan.clients[0]) for number in range(40)
+    ]
+    wanted = plan.workloads[0].clients[0].ops[7]
+
+    def judge(tried: RunPlan) -> Verdict:
+        operations = [op for workload in tried.workloads for client in workload.clients for op in client.ops]
+        broken = any(fault.kind == "cut" for fault in tried.faults) and wanted in operations
+        return Verdict(seed=1, digest="", anomalies=[Anomaly("lost-write", "")] if broken else [])
+
+    monkeypatch.setattr(shrink, "run", judge)
+    small = shrink.Shrinker(plan, ["lost-write"], lambda text: None).shrink()
+    assert [fault.kind for fault in small.faults] == ["cut"]
+    assert [client.ops for workload in small.workloads for client in workload.clients] == [[wanted]]
+    assert small.broker == {}
+
+
+def test_shrinking_keeps_to_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def judge(tried: RunPlan) -> Verdict:
+        calls.append(1)
+        return Verdict(seed=1, digest="")
+
+    monkeypatch.setattr(shrink, "run", judge)
+    shrink.Shrinker(calm(), ["lost-write"], lambda text: None, runs_max=7).shrink()
+    assert len(calls) == 7

@@ -1,9 +1,10 @@
 """Batches of a single record, by the thousand: the short cut for journals, which store one decision at a time.
 
-A batch per record is the layout on which `records` and `record_columns` are slowest: all of their cost is per batch. But
-records of such a journal are much alike: few lengths of keys, few of values. What the framing of one batch says is kept, and the next
-one that is framed the same, byte for byte, costs two slices. What is laid out in any other way, or contradicts itself,
-is left to `record_columns`, which knows how to read it or to complain. As there, CRCs are the caller's to check.
+A batch per record is the layout on which `records` and `record_columns` are slowest: all of their cost is per batch.
+But records of such a journal are much alike: few lengths of keys, few of values. What the framing of one batch says is
+kept, and the next one that is framed the same, byte for byte, costs two slices. What is laid out in any other way, or
+contradicts itself, is left to `record_columns`, which knows how to read it or to complain. As there, CRCs are the
+caller's to check.
 """
 
 from struct import Struct as Layout

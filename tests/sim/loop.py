@@ -114,7 +114,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: Context | None = None
     ) -> Task[T]:
         if self.dead:
-            coro.close()
+            self.world.bury(coro)
             raise ProcessEnded
         return SimTask(coro, loop=self, name=name, context=context)
 

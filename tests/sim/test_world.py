@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
@@ -119,6 +122,31 @@ def test_a_killed_process_runs_nothing_more_not_even_what_finally_says() -> None
     world.run(20 * NS)
     assert seen == []
     world.close()
+
+
+def test_a_process_that_ends_itself_starts_nothing_on_the_way_out() -> None:
+    world = World(1)
+    seen: list[str] = []
+
+    async def inner() -> None:
+        seen.append("inner")
+
+    async def outer(what: Coroutine[Any, Any, None]) -> None:
+        await what
+
+    async def main(host: Host) -> None:
+        try:
+            host.exit("enough")
+        finally:
+            asyncio.get_running_loop().create_task(outer(inner()))
+            seen.append("created")
+
+    world.host("a").boot(main)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a coroutine that was never awaited would say so
+        world.run(NS)
+        world.close()
+    assert seen == []
 
 
 @pytest.mark.parametrize("end", ["exit", "pause"])

@@ -106,7 +106,8 @@ class SimBroker:
         self.node = None
         world = self.host.world
         world.note(self.host.name, f"starts again in {self.restart_after_ms} ms")
-        world.after(self.restart_after_ms * 1_000_000, self._boot_again)
+        again = self._boot_again if self.host.machine_up else self.boot
+        world.after(self.restart_after_ms * 1_000_000, again)
 
     def _boot_again(self) -> None:
         if self.host.machine_up:

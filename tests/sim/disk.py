@@ -53,6 +53,11 @@ class SimFile(MemoryFile):
             disk.fail("write", self.path)
         return super().append(*chunks)
 
+    def truncate(self, n: int) -> None:
+        if self._disk.weather.failing_syncs:
+            self._disk.fail("truncate", self.path)
+        super().truncate(n)
+
     async def sync(self) -> None:
         if self._closed:
             return
@@ -76,6 +81,7 @@ class SimFile(MemoryFile):
 class SimDisk(MemoryDisk):
     """See `semel_storage.disk.Disk`. `end_process` is what a failed write or sync leads to.
 
+    `burnt_down`: what happens when the `fuse` (see `MemoryDisk`) has burnt down; it does not return.
     `in_use`: a process is there that may write; what a dead one would still do while it unwinds, does not happen.
     """
 
@@ -85,6 +91,7 @@ class SimDisk(MemoryDisk):
         self.rng = world.random("disk", name)
         self.weather = DiskWeather()
         self.in_use = True
+        self.burnt_down: Callable[[], object] = lambda: self.fail("change", "")
         self._end_process = end_process
 
     def open(self, path: str) -> SimFile:
@@ -99,6 +106,8 @@ class SimDisk(MemoryDisk):
     def burn(self) -> None:
         if not self.in_use:
             self.fail("write by a dead process", "")
+        if self.fuse == 0:
+            self.burnt_down()
         super().burn()
         self.failing_syncs = self.weather.failing_syncs
 

@@ -124,6 +124,7 @@ def heal(stage: Stage) -> None:
     stage.world.network.heal()
     for name, host in stage.world.hosts.items():
         host.disk.weather.heal()
+        host.disk.fuse = None
         host.resume()
         if name == stage.broker.host.name:
             stage.broker.boot()
@@ -145,6 +146,14 @@ def _boot(stage: Stage, fault: Fault) -> None:
 
 def _power_loss(stage: Stage, fault: Fault) -> None:
     stage.broker.power_loss()
+
+
+def _kill_amid(stage: Stage, fault: Fault) -> None:
+    stage.host(fault.host).end_before_change(int(fault.args["changes"]), dark=False)
+
+
+def _power_loss_amid(stage: Stage, fault: Fault) -> None:
+    stage.host(fault.host).end_before_change(int(fault.args["changes"]), dark=True)
 
 
 def _terminate(stage: Stage, fault: Fault) -> None:
@@ -256,6 +265,10 @@ FAULTS: dict[str, Kind] = {
     "kill broker": Kind(begin=_kill, end=_boot, meets="broker", lasting_ms=(1, 8_000)),
     "kill client": Kind(begin=_kill, end=_boot, lasting_ms=(1, 12_000)),
     "power loss": Kind(begin=_power_loss, end=_boot, meets="broker", lasting_ms=(100, 10_000), needs_fsync=True),
+    "kill amid changes": Kind(begin=_kill_amid, meets="broker", args=_drawn(changes=tuple(range(30)))),
+    "power loss amid changes": Kind(
+        begin=_power_loss_amid, meets="broker", args=_drawn(changes=tuple(range(30))), needs_fsync=True
+    ),
     "terminate broker": Kind(begin=_terminate, meets="broker"),
     "pause broker": Kind(begin=_pause, end=_resume, meets="broker", lasting_ms=(10, 15_000)),
     "pause client": Kind(begin=_pause, end=_resume, lasting_ms=(10, 40_000)),

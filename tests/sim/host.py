@@ -79,13 +79,27 @@ class Host:
         self.machine_up = False
         self.disk.power_loss()
 
-    def exit(self, reason: str) -> NoReturn:
-        """The process ends itself here and now, as after a failed write. Not to be called from outside it."""
-        if self._stop(reason):
-            self.disk.kill()
+    def exit(self, reason: str, *, dark: bool = False) -> NoReturn:
+        """The process ends here and now, in the middle of what it does, as after a failed write.
+
+        With `dark` because the machine has lost its power. Not to be called from outside the process.
+        """
+        if self._stop(reason, silently=dark):
+            if dark:
+                self.machine_up = False
+                self.disk.power_loss()
+            else:
+                self.disk.kill()
             if self.ended is not None:
                 self.ended(reason)
         raise ProcessEnded(reason)
+
+    def end_before_change(self, changes: int, *, dark: bool) -> None:
+        """End the process, or the machine's power, when it is about to change its disk after so many more changes."""
+        self.disk.fuse = changes
+        self.disk.burnt_down = lambda: self.exit(
+            "power loss amid changes" if dark else "killed amid changes", dark=dark
+        )
 
     def pause(self) -> None:
         """SIGSTOP: the process stands still; its kernel goes on receiving."""

@@ -197,6 +197,28 @@ def test_a_write_or_sync_that_fails_ends_the_process_there_and_then(fault: str) 
     assert world.failures == []
 
 
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_process_can_be_ended_before_each_change_that_it_makes(dark: bool) -> None:
+    for changes in range(8):
+        world = World(1)
+        host = world.host("a")
+
+        async def main(host: Host, changes: int = changes) -> None:
+            host.disk.mkdir("d")
+            host.end_before_change(changes, dark=dark)
+            for number in range(10):
+                host.disk.write_atomically("d/f", str(number).encode())
+
+        host.boot(main)
+        assert len(_died(world, host)) == 1
+        assert host.machine_up is not dark
+        assert host.disk.exists("d/f") == (changes > 0)
+        if changes:
+            assert host.disk.read_bytes("d/f") == str(changes - 1).encode()
+        world.close()
+        assert world.failures == []
+
+
 def test_after_a_failed_sync_the_kernel_may_have_dropped_what_it_could_not_write() -> None:
     lost = 0
     for seed in range(20):

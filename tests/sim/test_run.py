@@ -84,6 +84,8 @@ WORDS = {
     "kill broker": "killed",
     "kill client": "killed",
     "power loss": "power loss",
+    "kill amid changes": "killed amid",
+    "power loss amid changes": "power loss amid",
     "terminate broker": "stopped",
     "pause broker": "paused",
     "pause client": "paused",

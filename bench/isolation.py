@@ -29,25 +29,28 @@ def read_committed(directory: Path, records: int, runs: int) -> list[Figure]:
     with broker(directory) as process:
         for name, mix in chosen.items():
             for client in ("librdkafka", "semel"):
-                costs = dict.fromkeys(LEVELS, 0.0)
-                took = dict.fromkeys(LEVELS, 0.0)
+                costs, took, spent = (dict.fromkeys(LEVELS, 0.0) for _ in range(3))
                 for _ in range(runs):
                     for level in LEVELS:  # in turns, so that what else the machine does hits both alike
                         before = cpu_s(process)
-                        took[level] += read(client, process.address, mix, level)
+                        done = read(client, process.address, mix, level)
+                        took[level] += done["seconds"]
+                        spent[level] += done.get("cpu_s", 0.0)
                         costs[level] += cpu_s(process) - before
                 most = None if mix.topic == "dense" else RATIO
                 found.append(_ratio(f"{name}: broker CPU, {client} reading", costs, most))
                 found.append(_ratio(f"{name}: {client}, wall clock", took, most if client == "semel" else None))
+                if client == "semel":
+                    found.append(_ratio(f"{name}: {client}, CPU of the client", spent, most))
     return found
 
 
-def read(client: str, address: str, mix: Mix, level: str) -> float:
-    """Seconds that a client takes from end to end."""
+def read(client: str, address: str, mix: Mix, level: str) -> dict[str, float]:
+    """What a client takes from end to end."""
     asked = {"address": address, "records": mix.visible(level), "topic": mix.topic, "isolation": level}
     if client == "librdkafka":
-        return work("librdkafka_consume", **asked)["seconds"]
-    return work("asyncio_consume", module="semel.aiokafka", **asked)["seconds"]
+        return work("librdkafka_consume", **asked)
+    return work("asyncio_consume", module="semel.aiokafka", **asked)
 
 
 def _ratio(name: str, of: dict[str, float], most: float | None) -> Figure:

@@ -26,6 +26,7 @@ from semel.errors import (
     IllegalStateError,
     KafkaConnectionError,
     KafkaError,
+    KafkaProtocolError,
     KafkaTimeoutError,
     error_for,
 )
@@ -332,7 +333,10 @@ class Cluster:
 
 
 def merged(known: Metadata, answer: MetadataResponse) -> Metadata:
-    """The new picture: the answer's, but for partitions whose leader epoch would go back."""
+    """The new picture: the answer's, but for partitions whose leader epoch would go back.
+
+    Raises KafkaProtocolError for a topic whose partitions are not those from 0 on.
+    """
     topics, errors = {}, {}
     for topic in answer.topics:
         name = topic.name or ""
@@ -356,7 +360,11 @@ def _topic(known: TopicMetadata | None, topic: MetadataResponseTopic) -> TopicMe
     name = topic.name or ""
     partitions = []
     # Partition indexes are dense; sorted, a partition's place is its index.
-    for row in sorted(topic.partitions, key=lambda row: row.partition_index):
+    rows = sorted(topic.partitions, key=lambda row: row.partition_index)
+    if any(row.partition_index != place for place, row in enumerate(rows)):
+        indexes = [row.partition_index for row in rows]
+        raise KafkaProtocolError(f"a broker says that topic {name!r} has the partitions {indexes}")
+    for row in rows:
         new = PartitionMetadata(
             topic=name,
             partition=row.partition_index,

@@ -50,11 +50,13 @@ class Commits:
         self._subscription, self._offsets, self._group = subscription, offsets, group
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """The membership of this moment; of a consumer that assigned partitions itself only the group's id."""
+        """The membership under which the records in the application's hands are its own, or were: then the coordinator
+        refuses it. Of a consumer that assigned partitions itself only the group's id.
+        """
         member = self._group.member
         if not self._subscription.is_automatic:
             return ConsumerGroupMetadata(member.group_id)
-        return ConsumerGroupMetadata(member.group_id, *msgspec.structs.astuple(member.membership))
+        return ConsumerGroupMetadata(member.group_id, *msgspec.structs.astuple(member.standing))
 
     async def run(self) -> None:
         """Auto-commit, until cancelled."""

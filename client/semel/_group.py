@@ -158,6 +158,7 @@ class Group:
 
     def application_came_back(self) -> None:
         """Called whenever the application asks for more: records that it had in hand are done."""
+        self.member.outdated = None
         self._wake.notify()
 
     async def until_settled(self, timeout_ms: float) -> None:
@@ -318,7 +319,7 @@ class Group:
             return
         await self._before_revocation(partitions)
         await self._tell("on_partitions_revoked", partitions)
-        self._subscription.drop(partitions)
+        self._take_away(partitions)
         self._changed()
 
     async def _lose_all(self) -> None:
@@ -327,7 +328,7 @@ class Group:
         if error is None:
             return
         owned = list(self._subscription.states)
-        self._subscription.drop(owned)
+        self._take_away(owned)
         self._changed()
         if isinstance(error, BrokerResponseError) and error.code == ErrorCode.UNKNOWN_MEMBER_ID:
             self.member.forget_identity()
@@ -336,6 +337,12 @@ class Group:
         if owned:
             log.warning("group %r: lost %s: %s", self.member.group_id, _names(owned), error)
             await self._tell("on_partitions_lost", owned)
+
+    def _take_away(self, partitions: Iterable[TopicPartition]) -> None:
+        states = self._subscription.states
+        if self.member.outdated is None and any(states[each].in_hand for each in partitions if each in states):
+            self.member.outdated = self.member.membership
+        self._subscription.drop(partitions)
 
     async def _tell(self, method: str, partitions: Iterable[TopicPartition]) -> None:
         """Calls the application's listener; what it raises is raised again by the next call for records."""

@@ -55,7 +55,11 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Member:
-    """The member's identity: what the coordinator knows it by. Generation -1: not (or no longer) a member."""
+    """The member's identity: what the coordinator knows it by. Generation -1: not (or no longer) a member.
+
+    outdated: as whom it was given records that are in the application's hands still, of partitions that are not its own
+    any more.
+    """
 
     def __init__(self, cluster: Cluster, config: ConsumerConfig) -> None:
         assert config.group_id is not None
@@ -63,11 +67,18 @@ class Member:
         self.group_id = config.group_id
         self.member_id = ""
         self.generation = NO_GENERATION
+        self.outdated: Membership | None = None
+        self._last = self.membership
 
     @property
     def membership(self) -> Membership:
         """As whom to commit."""
         return Membership(self.generation, self.member_id, self._config.group_instance_id)
+
+    @property
+    def standing(self) -> Membership:
+        """As whom to commit in a transaction. Who was a member says so, for nobody would be refused who is none."""
+        return self.outdated or (self._last if self.generation == NO_GENERATION else self.membership)
 
     @property
     def is_static(self) -> bool:
@@ -109,6 +120,7 @@ class Member:
             answer = await self._ask_to_join(protocols)
         self._check(answer.error_code, "join")
         self.member_id, self.generation = answer.member_id, answer.generation_id
+        self._last = self.membership
         leads = answer.leader == answer.member_id
         assignor = next((a for a in config.assignors if a.name == answer.protocol_name), None)
         if assignor is None:

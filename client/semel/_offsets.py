@@ -139,6 +139,8 @@ class Offsets:
         for topic in answer.topics:
             for row in topic.partitions:
                 partition = TopicPartition(topic.name, row.partition_index)
+                if partition not in wanted:
+                    continue
                 if row.error_code:
                     refused[partition] = error_for(row.error_code, f"offsets of {topic.name}-{row.partition_index}")
                 else:

@@ -134,6 +134,29 @@ async def test_positions_of_a_member_that_lost_its_partitions_are_refused(broker
             assert await consumer.committed(TopicPartition("t", 0)) == 2
 
 
+@pytest.mark.parametrize("how", ["silent for too long", "in a rebalance that did not wait"])
+async def test_positions_of_records_that_were_taken_away_in_hand_are_refused(broker: Harness, how: str) -> None:
+    address = f"127.0.0.1:{broker.port}"
+    settings: dict[str, Any] = {"bootstrap_servers": address, "group_id": "g", "auto_offset_reset": "earliest"}
+    settings |= {"enable_auto_commit": False, "heartbeat_interval_ms": 50}
+    patience = {"max_poll_interval_ms": 300} if how == "silent for too long" else {"rebalance_timeout_ms": 300}
+    place = TopicPartition("t", 0)
+    async with Producer(bootstrap_servers=address) as feeder, producer(broker.port) as made:
+        for number in range(2):
+            await feeder.send_and_wait("t", b"%d" % number, partition=0)
+        async with asyncio.timeout(PATIENCE_S), Consumer("t", **settings, **patience) as slow:
+            assert (await slow.getone()).offset == 0
+            await made.begin_transaction()
+            await made.send("out", b"late", partition=0)
+            while "max_poll_interval_ms" in patience and slow.assignment():
+                await asyncio.sleep(0.01)
+            async with Consumer("t", **settings) as other:  # which has joined by then, in a new generation
+                with pytest.raises(CommitFailedError):
+                    await made.send_offsets_to_transaction({place: 1}, slow.group_metadata())
+                await made.abort_transaction()
+                assert await other.committed(place) is None
+
+
 async def test_group_metadata_of_a_consumer_without_a_membership(broker: Harness) -> None:
     address = f"127.0.0.1:{broker.port}"
     async with Consumer(bootstrap_servers=address, group_id="g") as consumer:

@@ -18,6 +18,7 @@ from fuzz.wreck import Wreck
 
 AT_ONCE = 8
 ROUNDS = 6
+BOMBS_EVERY = 4
 REST_S = 30.0
 ARENA_SETTINGS = {TWO_PHASE: "true"}
 
@@ -77,11 +78,12 @@ def replay(conversations: list[list[bytes]]) -> None:
 def record_batches(seed: int) -> Tried:
     """Batches that lie, bombs and crowds, in Produce requests that do not; then everything that looks at records."""
     random = Random(seed)
-    arena = Arena.open()
+    bombs = seed % BOMBS_EVERY == 0
+    arena = Arena.open(log_segment_bytes="20000" if not bombs else "5000000")
     count = 0
     arena.loop.forget_turns()
     for _ in range(ROUNDS):
-        asks = batches(random, arena.producers, bombs=seed % 4 == 0)
+        asks = batches(random, arena.producers, bombs=bombs)
         produce_and_look(arena, asks)
         count += len(asks)
     arena.run(arena.pass_time(REST_S))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
 from typing import Any
@@ -21,6 +22,18 @@ TOPIC = "t"
 ROUNDS = 4
 
 
+class Deaths(logging.Handler):
+    """What clients log of exceptions that are not theirs: something in them has died of it."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info is not None and not isinstance(record.exc_info[1], KafkaError):
+            self.lines.append(logging.Formatter().format(record))
+
+
 class LiedTo:
     """One arena, one liar, one of each client."""
 
@@ -33,6 +46,15 @@ class LiedTo:
 
     def run(self) -> int:
         """Returns how many lies were told."""
+        logger, deaths = logging.getLogger("semel"), Deaths()
+        logger.addHandler(deaths)
+        try:
+            return self._run()
+        finally:
+            logger.removeHandler(deaths)
+            assert not deaths.lines, "\n".join([*deaths.lines, *self.raised])
+
+    def _run(self) -> int:
         arena = self.arena
         jobs = [self.produce, self.transact, self.consume, self.administer]
         self.random.shuffle(jobs)

@@ -15,6 +15,7 @@ from semel_protocol.varint import varint
 
 CODECS = (NONE, NONE, GZIP, SNAPPY, LZ4, ZSTD)
 BOMB_BYTES = 200 << 20
+CROWDS = (1_000, 90_000, 150_000)
 NOW_MS = 1_700_000_000_000
 BOMB_MS = NOW_MS + 2_000_000
 EXTREMES = {"b": 8, "h": 16, "i": 32, "I": 32, "q": 64}
@@ -142,4 +143,4 @@ def any_batch(random: Random, producer: Producer, *, bombs: bool = False) -> byt
         case 10:
             return batch + random.choice((batch, b"\0" * 30, plain(random, Producer())))
         case _:
-            return bomb(random.choice((GZIP, LZ4, ZSTD)))
+            return random.choice((bomb(random.choice((GZIP, LZ4, ZSTD))), crowd(random.choice(CROWDS))))

@@ -38,7 +38,7 @@ def test_any_request_is_answered_or_ends_its_own_connection(seed: int) -> None:
     requests(seed)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(SERVED), st.randoms(use_true_random=False))
 def test_any_conversation_leaves_the_broker_well(case: tuple[int, int], random: Random) -> None:
     arena = Arena.open(**ARENA_SETTINGS)

@@ -11,7 +11,8 @@ import asyncio
 import selectors
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from time import thread_time
 from typing import Any, cast
 
@@ -37,6 +38,13 @@ class _Clock(selectors.DefaultSelector):  # type: ignore[misc, valid-type, unuse
     def begin(self) -> None:
         """From here on it is the loop's doing."""
         self._began = thread_time()
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """What is done inside does not count."""
+        began = thread_time()
+        yield
+        self._began += thread_time() - began
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         self.longest_turn_s = max(self.longest_turn_s, thread_time() - self._began)
@@ -209,6 +217,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_forever(self) -> None:
         self._clock.begin()
         super().run_forever()
+
+    def uncounted(self) -> AbstractContextManager[None]:
+        """For the work of a test amid a turn: it is not the turn's."""
+        return self._clock.stopped()
 
     def forget_turns(self) -> None:
         self._clock.longest_turn_s = 0.0

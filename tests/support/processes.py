@@ -41,6 +41,8 @@ class BrokerProcess:
 
     def start(self, timeout_s: float = 20) -> BrokerProcess:
         with self._lock:
+            if self._process is not None and self._process.poll() is None:
+                return self  # killed again before its restart had begun: that restart was the one for both
             ready = threading.Event()
             self._is_ready = False
             arguments = ["--data-dir", str(self.data_dir), "--port", str(self.port), "--log-format", "json"]

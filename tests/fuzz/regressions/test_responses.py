@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import pytest
 from client.fake_broker import FakeBroker
+from semel._cluster import merged
 from semel.admin import Admin
+from semel.consumer import Consumer
 from semel.errors import KafkaProtocolError, UnsupportedVersionError
 from semel.producer import Producer
+from semel.structs import Metadata, TopicPartition
 from semel_protocol.api import APIS
+from semel_protocol.messages.k02_list_offsets import (
+    ListOffsetsResponse,
+    ListOffsetsResponsePartition,
+    ListOffsetsResponseTopic,
+)
+from semel_protocol.messages.k03_metadata import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdResponse
 
-METADATA, INIT_PRODUCER_ID = 3, 22
+LIST_OFFSETS, METADATA, INIT_PRODUCER_ID = 2, 3, 22
 
 
 async def test_version_that_cannot_say_what_is_asked_is_an_error_of_the_clients_own() -> None:
@@ -31,3 +44,28 @@ async def test_producer_id_that_is_none_is_an_error_of_the_clients_own(producer_
         async with Producer(bootstrap_servers=broker.address) as producer:
             with pytest.raises(KafkaProtocolError, match=f"producer id {producer_id} and epoch {epoch}"):
                 await producer.send_and_wait("t", b"x")
+
+
+@pytest.mark.parametrize("indexes", [[0, 0], [0, 2], [-1, 0], [1]])
+def test_partitions_that_are_not_those_from_0_on_are_not_believed(indexes: list[int]) -> None:
+    """With [0, 0] a producer looked for another partition than 0 for ever."""
+    rows = [MetadataResponsePartition(partition_index=index, leader_id=0) for index in indexes]
+    answer = MetadataResponse(topics=[MetadataResponseTopic(name="t", partitions=rows)])
+    with pytest.raises(KafkaProtocolError, match="'t' has the partitions"):
+        merged(Metadata(brokers={}, topics={}), answer)
+
+
+@pytest.mark.parametrize("code", [0, 3])
+async def test_offsets_of_partitions_that_nobody_asked_for_are_passed_over(code: int) -> None:
+    async def answer(_: object) -> ListOffsetsResponse:
+        rows = [
+            ListOffsetsResponsePartition(partition_index=0, offset=5),
+            ListOffsetsResponsePartition(partition_index=77, offset=6, error_code=code),
+        ]
+        return ListOffsetsResponse(topics=[ListOffsetsResponseTopic(name="t", partitions=rows)])
+
+    async with FakeBroker() as broker:
+        broker.answers[LIST_OFFSETS] = answer
+        partition = TopicPartition("t", 0)
+        async with Consumer(bootstrap_servers=broker.address) as consumer:
+            assert await consumer.end_offsets([partition]) == {partition: 5}

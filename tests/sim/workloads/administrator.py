@@ -76,7 +76,8 @@ async def _opened(client: ClientPlan, desk: Desk) -> Admin:
         try:
             await admin.start()
             return admin
-        except KafkaError:
+        except KafkaError as error:
+            excuse(error)
             await admin.close()
             await asyncio.sleep(0.2)
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import msgspec
 from semel._edge import Edge
 from semel.errors import CorruptRecordException, KafkaError, KafkaProtocolError
+from semel.errors.base import MisconfiguredError
 
 from sim.history import History
 from sim.workloads.plan import ClientPlan, Script, WorkloadPlan
@@ -51,7 +52,7 @@ class Workload(ABC):
         """
 
 
-INEXCUSABLE = (CorruptRecordException, KafkaProtocolError)
+INEXCUSABLE = (CorruptRecordException, KafkaProtocolError, MisconfiguredError)
 """No fault that the simulator knows leads to these."""
 
 

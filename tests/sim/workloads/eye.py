@@ -9,7 +9,7 @@ from semel import Consumer, TopicPartition
 from semel.errors import KafkaError
 
 from sim.history import NO_TXN, Place, Witness
-from sim.workloads.base import Desk
+from sim.workloads.base import Desk, excuse
 from sim.workloads.pen import PAUSE_S
 
 
@@ -66,7 +66,8 @@ async def opened(desk: Desk, name: str, places: list[Place], settings: dict[str,
         try:
             await eye.start()
             return eye
-        except KafkaError:
+        except KafkaError as error:
+            excuse(error)
             await asyncio.sleep(PAUSE_S)
 
 

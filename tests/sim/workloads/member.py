@@ -98,7 +98,8 @@ async def opened(desk: Desk, name: str, group: str, topics: list[str], settings:
         try:
             await mine.start()
             return mine
-        except KafkaError:
+        except KafkaError as error:
+            excuse(error)
             await asyncio.sleep(PAUSE_S)
 
 

@@ -11,7 +11,7 @@ from semel.errors import KafkaError, KafkaTimeoutError
 from semel.structs import RecordMetadata
 
 from sim.history import NO_TXN
-from sim.workloads.base import Desk
+from sim.workloads.base import Desk, excuse
 
 PAUSE_S = 0.2
 
@@ -94,7 +94,8 @@ async def opened(desk: Desk, name: str, settings: dict[str, Any]) -> Pen:
         try:
             await pen.start()
             return pen
-        except KafkaError:
+        except KafkaError as error:
+            excuse(error)
             await asyncio.sleep(PAUSE_S)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-
 SHORT_SHARE = 0.6
 
 

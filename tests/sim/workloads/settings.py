@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-BROKER: dict[str, Any] = {"auto.create.topics.enable": False}
+BROKER: dict[str, Any] = {"auto.create.topics.enable": False, "group.min.session.timeout.ms": 1_000}
 """What every workload wants of brokers."""
 
 

@@ -123,9 +123,9 @@ class Worker:
             excuse(error)
             await self.renew(pen_too=False)
             return
-        reading.witness.assigned(
-            positions, positions=[-1 if position is None else position for position in positions.values()]
-        )
+        mine = reading.consumer.assignment()  # which may have changed meanwhile
+        back = {place: -1 if offset is None else offset for place, offset in positions.items() if place in mine}
+        reading.witness.assigned(back, positions=back.values())
 
 
 async def work(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Script) -> None:

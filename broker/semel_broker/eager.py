@@ -31,6 +31,8 @@ async def _rest(coroutine: Coroutine[Any, Any, T], awaited: Any) -> T:
 @types.coroutine
 def _continued(coroutine: Coroutine[Any, Any, T], awaited: Any) -> Generator[Any, Any, T]:
     """`coroutine`, which has begun and waits for `awaited`, in the hands of the task that runs this."""
+    if awaited is not None:  # as `Future.__await__` has it; another that waits for the same future may have reset it
+        awaited._asyncio_future_blocking = True
     try:
         while True:
             try:

@@ -47,6 +47,19 @@ async def test_what_waits_goes_on_in_a_task_with_results_and_errors() -> None:
         assert await task == expected
 
 
+async def test_many_may_wait_for_the_same_future() -> None:
+    loop = get_running_loop()
+    gate: Future[int] = loop.create_future()
+
+    async def waits() -> int:
+        return await gate
+
+    tasks = [begin(waits(), loop) for _ in range(3)]
+    await asyncio.sleep(0)
+    gate.set_result(7)
+    assert [await task for task in tasks if isinstance(task, Task)] == [7, 7, 7]
+
+
 async def test_a_cancellation_arrives_where_it_waits_and_cleans_up() -> None:
     loop = get_running_loop()
     seen = []

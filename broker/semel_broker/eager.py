@@ -21,6 +21,8 @@ def begin(coroutine: Coroutine[Any, Any, T], loop: AbstractEventLoop) -> T | Tas
     except StopIteration as done:
         result: T = done.value
         return result
+    if awaited is not None:
+        awaited._asyncio_future_blocking = False  # "being awaited", said to a task, which is not there yet
     return loop.create_task(_rest(coroutine, awaited))
 
 
@@ -31,7 +33,7 @@ async def _rest(coroutine: Coroutine[Any, Any, T], awaited: Any) -> T:
 @types.coroutine
 def _continued(coroutine: Coroutine[Any, Any, T], awaited: Any) -> Generator[Any, Any, T]:
     """`coroutine`, which has begun and waits for `awaited`, in the hands of the task that runs this."""
-    if awaited is not None:  # as `Future.__await__` has it; another that waits for the same future may have reset it
+    if awaited is not None:
         awaited._asyncio_future_blocking = True
     try:
         while True:

@@ -20,6 +20,7 @@ PARTITION_METADATA = "partition.metadata"
 TOPIC_ID_HEAD = "version: 0\ntopic_id: "
 TOPIC_ID_CHARS = 22
 META_PROPERTIES = "meta.properties"
+OFFSET_MAX = 2**63 - 1
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 CLEANER_OFFSET = "cleaner-offset-checkpoint"
 """Beside a log that is or was compacted: how far."""
@@ -43,6 +44,8 @@ def _rows(disk: Disk, path: str, columns: int) -> list[list[str]]:
     for number, row in enumerate(rows, start=3):
         if len(row) != columns or not all(cell.lstrip("-").isdecimal() for cell in row[columns - 2 :]):
             raise CorruptCheckpoint(f"{path}: line {number} does not have {columns} columns")
+        if int(row[-1]) > OFFSET_MAX:
+            raise CorruptCheckpoint(f"{path}: line {number} says {row[-1]}, which is no offset")
     return rows
 
 

@@ -127,7 +127,9 @@ class Cleaning(msgspec.Struct, kw_only=True):
     first_uncleanable_offset: int
     """Where this round of cleaning ends: its last batch stays, if empty, so that the offsets' end stays known."""
     producers: Mapping[int, ProducerState]
-    """The active producers: the last batch of each carries the sequence or epoch against which its next is held."""
+    """The active producers: the last batches of each carry the sequences, or the epoch, against which its next are
+    held. Kafka keeps one of them. Here all stay whose retries are to be recognised: a power cut may take every
+    snapshot, and then the log has to tell."""
     transactions: TransactionFates
     pace: Pace
 
@@ -176,16 +178,16 @@ class Cleaning(msgspec.Struct, kw_only=True):
         return self.latest.is_latest(key, offset)
 
     def _emptied(self, header: BatchHeader, data: memoryview) -> bytes | memoryview | None:
-        if not self._is_producers_last(header) and header.next_offset != self.first_uncleanable_offset:
+        if not self._is_among_producers_last(header) and header.next_offset != self.first_uncleanable_offset:
             return None
         return rebuild_batch(header, []) if header.record_count else data
 
-    def _is_producers_last(self, header: BatchHeader) -> bool:
+    def _is_among_producers_last(self, header: BatchHeader) -> bool:
         state = self.producers.get(header.producer_id) if header.has_producer_id else None
         if state is None:
             return False
         if state.batches:
-            return header.last_offset == state.last_offset
+            return any(header.last_offset == place.last_offset for place in state.batches)
         return header.is_control and header.producer_epoch == state.epoch
 
 

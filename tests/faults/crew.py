@@ -97,7 +97,8 @@ class Worker:
         """Somebody who is fenced, killed or lost is followed by the next; who ends otherwise is a problem."""
         status = await process.ended()
         self.fenced += status == FENCED
-        is_expected = process.may_end or status == FENCED or (status == 0 and self._is_stopping)
+        was_told = self._is_stopping and status in (0, -signal.SIGTERM)  # also before it could listen
+        is_expected = process.may_end or status == FENCED or was_told
         if not is_expected:
             self._problems.append(f"{process.run.name} ended with status {status}:\n{process.last_words()}")
         if process.is_current and not self._is_stopping:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,17 +14,47 @@ from faults.actor import Actor
 from faults.stage import Stage, Unmet, Unsupported
 
 SCENARIOS = sorted((Path(__file__).parents[1] / "scenarios").glob("*.txt"))
+LANES = 3
+"""Scenarios played side by side: most of their time they wait for a timeout or for a process to start."""
+
+
+class Play:
+    """A scenario on its own event loop. `lines`: what happened, for the report of a test that fails."""
+
+    def __init__(self, path: Path, directory: Path, pool: ThreadPoolExecutor) -> None:
+        self.lines: list[str] = []
+        self._stage = Stage(directory, self.lines.append)
+        self._path = path
+        self.outcome: Future[None] = pool.submit(self._run)
+
+    def _run(self) -> None:
+        asyncio.run(self._stage.play(parse(self._path.name, self._path.read_text())))
+
+
+@pytest.fixture(scope="module")
+def plays(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, Play]]:
+    """Those that were selected, begun all at once."""
+    chosen = [
+        item.callspec.params["path"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.module is request.module and hasattr(item, "callspec")
+    ]
+    with ThreadPoolExecutor(LANES) as pool:
+        yield {path: Play(path, tmp_path_factory.mktemp(path.stem), pool) for path in chosen}
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-async def test_scenario(path: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_scenario(path: Path, plays: dict[Path, Play]) -> None:
+    play = plays[path]
     try:
-        await Stage(tmp_path, print).play(parse(path.name, path.read_text()))
+        play.outcome.result()
     except Unsupported as why:
         pytest.skip(str(why))
+    finally:
+        print(*play.lines, sep="\n")
 
 
-def test_every_verb_can_be_played_and_every_expectation_looked_at() -> None:
+def test_every_verb_can_be_played() -> None:
     for name, verb in VERBS.items():
         if verb.by_client and name != "wait":
             assert hasattr(Actor, name), name

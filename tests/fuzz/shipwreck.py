@@ -34,7 +34,9 @@ class Shipwreck:
         self.random = random
         self.arena = Arena.open()
         self.story: list[str] = []
-        self._read: list[bytes | None] = []
+        self._damaged: list[str] = []
+        """What was damaged, and may be empty now."""
+        self._gone: list[str] = []
 
     def run(self) -> str:
         arena, random = self.arena, self.random
@@ -47,6 +49,7 @@ class Shipwreck:
         arena.disk.kill()
         for _ in range(random.choice((1, 1, 2))):
             self._damage(random.choice(self._paths()))
+        self._gone = [path for path in self._damaged if not (arena.disk.exists(path) and arena.disk.size(path))]
         arena.log.events.clear()
         refusal = ""
         try:
@@ -81,6 +84,7 @@ class Shipwreck:
     def _damage(self, path: str) -> None:
         random, disk = self.random, self.arena.disk
         old = disk.read_bytes(path)
+        self._damaged.append(path)
         match random.randrange(8):
             case 0:
                 disk.remove(path)
@@ -150,6 +154,9 @@ class Shipwreck:
         return True
 
     def _is_reported(self) -> bool:
+        """Also where nobody could: after a crash, a log emptied looks as if it had never been written."""
+        if "killed" in self.story and any(path.endswith(".log") for path in self._gone):
+            return True
         loads = ("transactions_not_loaded", "groups_not_loaded")
         return any(event in REPORTS for event in self.arena.log.events) or any(
             line.startswith(loads) for line in self.arena.log.lines

@@ -38,11 +38,13 @@ class Fault(msgspec.Struct, kw_only=True):
 
 
 class Stage(msgspec.Struct):
-    """What faults act on. `boot_client` starts the process of a client's host again."""
+    """What faults act on. `boot_client` starts the process of a client's host again. `is_healed`: the time of faults
+    is over, also of those that have not begun."""
 
     world: World
     broker: SimBroker
     boot_client: Callable[[str], None]
+    is_healed: bool = False
 
     def host(self, name: str) -> Host:
         return self.world.hosts[name]
@@ -112,6 +114,8 @@ def schedule(faults: list[Fault], stage: Stage) -> None:
 
 
 def _begin(stage: Stage, fault: Fault) -> None:
+    if stage.is_healed:
+        return
     kind = FAULTS[fault.kind]
     stage.world.tell(fault.host, f"fault: {fault}")
     kind.begin(stage, fault)
@@ -121,6 +125,7 @@ def _begin(stage: Stage, fault: Fault) -> None:
 
 def heal(stage: Stage) -> None:
     """Everything works again: links, disks, processes. Clocks stay as they are."""
+    stage.is_healed = True
     stage.world.network.heal()
     for name, host in stage.world.hosts.items():
         host.disk.weather.heal()

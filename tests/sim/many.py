@@ -12,7 +12,7 @@ from sim.run import Verdict, run
 
 ANOMALIES_SHOWN = 2
 SEEDS_PER_TASK = 4
-TASKS_PER_PROCESS = 250
+TASKS_PER_PROCESS = 25
 PROGRESS_S = 0.5
 
 

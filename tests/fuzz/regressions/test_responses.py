@@ -68,4 +68,6 @@ async def test_offsets_of_partitions_that_nobody_asked_for_are_passed_over(code:
         broker.answers[LIST_OFFSETS] = answer
         partition = TopicPartition("t", 0)
         async with Consumer(bootstrap_servers=broker.address) as consumer:
-            assert await consumer.end_offsets([partition]) == {partition: 5}
+            consumer.assign([partition])
+            await consumer.seek_to_end(partition)
+            assert await consumer.position(partition) == 5

@@ -9,7 +9,7 @@ from fuzz.arena import Arena
 from semel_protocol.batch import iterate
 from semel_protocol.errors import KafkaError
 from semel_protocol.records import decode_batch
-from semel_storage.checkpoints import CorruptCheckpoint, read_topic_id
+from semel_storage.checkpoints import CorruptCheckpoint, read_offsets, read_topic_id
 from semel_storage.log import Log
 from semel_storage.log_config import LogConfig
 from semel_storage.log_directory import LogDirectory
@@ -244,6 +244,13 @@ def test_topic_id_that_is_none_is_refused_by_name(text: str) -> None:
     disk.write_atomically("x/partition.metadata", text.ljust(45, "A").encode())
     with pytest.raises(CorruptCheckpoint, match="partition"):
         read_topic_id(disk, "x/partition.metadata")
+
+
+def test_checkpoint_of_an_offset_beyond_all_is_refused_by_name() -> None:
+    disk = MemoryDisk()
+    disk.write_atomically("x/recovery-point", b"0\n1\nt 0 %d\n" % (2**63))
+    with pytest.raises(CorruptCheckpoint, match="recovery-point: line 3"):
+        read_offsets(disk, "x/recovery-point")
 
 
 # Internal topics

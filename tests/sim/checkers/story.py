@@ -164,7 +164,7 @@ class Story:
                 partition, _, below = asked.detail.partition(":")
                 if int(partition) == place[1] and (int(below) < 0 or offset < int(below)):
                     return True
-        return self.cleanup_of(place[0]) == "delete" and end is not None and offset < end.start_offset
+        return self.cleanup_of(place[0]) == "delete" and end is not None and offset < _kept_from(end)
 
     def txn_of(self, value: str | None) -> Txn | None:
         """The transaction that a value was written in, if it was written in one."""
@@ -287,6 +287,11 @@ class Story:
 
     def _refused(self, event: Refused) -> None:
         self.changes[event.op].is_refused = True
+
+
+def _kept_from(end: PartitionEnd) -> float:
+    """Where a log that forgets began when it was read last: it went on forgetting between one reader and the other."""
+    return max(end.start_offset, *(rows[0].offset if rows else inf for rows in (end.committed, end.uncommitted)))
 
 
 NOTE: dict[type, Any] = {

@@ -70,12 +70,12 @@ def test_what_somebody_deleted_may_be_gone_and_nothing_behind_it() -> None:
 
 
 def test_retention_takes_only_what_is_below_the_start() -> None:
-    for start_offset, expected in ((1, []), (0, ["lost-write"])):
+    for missing, expected in ((0, []), (1, ["lost-write"])):
         tale = Tale(cleanup="delete")
         shop = tale.witness("shop")
-        tale.send(shop, "a", 0)
-        tale.send(shop, "b", 1)
-        tale.ends([(1, "b")], start_offset=start_offset)
+        for offset, value in enumerate("abc"):
+            tale.send(shop, value, offset)
+        tale.ends([(offset, value) for offset, value in enumerate("abc") if offset != missing])
         assert tale.found() == expected
 
 
@@ -85,6 +85,14 @@ def test_one_value_at_two_offsets_is_a_duplicate_unless_the_sender_was_not_idemp
         tale.send(tale.witness("shop"), "a", 1, idempotent=idempotent)
         tale.ends([(0, "a"), (1, "a")])
         assert tale.found() == (["duplicate"] if idempotent else [])
+
+
+def test_a_value_elsewhere_than_its_sender_was_told_is_a_duplicate() -> None:
+    tale = Tale(cleanup="compact")
+    tale.send(tale.witness("shop"), "a", 7, key="k")
+    tale.consumer().polled(T0, [2], ["a"])
+    tale.ends([(7, "a")], keys={7: "k"})
+    assert tale.found() == ["duplicate"]
 
 
 def test_a_duplicate_that_only_a_consumer_saw_counts() -> None:
@@ -111,7 +119,7 @@ def test_a_write_told_to_be_where_another_one_is() -> None:
     tale.send(shop, "a", 1)
     tale.send(shop, "b", 2)
     tale.ends([(0, "a"), (1, "b")])
-    assert tale.found() == ["inconsistent-offsets"]
+    assert tale.found() == ["duplicate", "inconsistent-offsets"]
 
 
 def test_what_nobody_sent_or_what_never_left_is_a_phantom() -> None:

@@ -87,8 +87,15 @@ def _lost_by_compaction(story: Story) -> Iterator[Anomaly]:
 
 
 def duplicate(story: Story) -> Iterator[Anomaly]:
-    """One value at two offsets, though it was sent once by an idempotent producer."""
-    first: dict[str, tuple[Place, int]] = {}
+    """One value at two offsets, though it was sent once by an idempotent producer.
+
+    Where its sender was told that it is counts too: compaction may have taken that one by now.
+    """
+    first: dict[str, tuple[Place, int]] = {
+        write.sent.value: (write.place, write.offset)
+        for write in story.writes.values()
+        if write.is_promised and write.offset >= 0 and write.sent.value is not None
+    }
     found: dict[str, str] = {}
     for place, offset, value, _ in story.reads:
         if value is None or first.setdefault(value, (place, offset)) == (place, offset) or value in found:

@@ -1,0 +1,75 @@
+"""Workloads: plans are data, what is left of a plan is one, and in a calm world nothing is ever found."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import pytest
+
+from sim.checkers import Story, check_all
+from sim.checkers.story import Outcome
+from sim.disk import DiskWeather
+from sim.network import NetworkWeather
+from sim.plan import RunPlan
+from sim.run import Run
+from sim.workloads import WORKLOADS
+from sim.workloads.plan import Op, Script, WorkloadPlan
+
+
+def calm(plan: WorkloadPlan, seed: int = 1) -> Run:
+    """A whole run of one workload to which nothing happens."""
+    run = Run(RunPlan(seed=seed, workloads=[plan], network=NetworkWeather(), disk=DiskWeather()))
+    run.execute()
+    assert not run.world.failures, run.world.failures[0]
+    run.world.close()
+    return run
+
+
+@pytest.mark.parametrize("name", sorted(WORKLOADS))
+def test_a_seed_draws_the_same_plan_every_time_and_it_is_data(name: str) -> None:
+    plan = WORKLOADS[name].draw(Random(7), "a-")
+    assert plan == WORKLOADS[name].draw(Random(7), "a-")
+    assert plan != WORKLOADS[name].draw(Random(8), "a-")
+    assert msgspec.json.decode(msgspec.json.encode(plan), type=WorkloadPlan) == plan
+
+
+@pytest.mark.parametrize("name", sorted(WORKLOADS))
+def test_in_a_calm_world_everything_is_acknowledged_and_nothing_is_found(name: str) -> None:
+    run = calm(WORKLOADS[name].draw(Random(1), "a-"))
+    assert check_all(run.history, run.final) == []
+    story = Story(run.history, run.final)
+    assert sum(write.is_acknowledged for write in story.writes.values()) > 10
+    assert sum(len(end.uncommitted) for end in run.final.partitions.values()) > 10
+
+
+@pytest.mark.parametrize("name", sorted(WORKLOADS))
+def test_what_is_left_of_a_plan_is_a_plan(name: str) -> None:
+    plan, rng = WORKLOADS[name].draw(Random(2), "a-"), Random(3)
+    plan.clients = [client for client in plan.clients if rng.random() < 0.6]
+    for client in plan.clients:
+        client.ops = [op for op in client.ops if rng.random() < 0.3]
+    run = calm(plan)
+    assert check_all(run.history, run.final) == []
+
+
+def test_transactions_commit_and_abort_and_read_what_others_have_committed() -> None:
+    story_of = calm(WORKLOADS["transactional"].draw(Random(4), "a-"))
+    txns = Story(story_of.history, story_of.final).txns.values()
+    assert {Outcome.COMMITTED, Outcome.ABORTED} <= {txn.outcome for txn in txns}
+    assert any(poll.values for txn in txns for poll in txn.polls)
+
+
+def test_a_pipeline_makes_an_output_of_every_input() -> None:
+    run = calm(WORKLOADS["pipeline"].draw(Random(5), "a-"))
+    counts = {"a-in": 0, "a-out": 0}
+    for (topic, _), end in run.final.partitions.items():
+        counts[topic] += len(end.committed)
+    assert counts["a-in"] == counts["a-out"] > 0
+
+
+def test_an_operation_is_begun_once_however_often_its_client_is_killed() -> None:
+    script = Script([Op(kind="a"), Op(kind="b")])
+    begun = [script.next(), script.next(), script.next()]
+    assert [op.kind for op in begun if op is not None] == ["a", "b"]
+    assert script.is_done

@@ -97,6 +97,7 @@ class SimBroker:
         )
         self._stop = asyncio.get_running_loop().create_future()
         self.node = node = await Node.start(config, world)
+        host.world.farewells.append(lambda: _let_go(node))
         host.world.note(host.name, "serves")
         await self._stop
         await node.stop()
@@ -112,6 +113,12 @@ class SimBroker:
     def _boot_again(self) -> None:
         if self.host.machine_up:
             self.boot()
+
+
+def _let_go(node: Node) -> None:
+    """A request that waits for ever refers to the broker through structs that the garbage collector does not see."""
+    for name in node.broker.__struct_fields__:
+        setattr(node.broker, name, None)
 
 
 def _text(value: object) -> str:

@@ -72,6 +72,8 @@ class World:
         self._timers: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._numbers = 0
         self._graveyard: list[object] = []
+        self.farewells: list[Callable[[], object]] = []
+        """Called when the world is over, before its memory is freed."""
         self._hash = blake2b(digest_size=16)
         self._marks: list[int] = []
         gc.freeze()  # what was there before is none of ours: `close` has little to look through
@@ -228,6 +230,9 @@ class World:
             self._timers.clear()
             self._graveyard.clear()
             self.network.close()
+            for farewell in self.farewells:
+                farewell()
+            self.farewells.clear()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)  # tasks of the dead that never began
                 gc.collect()

@@ -76,7 +76,9 @@ class Membership(ConsumerRebalanceListener):
     # The consumer calls
 
     def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
-        self.witness.assigned(assigned, self.consumer.group_metadata().generation_id)
+        # Not group_metadata(): amid records that were taken away it tells of the generation that gave them.
+        assert self.consumer._group is not None
+        self.witness.assigned(assigned, self.consumer._group.member.generation)
 
     def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
         self._gone(revoked, lost=False)

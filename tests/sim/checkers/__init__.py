@@ -41,6 +41,7 @@ CHECKERS: Mapping[str, Checker] = {
     "stuck-LSO": stored.stuck_lso,
     "lost-group-offset": groups.lost_group_offset,
     "double-assignment": groups.double_assignment,
+    "zombie-commit": groups.zombie_commit,
     "lost-topic": topics.lost_topic,
     "undrained": topics.undrained,
 }

@@ -1,4 +1,5 @@
-"""lost-group-offset, double-assignment: what a group has committed stays, and each partition has one member."""
+"""lost-group-offset, double-assignment, zombie-commit: what a group has committed stays, each partition has one member,
+and only that one commits."""
 
 from __future__ import annotations
 
@@ -102,3 +103,27 @@ def _claims(
         other = owners.setdefault((consumer.group, event.generation, place), name)
         if other != name:
             yield f"generation {event.generation} of {consumer.group} has {place[0]}-{place[1]} with {other} and {name}"
+
+
+def zombie_commit(story: Story) -> Iterator[Anomaly]:
+    """A member's commit was accepted for a partition that another member had been given before it was asked for."""
+    given: dict[tuple[str, Place], list[Assigned]] = {}
+    for event in story.assigned:
+        consumer = story.consumers.get(event.client)
+        if isinstance(event, Assigned) and consumer is not None and event.generation >= 0:
+            for place in event.places:
+                given.setdefault((consumer.group, place), []).append(event)
+    found = []
+    for commit in story.offset_commits.values():
+        asked = commit.asked
+        if asked.txn != NO_TXN or commit.ended_ms == inf or asked.client not in story.consumers:
+            continue
+        for topic, partition, _ in asked.offsets:
+            earlier = [each for each in given.get((asked.group, (topic, partition)), ()) if each.at_ms < asked.at_ms]
+            if earlier and earlier[-1].client != asked.client:
+                found.append(
+                    f"{asked.client} committed {topic}-{partition} for group {asked.group} at {asked.at_ms:.0f} ms; "
+                    f"{earlier[-1].client} had it since {earlier[-1].at_ms:.0f} ms, generation {earlier[-1].generation}"
+                )
+    if found:
+        yield Anomaly("zombie-commit", few(found))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 from sim.checkers.anomaly import Anomaly, few
 from sim.checkers.story import Outcome, Story
@@ -20,12 +21,15 @@ def aborted_read(story: Story) -> Iterator[Anomaly]:
 
 
 def torn_txn(story: Story) -> Iterator[Anomaly]:
-    """Part of a committed transaction is visible for ever, part (or all) of it is not."""
+    """Part of a committed transaction is visible for ever, part (or all) of it is not; or part of it had failed, and
+    the commit was acknowledged all the same."""
     visible = {row.value for end in story.final.partitions.values() for row in end.committed}
     found = []
     for txn in story.txns.values():
         if txn.outcome is not Outcome.COMMITTED:
             continue
+        if txn.ended_ms < inf and (failed := [str(write) for write in txn.writes if write.has_failed]):
+            found.append(f"{txn} was committed although records of it had failed: {few(failed)}")
         hidden, seen = [], 0
         for write in txn.writes:
             value = write.sent.value

@@ -1,4 +1,4 @@
-"""poll-skip, nonmonotonic-poll, nonmonotonic-send, lost-group-offset, double-assignment."""
+"""poll-skip, nonmonotonic-poll, nonmonotonic-send, lost-group-offset, double-assignment, zombie-commit."""
 
 from __future__ import annotations
 
@@ -196,4 +196,29 @@ def test_what_a_member_gave_back_may_go_to_another_in_the_same_generation() -> N
     one.revoked([T1])
     one.assigned([], 3)
     two.assigned([T1], 3)
+    assert tale.found() == []
+
+
+def test_a_commit_for_a_partition_that_is_another_members_by_now_is_a_zombies() -> None:
+    for acknowledged, back, expected in ((True, False, ["zombie-commit"]), (False, False, []), (True, True, [])):
+        tale = stored("a", "b")
+        one, two = tale.consumer("one", group="g"), tale.consumer("two", group="g")
+        one.assigned([T0], 1, [0])
+        two.assigned([T0], 2, [0])
+        if back:
+            two.revoked([T0])
+            one.assigned([T0], 3, [0])
+        asked = one.committing_offsets("g", {T0: 0})
+        if acknowledged:
+            one.offsets_committed(asked)
+        assert tale.found() == expected
+
+
+def test_a_commit_under_way_while_the_partition_moves_is_no_zombies() -> None:
+    tale = stored("a", "b")
+    one, two = tale.consumer("one", group="g"), tale.consumer("two", group="g")
+    one.assigned([T0], 1, [0])
+    asked = one.committing_offsets("g", {T0: 0})
+    two.assigned([T0], 2, [0])
+    one.offsets_committed(asked)
     assert tale.found() == []

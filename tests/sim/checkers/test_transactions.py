@@ -47,6 +47,20 @@ def test_part_of_a_committed_transaction_hidden_is_torn() -> None:
     assert tale.found() == ["torn-txn"]
 
 
+def test_a_commit_that_succeeds_without_a_record_that_failed_is_torn() -> None:
+    for end, expected in (("committed", ["torn-txn"]), ("aborted", [])):
+        tale = Tale()
+        shop = tale.witness("shop")
+        txn = shop.beginning("shop")
+        shop.not_stored(tale.send(shop, "a", txn=txn), "too late")
+        if end == "committed":
+            shop.committing(txn)
+            shop.committed(txn)
+        else:
+            shop.aborted(txn)
+        assert tale.found() == expected
+
+
 def test_a_transaction_of_unknown_outcome_is_all_or_nothing() -> None:
     for in_0, in_1, expected in ((True, True, []), (False, False, []), (True, False, ["torn-txn"])):
         tale = Tale()

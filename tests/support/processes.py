@@ -59,6 +59,8 @@ class BrokerProcess:
             self._reader.start()
             if not ready.wait(timeout_s) or not self._is_ready:
                 self._process.kill()
+                self._process.wait()
+                self._process = None  # or the next start would take the dying one for a running one
                 raise RuntimeError("the broker did not get ready:\n" + "\n".join(self.log[-30:]))
         return self
 

@@ -1,8 +1,8 @@
 """EDGE: the real disk. Appends are written at once; syncs run on a few threads, one at a time per file.
 
 To ask a thread and to hear its answer costs some 0.2 ms of time and of CPU, more than many a disk takes for a small
-sync. So a disk that has been quick of late syncs little at once, on the caller's thread; one slow sync, and it goes
-back to the threads until it is quick again.
+sync. So a disk that has been quick of late syncs little at once, on the caller's thread; one that is slow is left to
+the threads until it is quick again.
 
 A write, sync or truncation that fails ends the process (see `disk`): what the kernel still holds of the file cannot be
 known after it, and the log on disk is right up to the last sync that succeeded.
@@ -15,31 +15,41 @@ import fcntl
 import os
 import shutil
 import sys
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future as Job
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from semel_storage.disk import Buffer, DirectoryLocked, MissingFile
 
 SYNC_THREADS = 4
 QUICK_S = 0.0005
-"""A disk whose syncs take longer than this on average is left to the threads."""
+"""A disk whose last syncs took longer than this is left to the threads; their median, for a single one that took long
+says more of who else runs on the machine."""
 QUICK_BYTES = 64 << 10
 """More than this is left to the threads."""
-SYNCS_AVERAGED = 8
+SYNCS_REMEMBERED = 7
 EXIT_STATUS = 74
 """EX_IOERR of sysexits.h."""
 LOCK_FILE = ".lock"
 
 Fatal = Callable[[str], NoReturn]
+T = TypeVar("T")
 
 
 def end_process(message: str) -> NoReturn:
     """Say why and go, without a chance for anything to be written after the failure."""
     print(f"semel: {message}; the process ends, start it again once the disk is well", file=sys.stderr, flush=True)  # noqa: T201
     os._exit(EXIT_STATUS)
+
+
+def timed_sync(fd: int) -> float:
+    """fdatasync, on whatever thread; the seconds it took. Raises OSError."""
+    begun = perf_counter()
+    os.fdatasync(fd)
+    return perf_counter() - begun
 
 
 class OsFile:
@@ -52,7 +62,7 @@ class OsFile:
         self._size = os.fstat(self._fd).st_size
         self._dirty = False
         self._synced_size = self._size
-        self._job: Job[None] | None = None
+        self._job: Job[float] | None = None
         self._running: asyncio.Future[None] | None = None
         self._next: asyncio.Future[None] | None = None
 
@@ -110,7 +120,7 @@ class OsFile:
         self._dirty = False
         self._synced_size = self._size
         try:
-            self._disk.sync(self._fd)
+            self._disk.note_sync(timed_sync(self._fd))
         except OSError as error:
             self._disk.fail("fdatasync", self.path, error)
 
@@ -129,20 +139,21 @@ class OsFile:
         self._synced_size = self._size
         self._running = shared
         loop = shared.get_loop()
-        job = self._disk.submit(self._disk.sync, self._fd)
+        job = self._disk.submit(timed_sync, self._fd)
         self._job = job
 
-        def report(done: Job[None]) -> None:
+        def report(done: Job[float]) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(self._finish, done)
 
         job.add_done_callback(report)
 
-    def _finish(self, job: Job[None]) -> None:
+    def _finish(self, job: Job[float]) -> None:
         error = job.exception()
         if isinstance(error, OSError):
             self._disk.fail("fdatasync", self.path, error)
         assert error is None, error
+        self._disk.note_sync(job.result())
         waiting, self._running, self._job = self._running, None, None
         following, self._next = self._next, None
         if following is not None:
@@ -161,7 +172,8 @@ class OsDisk:
     def __init__(self, on_fatal: Fatal = end_process) -> None:
         self._on_fatal = on_fatal
         self._threads: ThreadPoolExecutor | None = None
-        self._sync_s = QUICK_S  # the average of the last ones; the first one is asked of a thread
+        self.is_quick = False  # whether a small sync is likely to be over before a thread could have been asked
+        self._syncs_s = deque((QUICK_S,) * SYNCS_REMEMBERED, SYNCS_REMEMBERED)
 
     def open(self, path: str) -> OsFile:
         return OsFile(self, path)
@@ -266,18 +278,12 @@ class OsDisk:
             self._threads.shutdown(wait=True)
             self._threads = None
 
-    @property
-    def is_quick(self) -> bool:
-        """Whether a small sync is likely to be over before a thread could have been asked."""
-        return self._sync_s < QUICK_S
+    def note_sync(self, seconds: float) -> None:
+        """A sync took this long."""
+        self._syncs_s.append(seconds)
+        self.is_quick = sorted(self._syncs_s)[SYNCS_REMEMBERED // 2] < QUICK_S
 
-    def sync(self, fd: int) -> None:
-        """fdatasync, on whatever thread. Raises OSError."""
-        begun = perf_counter()
-        os.fdatasync(fd)
-        self._sync_s += (perf_counter() - begun - self._sync_s) / SYNCS_AVERAGED
-
-    def submit(self, call: Callable[..., None], *arguments: object) -> Job[None]:
+    def submit(self, call: Callable[..., T], *arguments: object) -> Job[T]:
         """Run on one of the disk's threads."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="semel-disk")

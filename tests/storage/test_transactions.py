@@ -278,7 +278,7 @@ def test_an_index_that_does_not_fit_the_log_is_built_anew(disk: MemoryDisk, harm
     "left", [b"\xff" * 100, bytes(68), encode(AbortedTransaction(7, 0, 0, 0))], ids=["ones", "zeros", "an entry"]
 )
 def test_after_a_crash_the_index_above_the_recovery_point_is_built_from_the_log(disk: MemoryDisk, left: bytes) -> None:
-    """What a power cut leaves of it may look like an entry, that would hide what was committed in an earlier segment."""
+    """What a power cut leaves of it may look like an entry; that would hide what an earlier segment has committed."""
     log = open_log(disk, SMALL)
     for sequence in range(8):
         begin(log, 7, sequence=sequence)

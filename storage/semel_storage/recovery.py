@@ -226,7 +226,7 @@ class _Scan(msgspec.Struct, kw_only=True):
                 break
             if not segment.is_active:
                 start = self._open_for_scan(segment)
-                segment.aborted.truncate(segment.base_offset)
+                segment.aborted.clear()
             end_offset, stopped = self._scan_segment(segment, start, max(end_offset, segment.base_offset))
             if self.verify and end_offset > self.floor:
                 segment.file.sync_now()  # a killed process leaves bytes that only the kernel has
@@ -313,16 +313,18 @@ class _Scan(msgspec.Struct, kw_only=True):
 
     def _check_aborted(self, segment: Segment, up_to: int) -> None:
         """Leave the transactions whose abort markers lie in `segment` below `up_to` in its index, and all of these."""
-        segment.aborted.truncate(up_to)
-        has_some = segment.size > 0 and up_to > segment.base_offset
-        if has_some and self.snapshots.aborted(up_to) != segment.aborted.sums:
-            self._rebuild_aborted(segment, up_to)
+        if segment.size > 0 and up_to > segment.base_offset:
+            segment.aborted.truncate(up_to)
+            if self.snapshots.aborted(up_to) != segment.aborted.sums:
+                self._rebuild_aborted(segment, up_to)
+        else:
+            segment.aborted.clear()
         segment.aborted.close()
 
     def _rebuild_aborted(self, segment: Segment, up_to: int) -> None:
         """Also notes their number, for the next start; compaction makes it smaller, and a power loss may take it."""
         self.event("index_rebuilt", file=segment.aborted.path)
-        segment.aborted.truncate(segment.base_offset)
+        segment.aborted.clear()
         table = producers_at(self.segments, self.snapshots, segment.base_offset, now_ms=self.now_ms)
         for position, header, batch in segment.scan():
             if header.base_offset >= up_to:

@@ -94,11 +94,18 @@ class TransactionIndex:
 
     def truncate(self, offset: int) -> None:
         """Forget, durably, the transactions whose marker lies at `offset` or above, and a torn entry."""
-        if self.count == 0 and not self._disk.exists(self.path):
-            return
         count = self.count
         if count and (self.last is None or self.last.last_offset >= offset):
             count = self._search(offset, LAST, 0, count)
+        self._cut(count)
+
+    def clear(self) -> None:
+        """Forget everything, durably: also what never was an entry, whatever offsets it tells of."""
+        self._cut(0)
+
+    def _cut(self, count: int) -> None:
+        if self.count == 0 and not self._disk.exists(self.path):
+            return
         file = self._open()
         if file.size() != count * ENTRY.size:
             file.truncate(count * ENTRY.size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import Future, Handle, Task, TimerHandle, get_running_loop
+from asyncio import Future, Task, TimerHandle, get_running_loop
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 from semel_protocol.control import MARKER_BYTES
 from semel_protocol.errors import ErrorCode, KafkaError
 
+from semel_broker.flusher import Flusher
 from semel_broker.waiters import FetchWaiter, OffsetWaiters
 
 if TYPE_CHECKING:
     from semel_protocol.batch import BatchHeader
+    from semel_storage.disk import File
     from semel_storage.log import AppendResult, Log
     from semel_storage.transactions import AbortedTransaction
 
@@ -44,7 +46,16 @@ class Partition:
     committed at once, as in Kafka.
     """
 
-    def __init__(self, topic: str, index: int, *, open_log: Callable[[], Log], world: World, fsync: bool) -> None:
+    def __init__(
+        self,
+        topic: str,
+        index: int,
+        *,
+        open_log: Callable[[], Log],
+        world: World,
+        fsync: bool,
+        flusher: Flusher | None = None,
+    ) -> None:
         self.topic = topic
         self.index = index
         self.leader_epoch = 0
@@ -55,13 +66,13 @@ class Partition:
         self._log: Log | None = None
         self._world = world
         self._fsync = fsync
+        self._flusher = flusher or Flusher(world.disk)
         self._retired = False
         self._committing = OffsetWaiters()
         self._fetching: dict[FetchWaiter, int] = {}  # and the isolation level of each
         self._bytes_appended = 0
         self._bytes_before: OrderedDict[int, int] = OrderedDict()  # bytes before each undecided transaction, by offset
         self._unstable_max = UNSTABLE_MIN
-        self._flush_due: Handle | None = None
         self._flushing: Task[None] | None = None
         self._lazy_flush: TimerHandle | None = None
 
@@ -94,7 +105,7 @@ class Partition:
             self.high_watermark = self._log.synced_offset if self._fsync else self._log.end_offset
             self._count_unstable(self._log)
             if self.high_watermark < self._log.end_offset:
-                self._schedule_flush()
+                self._flusher.add(self)
         return self._log
 
     @property
@@ -272,9 +283,9 @@ class Partition:
 
     async def close(self) -> None:
         """For good: nothing is appended any more, and all that was is durable. The data directory closes the log."""
-        for handle in (self._flush_due, self._lazy_flush):
-            if handle is not None:
-                handle.cancel()
+        self._flusher.forget(self)
+        if self._lazy_flush is not None:
+            self._lazy_flush.cancel()
         if self._flushing is not None:
             await self._flushing
         log, retired, self._retired = self._log, self._retired, True
@@ -285,20 +296,24 @@ class Partition:
 
     # --- inside ----------------------------------------------------------------------------------------------
 
-    def _schedule_flush(self) -> None:
-        """Sync once this turn of the loop is over: what it has appended shares the sync."""
-        if self._flush_due is None and self._flushing is None:
-            self._flush_due = get_running_loop().call_soon(self._flush_now)
+    def unsynced_file(self) -> File | None:
+        """See `flusher.Flushed`."""
+        log = self._log
+        if log is None or self.high_watermark >= log.end_offset or self._flushing is not None or self._retired:
+            return None
+        return log.unsynced_file()
 
-    def _flush_now(self) -> None:
-        self._flush_due = None
+    def note_synced(self) -> None:
+        """See `flusher.Flushed`."""
         log = self._log
         assert log is not None
-        if self.high_watermark >= log.end_offset or self._retired:
-            return
-        if log.sync_if_quick():
-            self._advance(log.end_offset, self._bytes_appended)
-        else:
+        log.note_synced()
+        self._advance(log.end_offset, self._bytes_appended)
+
+    def flush(self) -> None:
+        """See `flusher.Flushed`."""
+        log = self._log
+        if log is not None and self.high_watermark < log.end_offset and self._flushing is None and not self._retired:
             self._flushing = get_running_loop().create_task(self._flush())
 
     async def _flush(self) -> None:
@@ -323,13 +338,13 @@ class Partition:
         if not self._fsync:
             self._advance(self._log.end_offset, self._bytes_appended)
         elif not lazily:
-            self._schedule_flush()
+            self._flusher.add(self)
         elif self._lazy_flush is None:
             self._lazy_flush = get_running_loop().call_later(LAZY_S, self._flush_lazily)
 
     def _flush_lazily(self) -> None:
         self._lazy_flush = None
-        self._schedule_flush()
+        self._flusher.add(self)
 
     def _advance(self, high_watermark: int, bytes_visible: int) -> None:
         """The high watermark moves, and perhaps the last stable offset; wake whom that concerns."""

@@ -22,6 +22,7 @@ from semel_broker import dynamic_configs, topic_configs, topic_plan
 from semel_broker.cluster.store import ABSENT, Delete, Entry, Expect, Put, Store
 from semel_broker.config import BrokerConfig
 from semel_broker.config_edits import Configs
+from semel_broker.flusher import Flusher
 from semel_broker.partition import Partition
 from semel_broker.topic_plan import INTERNAL_TOPICS, NewTopic, TopicRecord
 from semel_broker.world import World
@@ -67,6 +68,7 @@ class Topics:
         self._config = config
         self._store = store
         self._logs = logs
+        self._flusher = Flusher(world.disk)
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._by_key: dict[str, Topic] = {}
@@ -313,7 +315,9 @@ class Topics:
             return self._logs.open_log(topic.name, index, topic.config, now_ms=now_ms, topic_id=topic.topic_id)
 
         fsync = self._config.durability == "fsync"
-        partition = Partition(topic.name, index, open_log=open_log, world=self._world, fsync=fsync)
+        partition = Partition(
+            topic.name, index, open_log=open_log, world=self._world, fsync=fsync, flusher=self._flusher
+        )
         topic.opened[index] = partition
         return partition
 

@@ -13,7 +13,7 @@ the very pages that it could not write, and a second fsync would report success.
 `MissingFile` and `DirectoryLocked` are the errors that a caller may meet and answer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
@@ -69,13 +69,6 @@ class File(Protocol):
         """
         ...
 
-    def sync_if_quick(self) -> bool:
-        """`sync` here and now, if the disk answers sooner than a thread would have been asked. False: nothing was done.
-
-        Of use to one who has little to sync and would rather not wait for a turn of the event loop.
-        """
-        ...
-
     def sync_now(self) -> None:
         """`sync` for start and stop, where nothing else runs: blocks."""
         ...
@@ -90,6 +83,14 @@ class Disk(Protocol):
 
     def open(self, path: str) -> File:
         """Open for reading and appending; creates an empty file when there is none (its name is not durable yet)."""
+        ...
+
+    def sync_if_quick(self, files: Sequence[File]) -> bool:
+        """Sync these here and now, if the disk answers sooner than threads would have been asked. False: nothing was
+        done.
+
+        Of use to one who has little to sync and would rather not wait for a turn of the event loop.
+        """
         ...
 
     def exists(self, path: str) -> bool: ...

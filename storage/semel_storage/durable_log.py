@@ -53,25 +53,23 @@ class DurableLog(LogReader):
         if self._bytes_since_snapshot >= self._checkpoint_bytes:
             self._write_snapshot()
 
-    def sync_if_quick(self) -> bool:
-        """`sync` here and now, where the disk is quick and nothing but the active segment is to be synced.
-
-        False: nothing was done.
-        """
+    def unsynced_file(self) -> File | None:
+        """The file whose sync makes all durable; None where there is more to it than that: `await sync()`."""
         if (
             self._unsynced
             or self._is_closed
             or self.recovery_point < self._snapshot_offset
             or self._bytes_since_snapshot >= self._checkpoint_bytes
         ):
-            return False
+            return None
+        return self.segments[-1].file
+
+    def note_synced(self) -> None:
+        """That file has been synced, in this turn of the loop."""
         active = self.segments[-1]
-        if not active.file.sync_if_quick():
-            return False
         self._segments.remember(self.end_offset, active, active.size)
         self._bytes_since_sync = 0
         self.synced_offset = self.end_offset
-        return True
 
     async def checkpoint(self) -> None:
         """Make all durable and move the recovery point to what is the end now; to be saved by the caller."""

@@ -6,11 +6,11 @@ zeros.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import NoReturn
 
-from semel_storage.disk import Buffer, DirectoryLocked, MissingFile
+from semel_storage.disk import Buffer, DirectoryLocked, File, MissingFile
 
 SECTOR_BYTES = 512
 
@@ -92,12 +92,6 @@ class MemoryFile:
         if boot == self._disk.boots and not self._closed:
             self._sync_up_to(min(covered, len(self._inode.data)))
 
-    def sync_if_quick(self) -> bool:
-        if not self._disk.is_quick or self._disk.held is not None:
-            return False
-        self.sync_now()
-        return True
-
     def sync_now(self) -> None:
         self._check()
         self._sync_up_to(len(self._inode.data))
@@ -139,6 +133,13 @@ class MemoryDisk:
         self._directories: dict[str, None] = {}
         self._durable_directories: dict[str, None] = {}
         self._locks: dict[str, None] = {}
+
+    def sync_if_quick(self, files: Sequence[File]) -> bool:
+        if not self.is_quick or self.held is not None:
+            return False
+        for file in files:
+            file.sync_now()
+        return True
 
     def hold_syncs(self) -> None:
         self.held = asyncio.get_running_loop().create_future()

@@ -1,8 +1,8 @@
 """EDGE: the real disk. Appends are written at once; syncs run on a few threads, one at a time per file.
 
 To ask a thread and to hear its answer costs some 0.2 ms of time and of CPU, more than many a disk takes for a small
-sync. So a disk that has been quick of late syncs little at once, on the caller's thread; one that is slow is left to
-the threads until it is quick again.
+sync. So a disk that has been quick of late syncs little at once, on the caller's thread, and several files with one
+call; one that is slow is left to the threads until it is quick again (decision 10).
 
 A write, sync or truncation that fails ends the process (see `disk`): what the kernel still holds of the file cannot be
 known after it, and the log on disk is right up to the last sync that succeeded.
@@ -10,27 +10,24 @@ known after it, and the log on disk is right up to the last sync that succeeded.
 
 import asyncio
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
 import shutil
 import sys
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future as Job
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import NoReturn, TypeVar
 
-from semel_storage.disk import Buffer, DirectoryLocked, MissingFile
+from semel_storage.disk import Buffer, DirectoryLocked, File, MissingFile
+from semel_storage.os_sync import SyncPace, find_syncfs, timed_sync
 
 SYNC_THREADS = 4
-QUICK_S = 0.0005
-"""A disk whose last syncs took longer than this is left to the threads; their median, for a single one that took long
-says more of who else runs on the machine."""
 QUICK_BYTES = 64 << 10
 """More than this is left to the threads."""
-SYNCS_REMEMBERED = 7
 EXIT_STATUS = 74
 """EX_IOERR of sysexits.h."""
 LOCK_FILE = ".lock"
@@ -45,13 +42,6 @@ def end_process(message: str) -> NoReturn:
     os._exit(EXIT_STATUS)
 
 
-def timed_sync(fd: int) -> float:
-    """fdatasync, on whatever thread; the seconds it took. Raises OSError."""
-    begun = perf_counter()
-    os.fdatasync(fd)
-    return perf_counter() - begun
-
-
 class OsFile:
     """See `disk.File`."""
 
@@ -59,7 +49,9 @@ class OsFile:
         self.path = path
         self._disk = disk
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._size = os.fstat(self._fd).st_size
+        status = os.fstat(self._fd)
+        self._size = status.st_size
+        self.device = status.st_dev
         self._dirty = False
         self._synced_size = self._size
         self._job: Job[float] | None = None
@@ -109,20 +101,30 @@ class OsFile:
             shared = self._next
         await asyncio.shield(shared)
 
-    def sync_if_quick(self) -> bool:
-        if self._running is not None or self._size - self._synced_size > QUICK_BYTES or not self._disk.is_quick:
-            return False
-        if self._dirty:
-            self.sync_now()
-        return True
-
     def sync_now(self) -> None:
-        self._dirty = False
-        self._synced_size = self._size
+        self.note_synced()
         try:
-            self._disk.note_sync(timed_sync(self._fd))
+            self._disk.pace.note(timed_sync(self._fd))
         except OSError as error:
             self._disk.fail("fdatasync", self.path, error)
+
+    @property
+    def descriptor(self) -> int:
+        return self._fd
+
+    @property
+    def unsynced_bytes(self) -> int:
+        return self._size - self._synced_size
+
+    @property
+    def is_syncing(self) -> bool:
+        """Whether a thread is at it."""
+        return self._running is not None
+
+    def note_synced(self) -> None:
+        """What is there now is being made durable."""
+        self._dirty = False
+        self._synced_size = self._size
 
     def close(self) -> None:
         if self._fd < 0:
@@ -135,8 +137,7 @@ class OsFile:
 
     def _start(self, shared: "asyncio.Future[None]") -> None:
         """Sync on a thread; `shared` is everybody who waits for it."""
-        self._dirty = False
-        self._synced_size = self._size
+        self.note_synced()
         self._running = shared
         loop = shared.get_loop()
         job = self._disk.submit(timed_sync, self._fd)
@@ -153,7 +154,7 @@ class OsFile:
         if isinstance(error, OSError):
             self._disk.fail("fdatasync", self.path, error)
         assert error is None, error
-        self._disk.note_sync(job.result())
+        self._disk.pace.note(job.result())
         waiting, self._running, self._job = self._running, None, None
         following, self._next = self._next, None
         if following is not None:
@@ -172,8 +173,8 @@ class OsDisk:
     def __init__(self, on_fatal: Fatal = end_process) -> None:
         self._on_fatal = on_fatal
         self._threads: ThreadPoolExecutor | None = None
-        self.is_quick = False  # whether a small sync is likely to be over before a thread could have been asked
-        self._syncs_s = deque((QUICK_S,) * SYNCS_REMEMBERED, SYNCS_REMEMBERED)
+        self.pace = SyncPace()
+        self._syncfs = find_syncfs()
 
     def open(self, path: str) -> OsFile:
         return OsFile(self, path)
@@ -278,10 +279,29 @@ class OsDisk:
             self._threads.shutdown(wait=True)
             self._threads = None
 
-    def note_sync(self, seconds: float) -> None:
-        """A sync took this long."""
-        self._syncs_s.append(seconds)
-        self.is_quick = sorted(self._syncs_s)[SYNCS_REMEMBERED // 2] < QUICK_S
+    def sync_if_quick(self, files: Sequence[File]) -> bool:
+        ours = [file for file in files if isinstance(file, OsFile)]
+        assert len(ours) == len(files), "files of another disk"
+        if sum(file.unsynced_bytes for file in ours) > QUICK_BYTES or any(file.is_syncing for file in ours):
+            return False
+        if len(ours) > 1:
+            return self._sync_together(ours)
+        if self.pace.is_quick:
+            ours[0].sync_now()
+        return self.pace.is_quick
+
+    def _sync_together(self, files: Sequence[OsFile]) -> bool:
+        """With one call that syncs the whole file system: the disk is asked once instead of once for each file."""
+        if self._syncfs is None or not self.pace.is_quick_together or len({file.device for file in files}) > 1:
+            return False
+        begun = perf_counter()
+        for file in files:
+            file.note_synced()
+        if self._syncfs(files[0].descriptor):
+            number = ctypes.get_errno()
+            self.fail("syncfs", files[0].path, OSError(number, os.strerror(number)))
+        self.pace.note_together(perf_counter() - begun)
+        return True
 
     def submit(self, call: Callable[..., T], *arguments: object) -> Job[T]:
         """Run on one of the disk's threads."""

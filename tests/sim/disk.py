@@ -6,11 +6,11 @@ The promises are `semel_storage.disk`'s, and nothing is kept beyond them: see `p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
-from semel_storage.disk import Buffer
+from semel_storage.disk import Buffer, File
 from semel_storage.memory_disk import SECTOR_BYTES, MemoryDisk, MemoryFile, _Inode
 
 if TYPE_CHECKING:
@@ -77,15 +77,10 @@ class SimFile(MemoryFile):
         self._sync_up_to(min(covered, len(inode.data)))
         disk.world.mark(covered)
 
-    def sync_if_quick(self) -> bool:
-        """A disk that is not slow is quick at times: nobody may rely on either."""
-        disk = self._disk
-        if self._closed or disk.weather.slowdown > 1 or disk.rng.random() < 0.5:
-            return False
-        if disk.weather.failing_syncs:
-            disk.lose_unsynced(self._inode)
-        self.sync_now()
-        return True
+    def sync_now(self) -> None:
+        if self._disk.weather.failing_syncs:
+            self._disk.lose_unsynced(self._inode)
+        super().sync_now()
 
 
 class SimDisk(MemoryDisk):
@@ -106,6 +101,14 @@ class SimDisk(MemoryDisk):
 
     def open(self, path: str) -> SimFile:
         return SimFile(self, path, self._names.setdefault(path, _Inode()))
+
+    def sync_if_quick(self, files: Sequence[File]) -> bool:
+        """A disk that is not slow is quick at times: nobody may rely on either."""
+        if self.weather.slowdown > 1 or self.rng.random() < 0.5:
+            return False
+        for file in files:
+            file.sync_now()
+        return True
 
     def used_bytes(self) -> int:
         return sum(len(inode.data) for inode in self._names.values())

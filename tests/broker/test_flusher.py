@@ -1,0 +1,120 @@
+"""What one turn of the loop has appended is synced together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+from broker.wire import batch
+from semel_broker.flusher import SINGLY_MAX, Flusher
+from semel_broker.partition import Partition
+from semel_broker.world import World
+from semel_protocol.batch import read_header
+from semel_storage.disk import File
+from semel_storage.log import Log
+from semel_storage.log_config import LogConfig
+from semel_storage.memory_disk import MemoryDisk
+
+
+class CountingDisk(MemoryDisk):
+    """Quick for as many files at once as `together_max`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_quick = True
+        self.together_max = 100
+        self.calls: list[int] = []
+
+    def sync_if_quick(self, files: Sequence[File]) -> bool:
+        if len(files) > self.together_max or not super().sync_if_quick(files):
+            return False
+        self.calls.append(len(files))
+        return True
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.disk = CountingDisk()
+        self.flusher = Flusher(self.disk)
+        self.world = World(now_ms=lambda: 0, monotonic=lambda: 0.0, rng=Random(1), disk=self.disk)
+
+    def partition(self, index: int) -> Partition:
+        def open_log() -> Log:
+            return Log.open(self.disk, f"t-{index}", LogConfig(), now_ms=0)
+
+        return Partition("t", index, open_log=open_log, world=self.world, fsync=True, flusher=self.flusher)
+
+    def partitions(self, count: int) -> list[Partition]:
+        return [self.partition(index) for index in range(count)]
+
+
+@pytest.fixture
+async def rig() -> Rig:
+    return Rig()
+
+
+def put(partition: Partition, *, lazily: bool = False) -> None:
+    data = batch(b"x")
+    partition.append(data, header=read_header(data), lazily=lazily)
+
+
+async def committed(partitions: Sequence[Partition], end: int) -> None:
+    async with asyncio.timeout(5):
+        for partition in partitions:
+            await partition.committed(end)
+
+
+async def test_partitions_of_one_turn_ask_a_quick_disk_once(rig: Rig) -> None:
+    partitions = rig.partitions(20)
+    for partition in partitions:
+        put(partition)
+        put(partition)
+    assert [partition.high_watermark for partition in partitions] == [0] * 20
+    await committed(partitions, 2)
+    assert rig.disk.calls == [20]
+    assert [partition.log.synced_offset for partition in partitions] == [2] * 20
+
+
+async def test_a_few_are_synced_one_by_one_where_that_is_quick(rig: Rig) -> None:
+    rig.disk.together_max = 1
+    partitions = rig.partitions(SINGLY_MAX)
+    for partition in partitions:
+        put(partition)
+    await committed(partitions, 1)
+    assert rig.disk.calls == [1] * SINGLY_MAX
+
+
+@pytest.mark.parametrize(("is_quick", "count"), [(True, SINGLY_MAX + 1), (False, 1)])
+async def test_many_or_a_slow_disk_are_left_to_the_threads(rig: Rig, is_quick: bool, count: int) -> None:
+    rig.disk.together_max, rig.disk.is_quick = 1, is_quick
+    partitions = rig.partitions(count)
+    for partition in partitions:
+        put(partition)
+    await committed(partitions, 1)
+    assert rig.disk.calls == []
+
+
+async def test_a_partition_that_is_closed_is_synced_by_its_end(rig: Rig) -> None:
+    stays, goes = rig.partitions(2)
+    put(stays)
+    put(goes)
+    await goes.close()
+    assert goes.high_watermark == 1
+    await committed([stays], 1)
+    assert sum(rig.disk.calls) == 1
+
+
+async def test_a_lazy_append_is_synced_with_the_next_one_or_by_itself_after_a_while(rig: Rig) -> None:
+    lazy, other = rig.partitions(2)
+    put(lazy, lazily=True)
+    put(other)
+    await committed([other], 1)
+    assert (lazy.high_watermark, rig.disk.calls) == (0, [1])
+    put(lazy)
+    await committed([lazy], 2)
+    assert rig.disk.calls == [1, 1]
+    put(other, lazily=True)
+    await committed([other], 2)
+    assert rig.disk.calls == [1, 1, 1]

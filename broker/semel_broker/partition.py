@@ -196,7 +196,13 @@ class Partition:
 
     def committing(self, offset: int) -> Future[None] | None:
         """Done once everything below `offset` is committed; None: it is. Whoever has it may end it sooner."""
+        if self.high_watermark < offset:
+            self.hurry()
         return self._committing.wait_for(offset, get_running_loop()) if self.high_watermark < offset else None
+
+    def hurry(self) -> None:
+        """What was appended, here and in other partitions, is to be committed now if it can be."""
+        self._flusher.hurry()
 
     def delete_records(self, before: int) -> int:
         """Move the log start to `before` (-1: the high watermark); returns the new low watermark.

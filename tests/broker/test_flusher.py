@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 from broker.wire import batch
-from semel_broker.flusher import SINGLY_MAX, Flusher
+from semel_broker.flusher import HURRIES_ALONE, SINGLY_MAX, Flusher
 from semel_broker.partition import Partition
 from semel_broker.world import World
 from semel_protocol.batch import read_header
@@ -72,7 +72,7 @@ async def test_partitions_of_one_turn_ask_a_quick_disk_once(rig: Rig) -> None:
         put(partition)
         put(partition)
     assert [partition.high_watermark for partition in partitions] == [0] * 20
-    await committed(partitions, 2)
+    await asyncio.sleep(0)
     assert rig.disk.calls == [20]
     assert [partition.log.synced_offset for partition in partitions] == [2] * 20
 
@@ -118,3 +118,28 @@ async def test_a_lazy_append_is_synced_with_the_next_one_or_by_itself_after_a_wh
     put(other, lazily=True)
     await committed([other], 2)
     assert rig.disk.calls == [1, 1, 1]
+
+
+async def test_who_waits_alone_is_served_within_the_turn(rig: Rig) -> None:
+    one, two = rig.partitions(2)
+    put(one)
+    put(two)
+    assert one.committing(1) is None
+    assert two.committing(1) is None
+    assert rig.disk.calls == [2]
+
+
+async def test_who_waits_with_others_shares_the_sync_at_the_end_of_the_turn(rig: Rig) -> None:
+    partitions = rig.partitions(HURRIES_ALONE + 3)
+    waiting = []
+    for partition in partitions:
+        put(partition)
+        waiting.append(partition.committing(1))
+    assert rig.disk.calls == [1] * HURRIES_ALONE
+    await committed(partitions, 1)
+    assert rig.disk.calls == [*[1] * HURRIES_ALONE, 3]
+    put(partitions[0])
+    assert partitions[0].committing(2) is not None, "there was company of late"
+    await committed(partitions[:1], 2)
+    put(partitions[0])
+    assert partitions[0].committing(3) is None, "there no longer is"

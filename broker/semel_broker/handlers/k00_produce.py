@@ -290,6 +290,8 @@ async def _when_committed(
     response: ProduceResponse, uncommitted: list[tuple[Partition, int]], timeout_ms: int
 ) -> ProduceResponse:
     waiting = [future for partition, offset in uncommitted if (future := partition.committing(offset)) is not None]
+    if not waiting:
+        return response
     patience = get_running_loop().call_later(max(timeout_ms, 0) / 1000, _wait_no_longer, waiting)
     try:
         for future in waiting:

@@ -41,6 +41,9 @@ class LocalDestination:
     def write(self, entries: Sequence[Entry]) -> list[ErrorCode] | Future[list[ErrorCode]]:
         """A code for each marker: 0, 3 (no such partition), 47 and 52 (fenced), or what the log has against it."""
         written = [self._append(entry) for entry in entries]
+        uncommitted = next((each.partition for each in written if not each.is_committed), None)
+        if uncommitted is not None:
+            uncommitted.hurry()
         if all(each.is_committed for each in written):
             return [self._ended(entry, each) for entry, each in zip(entries, written, strict=True)]
         return get_running_loop().create_task(self._when_committed(entries, written))

@@ -87,6 +87,7 @@ class Run:
             stage.boot(name)
         if not self._until(self._all_done, DRAINED_WITHIN_NS):
             self.final.undrained += [f"{name} has not come to its end" for name, done in self._done.items() if not done]
+        self._until(self._all_decided, DRAINED_WITHIN_NS)
         for workload in self.plan.workloads:
             self._alone(f"{workload.prefix}settle", self._settling(workload), DRAINED_WITHIN_NS)
         self._finale()
@@ -157,6 +158,13 @@ class Run:
 
     def _all_done(self) -> bool:
         return all(self._done.values())
+
+    def _all_decided(self) -> bool:
+        """No transaction is open: those that nobody ends have timed out."""
+        node = self.broker.node
+        return node is not None and all(
+            partition.last_stable_offset == partition.high_watermark for partition in node.broker.topics.partitions()
+        )
 
     def _until(self, stop: Callable[[], bool], within_ns: int) -> bool:
         return stop() or self.world.run(self.world.now_ns + within_ns, stop)

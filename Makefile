@@ -1,6 +1,7 @@
 # make demo   the main job on real flights: counted by a group, then enriched in transactions, with kills; exact
 # make test   every test
 # make sim    the simulator: 300 seeds, or SEEDS=100000; SEED=17 shows one, SHRINK=1 makes it small; WORKLOAD=plain,churn
+# make sim-exhaustive  an application of two batches, struck before each step of it and of its broker (SEEDS=20 of latencies)
 # make faults real processes under SIGKILL, SIGSTOP, full disks, broken files and a bad network (MINUTES=5 SEED=7)
 # make fuzz   odd bytes at every door, for a minute or SECONDS=600, or EXAMPLES=100 of each kind; SEED=7 starts there
 # make check  format, lint, types, floors, tidy
@@ -43,6 +44,9 @@ sim: $(VENV)/.dev
 	@PYTHONPATH=tests $(BIN)/python -m sim $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) \
 	  $(if $(SEED),--seed $(SEED)) $(if $(PLAN),--plan $(PLAN)) $(if $(WORKLOAD),--workload $(WORKLOAD)) \
 	  $(if $(SHRINK),--shrink) $(if $(SHORT),--short) $(ARGS)
+
+sim-exhaustive: $(VENV)/.dev
+	@PYTHONPATH=tests $(BIN)/python -m sim.applications $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
 faults: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m faults --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)

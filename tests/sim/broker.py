@@ -10,6 +10,7 @@ from semel_broker import world as broker_world
 from semel_broker.config import load
 from semel_broker.node import Node
 
+from sim.coverage import fault_met
 from sim.host import Host
 
 PORT = 9092
@@ -49,6 +50,8 @@ class Logger:
 
     def _line(self, event: str, fields: dict[str, object]) -> None:
         world = self._host.world
+        reason = fields.get("reason", "") if event == "producer_fenced" else ""
+        world.count(f"came/log: {event} {reason}")
         if world.is_listened_to:
             world.tell(self._host.name, event + "".join(f" {key}={value}" for key, value in fields.items()))
 
@@ -74,6 +77,7 @@ class SimBroker:
         """Start the process; harmless when it runs."""
         if not self.host.is_running:
             self.node = None
+            self.host.world.count("came/starts of the broker")
             self.host.boot(self._main)
 
     def kill(self) -> None:
@@ -97,15 +101,16 @@ class SimBroker:
         )
         self._stop = asyncio.get_running_loop().create_future()
         self.node = node = await Node.start(config, world)
-        host.world.farewells.append(lambda: _let_go(node))
         host.world.note(host.name, "serves")
         await self._stop
         await node.stop()
         host.world.note(host.name, "stopped")
 
     def _ended(self, how: str) -> None:
-        self.node = None
         world = self.host.world
+        if how != "returned":
+            fault_met(world, f"({how.partition(' of ')[0]})", self.node)
+        self.node = None
         world.note(self.host.name, f"starts again in {self.restart_after_ms} ms")
         again = self._boot_again if self.host.machine_up else self.boot
         world.after(self.restart_after_ms * 1_000_000, again)
@@ -113,12 +118,6 @@ class SimBroker:
     def _boot_again(self) -> None:
         if self.host.machine_up:
             self.boot()
-
-
-def _let_go(node: Node) -> None:
-    """A request that waits for ever refers to the broker through structs that the garbage collector does not see."""
-    for name in node.broker.__struct_fields__:
-        setattr(node.broker, name, None)
 
 
 def _text(value: object) -> str:

@@ -1,11 +1,14 @@
 """A host's disk: `MemoryDisk` with syncs that take time, devices that fail or fill up, and a harsher loss of power.
 
+A sync that blocks makes the whole process stand still for as long.
+
 The promises are `semel_storage.disk`'s, and nothing is kept beyond them: see `power_loss`.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from sim.world import World
 
 NS = 1_000_000_000
+FREED_SECTORS_MAX = 200
 Exit = Callable[[str], NoReturn]
 
 
@@ -25,7 +29,7 @@ class DiskWeather(msgspec.Struct):
 
     `sync_ms`: least and most time of a sync. `slowdown`: what it is multiplied by. `full_bytes`: room for so many bytes
     in all, None for no limit. `failing_syncs`: every sync fails with EIO. `stale_tails`: a sector that power loss takes
-    may show old contents of the disk in place of zeros.
+    may show old contents of the disk in place of zeros: what lay in files that were cut or removed, or anything.
     """
 
     sync_ms: tuple[float, float] = (0.05, 4.0)
@@ -56,7 +60,9 @@ class SimFile(MemoryFile):
     def truncate(self, n: int) -> None:
         if self._disk.weather.failing_syncs:
             self._disk.fail("truncate", self.path)
+        self._disk.free(self.path, self._inode.data, n)
         super().truncate(n)
+        self._disk.block()
 
     async def sync(self) -> None:
         if self._closed:
@@ -68,8 +74,7 @@ class SimFile(MemoryFile):
             return
         disk = self._disk
         boot = disk.boots
-        low, high = disk.weather.sync_ms
-        await asyncio.sleep((low + (high - low) * disk.rng.random() ** 3) * disk.weather.slowdown / 1000)
+        await asyncio.sleep(disk.sync_ms() / 1000)
         if boot != disk.boots or self._closed:
             return
         if disk.weather.failing_syncs:
@@ -78,26 +83,33 @@ class SimFile(MemoryFile):
         disk.world.mark(covered)
 
     def sync_now(self) -> None:
+        self.sync_in_no_time()
+        self._disk.block()
+
+    def sync_in_no_time(self) -> None:
         if self._disk.weather.failing_syncs:
             self._disk.lose_unsynced(self._inode)
         super().sync_now()
 
 
 class SimDisk(MemoryDisk):
-    """See `semel_storage.disk.Disk`. `end_process` is what a failed write or sync leads to.
+    """See `semel_storage.disk.Disk`. `end_process` is what a failed write or sync leads to, `stand_still` what one that
+    blocks for so many ms does.
 
     `burnt_down`: what happens when the `fuse` (see `MemoryDisk`) has burnt down; it does not return.
     `in_use`: a process is there that may write; what a dead one would still do while it unwinds, does not happen.
     """
 
-    def __init__(self, world: World, name: str, end_process: Exit) -> None:
+    def __init__(self, world: World, name: str, end_process: Exit, stand_still: Callable[[float], None]) -> None:
         super().__init__()
         self.world, self.name = world, name
         self.rng = world.random("disk", name)
         self.weather = DiskWeather()
         self.in_use = True
         self.burnt_down: Callable[[], object] = lambda: self.fail("change", "")
+        self.stand_still = stand_still
         self._end_process = end_process
+        self._freed: deque[bytes] = deque(maxlen=FREED_SECTORS_MAX)
 
     def open(self, path: str) -> SimFile:
         return SimFile(self, path, self._names.setdefault(path, _Inode()))
@@ -107,11 +119,22 @@ class SimDisk(MemoryDisk):
         if self.weather.slowdown > 1 or self.rng.random() < 0.5:
             return False
         for file in files:
-            file.sync_now()
+            assert isinstance(file, SimFile)
+            file.sync_in_no_time()
+        self.stand_still(self.weather.sync_ms[0])
         return True
 
     def used_bytes(self) -> int:
         return sum(len(inode.data) for inode in self._names.values())
+
+    def sync_ms(self) -> float:
+        """The time that the next sync takes."""
+        low, high = self.weather.sync_ms
+        return (low + (high - low) * self.rng.random() ** 3) * self.weather.slowdown
+
+    def block(self) -> None:
+        """A sync that nobody can await."""
+        self.stand_still(self.sync_ms())
 
     def fail(self, action: str, path: str) -> NoReturn:
         self._end_process(f"{action} of {path} failed")
@@ -131,11 +154,25 @@ class SimDisk(MemoryDisk):
         if durable and self.weather.failing_syncs:
             self.fail("fdatasync", path)
         super().write_atomically(path, data, durable=durable)
+        if durable:
+            self.block()
 
     def sync_dir(self, path: str) -> None:
         if self.weather.failing_syncs:
             self.fail("fsync of directory", path)
         super().sync_dir(path)
+        self.block()
+
+    def remove(self, path: str) -> None:
+        if path in self._names:
+            self.free(path, self._names[path].data)
+        super().remove(path)
+
+    def free(self, path: str, data: bytearray, start: int = 0) -> None:
+        """What a file has from `start` on is its own no longer, and may show up again."""
+        if self.weather.stale_tails and path.endswith(".log"):
+            first = start // SECTOR_BYTES * SECTOR_BYTES
+            self._freed.extend(bytes(data[at : at + SECTOR_BYTES]) for at in range(first, len(data), SECTOR_BYTES))
 
     # Faults
 
@@ -153,9 +190,11 @@ class SimDisk(MemoryDisk):
         before = {path: bytes(inode.data) for path, inode in self._durable_names.items()}
         synced = {path: inode.synced_size for path, inode in self._durable_names.items()}
         self.crash(self.rng)
-        if self.weather.stale_tails:
-            for path in sorted(self._names):
-                self._leave_stale(self._names[path], synced[path], before[path])
+        for path in sorted(self._names):
+            if len(before[path]) > synced[path]:
+                self._count_loss(path, synced[path], before[path])
+                if self.weather.stale_tails:
+                    self._leave_stale(self._names[path], synced[path], before[path])
         self.world.note(self.name, f"disk after power loss: {len(self._names)} files, {self.used_bytes()} bytes")
 
     def rot(self, path: str, at: int) -> None:
@@ -178,11 +217,24 @@ class SimDisk(MemoryDisk):
                 else:
                     del self._durable_names[path]
 
+    def _count_loss(self, path: str, synced: int, before: bytes) -> None:
+        """What has become of bytes that nobody synced."""
+        after, kind = bytes(self._names[path].data), path.rpartition(".")[2]
+        survived = next((at for at in range(len(after), synced, -1) if after[at - 1] == before[at - 1] != 0), synced)
+        what = "lost" if survived == synced else "whole" if after == before else "torn"
+        if what == "torn" and after[:survived] != before[:survived]:
+            what = "holed"  # something behind the hole is there
+        self.world.count(f"came/power loss: unsynced end of a .{kind} {what}")
+
     def _leave_stale(self, inode: _Inode, synced: int, before: bytes) -> None:
         data = inode.data
         start = synced
         while start < len(data):
             end = min(len(data), (start // SECTOR_BYTES + 1) * SECTOR_BYTES)
             if data[start:end] != before[start:end] and self.rng.random() < 0.5:
-                data[start:end] = self.rng.randbytes(end - start)
+                old = self.rng.choice(self._freed)[start % SECTOR_BYTES :][: end - start] if self._freed else b""
+                if len(old) < end - start or self.rng.random() < 0.3:
+                    old = self.rng.randbytes(end - start)
+                data[start:end] = old
+                self.world.count("came/power loss: stale sectors")
             start = end

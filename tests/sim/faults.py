@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from sim.broker import SimBroker
+from sim.coverage import fault_met
 from sim.holds import Hold
 from sim.host import Host
 from sim.world import World
@@ -118,6 +119,7 @@ def _begin(stage: Stage, fault: Fault) -> None:
         return
     kind = FAULTS[fault.kind]
     stage.world.tell(fault.host, f"fault: {fault}")
+    fault_met(stage.world, fault.kind, stage.broker.node)
     kind.begin(stage, fault)
     if kind.end is not None:
         stage.world.after(max(1, fault.lasting_ms * NS_PER_MS), kind.end, stage, fault)

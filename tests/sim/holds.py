@@ -39,6 +39,16 @@ class Hold(msgspec.Struct):
         return self.count > 0 and self.api_key == api_key and self.source in ("", source) and self.sink in ("", sink)
 
 
+class Held(msgspec.Struct, frozen=True):
+    """A request of host `source` (or the answer to it) that is held at `at_ms` for `delay_ms`."""
+
+    at_ms: float
+    source: str
+    api: str
+    delay_ms: float
+    is_answer: bool
+
+
 class FrameWatch:
     """Follows the frames of one direction and says which bytes are to be held for how long.
 
@@ -83,14 +93,17 @@ class FrameWatch:
 class Conversation:
     """The requests and answers of one connection: told to whoever listens, and held where a hold says so.
 
-    `note` is for what changes the run, `tell` for what does not.
+    `note` is for what changes the run, `tell` for what does not; `held` hears of every frame that is held: its API, for
+    how many ms, and whether it is an answer.
     """
 
-    __slots__ = ("_asked", "_holds", "_note", "_sink", "_source", "_tell")
+    __slots__ = ("_asked", "_held", "_holds", "_note", "_sink", "_source", "_tell")
 
-    def __init__(self, holds: list[Hold], source: str, sink: str, note: Say, tell: Say) -> None:
+    def __init__(
+        self, holds: list[Hold], source: str, sink: str, note: Say, tell: Say, held: Callable[[str, float, bool], None]
+    ) -> None:
         self._holds, self._source, self._sink = holds, source, sink
-        self._note, self._tell = note, tell
+        self._note, self._tell, self._held = note, tell, held
         self._asked: dict[bytes, tuple[str, float]] = {}
         """Correlation id -> name of the request, and for how long its answer is to be held."""
 
@@ -112,6 +125,7 @@ class Conversation:
                 else:
                     held_ms = hold.delay_ms
                     self._note(self._source, f"{name} held for {held_ms:.0f} ms")
+                    self._held(name.partition(" ")[0], held_ms, False)
                 break
         self._asked[head[8:12]] = name, answer_held_ms
         return int(held_ms * NS_PER_MS)
@@ -121,4 +135,5 @@ class Conversation:
         self._tell(self._sink, f"< {self._source} {name}, {int.from_bytes(head[:4], 'big')} bytes")
         if held_ms:
             self._note(self._sink, f"the answer to {name} held for {held_ms:.0f} ms")
+            self._held(name.partition(" ")[0], held_ms, True)
         return int(held_ms * NS_PER_MS)

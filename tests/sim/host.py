@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sim.transport import Endpoint, Listener
     from sim.world import World
 
+NS_PER_MS = 1_000_000
 Main = Callable[["Host"], Coroutine[Any, Any, None]]
 
 
@@ -32,7 +33,7 @@ class Host:
         rng = world.random("host", name)
         self.clock = Clock(monotonic_offset_ns=rng.randrange(1, 1_000_000) * NS // 10)
         self.rng = world.random("process", name)
-        self.disk = SimDisk(world, name, self.exit)
+        self.disk = SimDisk(world, name, self.exit, self.stand_still)
         self.machine_up = True
         self.incarnation = 0
         self.loop: SimLoop | None = None
@@ -103,19 +104,33 @@ class Host:
 
     def pause(self) -> None:
         """SIGSTOP: the process stands still; its kernel goes on receiving."""
-        if self.loop is not None and not self.loop.paused:
-            self.loop.paused = True
+        if self.loop is not None and not self.loop.stopped:
+            self.loop.stopped = self.loop.paused = True
             self.world.note(self.name, "paused")
 
     def resume(self) -> None:
         """SIGCONT."""
         loop = self.loop
-        if loop is not None and loop.paused:
-            loop.paused = False
+        if loop is not None and loop.stopped:
+            loop.stopped = False
             self.world.note(self.name, "resumed")
-            if loop.ready and not loop.queued:
-                loop.queued = True
-                self.world.runnable.append(loop)
+            self._go_on(loop)
+
+    def stand_still(self, for_ms: float) -> None:
+        """The process has called what blocks: it does nothing for so long once it is back in its event loop."""
+        loop = self.loop
+        if loop is not None:
+            loop.busy_until_ns = max(loop.busy_until_ns, self.world.now_ns) + int(for_ms * NS_PER_MS) + 1
+            loop.paused = True
+            self.world.at(loop.busy_until_ns, self._go_on, loop)
+
+    def _go_on(self, loop: SimLoop) -> None:
+        if loop is not self.loop or loop.stopped or loop.busy_until_ns > self.world.now_ns:
+            return
+        loop.paused = False
+        if loop.ready and not loop.queued:
+            loop.queued = True
+            self.world.runnable.append(loop)
 
     def jump_clock(self, by_ms: int) -> None:
         """The wall clock is set, forwards or back."""
@@ -130,7 +145,8 @@ class Host:
         loop.dead = True
         self.disk.in_use = False
         # Kept, and never run again: freed coroutines would run their `finally` blocks as if the process still lived.
-        self.world.bury((loop, self.main, asyncio.all_tasks(loop)))
+        self.world.bury((loop, self.main, asyncio.all_tasks(loop), list(loop.ready)))
+        loop.ready.clear()
         self.main = None
         self.listeners.clear()
         endpoints, self.endpoints = list(self.endpoints), {}

@@ -55,7 +55,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.number = world.next_number()
         self.ready: deque[Handle] = deque()
         self.queued = False  # whether the world has it among those with something to run
-        self.paused = False
+        self.paused = False  # it runs nothing: it is stopped, or busy with a call that blocks
+        self.stopped = False
+        self.busy_until_ns = 0
         self.dead = False
         self.tasks_created = 0
         self._clock_offset_ns = host.clock.monotonic_offset_ns

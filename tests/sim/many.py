@@ -7,6 +7,7 @@ import sys
 import traceback
 from time import monotonic
 
+from sim.coverage import Coverage
 from sim.plan import draw
 from sim.run import Verdict, run
 
@@ -29,11 +30,13 @@ def run_many(first: int, count: int, kinds: tuple[str, ...], jobs: int) -> int:
     """Run `count` seeds; the number of those that failed."""
     tasks = [(seed, kinds) for seed in range(first, first + count)]
     began, simulated_s, steps, failed = monotonic(), 0.0, 0, 0
+    coverage = Coverage()
     shown = began
     with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=TASKS_PER_PROCESS) as pool:
         for done, verdict in enumerate(pool.imap_unordered(run_seed, tasks, SEEDS_PER_TASK), 1):
             simulated_s += verdict.simulated_s
             steps += verdict.steps
+            coverage.add(verdict.tally)
             if not verdict.is_clean:
                 failed += 1
                 _show_failed(verdict, kinds)
@@ -43,6 +46,8 @@ def run_many(first: int, count: int, kinds: tuple[str, ...], jobs: int) -> int:
                 rate = done / (now - began)
                 print(f"\r{done}/{count} seeds, {failed} failed, {rate:.1f}/s ", end="", file=sys.stderr, flush=True)
     took_s = monotonic() - began
+    for line in coverage.lines():
+        print(line)
     if sys.stderr.isatty():
         print(file=sys.stderr)
     print(

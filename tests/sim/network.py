@@ -8,12 +8,13 @@ from __future__ import annotations
 import errno
 from asyncio import BaseProtocol, Future
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from sim.holds import Conversation, Hold
+from sim.holds import Conversation, Held, Hold
 from sim.pipe import Pipe
 from sim.transport import FIRST_CLIENT_PORT, Endpoint, Listener
 
@@ -54,6 +55,8 @@ class Network:
         self.weather = NetworkWeather()
         self.watching = False
         self.holds: list[Hold] = []
+        self.held: list[Held] = []
+        """What holds have held."""
         self._cut: dict[tuple[str, str], None] = {}
         self._slow: dict[tuple[str, str], float] = {}
         self._connections = 0
@@ -89,6 +92,7 @@ class Network:
         for endpoint in list(self._pairs):
             if (endpoint.host.name, self._pairs[endpoint].host.name) in ((source, sink), (sink, source)):
                 endpoint.outgoing.break_off()
+                self.world.count("came/ends of connections reset")
                 delay_ns = self.latency_ns(self.world.random("reset", endpoint.number), endpoint.host, endpoint.host)
                 self.world.after(delay_ns, endpoint.received_reset)
 
@@ -156,11 +160,16 @@ class Network:
         far.outgoing = near.incoming = Pipe(self, far, near, self.world.random("answers", loop.host.name, number))
         if self.watching:
             world = self.world
-            talk = Conversation(self.holds, loop.host.name, listener.host.name, world.note, world.tell)
+            said = partial(self._note_held, loop.host.name)
+            talk = Conversation(self.holds, loop.host.name, listener.host.name, world.note, world.tell, said)
             near.outgoing.watch, far.outgoing.watch = talk.watches()
         self._pairs = {end: peer for end, peer in self._pairs.items() if not (end.gone and peer.gone)}
         self._pairs[near], self._pairs[far] = far, near
         return near
+
+    def _note_held(self, source: str, api: str, delay_ms: float, is_answer: bool) -> None:
+        self.world.count(f"came/{'answers to' if is_answer else 'requests'} {api} held")
+        self.held.append(Held(self.world.now_ms, source, api, delay_ms, is_answer))
 
     def close(self) -> None:
         self._pairs.clear()

@@ -151,6 +151,7 @@ class Pipe:
             self._stalled_since_ns = world.now_ns
         if world.now_ns - self._stalled_since_ns > self.network.weather.give_up_ns:
             self.break_off()
+            world.count("came/connections timed out")
             self.source.timed_out(TimeoutError(errno.ETIMEDOUT, "Connection timed out"))
             return
         if lost:

@@ -11,8 +11,9 @@ from semel import Admin, NewTopic
 
 from sim import faults
 from sim.broker import SimBroker
-from sim.checkers import Anomaly, check_all
+from sim.checkers import Anomaly, Story, judge
 from sim.client import SimEdge
+from sim.coverage import count_history
 from sim.ending import Reading
 from sim.faults import Stage
 from sim.final import Final
@@ -35,7 +36,10 @@ Listener = Callable[[int, str, str], None]
 
 
 class Verdict(msgspec.Struct, kw_only=True):
-    """What came of a run. `failures`: what broke without being an anomaly, such as an unexpected exception."""
+    """What came of a run. `failures`: what broke without being an anomaly, such as an unexpected exception.
+
+    `tally`: what it met, see `coverage`.
+    """
 
     seed: int
     digest: str
@@ -44,6 +48,7 @@ class Verdict(msgspec.Struct, kw_only=True):
     simulated_s: float = 0.0
     steps: int = 0
     events: int = 0
+    tally: dict[str, int] = {}
 
     @property
     def is_clean(self) -> bool:
@@ -87,6 +92,7 @@ class Run:
             stage.boot(name)
         if not self._until(self._all_done, DRAINED_WITHIN_NS):
             self.final.undrained += [f"{name} has not come to its end" for name, done in self._done.items() if not done]
+        self._until(self._all_decided, DRAINED_WITHIN_NS)
         for workload in self.plan.workloads:
             self._alone(f"{workload.prefix}settle", self._settling(workload), DRAINED_WITHIN_NS)
         self._finale()
@@ -158,6 +164,13 @@ class Run:
     def _all_done(self) -> bool:
         return all(self._done.values())
 
+    def _all_decided(self) -> bool:
+        """No transaction is open: those that nobody ends have timed out."""
+        node = self.broker.node
+        return node is not None and all(
+            partition.last_stable_offset == partition.high_watermark for partition in node.broker.topics.partitions()
+        )
+
     def _until(self, stop: Callable[[], bool], within_ns: int) -> bool:
         return stop() or self.world.run(self.world.now_ns + within_ns, stop)
 
@@ -199,7 +212,10 @@ def execute(plan: RunPlan, listener: Listener | None = None) -> tuple[Verdict, R
             events=len(stage.history.events),
         )
         verdict.failures = [str(failure) for failure in world.failures]
-        verdict.anomalies = check_all(stage.history, stage.final)
+        story = Story(stage.history, stage.final)
+        verdict.anomalies = judge(story)
+        verdict.tally = world.tally
+        count_history(world.tally, story, world.network.held)
         return verdict, stage
     finally:
         gc.enable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from sim import shrink
 from sim.checkers import Anomaly
+from sim.coverage import Coverage
 from sim.faults import FAULTS, Fault
 from sim.plan import RunPlan, draw
 from sim.run import Verdict, run
@@ -150,3 +152,27 @@ def test_shrinking_keeps_to_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shrink, "run", judge)
     shrink.Shrinker(calm(), ["lost-write"], lambda text: None, runs_max=7).shrink()
     assert len(calls) == 7
+
+
+def test_the_memory_of_a_run_is_given_back() -> None:
+    """Also of brokers that were killed while requests waited, which hold on to each other."""
+    for seed in (1, 12):
+        counts = []
+        for _ in range(3):
+            run(draw(seed))
+            gc.collect()
+            counts.append(len(gc.get_objects()))
+        assert counts[2] - counts[1] < 100
+
+
+def test_what_runs_meet_is_counted_and_added_up() -> None:
+    plan = calm("transactional")
+    plan.faults = [Fault(at_ms=2_000, kind="kill broker", host="broker", lasting_ms=10)]
+    coverage = Coverage()
+    for _ in range(2):
+        coverage.add(run(plan).tally)
+    text = "\n".join(coverage.lines())
+    assert coverage.runs == 2
+    assert coverage.times["fault/kill broker"] == coverage.within["fault/kill broker"] == 2
+    assert coverage.times["came/transactions committed"] > 10
+    assert "kill broker" in text

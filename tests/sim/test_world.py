@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import Coroutine
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -310,3 +311,30 @@ def test_what_is_not_modelled_is_refused(what: str) -> None:
     world.close()
     assert world.failures == []
     assert refused == [True]
+
+
+def test_a_process_that_waits_for_its_disk_in_one_piece_does_nothing_else_meanwhile() -> None:
+    world = World(1)
+    host = world.host("a")
+    ticks: list[float] = []
+
+    async def main(host: Host) -> None:
+        asyncio.get_running_loop().create_task(tick())
+        await asyncio.sleep(0.01)
+        host.disk.block()
+        host.disk.block()
+        host.pause()
+        world.after(NS // 20, host.resume)  # which does not end the waiting
+        await asyncio.sleep(0.5)
+
+    async def tick() -> None:
+        while True:
+            await asyncio.sleep(0.001)
+            ticks.append(world.now_ns / NS)
+
+    host.disk.weather.sync_ms = (50.0, 50.0)
+    host.boot(main)
+    world.run(NS)
+    assert max(later - earlier for earlier, later in pairwise(ticks)) >= 0.1
+    assert not world.failures
+    world.close()

@@ -19,9 +19,11 @@ import warnings
 from array import array
 from asyncio import events
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import blake2b
 from heapq import heappop, heappush
 from random import Random
+from types import CoroutineType
 from typing import Any
 
 import msgspec
@@ -72,8 +74,9 @@ class World:
         self._timers: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._numbers = 0
         self._graveyard: list[object] = []
-        self.farewells: list[Callable[[], object]] = []
-        """Called when the world is over, before its memory is freed."""
+        self.tally: dict[str, int] = {}
+        """How often what happened, see `coverage`."""
+        self._is_over = False
         self._hash = blake2b(digest_size=16)
         self._marks: list[int] = []
         gc.freeze()  # what was there before is none of ours: `close` has little to look through
@@ -196,6 +199,10 @@ class World:
         if self._listener is not None:
             self._listener(self.now_ns, host, text)
 
+    def count(self, what: str, by: int = 1) -> None:
+        """Something worth knowing about many runs has happened; no part of the digest."""
+        self.tally[what] = self.tally.get(what, 0) + by
+
     def fail(self, host: str, what: str, error: BaseException | None = None) -> None:
         """Something unexpected: the run fails, and goes on so that more can be seen."""
         details = "".join(traceback.format_exception(error)) if error is not None else ""
@@ -203,8 +210,9 @@ class World:
         self.tell(host, f"FAILURE {what} {details}")
 
     def digest(self) -> str:
-        """Stands for everything that has happened so far: equal for equal runs."""
-        self._hash_marks()
+        """Stands for everything that has happened so far, until the end: equal for equal runs."""
+        if not self._is_over:
+            self._hash_marks()
         return self._hash.hexdigest()
 
     def _hash_marks(self) -> None:
@@ -220,6 +228,8 @@ class World:
     def close(self) -> None:
         """Kill what still runs, note exceptions that nobody looked at, and free all memory. The world is over."""
         gc.collect()  # tasks that failed unseen say so, as failures
+        self._hash_marks()
+        self._is_over = True
         hook = sys.unraisablehook
         sys.unraisablehook = lambda _: None  # coroutines of the dead, which refuse to be closed
         try:
@@ -228,14 +238,21 @@ class World:
             self.hosts.clear()
             self.runnable.clear()
             self._timers.clear()
-            self._graveyard.clear()
             self.network.close()
-            for farewell in self.farewells:
-                farewell()
-            self.farewells.clear()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)  # tasks of the dead that never began
+                self._graveyard.clear()
+                _unwind()
                 gc.collect()
         finally:
             sys.unraisablehook = hook
             gc.unfreeze()
+
+
+def _unwind() -> None:
+    """End the coroutines of the dead. They hold on to each other, also by structs that garbage collection passes over:
+    a request that waits for ever would keep a whole broker."""
+    for remains in gc.get_objects():
+        if isinstance(remains, CoroutineType):
+            with suppress(BaseException):
+                remains.close()

@@ -15,7 +15,7 @@ from sim.checkers.story import Story
 from sim.final import Final
 from sim.history import History
 
-__all__ = ["CHECKERS", "Anomaly", "Story", "check_all"]
+__all__ = ["CHECKERS", "Anomaly", "Story", "check_all", "judge"]
 
 Checker = Callable[[Story], Iterator[Anomaly]]
 
@@ -50,5 +50,9 @@ CHECKERS: Mapping[str, Checker] = {
 
 def check_all(history: History, final: Final) -> list[Anomaly]:
     """Everything that any checker finds."""
-    story = Story(history, final)
+    return judge(Story(history, final))
+
+
+def judge(story: Story) -> list[Anomaly]:
+    """The same, where the story is there already."""
     return [anomaly for checker in CHECKERS.values() for anomaly in checker(story)]

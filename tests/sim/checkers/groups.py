@@ -10,54 +10,103 @@ import msgspec
 
 from sim.checkers.anomaly import Anomaly, few
 from sim.checkers.story import Outcome, Story
-from sim.history import NO_TXN, Assigned, Place, Revoked
+from sim.history import NO_TXN, Assigned, CommittingOffsets, Place, Revoked
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """An offset that was committed at some moment between two. Without anybody's doing there is none."""
+    """An offset that was committed at some moment between two; surely or perhaps. Without anybody's doing there is
+    none."""
 
     offset: int | None
     since_ms: float
     until_ms: float
+    is_certain: bool = True
 
 
 NOTHING = Setting(None, -inf, -inf)
 
 
+def _possible(settings: list[Setting], since_ms: float, until_ms: float) -> list[Setting]:
+    """What may have been in force at some moment between these two."""
+    there = [NOTHING, *settings]
+    definite = max(each.since_ms for each in there if each.is_certain and each.until_ms < since_ms)
+    return [each for each in there if each.since_ms <= until_ms and each.until_ms >= definite]
+
+
 def lost_group_offset(story: Story) -> Iterator[Anomaly]:
-    """A committed offset was seen that was overwritten before: by a commit acknowledged before anybody looked."""
+    """A committed offset was seen that was overwritten before: by a commit acknowledged before anybody looked. Or a
+    member began to read below all that may have been committed."""
     settings = _settings(story)
     found: dict[str, None] = {}
     for group, place, offset, since_ms, until_ms in _sights(story):
-        there = [NOTHING, *settings.get((group, place), [])]
-        definite = max((each.since_ms for each in there if each.until_ms < since_ms), default=-inf)
-        if not any(each.offset == offset and each.since_ms <= until_ms and each.until_ms >= definite for each in there):
-            latest = max((each for each in there if each.until_ms < since_ms), key=lambda each: each.since_ms)
+        there = settings.get((group, place), [])
+        if not any(each.offset == offset for each in _possible(there, since_ms, until_ms)):
+            past = [each for each in (NOTHING, *there) if each.is_certain and each.until_ms < since_ms]
+            latest = max(past, key=lambda each: each.since_ms)
             found[
                 f"group {group} had {offset} for {place[0]}-{place[1]} at {until_ms:.0f} ms, where {latest.offset} was "
                 f"committed at {latest.until_ms:.0f} ms"
             ] = None
+    found |= dict.fromkeys(_early_starts(story, settings))
     if found:
         yield Anomaly("lost-group-offset", few(found))
 
 
+def _early_starts(story: Story, settings: dict[tuple[str, Place], list[Setting]]) -> Iterator[str]:
+    """Members that were given a partition without being told where, and were handed out a record that was done."""
+    for session in story.sessions:
+        consumer = story.consumers.get(session.client)
+        if consumer is None or not consumer.group or session.start >= 0 or session.since_ms == inf or not session.polls:
+            continue
+        first = session.polls[0]
+        there = settings.get((consumer.group, session.place), [])
+        possible = _possible(there, session.since_ms, first.at_ms)
+        if all(each.offset is not None and each.offset > first.offsets[0] for each in possible):
+            yield (
+                f"{session.client} of group {consumer.group} began {session.place[0]}-{session.place[1]} at "
+                f"{first.at_ms:.0f} ms with @{first.offsets[0]}; committed was at least "
+                f"{min(each.offset for each in possible if each.offset is not None)}"
+            )
+
+
 def _settings(story: Story) -> dict[tuple[str, Place], list[Setting]]:
     """Every commit that has taken effect, or may have."""
+    given = _given(story)
     settings: dict[tuple[str, Place], list[Setting]] = {}
     for commit in story.offset_commits.values():
-        since_ms, until_ms = commit.asked.at_ms, commit.ended_ms
-        if commit.asked.txn != NO_TXN:
-            txn = story.txns[commit.asked.txn]
+        asked = commit.asked
+        since_ms, until_ms = asked.at_ms, commit.ended_ms
+        if asked.txn != NO_TXN:
+            txn = story.txns[asked.txn]
             since_ms, until_ms = txn.committing_ms, txn.ended_ms
             if txn.outcome is Outcome.ABORTED:
                 continue
         if commit.is_refused:
             continue
-        for topic, partition, offset in commit.asked.offsets:
-            settings.setdefault((commit.asked.group, (topic, partition)), []).append(
-                Setting(offset, since_ms, until_ms)
-            )
+        is_certain = until_ms < inf
+        for topic, partition, offset in asked.offsets:
+            key = asked.group, (topic, partition)
+            latest_ms = until_ms
+            if not is_certain and asked.txn == NO_TXN and asked.client in story.consumers:
+                latest_ms = _next_given_ms(given.get(key, []), asked)
+            settings.setdefault(key, []).append(Setting(offset, since_ms, latest_ms, is_certain))
     return settings
+
+
+def _given(story: Story) -> dict[tuple[str, Place], list[Assigned]]:
+    """By group and place: to whom it was given."""
+    given: dict[tuple[str, Place], list[Assigned]] = {}
+    for event in story.assigned:
+        consumer = story.consumers.get(event.client)
+        if isinstance(event, Assigned) and consumer is not None and event.generation >= 0:
+            for place in event.places:
+                given.setdefault((consumer.group, place), []).append(event)
+    return given
+
+
+def _next_given_ms(given: list[Assigned], asked: CommittingOffsets) -> float:
+    """When another member had it: a commit that had not arrived by then must not take effect any more."""
+    return min((each.at_ms for each in given if each.at_ms > asked.at_ms and each.client != asked.client), default=inf)
 
 
 def _sights(story: Story) -> Iterator[tuple[str, Place, int | None, float, float]]:
@@ -107,12 +156,7 @@ def _claims(
 
 def zombie_commit(story: Story) -> Iterator[Anomaly]:
     """A member's commit was accepted for a partition that another member had been given before it was asked for."""
-    given: dict[tuple[str, Place], list[Assigned]] = {}
-    for event in story.assigned:
-        consumer = story.consumers.get(event.client)
-        if isinstance(event, Assigned) and consumer is not None and event.generation >= 0:
-            for place in event.places:
-                given.setdefault((consumer.group, place), []).append(event)
+    given = _given(story)
     found = []
     for commit in story.offset_commits.values():
         asked = commit.asked

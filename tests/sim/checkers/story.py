@@ -96,12 +96,16 @@ class OffsetCommit(msgspec.Struct):
 
 
 class Session(msgspec.Struct):
-    """What one consumer read of one partition, from its assignment to its end. `start` -1: where is not known."""
+    """What one consumer read of one partition, from its assignment to its end.
+
+    `start` -1: where is not known. `since_ms` inf: it was never assigned.
+    """
 
     client: str
     place: Place
     read_committed: bool
     start: int = -1
+    since_ms: float = inf
     polls: list[Polled] = []
 
 
@@ -239,15 +243,15 @@ class Story:
         self.assigned.append(event)
         positions = event.positions or (-1,) * len(event.places)
         for place, start in zip(event.places, positions, strict=True):
-            self._open_session(event.client, place, start)
+            self._open_session(event.client, place, start, event.at_ms)
 
     def _revoked(self, event: Revoked) -> None:
         self.assigned.append(event)
         for place in event.places:
             self._open.pop((event.client, place), None)
 
-    def _open_session(self, client: str, place: Place, start: int) -> Session:
-        session = Session(client, place, self.is_read_committed(client), start)
+    def _open_session(self, client: str, place: Place, start: int, since_ms: float = inf) -> Session:
+        session = Session(client, place, self.is_read_committed(client), start, since_ms)
         self._open[client, place] = session
         self.sessions.append(session)
         return session

@@ -173,6 +173,47 @@ def test_offsets_of_an_aborted_transaction_never_count() -> None:
         assert tale.found() == expected, (end, seen)
 
 
+def test_a_member_that_begins_below_what_was_committed_shows_that_it_is_lost() -> None:
+    for first, expected in ((1, []), (0, ["lost-group-offset"])):
+        tale = stored("a", "b")
+        one, two = tale.consumer("one", group="g"), tale.consumer("two", group="g")
+        one.assigned([T0], 1)
+        one.polled(T0, [0], ["a"])
+        one.offsets_committed(one.committing_offsets("g", {T0: 1}))
+        one.revoked([T0])
+        two.assigned([T0], 2)
+        for offset, value in list(enumerate(("a", "b")))[first:]:
+            two.polled(T0, [offset], [value])
+        assert tale.found() == expected
+
+
+def test_a_member_may_begin_below_a_commit_that_nobody_has_heard_of() -> None:
+    tale = stored("a", "b")
+    one, two = tale.consumer("one", group="g"), tale.consumer("two", group="g")
+    one.assigned([T0], 1)
+    one.polled(T0, [0], ["a"])
+    one.committing_offsets("g", {T0: 1})
+    one.revoked([T0])
+    two.assigned([T0], 2)
+    two.polled(T0, [0], ["a"])
+    assert tale.found() == []
+
+
+def test_a_commit_that_arrives_when_the_partition_is_another_members_must_not_take_effect() -> None:
+    for committed_by_two, seen, expected in ((True, 1, ["lost-group-offset"]), (True, 2, []), (False, 1, [])):
+        tale = stored("a", "b")
+        one, two = tale.consumer("one", group="g"), tale.consumer("two", group="g")
+        one.assigned([T0], 1)
+        one.polled(T0, [0], ["a"])
+        one.committing_offsets("g", {T0: 1})
+        two.assigned([T0], 2)
+        two.polled(T0, [0, 1], ["a", "b"])
+        if committed_by_two:
+            two.offsets_committed(two.committing_offsets("g", {T0: 2}))
+        two.offsets_seen("g", {T0: seen}, since_ms=tale.tick())
+        assert tale.found() == expected
+
+
 def test_a_partition_has_one_member_in_each_generation() -> None:
     for place, generation, expected in ((T1, 3, []), (T0, 4, []), (T0, 3, ["double-assignment"])):
         tale = Tale()

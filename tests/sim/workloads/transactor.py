@@ -20,20 +20,15 @@ ASKED_TIMES_MAX = 5
 def draw_ops(rng: Random, topics: list[TopicPlan], *, count: int, mean_ms: float, keys: int = 0) -> list[Op]:
     """txn: `sends` [topic, partition, key], awaited if `waits`, with a poll if `polls`, `think_ms` long; then `end`:
     commit, abort, or overtime (commit after the coordinator's patience). `insists`: on a commit that is not answered.
-    renew.
+    renew. At the end perhaps abandon: `sends` in a transaction that nobody ends any more.
     """
     ops = []
     for _ in range(count):
         if rng.random() < 0.08:
             ops.append(Op(kind="renew", pause_ms=pause_ms(rng, mean_ms)))
             continue
-        sends: list[list[Any]] = []
-        for _ in range(rng.choice((0, 1, 2, 3, 3, 8))):
-            topic = rng.choice(topics)
-            key = f"k{rng.randrange(keys)}" if keys else None
-            sends.append([topic.name, -1 if key else rng.randrange(topic.partitions), key])
         args = {
-            "sends": sends,
+            "sends": _draw_sends(rng, topics, rng.choice((0, 1, 2, 3, 3, 8)), keys),
             "waits": rng.random() < 0.3,
             "polls": rng.random() < 0.5,
             "think_ms": pause_ms(rng, rng.choice((0, 0, 20, 300))),
@@ -41,7 +36,18 @@ def draw_ops(rng: Random, topics: list[TopicPlan], *, count: int, mean_ms: float
             "insists": rng.random() < 0.7,
         }
         ops.append(Op(kind="txn", pause_ms=pause_ms(rng, mean_ms), args=args))
+    if rng.random() < 0.1:
+        ops.append(Op(kind="abandon", args={"sends": _draw_sends(rng, topics, 3, keys)}))
     return ops
+
+
+def _draw_sends(rng: Random, topics: list[TopicPlan], count: int, keys: int) -> list[list[Any]]:
+    sends: list[list[Any]] = []
+    for _ in range(count):
+        topic = rng.choice(topics)
+        key = f"k{rng.randrange(keys)}" if keys else None
+        sends.append([topic.name, -1 if key else rng.randrange(topic.partitions), key])
+    return sends
 
 
 async def transact(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Script) -> None:
@@ -61,6 +67,9 @@ async def transact(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: S
         try:
             if op.kind == "txn":
                 await _transaction(mine, reader, client, op)
+            elif op.kind == "abandon":
+                await _abandon(mine, client, op)
+                return
             elif op.kind == "renew":
                 await stop(mine.producer)
                 mine = None
@@ -98,6 +107,15 @@ async def _transaction(mine: Pen, reader: Eye, client: ClientPlan, op: Op) -> No
     except KafkaError as error:
         excuse(error)
         await recover(mine, txn, error, insists=args["insists"])
+
+
+async def _abandon(mine: Pen, client: ClientPlan, op: Op) -> None:
+    """Begin what only time will end. Raises KafkaError."""
+    txn = mine.witness.beginning(client.settings["transactional_id"])
+    await mine.producer.begin_transaction()
+    for topic, partition, key in op.args["sends"]:
+        await mine.send(topic, partition, key=key, txn=txn)
+    await mine.producer.flush()
 
 
 async def _look(reader: Eye, txn: int) -> None:

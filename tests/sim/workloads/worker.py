@@ -22,7 +22,9 @@ SETTLED_WITHIN_S = 120
 
 
 def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
-    """batch: poll for at most `timeout_ms`, then one transaction, `think_ms` long, that ends by `end`; renew."""
+    """batch: poll for at most `timeout_ms`, then one transaction, `think_ms` long before its offsets are sent and
+    `linger_ms` after, that ends by `end`; renew.
+    """
     ops = []
     for _ in range(count):
         if rng.random() < 0.05:
@@ -31,6 +33,7 @@ def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
         args = {
             "timeout_ms": rng.choice((50, 500)),
             "think_ms": pause_ms(rng, rng.choice((0, 0, 20, 500))),
+            "linger_ms": pause_ms(rng, rng.choice((0, 0, 20, 500))),
             "end": rng.choices(("commit", "abort"), (9, 1))[0],
             "insists": rng.random() < 0.7,
         }
@@ -106,6 +109,7 @@ class Worker:
             asked = witness.committing_offsets(self.pipeline.group, offsets, txn=txn)
             await producer.send_offsets_to_transaction(offsets, reading.consumer.group_metadata())
             witness.offsets_committed(asked)
+            await asyncio.sleep(op.args["linger_ms"] / 1000)
             witness.committing(txn)
             await producer.commit_transaction()
             witness.committed(txn)
@@ -146,7 +150,7 @@ async def settle(plan: WorkloadPlan, client: ClientPlan, desk: Desk) -> None:
     """One more worker, that goes on until all inputs are done. Raises AssertionError when it does not get there."""
     worker = Worker(plan, client, desk)
     deadline = desk.edge.monotonic() + SETTLED_WITHIN_S
-    op = Op(kind="batch", args={"timeout_ms": 500, "think_ms": 0, "end": "commit", "insists": True})
+    op = Op(kind="batch", args={"timeout_ms": 500, "think_ms": 0, "linger_ms": 0, "end": "commit", "insists": True})
     while (left := await _left(plan, worker.pipeline, desk)) and desk.edge.monotonic() < deadline:
         while not await worker.step(op) and desk.edge.monotonic() < deadline:
             pass

@@ -1,0 +1,112 @@
+"""The application: reads a topic as a member of a group, writes one output for each input, both in one transaction.
+
+It is written as the demo's worker is, and as the documentation tells users to; what it does is written down on the way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from semel import TopicPartition
+from semel.errors import KafkaError, ProducerFenced
+
+from sim.history import Pipeline
+from sim.workloads.base import Desk, excuse, stop
+from sim.workloads.eye import text
+from sim.workloads.member import Membership
+from sim.workloads.pen import Pen
+
+SOURCE, TARGET, GROUP, ID = "in", "out", "enrich", "enrich-0"
+TARGET_PARTITIONS = 2
+BATCH_RECORDS = 3
+BATCHES = 2
+SESSION_MS = 3_000
+TRANSACTION_MS = 4_000
+REQUEST_MS = 3_000
+POLL_INTERVAL_MS = 20_000
+"""Also for how long a member waits to be let in, when the machine of its broker has gone dark without a word."""
+PIPELINE = Pipeline(GROUP, SOURCE, TARGET)
+INPUT = TopicPartition(SOURCE, 0)
+
+
+class Enrich(msgspec.Struct):
+    """One process of the application. `run` returns True when there is nothing left to do for it: every input is done,
+    or somebody else has taken over. False: it has met an error that a new process may get over."""
+
+    desk: Desk
+    name: str
+
+    async def run(self) -> bool:
+        common = {"request_timeout_ms": REQUEST_MS, "retry_backoff_ms": 50}
+        pen = Pen(self.desk, self.name, {**common, "transactional_id": ID, "transaction_timeout_ms": TRANSACTION_MS})
+        member = Membership(
+            self.desk,
+            f"{self.name}-in",
+            GROUP,
+            [SOURCE],
+            {
+                **common,
+                "isolation_level": "read_committed",
+                "enable_auto_commit": False,
+                "session_timeout_ms": SESSION_MS,
+                "heartbeat_interval_ms": SESSION_MS // 6,
+                "max_poll_interval_ms": POLL_INTERVAL_MS,
+                "max_poll_records": BATCH_RECORDS,
+            },
+        )
+        try:
+            await pen.start()
+            await member.start()
+            while not await is_done(member):
+                await self._step(pen, member)
+            return True
+        except ProducerFenced:
+            return True
+        except KafkaError as error:
+            excuse(error)
+            return False
+        finally:
+            await stop(member.consumer)
+            await stop(pen.producer)
+
+    async def _step(self, pen: Pen, member: Membership) -> None:
+        """One batch, or nothing. Raises KafkaError."""
+        batches = await member.poll(200)
+        if not batches:
+            return
+        try:
+            await transform(pen, member, batches)
+        except ProducerFenced:
+            raise
+        except KafkaError as error:
+            excuse(error)
+            places = await member.consumer.seek_to_committed()  # the transaction is gone: its input is read again
+            mine = member.consumer.assignment()
+            back = {place: -1 if offset is None else offset for place, offset in places.items() if place in mine}
+            member.witness.assigned(back, positions=back.values())
+
+
+async def transform(pen: Pen, member: Membership, batches: dict[TopicPartition, Any]) -> None:
+    """One transaction. Raises KafkaError."""
+    witness = pen.witness
+    txn = witness.beginning(ID)
+    async with pen.producer.transaction():
+        offsets: dict[TopicPartition, int] = {}
+        for place, records in batches.items():
+            for record in records:
+                target = record.offset % TARGET_PARTITIONS
+                await pen.send(TARGET, target, txn=txn, made_from=text(record.value))
+            offsets[place] = records[-1].offset + 1
+        asked = witness.committing_offsets(GROUP, offsets, txn=txn)
+        await pen.producer.send_offsets_to_transaction(offsets, member.consumer.group_metadata())
+        witness.offsets_committed(asked)
+        witness.committing(txn)
+    witness.committed(txn)
+
+
+async def is_done(member: Membership) -> bool:
+    """Whether the last input is behind it. Raises KafkaError."""
+    if INPUT not in member.consumer.assignment():
+        return False
+    return await member.consumer.position(INPUT) >= BATCHES * BATCH_RECORDS

@@ -1,0 +1,106 @@
+"""What runs have met: how often each fault, what came of it, and in which states it found transactions and groups.
+
+A simulator that finds nothing may be one in which nothing happens; this is how to tell. The world counts by name
+(`World.count`), the names are `section/what`; a run's tally is part of its verdict, and `make sim` adds them up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from semel_broker.groups.group import GroupState
+from semel_broker.txn.metadata import BETWEEN
+
+from sim.checkers.story import Outcome, Story
+from sim.history import Assigned, Revoked
+
+if TYPE_CHECKING:
+    from semel_broker.node import Node
+
+    from sim.holds import Held
+    from sim.world import World
+
+Tally = dict[str, int]
+CALM_GROUPS = (GroupState.EMPTY, GroupState.STABLE, GroupState.DEAD)
+FAULT, MET, CAME = "fault", "met", "came"
+"""Sections: faults that began; states that they met, `kind>state`; everything else that happened."""
+OUTCOMES = {Outcome.COMMITTED: "committed", Outcome.ABORTED: "aborted", Outcome.UNKNOWN: "of unknown outcome"}
+LATE = ("Produce", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn")
+
+
+def fault_met(world: World, kind: str, node: Node | None) -> None:
+    """A fault hits: whom does it find at what?"""
+    world.count(f"{FAULT}/{kind}")
+    broker = None if node is None else node.broker
+    if broker is None:
+        world.count(f"{MET}/{kind}>no broker")
+        return
+    states: dict[str, None] = {}
+    for txn in broker.transactions._slots.known():
+        if txn.state not in BETWEEN:
+            states[txn.state.label] = None
+    if any(group.state not in CALM_GROUPS for group in broker.groups._groups.values()):
+        states["rebalancing"] = None
+    for state in states:
+        world.count(f"{MET}/{kind}>{state}")
+
+
+def count_history(tally: Tally, story: Story, held: list[Held]) -> None:
+    """What clients went through."""
+
+    def count(what: str, by: int) -> None:
+        if by:
+            tally[f"{CAME}/{what}"] = tally.get(f"{CAME}/{what}", 0) + by
+
+    txns = list(story.txns.values())
+    for outcome, words in OUTCOMES.items():
+        count(f"transactions {words}", sum(txn.outcome is outcome for txn in txns))
+    count("commits never answered", sum(txn.committing_ms < txn.ended_ms == float("inf") for txn in txns))
+    count("records acknowledged", sum(write.is_acknowledged for write in story.writes.values()))
+    count("records that failed", sum(write.has_failed for write in story.writes.values()))
+    assigned = [event for event in story.assigned if isinstance(event, Assigned) and event.generation >= 0]
+    groups = {(story.consumers[event.client].group, event.generation): None for event in assigned}
+    count("generations of groups", len(groups))
+    count("partitions lost by members", sum(isinstance(event, Revoked) and event.lost for event in story.assigned))
+    began = [(txn.began.client.partition("#")[0], txn.began.at_ms) for txn in txns]
+    for each in held:
+        if each.api in LATE and not each.is_answer:
+            until_ms = each.at_ms + each.delay_ms
+            if any(client == each.source and each.at_ms < at_ms < until_ms for client, at_ms in began):
+                count(f"{each.api} held past the next transaction's begin", 1)
+
+
+class Coverage:
+    """The tallies of many runs together: of each name how often it was counted, and in how many runs."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.times: Tally = {}
+        self.within: Tally = {}
+
+    def add(self, tally: Mapping[str, int]) -> None:
+        """One more run."""
+        self.runs += 1
+        for name, count in tally.items():
+            self.times[name] = self.times.get(name, 0) + count
+            self.within[name] = self.within.get(name, 0) + 1
+
+    def lines(self) -> Iterator[str]:
+        """A table for people."""
+        states = sorted({_state(name): None for name in self.times if name.startswith(f"{MET}/")})
+        yield f"what {self.runs} runs have met: times (runs); of faults also how many of them met whom in which state"
+        for name in self._names(FAULT):
+            kind = name.partition("/")[2]
+            met = [(state, self.times.get(f"{MET}/{kind}>{state}", 0)) for state in states]
+            words = ", ".join(f"{state} {count}" for state, count in met if count)
+            yield f"  {kind:<32}{self.times[name]:>8} ({self.within[name]})  {words}"
+        for name in self._names(CAME):
+            yield f"  {name.partition('/')[2]:<52}{self.times[name]:>10} ({self.within[name]})"
+
+    def _names(self, section: str) -> list[str]:
+        return sorted(name for name in self.times if name.startswith(f"{section}/"))
+
+
+def _state(name: str) -> str:
+    return name.partition(">")[2]

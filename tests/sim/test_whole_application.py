@@ -1,0 +1,60 @@
+"""Consume, transform, produce as a whole: whatever happens before whichever of its steps, one output for each input.
+
+Every step for what ends a process, every second or third one for what stops it; `make sim-exhaustive` plays them all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from semel import TopicPartition
+
+from sim.applications import enrich
+from sim.applications.play import BLOWS, VERSIONS, Blow, play, points
+from sim.workloads.eye import text
+from sim.workloads.member import Membership
+from sim.workloads.pen import Pen
+
+STRIDES: dict[Blow, int] = {"kill": 1, "pause": 2, "pause, replaced late": 3, "kill broker": 1, "power loss": 1}
+
+
+def check(version: int, blow: Blow, steps: range) -> None:
+    found = []
+    for at in steps:
+        outcome = play(version, blow, at)
+        assert outcome.struck, f"there is no step {at}"
+        if outcome.findings:
+            found.append(f"version {version}, {blow} at step {at}: {outcome.findings[:3]}")
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("blow", BLOWS)
+def test_one_output_for_each_input_wherever_it_falls(blow: Blow, version: int) -> None:
+    every = points(version, blow)
+    assert len(every) > 50, "an application of two batches has more steps than that"
+    check(version, blow, every[version % STRIDES[blow] :: STRIDES[blow]])
+
+
+async def transform_and_commit_apart(pen: Pen, member: Membership, batches: dict[TopicPartition, Any]) -> None:
+    """As applications do that are not exactly once."""
+    txn = pen.witness.beginning(enrich.ID)
+    async with pen.producer.transaction():
+        for records in batches.values():
+            for record in records:
+                await pen.send(enrich.TARGET, 0, txn=txn, made_from=text(record.value))
+        pen.witness.committing(txn)
+    pen.witness.committed(txn)
+    await member.commit()
+
+
+def test_an_application_that_commits_its_offsets_apart_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(enrich, "transform", transform_and_commit_apart)
+    found = [finding for at in points(2, "kill") for finding in play(2, "kill", at).findings]
+    assert found
+    assert all(finding.startswith("eos-offset") for finding in found)
+
+
+def test_the_same_blow_is_the_same_run() -> None:
+    assert play(2, "pause", 40).digest == play(2, "pause", 40).digest

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from sim.plan import RunPlan
+from sim.plan import BROKER, RunPlan
 from sim.run import Verdict, run
 
 Path = tuple[str | int, ...]
@@ -73,9 +73,11 @@ class Shrinker:
         if candidate == self.best or self.runs >= self._runs_max:
             return False
         self.runs += 1
-        verdict = self._judge(msgspec.convert(candidate, RunPlan))
+        plan = msgspec.convert(candidate, RunPlan)
+        plan.faults = [fault for fault in plan.faults if fault.host in (BROKER, *plan.clients)]
+        verdict = self._judge(plan)
         if any(name in self._names for name in verdict.names):
-            self.best = candidate
+            self.best = msgspec.to_builtins(plan)
             return True
         return False
 

@@ -215,10 +215,16 @@ def _opens_transaction(partition: Partition, header: BatchHeader) -> bool:
 
 def _check_transaction(transactional_id: str, partition: Partition, header: BatchHeader, ctx: RequestContext) -> None:
     """To be called in the turn of the append. Raises KafkaError 19, 47, 48 or 120, 49; 45 by KIP-890: with an epoch for
-    each transaction, a producer that the partition does not know begins at 0."""
+    each transaction, a producer that the partition does not know begins at 0. CloseConnectionError before v12, over a
+    connection that the producer has left."""
     try:
         ctx.broker.transactions.verify(
-            transactional_id, header.producer_id, header.producer_epoch, partition.topic, partition.index
+            transactional_id,
+            header.producer_id,
+            header.producer_epoch,
+            partition.topic,
+            partition.index,
+            connection=0 if ctx.api_version >= JOINING_VERSION else ctx.connection,
         )
     except KafkaError as error:
         raise _as_seen_by_producers(error, ctx) from None

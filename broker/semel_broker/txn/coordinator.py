@@ -202,8 +202,8 @@ class TransactionCoordinator:
     ) -> None:
         """Whether this producer may append to the partition now: it has a transaction open that includes it.
 
-        To be called in the same turn of the loop as the append. `connection`: of a TxnOffsetCommit with version 1, as
-        of `add_partitions`. Raises KafkaError 48, 49, 90 (which Produce calls 47); NOT_ENOUGH_REPLICAS while the
+        To be called in the same turn of the loop as the append. `connection`: of a Produce or TxnOffsetCommit with
+        version 1, as of `add_partitions`. Raises KafkaError 48, 49, 90 (which Produce calls 47); NOT_ENOUGH_REPLICAS while the
         stored transactions are being read: `await loaded()` first.
         """
         if not self.is_loaded:
@@ -214,7 +214,11 @@ class TransactionCoordinator:
         except KafkaError as error:
             raise self._explained(transactional_id, error) from None
         if connection:
-            self._slots.slot(transactional_id).offsets_arrived_over(connection)
+            slot = self._slots.slot(transactional_id)
+            if topic == CONSUMER_OFFSETS:
+                slot.offsets_arrived_over(connection)
+            else:
+                slot.records_arrived_over(connection)
 
     async def end(
         self,

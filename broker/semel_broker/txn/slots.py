@@ -10,17 +10,21 @@ from semel_broker.txn.metadata import TransactionMetadata
 from semel_broker.txn.state import check_transition
 from semel_broker.txn.turn import Turn
 
+LEFT_MAX = 8
+"""Connections that are remembered as left by their producer; what still comes over older ones is not told from new."""
+
 
 class Slot:
     """One transactional id. `metadata` is None until its first record is durable."""
 
-    __slots__ = ("_completed", "_connection", "_offsets_connection", "metadata", "transactional_id", "turn")
+    __slots__ = ("_completed", "_connection", "_left", "_offsets_connection", "metadata", "transactional_id", "turn")
 
     def __init__(self, transactional_id: str, metadata: TransactionMetadata | None = None) -> None:
         self.transactional_id = transactional_id
         self.metadata = metadata
         self.turn = Turn()
         self._connection = self._offsets_connection = 0
+        self._left: tuple[int, ...] = ()
         self._completed: Future[bool] | None = None
 
     def apply(self, metadata: TransactionMetadata) -> None:
@@ -41,20 +45,33 @@ class Slot:
         """
         if connection:
             self._check_connection(connection, self._connection)
+            if 0 < self._connection < connection:
+                self._left = (*self._left[1 - LEFT_MAX :], self._connection)
             self._connection = connection
 
     def offsets_arrived_over(self, connection: int) -> None:
-        """The same for TxnOffsetCommit, which goes to the group's coordinator over a connection of its own."""
+        """The same for TxnOffsetCommit, which may go to the group's coordinator over a connection of its own."""
+        self.records_arrived_over(connection)
         self._check_connection(connection, self._offsets_connection)
         self._offsets_connection = connection
+
+    def records_arrived_over(self, connection: int) -> None:
+        """The same for Produce. Where partitions have connections of their own, nothing is known of their age: it is
+        late if it comes over one that this producer's requests to its coordinator have left for a newer one."""
+        if connection in self._left:
+            raise self._stale()
 
     def forget_connection(self) -> None:
         """The producer has a new epoch: that tells old from new."""
         self._connection = self._offsets_connection = 0
+        self._left = ()
 
     def _check_connection(self, connection: int, newest: int) -> None:
         if connection < newest:
-            raise CloseConnectionError("stale_connection", transactional_id=self.transactional_id)
+            raise self._stale()
+
+    def _stale(self) -> CloseConnectionError:
+        return CloseConnectionError("stale_connection", transactional_id=self.transactional_id)
 
     def completion(self) -> Future[bool]:
         """Done once the transaction that is being ended is (True), or will not be by this broker (False).

@@ -151,16 +151,9 @@ class Connection(BufferedProtocol):
         self._requests.append(request)
         try:
             answer = self._commons.dispatcher.start(frame, self.peer)
-        except CloseConnectionError as reason:
-            self.close(reason.reason, **reason.fields)
-            return
-        if isinstance(answer, list):
-            request.chunks = answer
-            return
-        if isinstance(answer, InOrder):
-            request.pipelined, answer = False, answer.answer
-        try:
-            begun = begin(answer, self._commons.loop)
+            if isinstance(answer, InOrder):
+                request.pipelined, answer = False, answer.answer
+            begun = answer if isinstance(answer, list) else begin(answer, self._commons.loop)
         except CloseConnectionError as reason:
             self.close(reason.reason, **reason.fields)
             return

@@ -280,6 +280,20 @@ def test_a_stuck_group_is_told_of_the_transaction_in_its_way(semel_broker: Ephem
     consumer.close()
 
 
+def test_a_group_whose_first_offsets_are_not_decided_is_told_of_their_transaction(
+    semel_broker: EphemeralBroker, semel: Shell
+) -> None:
+    producer = started(semel_broker, "till")
+    reader = Consumer({"bootstrap.servers": semel_broker.bootstrap_servers, "group.id": "fresh"})
+    producer.send_offsets_to_transaction([TopicPartition("orders", 0, 1)], reader.consumer_group_metadata(), WAIT_S)
+    out = semel("group", "stuck", "fresh", "--wait", "0")
+    assert "there is no such group yet" in out
+    assert "transactional id till" in out
+    producer.commit_transaction(WAIT_S)
+    assert "committed 1 of 3" in semel("group", "stuck", "fresh", "--wait", "0")
+    reader.close()
+
+
 def test_the_dump_reads_like_the_ones_that_show_fencing(
     semel_broker: EphemeralBroker, semel: Shell, tmp_path: Path
 ) -> None:

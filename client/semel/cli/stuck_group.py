@@ -29,7 +29,7 @@ STATES = {
     "PreparingRebalance": "it rebalances: it waits until every member has joined again, at most the longest "
     "max.poll.interval.ms. A member that is busy in its processing holds up all others.",
     "CompletingRebalance": "it rebalances: it waits for its leader to share out the partitions.",
-    "Dead": "there is no such group; `semel group list` names the groups.",
+    "Dead": "there is no such group yet; its first offsets may be part of one of the transactions below.",
 }
 
 
@@ -63,8 +63,8 @@ def stuck_group(bootstrap: str, name: str, wait_s: float) -> None:
             return await _find_out(admin, name, wait_s)
 
     found = run(work())
-    if found.group.state == "Dead":
-        raise click.ClickException(f"{name}: {STATES['Dead']}")
+    if found.group.state == "Dead" and not found.pending:
+        raise click.ClickException(f"{name}: there is no such group; `semel group list` names the groups.")
     out = console()
     for line in diagnosis(found, Edge().now_ms()):
         out.print(line, soft_wrap=True)

@@ -68,7 +68,7 @@ class Run:
         self.world = World(plan.seed, listener)
         world = self.world
         world.network.weather = plan.network
-        world.network.watching = listener is not None or any(fault.kind == "hold" for fault in plan.faults)
+        world.network.watching = listener is not None or any(map(faults.needs_frames, plan.faults))
         self.history = History(lambda: world.now_ns / 1_000_000)
         self.final = Final()
         self.broker = SimBroker(world.host(BROKER), plan.settings)
@@ -92,7 +92,8 @@ class Run:
             stage.boot(name)
         if not self._until(self._all_done, DRAINED_WITHIN_NS):
             self.final.undrained += [f"{name} has not come to its end" for name, done in self._done.items() if not done]
-        self._until(self._all_decided, DRAINED_WITHIN_NS)
+        if not self._until(self._all_decided, DRAINED_WITHIN_NS):
+            self.final.undrained.append("some transaction is never decided")
         for workload in self.plan.workloads:
             self._alone(f"{workload.prefix}settle", self._settling(workload), DRAINED_WITHIN_NS)
         self._finale()

@@ -83,6 +83,11 @@ class SimBroker:
         self._stop: asyncio.Future[None] | None = None
         host.ended = self._ended
 
+    @property
+    def serves(self) -> bool:
+        """It has started, and nobody has told it to stop."""
+        return self.node is not None and self._stop is not None and not self._stop.done()
+
     def boot(self) -> None:
         """Start the process; harmless when it runs."""
         if not self.host.is_running:

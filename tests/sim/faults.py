@@ -200,6 +200,7 @@ def heal(stage: Stage) -> None:
     for name, host in stage.world.hosts.items():
         host.disk.weather.heal()
         host.disk.fuse = None
+        host.finish_waiting()
         host.resume()
         if name == stage.broker.host.name:
             stage.broker.boot()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,7 @@ from sim.workloads.plan import ClientPlan, Script, WorkloadPlan
 from sim.world import NS, Stuck, World
 
 SERVES_WITHIN_NS = 10 * NS
+RESTARTED_WITHIN_NS = 100 * NS
 PREPARED_WITHIN_NS = 60 * NS
 WORK_FOR_NS = 150 * NS
 DRAINED_WITHIN_NS = 300 * NS
@@ -58,6 +60,16 @@ class Verdict(msgspec.Struct, kw_only=True):
     def names(self) -> list[str]:
         """What was found, by name: checkers, and "failure"."""
         return sorted({*(anomaly.checker for anomaly in self.anomalies), *(["failure"] if self.failures else [])})
+
+    @property
+    def ways(self) -> list[str]:
+        """The same, failures by what they are: another run that fails in one of these ways fails likewise."""
+        return sorted({*(anomaly.checker for anomaly in self.anomalies), *map(headline, self.failures)})
+
+
+def headline(failure: str) -> str:
+    """What kind of failure it is: without time, host and particulars."""
+    return re.split(r"[({\n]", failure.partition(": ")[2], maxsplit=1)[0].strip()
 
 
 class Run:
@@ -153,9 +165,9 @@ class Run:
                 self.broker.power_loss()
             case "terminate":
                 self.broker.terminate()
-                self._until(lambda: self.broker.node is None, SERVES_WITHIN_NS)
         self.broker.boot()
-        self._until(lambda: self.broker.node is not None, SERVES_WITHIN_NS)
+        if not self._until(lambda: self.broker.serves, RESTARTED_WITHIN_NS):
+            self.final.undrained.append("the broker does not start")
 
     # Means
 

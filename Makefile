@@ -1,7 +1,8 @@
 # make demo   the main job on real flights: counted by a group, then enriched in transactions, with kills; exact
 # make test   every test
 # make sim    the simulator: 300 seeds, or SEEDS=100000; SEED=17 shows one, SHRINK=1 makes it small; WORKLOAD=plain,churn
-# make sim-exhaustive  an application of two batches, struck before each step of it and of its broker (SEEDS=20 of latencies)
+# make sim-exhaustive  an application of two batches, struck before each of its steps (SEEDS=20); late requests of old clients
+# make ablations  safeguards switched off in turn: some seed has to miss each (NAME='duplicate window' WRITE=1)
 # make faults real processes under SIGKILL, SIGSTOP, full disks, broken files and a bad network (MINUTES=5 SEED=7)
 # make fuzz   odd bytes at every door, for a minute or SECONDS=600, or EXAMPLES=100 of each kind; SEED=7 starts there
 # make check  format, lint, types, floors, tidy
@@ -14,7 +15,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 MINUTES ?= 2
 
-.PHONY: help demo test sim fuzz faults check bench format clean
+.PHONY: help demo test sim ablations fuzz faults check bench format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -47,6 +48,10 @@ sim: $(VENV)/.dev
 
 sim-exhaustive: $(VENV)/.dev
 	@PYTHONPATH=tests $(BIN)/python -m sim.applications $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
+	@PYTHONPATH=tests $(BIN)/python -m sim.old_clients
+
+ablations: $(VENV)/.dev
+	PYTHONPATH=tests $(BIN)/python -m sim.ablations $(if $(NAME),'$(NAME)') $(if $(SEEDS),--seeds $(SEEDS)) $(if $(WRITE),--write-docs) $(ARGS)
 
 faults: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m faults --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)

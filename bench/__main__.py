@@ -13,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench import curves, isolation, many, sections, transactions
+from bench import curves, isolation, many, sections, simulator, transactions
 from bench.figure import Figure
 
 SECTIONS = {
@@ -31,6 +31,7 @@ SECTIONS = {
     "log-length": curves.log_length,
     "partitions": curves.partitions,
     "connections": curves.connections,
+    "simulator": simulator.simulator,
 }
 
 

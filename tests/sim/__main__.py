@@ -50,7 +50,7 @@ def shrink_one(plan: RunPlan, runs_max: int) -> int:
         print(f"seed {plan.seed} is clean: there is nothing to shrink")
         return 0
     print(f"seed {plan.seed}: {', '.join(verdict.names)}; {size(msgspec.to_builtins(plan))}")
-    small = Shrinker(plan, verdict.names, lambda text: print(f"  {text}", flush=True), runs_max).shrink()
+    small = Shrinker(plan, verdict.ways, lambda text: print(f"  {text}", flush=True), runs_max).shrink()
     path = Path(f"sim-{plan.seed}.json")
     path.write_bytes(msgspec.json.format(msgspec.json.encode(small), indent=1))
     for line in describe(small):

@@ -9,8 +9,11 @@ from collections.abc import Mapping
 from semel_broker import world as broker_world
 from semel_broker.config import load
 from semel_broker.node import Node
+from semel_storage.checkpoints import CorruptCheckpoint
+from semel_storage.segment import CorruptLog
 
 from sim.coverage import fault_met
+from sim.damage import undo
 from sim.host import Host
 
 PORT = 9092
@@ -21,6 +24,10 @@ SETTINGS: Mapping[str, object] = {
     "group.min.session.timeout.ms": 1_000,
 }
 """What differs from the defaults: a boot costs little, and workloads may have short sessions."""
+
+
+EXPECTED_ERRORS: tuple[str, ...] = ()
+"""Events of level error that faults explain."""
 
 
 class Logger:
@@ -40,10 +47,11 @@ class Logger:
 
     def error(self, event: str, **fields: object) -> None:
         error = fields.pop("exc_info", None)
-        if isinstance(error, BaseException):
-            self._host.world.fail(self._host.name, f"{event} {fields}", error)
-        else:
-            self._line(event, fields)
+        self._line(event, fields)
+        if isinstance(error, BaseException) or event not in EXPECTED_ERRORS:
+            self._host.world.fail(
+                self._host.name, f"{event} {fields}", error if isinstance(error, BaseException) else None
+            )
 
     def exception(self, event: str, **fields: object) -> None:
         self._host.world.fail(self._host.name, f"{event} {fields}", sys.exc_info()[1])
@@ -70,8 +78,15 @@ class SimBroker:
         self.settings = {**SETTINGS, **(settings or {}), "host.name": host.name, "port": PORT, "log.dir": DATA}
         self.restart_after_ms = restart_after_ms
         self.node: Node | None = None
+        self.damaged: dict[str, bytes] = {}
+        """What damaged files were before; put back should the broker refuse to start with them."""
         self._stop: asyncio.Future[None] | None = None
         host.ended = self._ended
+
+    @property
+    def serves(self) -> bool:
+        """It has started, and nobody has told it to stop."""
+        return self.node is not None and self._stop is not None and not self._stop.done()
 
     def boot(self) -> None:
         """Start the process; harmless when it runs."""
@@ -100,7 +115,17 @@ class SimBroker:
             now_ms=host.now_ms, monotonic=host.monotonic, rng=host.rng, disk=host.disk, log=Logger(host)
         )
         self._stop = asyncio.get_running_loop().create_future()
-        self.node = node = await Node.start(config, world)
+        try:
+            self.node = node = await Node.start(config, world)
+        except (CorruptLog, CorruptCheckpoint) as error:
+            if not self.damaged:
+                raise
+            host.world.count("came/damage: the broker refused to start")
+            host.world.note(host.name, f"refuses to start: {error}")
+            undo(host.disk, self.damaged)
+            self.damaged.clear()
+            host.exit("refused to start")
+        self.damaged.clear()
         host.world.note(host.name, "serves")
         await self._stop
         await node.stop()

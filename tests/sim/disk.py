@@ -197,6 +197,21 @@ class SimDisk(MemoryDisk):
                     self._leave_stale(self._names[path], synced[path], before[path])
         self.world.note(self.name, f"disk after power loss: {len(self._names)} files, {self.used_bytes()} bytes")
 
+    def paths(self) -> list[str]:
+        """Every file there is."""
+        return sorted(self._names)
+
+    def put(self, path: str, data: Buffer) -> None:
+        """These bytes are there from now on, durably, as an editor would have left them."""
+        inode = self._names[path] = self._durable_names[path] = _Inode()
+        inode.data += data
+        inode.synced_size = len(inode.data)
+
+    def take(self, path: str) -> None:
+        """The file is gone for good."""
+        self._names.pop(path, None)
+        self._durable_names.pop(path, None)
+
     def rot(self, path: str, at: int) -> None:
         """Flip one bit of what lies durably on disk, unnoticed."""
         self._inode(path).data[at] ^= 1 << self.rng.randrange(8)

@@ -39,6 +39,14 @@ class Hold(msgspec.Struct):
         return self.count > 0 and self.api_key == api_key and self.source in ("", source) and self.sink in ("", sink)
 
 
+class Aim(msgspec.Struct):
+    """Call `strike` once, when host `source` ("": any) sends a request of API `api_key`."""
+
+    api_key: int
+    source: str
+    strike: Callable[[], object]
+
+
 class Held(msgspec.Struct, frozen=True):
     """A request of host `source` (or the answer to it) that is held at `at_ms` for `delay_ms`."""
 
@@ -93,16 +101,23 @@ class FrameWatch:
 class Conversation:
     """The requests and answers of one connection: told to whoever listens, and held where a hold says so.
 
-    `note` is for what changes the run, `tell` for what does not; `held` hears of every frame that is held: its API, for
-    how many ms, and whether it is an answer.
+    Who aims at one of the requests is called. `note` is for what changes the run, `tell` for what does not; `held`
+    hears of every frame that is held: its API, for how many ms, and whether it is an answer.
     """
 
-    __slots__ = ("_asked", "_held", "_holds", "_note", "_sink", "_source", "_tell")
+    __slots__ = ("_aims", "_asked", "_held", "_holds", "_note", "_sink", "_source", "_tell")
 
     def __init__(
-        self, holds: list[Hold], source: str, sink: str, note: Say, tell: Say, held: Callable[[str, float, bool], None]
+        self,
+        holds: list[Hold],
+        aims: list[Aim],
+        source: str,
+        sink: str,
+        note: Say,
+        tell: Say,
+        held: Callable[[str, float, bool], None],
     ) -> None:
-        self._holds, self._source, self._sink = holds, source, sink
+        self._holds, self._aims, self._source, self._sink = holds, aims, source, sink
         self._note, self._tell, self._held = note, tell, held
         self._asked: dict[bytes, tuple[str, float]] = {}
         """Correlation id -> name of the request, and for how long its answer is to be held."""
@@ -116,6 +131,11 @@ class Conversation:
         api = APIS.get(api_key)
         name = f"{api.name if api is not None else api_key} v{version} #{number}"
         self._tell(self._source, f"> {name}, {size} bytes")
+        for aim in self._aims:
+            if aim.api_key == api_key and aim.source in ("", self._source):
+                self._aims.remove(aim)
+                aim.strike()
+                break
         held_ms, answer_held_ms = 0.0, 0.0
         for hold in self._holds:
             if hold.fits(api_key, self._source, self._sink):

@@ -124,6 +124,12 @@ class Host:
             loop.paused = True
             self.world.at(loop.busy_until_ns, self._go_on, loop)
 
+    def finish_waiting(self) -> None:
+        """What the process waits for is there now."""
+        if self.loop is not None and self.loop.busy_until_ns > self.world.now_ns:
+            self.loop.busy_until_ns = self.world.now_ns
+            self._go_on(self.loop)
+
     def _go_on(self, loop: SimLoop) -> None:
         if loop is not self.loop or loop.stopped or loop.busy_until_ns > self.world.now_ns:
             return

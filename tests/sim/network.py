@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from sim.holds import Conversation, Held, Hold
+from sim.holds import Aim, Conversation, Held, Hold
 from sim.pipe import Pipe
 from sim.transport import FIRST_CLIENT_PORT, Endpoint, Listener
 
@@ -55,6 +55,7 @@ class Network:
         self.weather = NetworkWeather()
         self.watching = False
         self.holds: list[Hold] = []
+        self.aims: list[Aim] = []
         self.held: list[Held] = []
         """What holds have held."""
         self._cut: dict[tuple[str, str], None] = {}
@@ -101,11 +102,18 @@ class Network:
         assert self.watching, "frames are not followed: set network.watching before connections are made"
         self.holds.append(hold)
 
+    def aim(self, aim: Aim) -> None:
+        """See `Aim`. Needs `watching`, too."""
+        assert self.watching, "frames are not followed: set network.watching before connections are made"
+        self.aims.append(aim)
+
     def heal(self) -> None:
-        """All links are open and fast again, and nothing more is held."""
+        """All links are open and fast again, nothing more is held, and segments take no longer than they have to."""
+        self.weather = msgspec.structs.replace(self.weather, spike_rate=0.0)
         self._cut.clear()
         self._slow.clear()
         self.holds.clear()
+        self.aims.clear()
         self.world.note("network", "healed")
 
     def latency_ns(self, rng: Random, source: Host, sink: Host) -> int:
@@ -161,7 +169,7 @@ class Network:
         if self.watching:
             world = self.world
             said = partial(self._note_held, loop.host.name)
-            talk = Conversation(self.holds, loop.host.name, listener.host.name, world.note, world.tell, said)
+            talk = Conversation(self.holds, self.aims, loop.host.name, listener.host.name, world.note, world.tell, said)
             near.outgoing.watch, far.outgoing.watch = talk.watches()
         self._pairs = {end: peer for end, peer in self._pairs.items() if not (end.gone and peer.gone)}
         self._pairs[near], self._pairs[far] = far, near

@@ -38,7 +38,12 @@ class RunPlan(msgspec.Struct, kw_only=True):
     @property
     def clients(self) -> list[str]:
         """The names of all client hosts."""
-        return [client.name for workload in self.workloads for client in workload.clients]
+        return list(self.roles)
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The role of each client host, by its name."""
+        return {client.name: client.role for workload in self.workloads for client in workload.clients}
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -65,7 +70,7 @@ def draw(seed: int, kinds: Sequence[str] = ()) -> RunPlan:
     )
     fsync = plan.settings.get("durability") != "os"
     plan.finale = rng.choice(("none", "kill", "terminate", *(("power loss", "power loss") if fsync else ())))
-    plan.faults = faults.draw(rng, plan.clients, BROKER, rng.randrange(*FAULTS_UNTIL_MS), fsync=fsync)
+    plan.faults = faults.draw(rng, plan.roles, BROKER, rng.randrange(*FAULTS_UNTIL_MS), fsync=fsync)
     return plan
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,7 @@ from sim.workloads.plan import ClientPlan, Script, WorkloadPlan
 from sim.world import NS, Stuck, World
 
 SERVES_WITHIN_NS = 10 * NS
+RESTARTED_WITHIN_NS = 100 * NS
 PREPARED_WITHIN_NS = 60 * NS
 WORK_FOR_NS = 150 * NS
 DRAINED_WITHIN_NS = 300 * NS
@@ -59,6 +61,16 @@ class Verdict(msgspec.Struct, kw_only=True):
         """What was found, by name: checkers, and "failure"."""
         return sorted({*(anomaly.checker for anomaly in self.anomalies), *(["failure"] if self.failures else [])})
 
+    @property
+    def ways(self) -> list[str]:
+        """The same, failures by what they are: another run that fails in one of these ways fails likewise."""
+        return sorted({*(anomaly.checker for anomaly in self.anomalies), *map(headline, self.failures)})
+
+
+def headline(failure: str) -> str:
+    """What kind of failure it is: without time, host and particulars."""
+    return re.split(r"[({\n]", failure.partition(": ")[2], maxsplit=1)[0].strip()
+
 
 class Run:
     """The stage while it runs. `history` and `final` stay for whoever wants to look."""
@@ -68,7 +80,7 @@ class Run:
         self.world = World(plan.seed, listener)
         world = self.world
         world.network.weather = plan.network
-        world.network.watching = listener is not None or any(fault.kind == "hold" for fault in plan.faults)
+        world.network.watching = listener is not None or any(map(faults.needs_frames, plan.faults))
         self.history = History(lambda: world.now_ns / 1_000_000)
         self.final = Final()
         self.broker = SimBroker(world.host(BROKER), plan.settings)
@@ -92,7 +104,8 @@ class Run:
             stage.boot(name)
         if not self._until(self._all_done, DRAINED_WITHIN_NS):
             self.final.undrained += [f"{name} has not come to its end" for name, done in self._done.items() if not done]
-        self._until(self._all_decided, DRAINED_WITHIN_NS)
+        if not self._until(self._all_decided, DRAINED_WITHIN_NS):
+            self.final.undrained.append("some transaction is never decided")
         for workload in self.plan.workloads:
             self._alone(f"{workload.prefix}settle", self._settling(workload), DRAINED_WITHIN_NS)
         self._finale()
@@ -152,9 +165,9 @@ class Run:
                 self.broker.power_loss()
             case "terminate":
                 self.broker.terminate()
-                self._until(lambda: self.broker.node is None, SERVES_WITHIN_NS)
         self.broker.boot()
-        self._until(lambda: self.broker.node is not None, SERVES_WITHIN_NS)
+        if not self._until(lambda: self.broker.serves, RESTARTED_WITHIN_NS):
+            self.final.undrained.append("the broker does not start")
 
     # Means
 

@@ -20,8 +20,8 @@ PLAIN: dict[str, object] = {"network": {}, "disk": {}, "finale": "none"}
 
 
 class Shrinker:
-    """`names`: the ways of failing that count (`Verdict.names`). `tell` hears about progress. `judge`: in place of
-    `run`."""
+    """`names`: the ways of failing that count (`Verdict.names` or `ways`). `tell` hears about progress. `judge`: in place
+    of `run`."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Shrinker:
         plan = msgspec.convert(candidate, RunPlan)
         plan.faults = [fault for fault in plan.faults if fault.host in (BROKER, *plan.clients)]
         verdict = self._judge(plan)
-        if any(name in self._names for name in verdict.names):
+        if any(name in self._names for name in (*verdict.names, *verdict.ways)):
             self.best = msgspec.to_builtins(plan)
             return True
         return False

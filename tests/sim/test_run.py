@@ -98,6 +98,7 @@ WORDS = {
     "hold": "held for",
     "slow disk": "fault:",
     "full disk": "failed",
+    "damage": "damage:",
     "failing disk": "failed",
 }
 """What a transcript says when a fault of this kind has come about."""
@@ -114,7 +115,10 @@ def test_each_kind_of_fault_comes_about_and_is_survived(kind: str) -> None:
             kind=kind,
             host=plan.clients[0] if meets != "broker" else "broker",
             lasting_ms=max(1_000, FAULTS[kind].lasting_ms[0]) if FAULTS[kind].lasting_ms[1] else 0,
-            args={**FAULTS[kind].args(rng), **({"api_key": 0, "by_ms": 500, "answers": 0} if kind == "hold" else {})},
+            args={
+                **FAULTS[kind].args(rng, "writer"),
+                **({"api_key": 0, "by_ms": 500, "answers": 0} if kind == "hold" else {}),
+            },
         )
         for at_ms in range(500, 9_000, 2_500)
     ]

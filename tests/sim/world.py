@@ -36,6 +36,7 @@ __all__ = ["NS", "Failure", "Stuck", "World"]
 
 STEPS_PER_INSTANT_MAX = 100_000
 STEPS_PER_TURN_MAX = 10_000
+FAILURES_MAX = 100
 _DIGEST_CHUNK = 4096
 
 
@@ -205,6 +206,8 @@ class World:
 
     def fail(self, host: str, what: str, error: BaseException | None = None) -> None:
         """Something unexpected: the run fails, and goes on so that more can be seen."""
+        if len(self.failures) >= FAILURES_MAX:
+            return
         details = "".join(traceback.format_exception(error)) if error is not None else ""
         self.failures.append(Failure(self.now_ns, host, what if error is None else f"{what}: {error!r}", details))
         self.tell(host, f"FAILURE {what} {details}")

@@ -3,17 +3,21 @@
 The file is a journal of frames - magic, length, CRC-32C, payload - of which the first holds a whole state and every
 other one the transactions that were answered together:
 
-    |"smlJ"| length uint32 | crc32c uint32 | msgpack array of State or Written |
+    |"smlJ"| length uint32 | crc32c uint32 | msgpack array of State, Written or Leased |
 
 At most one frame is ever unsynced: what arrives during a sync shares the next frame. So a damaged frame at the end is a
 write that a crash tore, which nobody was told of, and is dropped; a damaged frame with a whole one after it is
 damage, and the broker does not start on it. The first frame is only ever written by atomic replacement.
+
+A session lives as long as the process: nobody else could see it end. Keys that a process left behind with its sessions
+are removed when the store is opened again, before anybody looks.
 """
 
 from __future__ import annotations
 
+import math
 import struct
-from asyncio import Task, get_running_loop
+from asyncio import Event, Task, get_running_loop
 from collections.abc import Sequence
 from typing import Final
 
@@ -21,7 +25,22 @@ import msgspec
 from crc32c import crc32c
 from semel_storage.disk import Disk, File
 
-from semel_broker.cluster.store import ABSENT, Change, Entry, Expect, Listing, Put
+from semel_broker.cluster.local_watch import History, LocalWatch
+from semel_broker.cluster.store import (
+    ABSENT,
+    CHANGES_MAX,
+    NO_LEASE,
+    Change,
+    Delete,
+    Entry,
+    Expect,
+    Gone,
+    Listing,
+    Put,
+    SessionEndedError,
+    StoreClosedError,
+    last_of_each_key,
+)
 from semel_broker.waiters import OffsetWaiters
 
 MAGIC: Final = b"smlJ"
@@ -48,39 +67,55 @@ class Written(msgspec.Struct, frozen=True, array_like=True, tag="written"):
     changes: list[tuple[str, bytes | None]]
 
 
+class Leased(msgspec.Struct, frozen=True, array_like=True, tag="leased"):
+    """What follows a State or a Written of the same revision: which of its keys belong to which lease."""
+
+    revision: int
+    leases: list[tuple[str, int]]
+
+
+Record = State | Written | Leased
+
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(list[State | Written])
+_decoder = msgspec.msgpack.Decoder(list[Record])
 
 
-def frame(records: Sequence[State | Written]) -> bytes:
+def frame(records: Sequence[Record]) -> bytes:
     """The bytes of one frame."""
     payload = _encoder.encode(records)
     return _HEAD.pack(MAGIC, len(payload), crc32c(payload)) + payload
 
 
 class Replay(msgspec.Struct):
-    """What a file says: the entries, the last revision, how many bytes of it are whole, and in how many frames."""
+    """What a file says: the entries, which of them belong to a lease, the last revision, how many bytes of it are
+    whole, and in how many frames."""
 
     entries: dict[str, Entry] = msgspec.field(default_factory=dict)
+    leases: dict[str, int] = msgspec.field(default_factory=dict)
     revision: int = 0
     length: int = 0
     frames: int = 0
 
-    def apply(self, record: State | Written) -> None:
+    def apply(self, record: Record) -> None:
         """One step, live and in replay alike."""
         if isinstance(record, State):
             self.entries = {key: Entry(key, value, revision) for key, value, revision in record.entries}
+            self.leases = {}
+        elif isinstance(record, Leased):
+            self.leases.update(record.leases)
         else:
             for key, value in record.changes:
+                self.leases.pop(key, None)
                 if value is None:
                     self.entries.pop(key, None)
                 else:
                     self.entries[key] = Entry(key, value, record.revision)
         self.revision = record.revision
 
-    def state(self) -> State:
-        """The entries as one record."""
-        return State(self.revision, [(e.key, e.value, e.revision) for _, e in sorted(self.entries.items())])
+    def state(self) -> list[Record]:
+        """All of it, as the records of one frame."""
+        entries = State(self.revision, [(e.key, e.value, e.revision) for _, e in sorted(self.entries.items())])
+        return [entries, Leased(self.revision, sorted(self.leases.items()))] if self.leases else [entries]
 
 
 def replay(data: bytes, path: str) -> Replay:
@@ -115,8 +150,10 @@ def _apply_frame(done: Replay, payload: bytes, path: str) -> None:
             f"{path}: the record at byte {done.length} was written by another version: {error}"
         ) from None
     for record in records:
-        expected = record.revision if isinstance(record, State) else done.revision + 1
-        if record.revision != expected or isinstance(record, State) != (done.frames == 0):
+        follows = record.revision - done.revision == (1 if isinstance(record, Written) else 0)
+        if isinstance(record, State):
+            follows = done.frames == 0
+        if not follows or (done.frames == 0 and isinstance(record, Written)):
             raise CorruptStoreError(
                 f"{path}: transaction {record.revision} at byte {done.length} does not follow {done.revision}; "
                 "restore the file from a copy of the data directory"
@@ -144,6 +181,32 @@ def _whole_frame_after(data: bytes, at: int) -> bool:
     return False
 
 
+class LocalSession:
+    """`Session` of a process that holds the store alone: it ends when it is closed, or with the process."""
+
+    deadline: Final = math.inf
+
+    def __init__(self, store: LocalStore, lease: int) -> None:
+        self.lease = lease
+        self._store = store
+        self._ended = Event()
+
+    @property
+    def has_ended(self) -> bool:
+        """See `Session`."""
+        return self._ended.is_set()
+
+    async def ended(self) -> None:
+        """See `Session`."""
+        await self._ended.wait()
+
+    async def close(self) -> None:
+        """See `Session`."""
+        if not self._ended.is_set():
+            self._ended.set()
+            await self._store.end_lease(self.lease)
+
+
 class LocalStore:
     """`Store` over one file. Changes are seen by later calls at once, and answered once they are durable."""
 
@@ -153,14 +216,16 @@ class LocalStore:
         self._state = state
         self._file = file
         self._compacted_bytes = file.size()
-        self._pending: list[Written] = []
-        self._durable_revision = state.revision
+        self._pending: list[Record] = []
         self._waiters = OffsetWaiters()
+        self._history = History(state.revision)
+        self._leases = 0  # handed out in this life
+        self._open_leases: dict[int, None] = {}
         self._flushing: Task[None] | None = None
 
     @classmethod
     def open(cls, disk: Disk, path: str) -> LocalStore:
-        """Open the store, or begin an empty one. Raises CorruptStoreError.
+        """Open the store, or begin an empty one, without the keys of former sessions. Raises CorruptStoreError.
 
         Unless the file is one whole state it is rewritten as one, which cuts a torn tail and makes durable what a
         killed process may have left in the kernel's cache alone.
@@ -170,44 +235,93 @@ class LocalStore:
         state = replay(data, path)
         if exists and state.frames == 0:
             raise _damaged(path, state, 0)
-        if state.frames != 1 or state.length != len(data):
-            disk.write_atomically(path, frame([state.state()]))
+        orphans = sorted(state.leases)
+        if orphans:
+            state.apply(Written(state.revision + 1, [(key, None) for key in orphans]))
+        if state.frames != 1 or state.length != len(data) or orphans:
+            disk.write_atomically(path, frame(state.state()))
         return cls(disk, path, state, disk.open(path))
 
     async def get(self, key: str) -> Entry | None:
         """The entry of `key`, or None."""
+        self._check_open()
         entry = self._state.entries.get(key)
         await self._durable(self._state.revision)
         return entry
 
     async def list(self, prefix: str) -> Listing:
         """All entries whose key starts with `prefix`, in key order."""
+        self._check_open()
         found = tuple(entry for key, entry in sorted(self._state.entries.items()) if key.startswith(prefix))
         revision = self._state.revision
         await self._durable(revision)
         return Listing(found, revision)
 
     async def transact(self, expects: Sequence[Expect], changes: Sequence[Change]) -> int | None:
-        """Apply all of `changes` if all of `expects` hold; the new revision, or None if one does not hold."""
+        """Apply all of `changes` if all of `expects` hold; see `Store`."""
+        self._check_open()
+        assert len(expects) <= CHANGES_MAX, f"{len(expects)} expectations in one transaction, {CHANGES_MAX} at most"
+        changes = last_of_each_key(changes)
         entries = self._state.entries
+        for change in changes:
+            if isinstance(change, Put) and change.lease not in (NO_LEASE, *self._open_leases):
+                raise SessionEndedError(f"{change.key!r}: its session has ended; open a new one")
         for expect in expects:
             entry = entries.get(expect.key)
             if (ABSENT if entry is None else entry.revision) != expect.revision:
                 await self._durable(self._state.revision)  # what we answer by must not be undone by a crash
                 return None
-        written = Written(self._state.revision + 1, [(c.key, c.value if isinstance(c, Put) else None) for c in changes])
-        self._state.apply(written)
-        self._pending.append(written)
-        await self._durable(written.revision)
-        return written.revision
+        return await self._write([change for change in changes if isinstance(change, Put) or change.key in entries])
+
+    def watch(self, prefix: str, revision: int) -> LocalWatch:
+        """The changes under `prefix` after `revision`; see `Store`."""
+        self._check_open()
+        return LocalWatch(self._history, prefix, revision)
+
+    async def open_session(self, ttl_ms: int) -> LocalSession:
+        """A session that lives as long as this process; `ttl_ms` is for stores that others see too."""
+        self._check_open()
+        self._leases += 1
+        self._open_leases[self._leases] = None
+        return LocalSession(self, self._leases)
+
+    async def end_lease(self, lease: int) -> None:
+        """Remove what was written with it. For `LocalSession`."""
+        self._check_open()
+        del self._open_leases[lease]
+        await self._write([Delete(key) for key, each in sorted(self._state.leases.items()) if each == lease])
 
     async def close(self) -> None:
-        """Wait for what is under way and close the file."""
+        """Wait for what is under way and close the file. Watches raise StoreClosedError."""
+        if self._history.is_closed:
+            return
+        self._history.close()
         await self._durable(self._state.revision)
         self._file.close()
 
+    def _check_open(self) -> None:
+        if self._history.is_closed:
+            raise StoreClosedError(f"{self._path} was closed")
+
+    async def _write(self, changes: Sequence[Change]) -> int:
+        """Apply the changes, all of which have an effect, and wait until they are durable."""
+        if not changes:
+            revision = self._state.revision
+            await self._durable(revision)
+            return revision
+        written = Written(self._state.revision + 1, [(c.key, c.value if isinstance(c, Put) else None) for c in changes])
+        leases = [(c.key, c.lease) for c in changes if isinstance(c, Put) and c.lease != NO_LEASE]
+        records: list[Record] = [written, Leased(written.revision, leases)] if leases else [written]
+        for record in records:
+            self._state.apply(record)
+        self._pending += records
+        seen = (self._state.entries.get(c.key) or Gone(c.key, written.revision) for c in changes)
+        self._history.add(tuple(seen), written.revision)
+        await self._durable(written.revision)
+        return written.revision
+
     async def _durable(self, revision: int) -> None:
-        if self._durable_revision >= revision:
+        if self._history.durable_revision >= revision:
             return
         loop = get_running_loop()
         waiting = self._waiters.wait_for(revision, loop)
@@ -234,12 +348,12 @@ class LocalStore:
     def _compact(self) -> None:
         """Replace the journal by the state it adds up to, which covers what is pending too."""
         self._pending = []
-        self._disk.write_atomically(self._path, frame([self._state.state()]))
+        self._disk.write_atomically(self._path, frame(self._state.state()))
         self._file.close()
         self._file = self._disk.open(self._path)
         self._compacted_bytes = self._file.size()
         self._reached(self._state.revision)
 
     def _reached(self, revision: int) -> None:
-        self._durable_revision = revision
+        self._history.reached(revision)
         self._waiters.reached(revision)

@@ -203,8 +203,8 @@ class TransactionCoordinator:
         """Whether this producer may append to the partition now: it has a transaction open that includes it.
 
         To be called in the same turn of the loop as the append. `connection`: of a Produce or TxnOffsetCommit with
-        version 1, as of `add_partitions`. Raises KafkaError 48, 49, 90 (which Produce calls 47); NOT_ENOUGH_REPLICAS while the
-        stored transactions are being read: `await loaded()` first.
+        version 1, as of `add_partitions`. Raises KafkaError 48, 49, 90 (which Produce calls 47); NOT_ENOUGH_REPLICAS
+        while the stored transactions are being read: `await loaded()` first.
         """
         if not self.is_loaded:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "transactions are still being loaded: try again")

@@ -84,8 +84,9 @@ class Expiry:
     async def _abort(self, transactional_id: str) -> None:
         try:
             await self._time_out(transactional_id)
-        except KafkaError as error:  # the next sweep tries again
-            self._world.log.error("timed_out_not_aborted", transactional_id=transactional_id, error=str(error))
+        except KafkaError as error:
+            if not self._stopped:  # the next sweep tries again; of a broker that stops, the next start's
+                self._world.log.error("timed_out_not_aborted", transactional_id=transactional_id, error=str(error))
         finally:
             del self._aborting[transactional_id]
 
@@ -94,7 +95,8 @@ class Expiry:
             for at in range(0, len(due), FORGET_AT_ONCE):
                 await self._forget(due[at : at + FORGET_AT_ONCE])
         except KafkaError as error:
-            self._world.log.error("expired_not_forgotten", error=str(error))
+            if not self._stopped:
+                self._world.log.error("expired_not_forgotten", error=str(error))
         finally:
             for slot in due:
                 self._slots.leave(slot)

@@ -15,20 +15,12 @@ import os
 import sys
 from time import monotonic
 
-from sim.applications.play import BLOWS, VERSIONS, Blow, Play, play, points
+from sim.applications.play import BLOWS, VERSIONS, Blow, Play, points, run_case
 from sim.logs import captured
 from sim.trace import Transcript
 
 CHUNK = 8
 RUNS_PER_PROCESS = 400
-Case = tuple[int, Blow, int, int]
-"""Version, blow, step, seed."""
-
-
-def run_case(case: Case) -> tuple[Case, list[str]]:
-    version, blow, at, seed = case
-    outcome = play(version, blow, at, seed=seed)
-    return case, outcome.findings if outcome.struck else [*outcome.findings, "the blow did not fall"]
 
 
 def run_all(seeds: int, jobs: int) -> int:

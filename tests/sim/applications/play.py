@@ -43,6 +43,10 @@ VERSIONS = (2, 1)
 TO_BROKER = ("kill broker", "power loss")
 
 
+Case = tuple[int, Blow, int, int]
+"""Version, blow, step, seed."""
+
+
 class Outcome(msgspec.Struct, kw_only=True):
     """`steps` of the application and `broker_steps` until it was over. `findings`: anomalies and failures as text."""
 
@@ -80,11 +84,11 @@ class Play:
         self.broker_steps = count_steps(self.broker.host, self._at if on_broker else 0, self._strike)
         if not world.run(world.now_ns + WITHIN_NS, lambda: not self._alive):
             self.undrained.append(f"{', '.join(self._alive)} not at an end after {WITHIN_NS // NS} s")
+        steps, broker_steps = self.steps.disarm(), self.broker_steps.disarm()
         self.broker.boot()
         world.run(world.now_ns + WITHIN_NS, lambda: self.broker.node is not None)
         reading = Reading(self.broker.address, self.history, [GROUP], lambda: self.broker.node)
         self._alone("reader", reading.main)
-        steps, broker_steps = self.steps.taken, self.broker_steps.taken
         del self.steps, self.broker_steps  # with what the dead had still to run
         world.close()
         reading.final.undrained += self.undrained
@@ -178,3 +182,10 @@ def points(version: int, blow: Blow, *, seed: int = 0) -> range:
     calm = play(version, seed=seed)
     assert not calm.findings, calm.findings
     return range(1, (calm.broker_steps if blow in TO_BROKER else calm.steps) + 1)
+
+
+def run_case(case: Case) -> tuple[Case, list[str]]:
+    """What was found in it."""
+    version, blow, at, seed = case
+    outcome = play(version, blow, at, seed=seed)
+    return case, outcome.findings if outcome.struck else [*outcome.findings, "the blow did not fall"]

@@ -33,6 +33,11 @@ class Steps(deque[Handle]):
                 return Handle(self._strike, (), self._loop)
         return handle
 
+    def disarm(self) -> int:
+        """Nothing is struck any more; the steps so far."""
+        self._at = 0
+        return self.taken
+
 
 def count_steps(host: Host, at: int = 0, strike: Callable[[], object] = lambda: None) -> Steps:
     """From now on the steps of the process on this host are counted; before step `at`, `strike` is called."""

@@ -151,6 +151,12 @@ def test_acknowledged_settings_hold() -> None:
         assert tale.found() == expected
 
 
+def test_a_setting_that_was_asked_for_without_an_answer_may_come_late() -> None:
+    asked = (("create", "1", True), ("configure", "a=1", False), ("configure", "a=2", True))
+    assert changes(*asked, partitions=1, configs={"a": "1"}).found() == []
+    assert changes(*asked, partitions=1, configs={"a": "0"}).found() == ["lost-topic"]
+
+
 def test_who_cannot_finish_is_told_of() -> None:
     tale = Tale()
     tale.final.undrained.append("worker waits for ever")

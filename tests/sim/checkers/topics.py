@@ -8,6 +8,9 @@ from math import inf
 from sim.checkers.anomaly import Anomaly, few
 from sim.checkers.story import Change, Story
 
+ASKED_ONCE_MS = 100
+"""What was answered so soon was not asked again."""
+
 
 def lost_topic(story: Story) -> Iterator[Anomaly]:
     """A topic or a setting is not as the last acknowledged change left it. Names are never used a second time."""
@@ -44,16 +47,20 @@ def _wrong_topic(story: Story, target: str, changes: list[Change]) -> Iterator[s
 
 
 def _wrong_configs(configs: dict[str, str], target: str, changes: list[Change]) -> Iterator[str]:
-    """Changes of one topic are made one after the other, by one client; of several unanswered ones each may be last."""
-    possible: dict[str, list[str]] = {}
+    """Changes of one topic are made one after the other, by one client. A request that nobody answered may come at any
+    time later, also when it was asked again: nothing in it tells that it is late."""
+    acknowledged: dict[str, str] = {}
+    late: dict[str, list[str]] = {}
     for change in changes:
         if change.asked.change == "configure":
             name, _, value = change.asked.detail.partition("=")
-            possible[name] = [value] if change.ended_ms < inf else [*possible.get(name, []), value]
-            if change.ended_ms == inf and len(possible[name]) == 1:
-                possible[name].append("")  # as it was
-    for name, values in possible.items():
-        if "" not in values and configs.get(name) not in values:
+            if change.ended_ms < inf:
+                acknowledged[name] = value
+            if change.ended_ms - change.asked.at_ms > ASKED_ONCE_MS:
+                late.setdefault(name, []).append(value)
+    for name, value in acknowledged.items():
+        values = [value, *late.get(name, [])]
+        if configs.get(name) not in values:
             yield f"{target} has {name}={configs.get(name)}; acknowledged or asked for was {values}"
 
 

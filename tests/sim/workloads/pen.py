@@ -14,13 +14,20 @@ from sim.history import NO_TXN
 from sim.workloads.base import Desk, excuse
 
 PAUSE_S = 0.2
+PADDING = b"padding " * 512
 
 
 class Pen:
-    """One producer from its start to its end. Values are its name and a number: unique."""
+    """One producer from its start to its end. Values are its name and a number: unique.
+
+    Settings beside the producer's: `pad_bytes`, by which each record is larger.
+    """
 
     def __init__(self, desk: Desk, name: str, settings: dict[str, Any]) -> None:
         self.witness = desk.history.witness(name)
+        settings = dict(settings)
+        pad_bytes: int = settings.pop("pad_bytes", 0)
+        self._headers = [("pad", PADDING[:pad_bytes])] if pad_bytes else []
         self.producer = Producer(**desk.settings(client_id=name, **settings))
         self._acks: int = -1 if settings.get("acks", "all") == "all" else settings["acks"]
         self._idempotent: bool = settings.get("enable_idempotence", True)
@@ -68,6 +75,7 @@ class Pen:
                 None if value is None else value.encode(),
                 None if key is None else key.encode(),
                 None if partition < 0 else partition,
+                headers=self._headers,
             )
         except KafkaError as error:
             self.witness.not_stored(op, str(error), is_certain=True)

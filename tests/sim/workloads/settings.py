@@ -29,6 +29,7 @@ def producer(rng: Random) -> dict[str, Any]:
         "max_batch_size": rng.choice((1, 200, 16_384)),
         "max_in_flight_requests_per_connection": rng.choice((1, 2, 5, 5)),
         "compression_type": rng.choice((None, None, None, "gzip", "lz4", "snappy", "zstd")),
+        "pad_bytes": rng.choice((0, 0, 0, 700, 2_000)),
     }
 
 

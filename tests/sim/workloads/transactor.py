@@ -31,7 +31,7 @@ def draw_ops(rng: Random, topics: list[TopicPlan], *, count: int, mean_ms: float
             "sends": _draw_sends(rng, topics, rng.choice((0, 1, 2, 3, 3, 8)), keys),
             "waits": rng.random() < 0.3,
             "polls": rng.random() < 0.5,
-            "think_ms": pause_ms(rng, rng.choice((0, 0, 20, 300))),
+            "think_ms": pause_ms(rng, rng.choice((0, 20, 300, 1_000))),
             "end": rng.choices(("commit", "abort", "overtime"), (14, 4, 1))[0],
             "insists": rng.random() < 0.7,
         }

@@ -1,0 +1,33 @@
+"""What was found in many cases, counted: the table of docs/old-clients.md."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from sim.old_clients.cases import Case
+from sim.old_clients.play import play
+
+Row = tuple[str, str, str, str]
+"""The request that was late; when it arrived; what followed; anomalies, with commas."""
+
+
+def run_case(case: Case) -> tuple[Case, list[str], list[str]]:
+    """The names of the anomalies, and failures."""
+    result = play(case)
+    return case, sorted(result.anomalies), result.failures
+
+
+def row_of(case: Case, anomalies: list[str]) -> Row:
+    reuses = ", its sequence numbers used again" if case.reuses else ""
+    return (
+        f"{case.held}, given up{reuses}" if case.gives_up else case.held,
+        case.moment,
+        case.follows,
+        ", ".join(anomalies),
+    )
+
+
+def tabulate(found: Iterable[tuple[Case, list[str]]]) -> Counter[Row]:
+    """Cases with anomalies, by row."""
+    return Counter(row_of(case, anomalies) for case, anomalies in found if anomalies)

@@ -1,0 +1,22 @@
+"""Plans that once failed, made as small as they would go. Each file in `regressions/` is named for what it showed.
+
+What was found is told in docs/reliability.md. `make sim PLAN=tests/sim/regressions/NAME.json` shows one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sim.plan import RunPlan
+from sim.run import run
+
+PLANS = sorted(Path(__file__).with_name("regressions").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
+def test_what_was_found_once_is_not_found_again(path: Path) -> None:
+    verdict = run(msgspec.json.decode(path.read_bytes(), type=RunPlan))
+    assert verdict.is_clean, (verdict.anomalies, verdict.failures)

@@ -26,7 +26,7 @@ from semel._pool import Role
 from semel._retry import Action, Backoff, action_for
 from semel._signal import Signal
 from semel._subscription import PartitionState, Reset, Subscription
-from semel.errors import KafkaError, OffsetOutOfRangeError, RecordTooLargeError, error_for
+from semel.errors import CorruptRecordException, KafkaError, OffsetOutOfRangeError, RecordTooLargeError, error_for
 from semel.structs import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -273,6 +273,9 @@ class Fetcher:
         error = error_for(code, f"fetch from {_name(state)} at offset {offset}")
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             return self._out_of_range(state, offset)
+        if code == ErrorCode.CORRUPT_MESSAGE:
+            told = f"{_name(state)} at offset {offset}: its broker cannot read what is stored there"
+            return self.fail(state, CorruptRecordException(f"{told}. seek() past it to go on without it"))
         action = action_for(code)
         if action is Action.FAIL:
             return self.fail(state, error)

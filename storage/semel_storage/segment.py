@@ -257,8 +257,17 @@ class Segment:
         The last boundary at or before position `limit` with only offsets below `up_to` before it. With
         `at_least_one`, the first batch counts even beyond `limit` (never beyond `up_to`). The offset is that of the
         batch at the boundary, or the next offset after the batch before it; `up_to` when nothing was looked at.
-        Raises CorruptLog as `position_of`.
+        Where bytes are damaged it ends before them; raises CorruptLog, as `position_of`, when that is at `start`.
         """
+        try:
+            return self._boundary(start, limit, up_to, at_least_one)
+        except CorruptLog:
+            sound = self._sound_until(start, limit, up_to)
+            if sound is None:
+                raise
+            return sound
+
+    def _boundary(self, start: int, limit: int, up_to: int, at_least_one: bool) -> tuple[int, int]:
         position = max(start, self.index.boundary_before(limit, up_to=up_to))
         offset = up_to
         floor = self.base_offset
@@ -283,6 +292,22 @@ class Segment:
                 offset = next_offset
             position += at or self._step(None, position, floor)
         return position, offset
+
+    def _sound_until(self, start: int, limit: int, up_to: int) -> tuple[int, int] | None:
+        """The same, without the index and up to the first damage; None if that is where the first batch should be."""
+        position, floor, found = start, self.base_offset, None
+        while position + HEADER_BYTES <= self.size:
+            header = HEADER.unpack(self.file.pread(HEADER_BYTES, position))
+            try:
+                step = self._step(header, position, floor)
+            except CorruptLog:
+                return found
+            floor = header[0] + header[6] + 1
+            if floor > up_to or (found is not None and position + step > limit):
+                return found
+            position += step
+            found = position, floor
+        return found
 
     def _step(self, header: tuple[int, ...] | None, position: int, floor: int) -> int:
         """Bytes from the batch at `position` to the next; raises CorruptLog where no whole batch can be, or none with

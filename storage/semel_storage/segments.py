@@ -7,7 +7,7 @@ a small table, any other one by two binary searches.
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from semel_storage.segment import Segment
+from semel_storage.segment import CorruptLog, Segment
 
 CURSORS_MAX = 128
 
@@ -76,7 +76,14 @@ class Segments:
                 stop, next_offset = known[1], up_to
             else:
                 whole_first = at_least_one and not chunks
-                stop, next_offset = segment.boundary(position, position + room, up_to=up_to, at_least_one=whole_first)
+                try:
+                    stop, next_offset = segment.boundary(
+                        position, position + room, up_to=up_to, at_least_one=whole_first
+                    )
+                except CorruptLog:
+                    if not chunks:
+                        raise
+                    break  # what lies before it is whole
             if stop > position:
                 chunks.append(segment.file.pread(stop - position, position))
                 room -= stop - position

@@ -54,6 +54,9 @@ class Proxy:
     middle and its connection reset. `counts`: what has been done to whom.
     """
 
+    host = target_host = "127.0.0.1"
+    """Where it listens, and where the broker does; elsewhere in a world that is no machine's."""
+
     def __init__(self, rng: random.Random, target_port: int = 0) -> None:
         self.target_port = target_port
         self.port = 0
@@ -67,7 +70,7 @@ class Proxy:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> Proxy:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accept, self.host, 0)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -186,7 +189,7 @@ class _Link:
 
     async def run(self) -> None:
         try:
-            self._broker = await asyncio.open_connection("127.0.0.1", self._proxy.target_port)
+            self._broker = await asyncio.open_connection(self._proxy.target_host, self._proxy.target_port)
         except OSError:
             self.abort()  # the broker is down
             return
@@ -203,8 +206,10 @@ class _Link:
         for end in (self._client, self._broker):
             if end is not None:
                 writer = end[1]
+                end_socket = writer.get_extra_info("socket")
                 with contextlib.suppress(OSError):
-                    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RST)
+                    if end_socket is not None:
+                        end_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RST)
                 writer.transport.abort()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction) -> None:

@@ -251,7 +251,7 @@ class Stage:
         seen = ""
         while loop.time() < deadline:
             try:
-                async with Observer(self._broker.port) as see:
+                async with self._observer() as see:
                     seen = await self._seen(see, what, words)
             except (*LOST, NotReadable) as error:
                 seen = f"{type(error).__name__}: {error}"
@@ -261,6 +261,9 @@ class Stage:
                 return
             await asyncio.sleep(POLL_S)
         raise Unmet(f"{seen or 'nothing'} is there after {EXPECT_S:g} s")
+
+    def _observer(self) -> Observer:
+        return Observer(self._broker.port)
 
     async def _seen(self, see: Observer, what: str, words: list[str]) -> str:
         if what in ("state", "epoch"):

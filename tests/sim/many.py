@@ -15,6 +15,7 @@ ANOMALIES_SHOWN = 2
 SEEDS_PER_TASK = 4
 TASKS_PER_PROCESS = 25
 PROGRESS_S = 0.5
+PROGRESS_LOGGED_S = 60
 
 
 def run_seed(task: tuple[int, tuple[str, ...]]) -> Verdict:
@@ -41,10 +42,11 @@ def run_many(first: int, count: int, kinds: tuple[str, ...], jobs: int) -> int:
                 failed += 1
                 _show_failed(verdict, kinds)
             now = monotonic()
-            if sys.stderr.isatty() and (now - shown > PROGRESS_S or done == count):
+            is_tty = sys.stderr.isatty()
+            if now - shown > (PROGRESS_S if is_tty else PROGRESS_LOGGED_S):
                 shown = now
-                rate = done / (now - began)
-                print(f"\r{done}/{count} seeds, {failed} failed, {rate:.1f}/s ", end="", file=sys.stderr, flush=True)
+                words = f"{done}/{count} seeds, {failed} failed, {done / (now - began):.1f}/s"
+                print(*(["\r", words, " "] if is_tty else [words, "\n"]), sep="", end="", file=sys.stderr, flush=True)
     took_s = monotonic() - began
     for line in coverage.lines():
         print(line)

@@ -25,7 +25,8 @@ Finale = Literal["none", "kill", "power loss", "terminate"]
 
 
 class RunPlan(msgspec.Struct, kw_only=True):
-    """`finale`: what happens to the broker when all is done, before what is there at the end is read."""
+    """`finale`: what happens to the broker when all is done, before what is there at the end is read. `rot`: how many
+    bits of cold segments are flipped behind that, to see what a reader makes of it."""
 
     seed: int
     workloads: list[WorkloadPlan]
@@ -34,6 +35,7 @@ class RunPlan(msgspec.Struct, kw_only=True):
     network: NetworkWeather = msgspec.field(default_factory=NetworkWeather)
     disk: DiskWeather = msgspec.field(default_factory=DiskWeather)
     finale: Finale = "none"
+    rot: int = 0
 
     @property
     def clients(self) -> list[str]:
@@ -71,6 +73,7 @@ def draw(seed: int, kinds: Sequence[str] = ()) -> RunPlan:
     fsync = plan.settings.get("durability") != "os"
     plan.finale = rng.choice(("none", "kill", "terminate", *(("power loss", "power loss") if fsync else ())))
     plan.faults = faults.draw(rng, plan.roles, BROKER, rng.randrange(*FAULTS_UNTIL_MS), fsync=fsync)
+    plan.rot = rng.choice((0, 0, 0, 1, 4))
     return plan
 
 

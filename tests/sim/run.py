@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 from semel import Admin, NewTopic
+from semel_broker.node import Node
 
 from sim import faults
 from sim.broker import SimBroker
@@ -22,6 +23,7 @@ from sim.history import History, Topic
 from sim.host import Host
 from sim.logs import captured
 from sim.plan import BROKER, RunPlan
+from sim.rot import Rot
 from sim.workloads import WORKLOADS
 from sim.workloads.base import Desk
 from sim.workloads.plan import ClientPlan, Script, WorkloadPlan
@@ -85,6 +87,7 @@ class Run:
         self.final = Final()
         self.broker = SimBroker(world.host(BROKER), plan.settings)
         self.broker.host.disk.weather = msgspec.structs.replace(plan.disk)
+        self.rot: Rot | None = None
         self._mains: dict[str, Callable[[Host], Any]] = {}
         self._done: dict[str, bool] = {}
 
@@ -115,6 +118,8 @@ class Run:
         self.final = reading.final
         self._alone("reader", reading.main, READ_WITHIN_NS)
         self.final.undrained += undrained
+        if self.plan.rot and self.broker.node is not None and not self.world.failures:
+            self._rot(self.broker.node)
 
     # Acts
 
@@ -168,6 +173,15 @@ class Run:
         self.broker.boot()
         if not self._until(lambda: self.broker.serves, RESTARTED_WITHIN_NS):
             self.final.undrained.append("the broker does not start")
+
+    def _rot(self, node: Node) -> None:
+        forgetful = [topic.name for topic in self.history.topics.values() if topic.cleanup]
+        places = [place for place in self.final.partitions if place[0] not in forgetful]
+        self.rot = Rot(node, self.broker.host, self.final, places, self.broker.address, self.plan.rot)
+        if self.plan.rot > 1:
+            self.broker.terminate()
+            self._until(lambda: self.broker.serves, RESTARTED_WITHIN_NS)
+        self._alone("rot", self.rot.main, READ_WITHIN_NS)
 
     # Means
 
@@ -227,6 +241,9 @@ def execute(plan: RunPlan, listener: Listener | None = None) -> tuple[Verdict, R
         verdict.failures = [str(failure) for failure in world.failures]
         story = Story(stage.history, stage.final)
         verdict.anomalies = judge(story)
+        if stage.rot is not None and not verdict.failures:
+            verdict.anomalies += stage.rot.found()
+            world.count("came/rotten batches met by readers", stage.rot.errors)
         verdict.tally = world.tally
         count_history(world.tally, story, world.network.held)
         return verdict, stage

@@ -20,8 +20,8 @@ PLAIN: dict[str, object] = {"network": {}, "disk": {}, "finale": "none"}
 
 
 class Shrinker:
-    """`names`: the ways of failing that count (`Verdict.names` or `ways`). `tell` hears about progress. `judge`: in place
-    of `run`."""
+    """`names`: the ways of failing that count (`Verdict.names` or `ways`). `tell` hears about progress. `judge`: in
+    place of `run`."""
 
     def __init__(
         self,

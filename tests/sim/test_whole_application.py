@@ -1,6 +1,6 @@
 """Consume, transform, produce as a whole: whatever happens before whichever of its steps, one output for each input.
 
-Every step for what ends a process, every second or third one for what stops it; `make sim-exhaustive` plays them all.
+Every step for what kills the application, every second or third one for the rest; `make sim-exhaustive` plays them all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sim.workloads.eye import text
 from sim.workloads.member import Membership
 from sim.workloads.pen import Pen
 
-STRIDES: dict[Blow, int] = {"kill": 1, "pause": 2, "pause, replaced late": 3, "kill broker": 1, "power loss": 1}
+STRIDES: dict[Blow, int] = {"kill": 1, "pause": 2, "pause, replaced late": 3, "kill broker": 2, "power loss": 2}
 
 
 def check(version: int, blow: Blow, steps: range) -> None:

@@ -6,6 +6,7 @@ has an error, or `max_wait_ms` have passed. The first partition with data gives 
 limits; which partition is first rotates from request to request, so that none starves behind another.
 Isolation level 1 (read_committed): everything ends at the last stable offset, `min_bytes` counts what lies below it,
 and each row names the aborted transactions among its data; control batches and aborted data are the client's to skip.
+Where stored bytes are damaged the answer is CORRUPT_MESSAGE, which clients show to their applications.
 `preferred_read_replica` is always -1. Consumers only: replicas do not fetch from this listener.
 """
 
@@ -27,6 +28,7 @@ from semel_protocol.messages.k01_fetch import (
     FetchResponseSnapshotId,
     FetchResponseTopic,
 )
+from semel_storage.segment import CorruptLog
 
 from semel_broker.context import RequestContext
 from semel_broker.partition import READ_COMMITTED, Partition
@@ -67,7 +69,7 @@ class Fetch:
     def __init__(self, request: FetchRequest, ctx: RequestContext) -> None:
         self._request = request
         self._isolation = request.isolation_level
-        self._topics = ctx.broker.topics
+        self._topics, self._log = ctx.broker.topics, ctx.broker.log
         self._wanted = [(topic.topic, row) for topic in request.topics for row in topic.partitions]
         self._first = ctx.turn  # another partition comes first with every request of the connection
         self._bytes_max = min(request.max_bytes, ctx.broker.config.fetch_max_bytes)
@@ -105,15 +107,23 @@ class Fetch:
         try:
             partition = self._topics.partition(topic, wanted.partition)
             self._rows[at] = row = self._row(partition, wanted)
+        except CorruptLog as error:
+            # Not the code of a failed disk: for that one clients wait for another leader, without a word to anybody.
+            self._log.error("log_unreadable", topic=topic, partition=wanted.partition, reason=str(error))
+            self._refuse(at, ErrorCode.CORRUPT_MESSAGE)
+            return
         except KafkaError as error:
-            self._has_error = True
-            self._rows[at] = FetchResponsePartition(
-                partition_index=wanted.partition, error_code=error.code, high_watermark=-1, records=b""
-            )
+            self._refuse(at, error.code)
             return
         assert row.records is not None
         self._bytes_read += len(row.records)
         self._partitions[at], self._seen[at] = partition, partition.bytes_readable(self._isolation)
+
+    def _refuse(self, at: int, code: int) -> None:
+        self._has_error = True
+        self._rows[at] = FetchResponsePartition(
+            partition_index=self._wanted[at][1].partition, error_code=code, high_watermark=-1, records=b""
+        )
 
     def _row(self, partition: Partition, wanted: FetchRequestPartition) -> FetchResponsePartition:
         if wanted.current_leader_epoch >= 0:

@@ -81,7 +81,7 @@ class Play:
         self._boot_application("app")
         on_broker = self._blow in TO_BROKER
         self.steps = count_steps(world.hosts["app"], 0 if on_broker else self._at, self._strike)
-        self.broker_steps = count_steps(self.broker.host, self._at if on_broker else 0, self._strike)
+        self.broker_steps = count_steps(self.broker.host, self._at if on_broker else 0, self._strike, callbacks=True)
         if not world.run(world.now_ns + WITHIN_NS, lambda: not self._alive):
             self.undrained.append(f"{', '.join(self._alive)} not at an end after {WITHIN_NS // NS} s")
         steps, broker_steps = self.steps.disarm(), self.broker_steps.disarm()

@@ -1,0 +1,310 @@
+"""Plays a scenario in the simulated world: broker and clients are simulated processes, and time costs nothing.
+
+The stage itself runs on a simulated host, behind whose proxy the broker stands: what the language says is done by the
+same code as for real processes, but for what only processes have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import signal
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from broker.wire import Wire
+from faults import files
+from faults.actor import Outcome, Settings
+from faults.actor_semel import SemelActor
+from faults.observer import Observer
+from faults.proxy import Proxy
+from faults.stage import FAST, Stage, Unmet, Unsupported
+from scenarios.language import Scenario, Step, seconds, size_bytes
+from semel_storage.checkpoints import CorruptCheckpoint
+from semel_storage.segment import CorruptLog
+
+from sim.broker import DATA, PORT, SimBroker
+from sim.client import SimEdge
+from sim.disk import SimDisk
+from sim.host import Host
+from sim.logs import captured
+from sim.run import Listener
+from sim.world import NS, World
+
+STAGE = "stage"
+PLAYED_WITHIN_NS = 600 * NS
+LOOK_S = 0.01
+STARTS_WITHIN_S = 30
+
+
+class StagedBroker(SimBroker):
+    """A broker that is started again only when somebody says so. `refusal`: why it did not start."""
+
+    refusal = ""
+
+    async def _main(self, host: Host) -> None:
+        try:
+            await super()._main(host)
+        except (CorruptLog, CorruptCheckpoint) as error:
+            self.refusal = str(error)
+
+    def _ended(self, how: str) -> None:
+        self.node = None
+        self.refusal = self.refusal or how
+
+
+class SimProxy(Proxy):
+    host, target_host = STAGE, "broker"
+
+
+class SimObserver(Observer):
+    async def __aenter__(self) -> SimObserver:
+        self._wire = await wire()
+        return self
+
+
+class SimActor(SemelActor):
+    """semel's client on a simulated host."""
+
+    def __init__(self, settings: Settings, host: Host) -> None:
+        super().__init__(settings)
+        self._common["edge"] = SimEdge(host)
+
+
+class SimClient:
+    """What `ClientProcess` is for real processes."""
+
+    def __init__(self, settings: Settings, host: Host) -> None:
+        self.running: asyncio.Task[Outcome] | None = None
+        self._settings, self._host = settings, host
+        self._actor: SimActor | None = None
+
+    async def start(self) -> Outcome:
+        self._host.boot(idle)
+        self._actor = SimActor(self._settings, self._host)
+        return await on_host(self._host, self._actor.start())
+
+    async def do(self, verb: str, words: tuple[str, ...]) -> Outcome:
+        assert self._actor is not None
+        return await on_host(self._host, self._actor.do(verb, list(words)))
+
+    def signal(self, number: signal.Signals) -> None:
+        if number is signal.SIGSTOP:
+            self._host.pause()
+        else:
+            self._host.resume()
+
+    async def end(self) -> None:
+        if self.running is not None:
+            self.running.cancel()
+            await asyncio.gather(self.running, return_exceptions=True)
+        self._host.kill()
+
+
+class SimStage(Stage):
+    """`directory` is where files are damaged, which takes real ones."""
+
+    def __init__(self, host: Host, directory: Path, say: Callable[[str], None]) -> None:
+        super().__init__(directory, say)
+        self._host, self._world = host, host.world
+        self._proxy = SimProxy(random.Random(0))
+        self._staged: StagedBroker | None = None
+        self._room: int | None = None
+
+    @property
+    def _serving(self) -> StagedBroker:
+        assert self._staged is not None
+        return self._staged
+
+    @property
+    def _files(self) -> SimDisk:
+        return self._serving.host.disk
+
+    async def _end(self) -> None:
+        for client in self._clients.values():
+            await client.end()
+        await self._proxy.stop()
+
+    async def _until(self, holds: Callable[[], bool], what: str) -> None:
+        for _ in range(int(STARTS_WITHIN_S / LOOK_S)):
+            if holds():
+                return
+            await asyncio.sleep(LOOK_S)
+        raise Unmet(what)
+
+    # The broker
+
+    async def on_start(self, step: Step) -> None:
+        if self._staged is None:
+            host = self._world.host("broker")
+            host.disk.weather.full_bytes = self._room
+            front = {"advertised.host.name": STAGE, "advertised.port": self._proxy.port}
+            self._staged = StagedBroker(host, {**FAST, **front, **step.options})
+            self._proxy.target_port = PORT
+        broker = self._staged
+        broker.refusal = ""
+        broker.boot()
+        await self._until(lambda: broker.serves or not broker.host.is_running, "it has not started")
+        if not broker.serves:
+            raise Unmet(broker.refusal)
+
+    async def on_kill(self, step: Step) -> None:
+        if step.words[0] == "broker":
+            self._serving.kill()
+        else:
+            await super().on_kill(step)
+
+    async def on_terminate(self, step: Step) -> None:
+        self._serving.terminate()
+        await self._until(lambda: not self._serving.host.is_running, "it still runs")
+
+    async def on_pause(self, step: Step) -> None:
+        if step.words[0] == "broker":
+            self._serving.host.pause()
+        else:
+            await super().on_pause(step)
+
+    async def on_resume(self, step: Step) -> None:
+        if step.words[0] == "broker":
+            self._serving.host.resume()
+        else:
+            await super().on_resume(step)
+
+    async def on_dies(self, step: Step) -> None:
+        """Its exit status is real processes' to show."""
+        await self._until(lambda: not self._serving.host.is_running, "it still runs")
+
+    async def on_refuses(self, step: Step) -> None:
+        """In its own words where it has any; where the disk ends the process the words are the real disk's."""
+        try:
+            await self.on_start(step)
+        except Unmet as error:
+            words = step.options.get("says", "")
+            if words not in str(error) and not str(error).endswith("failed"):
+                raise
+            return
+        raise Unmet("it has started")
+
+    # The disk
+
+    async def on_disk(self, step: Step) -> None:
+        self._room = size_bytes(step.words[0])
+
+    async def on_fill(self, step: Step) -> None:
+        self._files.weather.full_bytes = self._files.used_bytes()
+
+    async def on_free(self, step: Step) -> None:
+        self._files.weather.full_bytes = self._room
+
+    async def on_damage(self, step: Step) -> None:
+        topic, partition, how, kind, *number = step.words
+        with_files(
+            self._files,
+            self._directory,
+            lambda data: files.damage(
+                files.file_of(data, topic, int(partition), kind), how, int(number[0]) if number else 0
+            ),
+        )
+
+    async def on_forge(self, step: Step) -> None:
+        epoch = int(step.options["epoch"])
+        with_files(self._files, self._directory, lambda data: files.forge_epoch(data, step.words[0], epoch))
+
+    # What there is
+
+    async def on_topic(self, step: Step) -> None:
+        connection = await wire()
+        await connection.create_topic(step.words[0], int(step.words[1]), **step.options)
+        await connection.close()
+
+    async def on_client(self, step: Step) -> None:
+        name, given = step.words[0], step.options
+        if given.get("library", "semel") != "semel":
+            raise Unsupported(f"{given['library']} runs in real processes only")
+        settings = Settings(
+            name=name,
+            bootstrap=f"{STAGE}:{self._proxy.port}",
+            transactional_id=given.get("id"),
+            timeout_ms=round(seconds(given.get("timeout", "60s")) * 1000),
+            patience_s=seconds(given.get("patience", "10s")),
+            group=given.get("group"),
+            topic=given.get("topic"),
+        )
+        client = SimClient(settings, self._world.host(name))
+        self._clients[name] = client  # type: ignore[assignment]  # it does what a process does
+        self._check_outcome(step, await client.start())
+
+    def _observer(self) -> Observer:
+        return SimObserver(PORT)
+
+
+async def idle(host: Host) -> None:
+    """A process that does what others ask of it."""
+    await asyncio.get_running_loop().create_future()
+
+
+async def wire() -> Wire:
+    """Past the proxy."""
+    return Wire(*await asyncio.open_connection("broker", PORT))
+
+
+def on_host(host: Host, doing: Coroutine[Any, Any, Outcome]) -> asyncio.Future[Outcome]:
+    """`doing` in the process of another host; done when it is. Never, should that be killed."""
+    assert host.loop is not None
+    done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def tell(task: asyncio.Task[Outcome]) -> None:
+        if done.done() or task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            done.set_result(task.result())
+        else:
+            done.set_exception(error)
+
+    host.loop.create_task(doing).add_done_callback(tell)
+    return done
+
+
+def with_files(disk: SimDisk, directory: Path, change: Callable[[Path], None]) -> None:
+    """Lets `change` work on real copies of what a disk holds, and takes over what has become of them."""
+    for path, inode in disk._names.items():
+        (directory / path).parent.mkdir(parents=True, exist_ok=True)
+        (directory / path).write_bytes(inode.data)
+    change(directory / DATA)
+    for path, inode in list(disk._names.items()):
+        if not (directory / path).exists():
+            del disk._names[path]
+            disk._durable_names.pop(path, None)
+        elif (data := (directory / path).read_bytes()) != inode.data:
+            inode.data[:] = data
+            inode.synced_size = len(data)
+
+
+def play(scenario: Scenario, directory: Path, say: Callable[[str], None], listener: Listener | None = None) -> World:
+    """The world afterwards. Raises Unmet, with the line, for what is not as the scenario says; Unsupported."""
+    world = World(scenario.name, listener)
+    met: list[BaseException] = []
+
+    async def main(host: Host) -> None:
+        try:
+            await SimStage(host, directory, say).play(scenario)
+        except (Unmet, Unsupported) as error:
+            met.append(error)
+
+    gc.disable()
+    try:
+        with captured():
+            host = world.host(STAGE)
+            host.boot(main)
+            ended = world.run(PLAYED_WITHIN_NS, lambda: not host.is_running)
+            world.close()
+    finally:
+        gc.enable()
+    if met:
+        raise met[0]
+    assert ended, f"{scenario.name} has no end"
+    assert not world.failures, "\n".join(map(str, world.failures))
+    return world

@@ -1,0 +1,41 @@
+"""Bits that rot: what a reader gets is what it got before, or an error that says where."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from sim.plan import RunPlan
+from sim.run import execute
+from sim.workloads import WORKLOADS
+
+
+def rotting(seed: int, bits: int) -> RunPlan:
+    plan = RunPlan(seed=seed, workloads=[WORKLOADS["idempotent"].draw(Random(seed), "a-")], rot=bits)
+    plan.broker = {"log.segment.bytes": 2_048, "log.index.interval.bytes": 256}
+    return plan
+
+
+@pytest.mark.parametrize("bits", [1, 4, 40])
+def test_readers_get_what_was_there_or_an_error_and_all_else(bits: int) -> None:
+    errors = 0
+    for seed in range(4):
+        verdict, stage = execute(rotting(seed, bits))
+        assert verdict.is_clean, (verdict.anomalies, verdict.failures)
+        assert stage.rot is not None
+        assert stage.rot.hit
+        errors += stage.rot.errors
+    assert errors > 0
+
+
+def test_a_record_that_is_read_otherwise_than_before_is_found() -> None:
+    _, stage = execute(rotting(1, 1))
+    rot = stage.rot
+    assert rot is not None
+    assert list(rot.found()) == []
+    (place,) = rot.hit
+    rows = rot.final.partitions[place].uncommitted
+    untouched = next(at for at, row in enumerate(rows) if row.offset not in rot.hit[place])
+    del rows[untouched]
+    assert [anomaly.checker for anomaly in rot.found()] == ["rotten-read"]

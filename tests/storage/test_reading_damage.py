@@ -1,0 +1,40 @@
+"""Reading a log that was damaged while it was open: what is whole is read, and where it is not a reader hears of it."""
+
+import pytest
+from semel_protocol.batch import crc_ok, iterate
+from semel_storage.log_config import LogConfig
+from semel_storage.memory_disk import MemoryDisk
+from semel_storage.segment import CorruptLog
+from storage.batches import make_batch, open_log, put
+
+BATCHES = 20
+LAST_OFFSET_DELTA_AT = 24
+
+
+@pytest.mark.parametrize("damaged", range(BATCHES))
+@pytest.mark.parametrize("interval_bytes", [0, 100, 4096])
+def test_all_before_a_damaged_batch_is_read_and_then_a_reader_hears_of_it(
+    disk: MemoryDisk, damaged: int, interval_bytes: int
+) -> None:
+    log = open_log(disk, LogConfig(index_interval_bytes=interval_bytes, segment_bytes=600))
+    for _ in range(BATCHES):
+        put(log, make_batch(1))
+    segment = max((each for each in log.segments if each.base_offset <= damaged), key=lambda each: each.base_offset)
+    position = segment.position_of(damaged)
+    path = segment.file.path
+    stored = bytearray(disk.read_bytes(path))
+    stored[position + LAST_OFFSET_DELTA_AT] ^= 4
+    disk.overwrite(path, stored)
+    at, read, heard = 0, [], False
+    while not heard:
+        try:
+            data = log.read(at, up_to=BATCHES, bytes_max=10_000)
+        except CorruptLog:
+            break
+        for header, batch in iterate(data):
+            heard = not crc_ok(batch, header)  # an index led past it: the reader has the bytes, and checks them
+            if heard:
+                break
+            read.append(header.base_offset)
+            at = header.next_offset
+    assert read == list(range(damaged))

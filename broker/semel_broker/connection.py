@@ -142,7 +142,9 @@ class Connection(BufferedProtocol):
         while self._queue and self._blocked is None and not self._write_paused and not self._closed:
             if self._queue[0].startswith(FETCH) and not self._commons.may_fetch(self.advance):
                 break
-            self._start(self._queue.popleft())
+            frame = self._queue.popleft()
+            self.peer.waiting = len(self._queue)
+            self._start(frame)
             self._write()  # at once: it may be large, and pause writing
         self._check_in_flight()
 

@@ -37,7 +37,8 @@ class Broker(msgspec.Struct, kw_only=True):
 
 class RequestContext(msgspec.Struct, frozen=True, gc=False):
     """One request's circumstances. `client_host` is the peer's address without port; `turn` counts the requests of
-    the connection, `connection` the connections of the broker (0: there is none)."""
+    the connection, `connection` the connections of the broker (0: there is none). `followers`: requests that have come
+    behind this one and wait to be started."""
 
     broker: Broker
     api_version: int
@@ -46,6 +47,7 @@ class RequestContext(msgspec.Struct, frozen=True, gc=False):
     listener: str
     turn: int = 0
     connection: int = 0
+    followers: int = 0
 
     @property
     def client(self) -> ClientName:

@@ -25,14 +25,15 @@ Chunks = list[Buffer]
 
 
 class Peer(msgspec.Struct, kw_only=True):
-    """Who is at the other end of a connection. `requests`: how many of its requests have been started; `number`:
-    connections are counted as they come."""
+    """Who is at the other end of a connection. `requests`: how many of its requests have been started; `waiting`: how
+    many wait to be; `number`: connections are counted as they come."""
 
     host: str
     port: int
     listener: str = "PLAINTEXT"
     client_id: str = ""
     requests: int = 0
+    waiting: int = 0
     number: int = 0
 
 
@@ -74,7 +75,7 @@ class Dispatcher:
                 "malformed_request", api=api.name, api_version=version, error=str(error)
             ) from None
         ctx = RequestContext(
-            self._broker, version, peer.client_id, peer.host, peer.listener, peer.requests, peer.number
+            self._broker, version, peer.client_id, peer.host, peer.listener, peer.requests, peer.number, peer.waiting
         )
         return self._run(call, handler, request, ctx)
 

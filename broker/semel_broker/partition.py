@@ -191,13 +191,13 @@ class Partition:
 
     async def committed(self, offset: int) -> None:
         """Return once everything below `offset` is committed (synced, if the broker runs with fsync)."""
+        if self.high_watermark < offset:
+            self.hurry()
         if (future := self.committing(offset)) is not None:
             await future
 
     def committing(self, offset: int) -> Future[None] | None:
         """Done once everything below `offset` is committed; None: it is. Whoever has it may end it sooner."""
-        if self.high_watermark < offset:
-            self.hurry()
         return self._committing.wait_for(offset, get_running_loop()) if self.high_watermark < offset else None
 
     def hurry(self) -> None:

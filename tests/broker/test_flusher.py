@@ -124,22 +124,23 @@ async def test_who_waits_alone_is_served_within_the_turn(rig: Rig) -> None:
     one, two = rig.partitions(2)
     put(one)
     put(two)
-    assert one.committing(1) is None
-    assert two.committing(1) is None
+    one.hurry()
+    assert (one.high_watermark, two.high_watermark) == (1, 1)
     assert rig.disk.calls == [2]
 
 
 async def test_who_waits_with_others_shares_the_sync_at_the_end_of_the_turn(rig: Rig) -> None:
     partitions = rig.partitions(HURRIES_ALONE + 3)
-    waiting = []
     for partition in partitions:
         put(partition)
-        waiting.append(partition.committing(1))
+        partition.hurry()
     assert rig.disk.calls == [1] * HURRIES_ALONE
     await committed(partitions, 1)
     assert rig.disk.calls == [*[1] * HURRIES_ALONE, 3]
     put(partitions[0])
-    assert partitions[0].committing(2) is not None, "there was company of late"
-    await committed(partitions[:1], 2)
+    partitions[0].hurry()
+    assert partitions[0].high_watermark == 1, "there was company of late"
+    await asyncio.sleep(0)
     put(partitions[0])
-    assert partitions[0].committing(3) is None, "there no longer is"
+    partitions[0].hurry()
+    assert partitions[0].high_watermark == 3, "there no longer is"

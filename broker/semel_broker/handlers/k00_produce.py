@@ -88,6 +88,8 @@ def _append_all(request: ProduceRequest, ctx: RequestContext, refusals: Refusals
         _raise_first_error(response)
         return None
     if uncommitted:
+        if not ctx.followers:  # else those that follow share a sync with this one
+            uncommitted[0][0].hurry()
         return _when_committed(response, uncommitted, request.timeout_ms)
     return response
 

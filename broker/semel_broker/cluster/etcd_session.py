@@ -1,0 +1,97 @@
+"""A session over an etcd lease: kept alive three times per lifetime, and never believed in beyond its deadline.
+
+etcd counts a lease's lifetime from when it handles a keep-alive, which is after that was sent. So a deadline that is
+counted from before sending lies before the moment when etcd can remove the keys, whatever the network does.
+"""
+
+from __future__ import annotations
+
+from asyncio import Event, Task, get_running_loop, sleep
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from semel_broker.cluster.store import StoreClosedError, StoreError, StoreUnavailableError
+from semel_broker.world import World
+
+KEEP_ALIVES_PER_TTL: Final = 3
+RETRY_PAUSE_S: Final = 0.1
+
+KeepAlive = Callable[[int, float], Awaitable[int]]
+"""(lease, timeout_ms) -> its lifetime in seconds from now, 0 if it is no more."""
+
+
+class EtcdSession:
+    """`Session` over a lease that was granted. `granted_at`: seconds of `World.monotonic`, before it was asked for."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        lease: int,
+        ttl_s: int,
+        granted_at: float,
+        keep_alive: KeepAlive,
+        revoke: Callable[[int], Awaitable[None]],
+    ) -> None:
+        self.lease = lease
+        self._world = world
+        self._ttl_s = ttl_s
+        self._deadline = granted_at + ttl_s
+        self._keep_alive = keep_alive
+        self._revoke = revoke
+        self._ended = Event()
+        self._task: Task[None] = get_running_loop().create_task(self._stay_alive())
+
+    @property
+    def deadline(self) -> float:
+        """See `Session`."""
+        return self._deadline
+
+    @property
+    def has_ended(self) -> bool:
+        """See `Session`."""
+        return self._ended.is_set() or self._world.monotonic() >= self._deadline
+
+    async def ended(self) -> None:
+        """See `Session`."""
+        await self._ended.wait()
+
+    async def close(self) -> None:
+        """See `Session`."""
+        is_alive = not self.has_ended
+        self.abandon()
+        if is_alive:
+            try:
+                await self._revoke(self.lease)
+            except (StoreUnavailableError, StoreClosedError) as error:
+                self._world.log.info("session-not-revoked", lease=self.lease, ttl_s=self._ttl_s, error=str(error))
+
+    def abandon(self) -> None:
+        """End it here and leave the lease to run out, as a crash would."""
+        self._ended.set()
+        self._task.cancel()
+
+    async def _stay_alive(self) -> None:
+        world, interval_s = self._world, self._ttl_s / KEEP_ALIVES_PER_TTL
+        why = "no keep-alive was answered in time"
+        await sleep(interval_s)
+        try:
+            while (now := world.monotonic()) < self._deadline:
+                try:
+                    ttl_s = await self._keep_alive(self.lease, min(interval_s, self._deadline - now) * 1000)
+                except StoreUnavailableError as error:
+                    world.log.warning("keep-alive-failed", lease=self.lease, error=str(error))
+                    await sleep(RETRY_PAUSE_S)
+                    continue
+                if ttl_s <= 0:
+                    why = "the store says that it has run out"
+                    break
+                if world.monotonic() >= self._deadline:
+                    break  # answered, but somebody may have seen it ended in the meantime
+                self._deadline = now + ttl_s
+                await sleep(interval_s)
+        except StoreError as error:
+            why = str(error)
+        finally:
+            self._ended.set()
+        world.log.warning("session-ended", lease=self.lease, reason=why)

@@ -1,0 +1,74 @@
+"""Something that listens where an etcd should be and answers as it was told, request by request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+
+Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+
+async def close(writer: asyncio.StreamWriter) -> None:
+    """Take the request and hang up."""
+    writer.transport.abort()
+
+
+async def silence(writer: asyncio.StreamWriter) -> None:
+    """Take the request and say nothing for good."""
+
+
+def says(data: bytes) -> Answer:
+    """These bytes, and no more."""
+
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        writer.write(data)
+
+    return answer
+
+
+def body(text: str, status: str = "200 OK") -> Answer:
+    """A whole answer of HTTP."""
+    data = text.encode()
+    return says(f"HTTP/1.1 {status}\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
+
+
+def chunks(data: bytes, size: int) -> Answer:
+    """A stream's beginning, in chunks of so many bytes."""
+    parts = [data[at : at + size] for at in range(0, len(data), size)]
+    framed = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts)
+    return says(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + framed)
+
+
+class Liar:
+    """A server whose n-th request gets the n-th answer; the last one is for all that follow."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self._answers = answers
+        self.requests: list[str] = []
+        self._writers: list[asyncio.StreamWriter] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def __aenter__(self) -> Liar:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+                request = head.split(b" ")[1] + b" " + await reader.readexactly(length)
+                self.requests.append(request.decode())
+                await self._answers[min(len(self.requests), len(self._answers)) - 1](writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()

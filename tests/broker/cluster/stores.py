@@ -1,0 +1,106 @@
+"""The stores under one suite: how each is opened, crashed, made to forget, and how the holder of a session dies in it.
+
+A further store joins the suite with a `House` of its own.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+from itertools import count
+from pathlib import Path
+from random import Random
+from time import monotonic, time_ns
+
+import pytest
+from semel_broker.cluster import local_watch
+from semel_broker.cluster.etcd_session import EtcdSession
+from semel_broker.cluster.etcd_store import EtcdStore
+from semel_broker.cluster.local_store import LocalStore
+from semel_broker.cluster.store import Put, Session, Store
+from semel_broker.world import World
+from semel_storage.disk import Disk
+from semel_storage.memory_disk import MemoryDisk
+from semel_storage.os_disk import OsDisk
+from support.etcd import EtcdProcess
+
+namespaces = count()
+
+
+def world(disk: Disk | None = None) -> World:
+    return World(now_ms=lambda: time_ns() // 1_000_000, monotonic=monotonic, rng=Random(1), disk=disk or MemoryDisk())
+
+
+class House(abc.ABC):
+    """One kind of store, new and empty."""
+
+    store: Store
+
+    @abc.abstractmethod
+    async def crash(self) -> Store:
+        """What keeps the data dies and comes back. The store to go on with."""
+
+    @abc.abstractmethod
+    async def forget(self) -> None:
+        """No change of before is kept any more for watches."""
+
+    @abc.abstractmethod
+    async def holder_dies(self, session: Session) -> Store:
+        """The process that held the session is gone without a word, for long enough. A store of somebody else."""
+
+    async def close(self) -> None:
+        await self.store.close()
+
+
+class LocalHouse(House):
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self.disk = disk
+        self.path = f"{directory}/semel.store"
+        self.store = LocalStore.open(disk, self.path)
+
+    async def crash(self) -> Store:
+        if isinstance(self.disk, MemoryDisk):
+            self.disk.crash()
+        self.store = LocalStore.open(self.disk, self.path)
+        return self.store
+
+    async def forget(self) -> None:
+        for i in range(local_watch.TRANSACTIONS_KEPT + 1):
+            await self.store.transact([], [Put("forget", b"%d" % i)])
+
+    async def holder_dies(self, session: Session) -> Store:
+        return await self.crash()  # nobody else could be the holder
+
+
+class EtcdHouse(House):
+    def __init__(self, process: EtcdProcess) -> None:
+        self.process = process
+        self.namespace = f"/semel-tests/{next(namespaces)}"
+        self.store = self.another()
+
+    def another(self, **settings: float) -> EtcdStore:
+        return EtcdStore([self.process.url], namespace=self.namespace, world=world(), **settings)
+
+    async def crash(self) -> Store:
+        self.process.kill()
+        await asyncio.to_thread(self.process.start)
+        return self.store
+
+    async def forget(self) -> None:
+        await self.store.transact([], [Put("forget", b"")])
+        self.process.compact((await self.store.list("")).revision)
+
+    async def holder_dies(self, session: Session) -> Store:
+        assert isinstance(session, EtcdSession)
+        session.abandon()
+        return self.store
+
+
+def build(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> House:
+    if kind == "memory":
+        disk = MemoryDisk()
+        disk.mkdir("data")
+        return LocalHouse(disk, "data")
+    if kind == "file":
+        return LocalHouse(OsDisk(), str(tmp_path))
+    return EtcdHouse(request.getfixturevalue("etcd_process"))

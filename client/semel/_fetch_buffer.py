@@ -168,12 +168,15 @@ class FetchBuffer:
         header = read_header(chunk.data, chunk.at)
         end = chunk.at + header.size
         assert self.next_offset is not None
+        is_new = header.next_offset > self.next_offset
+        view = memoryview(chunk.data)[chunk.at : end]
+        if (
+            is_new and decoding.check_crcs and not crc_ok(view, header)
+        ):  # also of what is skipped: it moves the position
+            raise CorruptBatch(f"the CRC of the batch at offset {header.base_offset} does not hold")
         skipped = chunk.is_aborted(header) or header.is_control
-        if header.next_offset > self.next_offset:
+        if is_new:
             if not skipped:
-                view = memoryview(chunk.data)[chunk.at : end]
-                if decoding.check_crcs and not crc_ok(view, header):
-                    raise CorruptBatch(f"the CRC of the batch at offset {header.base_offset} does not hold")
                 columns = decode_columns(view, header, bytes_max=decoding.batch_bytes_max)
                 self.records += self._rows(columns, header, decoding)
             self.next_offset = header.next_offset

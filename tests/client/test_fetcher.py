@@ -178,6 +178,26 @@ def test_a_damaged_batch_is_an_error_once_the_records_before_it_are_taken() -> N
     assert len(unchecked.take(10)) == 2
 
 
+@pytest.mark.parametrize("at", [22, 25, 26, 50])
+@pytest.mark.parametrize(
+    "skipped",
+    [
+        marker(1, 7, ControlType.ABORT),
+        transactional(1, 7, b"never committed"),
+        batch(1, b"seems to be a marker when bit 5 of byte 22 is set"),
+    ],
+)
+def test_a_damaged_batch_is_not_skipped_whatever_it_says_of_itself(skipped: bytes, at: int) -> None:
+    """A marker or an aborted batch moves the position behind it, where no record is looked for any more."""
+    bad = bytearray(skipped)
+    bad[at] ^= 0x20
+    buffer = buffer_at(0)
+    buffer.add(batch(0, b"a") + bytes(bad) + batch(2, b"c"), [(1, 7)])
+    assert values(taken(buffer)) == [b"a"]
+    with pytest.raises(CorruptRecordException, match="t-0 at offset 1"):
+        taken(buffer)
+
+
 def test_bytes_that_are_no_batches_are_an_error() -> None:
     with pytest.raises(CorruptRecordException, match="batch length 0"):
         buffer_at(0).add(bytes(100))

@@ -168,14 +168,11 @@ class FetchBuffer:
         header = read_header(chunk.data, chunk.at)
         end = chunk.at + header.size
         assert self.next_offset is not None
-        is_new = header.next_offset > self.next_offset
         view = memoryview(chunk.data)[chunk.at : end]
-        if (
-            is_new and decoding.check_crcs and not crc_ok(view, header)
-        ):  # also of what is skipped: it moves the position
+        if decoding.check_crcs and not crc_ok(view, header):  # also of what would be skipped: who says so?
             raise CorruptBatch(f"the CRC of the batch at offset {header.base_offset} does not hold")
         skipped = chunk.is_aborted(header) or header.is_control
-        if is_new:
+        if header.next_offset > self.next_offset:
             if not skipped:
                 columns = decode_columns(view, header, bytes_max=decoding.batch_bytes_max)
                 self.records += self._rows(columns, header, decoding)

@@ -178,7 +178,7 @@ def test_a_damaged_batch_is_an_error_once_the_records_before_it_are_taken() -> N
     assert len(unchecked.take(10)) == 2
 
 
-@pytest.mark.parametrize("at", [22, 25, 26, 50])
+@pytest.mark.parametrize("at", [22, 23, 25, 26, 50])
 @pytest.mark.parametrize(
     "skipped",
     [
@@ -186,11 +186,12 @@ def test_a_damaged_batch_is_an_error_once_the_records_before_it_are_taken() -> N
         transactional(1, 7, b"never committed"),
         batch(1, b"seems to be a marker when bit 5 of byte 22 is set"),
     ],
+    ids=["marker", "aborted", "data"],
 )
 def test_a_damaged_batch_is_not_skipped_whatever_it_says_of_itself(skipped: bytes, at: int) -> None:
     """A marker or an aborted batch moves the position behind it, where no record is looked for any more."""
     bad = bytearray(skipped)
-    bad[at] ^= 0x20
+    bad[at] ^= 0x80 if at == 23 else 0x20
     buffer = buffer_at(0)
     buffer.add(batch(0, b"a") + bytes(bad) + batch(2, b"c"), [(1, 7)])
     assert values(taken(buffer)) == [b"a"]

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 PROGRESS_FLAG = "--experimental-watch-progress-notify-interval"
+NO_FSYNC_FLAG = "--unsafe-no-fsync"
+"""A killed process loses nothing of the kernel's cache, so tests need no syncs, which can take seconds."""
 
 
 def binary() -> str | None:
@@ -60,14 +62,15 @@ class EtcdProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self.client_port = self._peer_port = 0
         help_text = subprocess.run([found, "--help"], capture_output=True, check=False)
-        self.tells_progress = PROGRESS_FLAG.encode() in help_text.stdout + help_text.stderr
+        self._knows = (help_text.stdout + help_text.stderr).decode(errors="replace")
+        self.tells_progress = PROGRESS_FLAG in self._knows
         """Whether word that all is told can be had every second (etcd 3.5 and later), not only every ten minutes."""
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.client_port}"
 
-    def start(self, timeout_s: float = 30) -> EtcdProcess:
+    def start(self, timeout_s: float = 20) -> EtcdProcess:
         for _ in range(5):
             if not self.client_port:
                 self.client_port, self._peer_port = free_ports(2)
@@ -84,6 +87,8 @@ class EtcdProcess:
         command += ["--initial-cluster", f"default={peer}"]
         if self.tells_progress:
             command += [PROGRESS_FLAG, "1s"]
+        if NO_FSYNC_FLAG in self._knows:
+            command += [NO_FSYNC_FLAG]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         deadline = time.monotonic() + timeout_s

@@ -7,8 +7,7 @@ answer. That costs one request and cannot leave anything out, because a stream b
 
 from __future__ import annotations
 
-from asyncio import CancelledError, Queue, Task, get_running_loop, sleep, timeout
-from contextlib import suppress
+from asyncio import Queue, Task, get_running_loop, sleep, timeout, wait
 from typing import Final
 
 import msgspec
@@ -78,8 +77,7 @@ class EtcdWatch:
 
     async def _end(self, how: Exception) -> None:
         self._task.cancel()
-        with suppress(CancelledError):
-            await self._task
+        await wait([self._task])
         while not self._queue.empty():
             self._queue.get_nowait()
         self._queue.put_nowait(how)

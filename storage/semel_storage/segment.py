@@ -5,6 +5,7 @@ Files are named after the first offset the segment may hold, twenty digits, as K
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from semel_protocol.batch import HEADER, HEADER_BYTES, MAGIC, BatchHeader
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -228,9 +229,17 @@ class Segment:
     def position_of(self, offset: int) -> int:
         """Where the batch holding `offset`, or the first one after it, starts; the segment's size when none does.
 
-        Raises CorruptLog when that cannot be told because file or index are damaged.
+        Raises CorruptLog when that cannot be told because the file is damaged. An index that is damaged only makes it
+        slower: what it says is believed as far as batches bear it out.
         """
         position = self.index.position_of(offset)
+        if position > 0:
+            with suppress(CorruptLog):
+                return self._position_of(offset, position)
+        return self._position_of(offset, 0)
+
+    def _position_of(self, offset: int, position: int) -> int:
+        """The same, by a walk that begins at `position`."""
         floor = self.base_offset
         is_indexed = position > 0
         if is_indexed and position >= self.size:

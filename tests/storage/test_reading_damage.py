@@ -38,3 +38,21 @@ def test_all_before_a_damaged_batch_is_read_and_then_a_reader_hears_of_it(
             read.append(header.base_offset)
             at = header.next_offset
     assert read == list(range(damaged))
+
+
+@pytest.mark.parametrize("bit", range(0, 64, 3))
+@pytest.mark.parametrize("entry", range(4))
+def test_an_index_with_a_flipped_bit_hides_nothing(disk: MemoryDisk, entry: int, bit: int) -> None:
+    log = open_log(disk, LogConfig(index_interval_bytes=100, segment_bytes=900))
+    for _ in range(BATCHES):
+        put(log, make_batch(1))
+    log.close()
+    path = log.segments[0].index.path
+    stored = bytearray(disk.read_bytes(path))
+    stored[entry * 8 + bit // 8] ^= 1 << bit % 8
+    disk.overwrite(path, stored)
+    log = open_log(disk, LogConfig(index_interval_bytes=100, segment_bytes=900), recovery_point=BATCHES, clean=True)
+    for offset in range(BATCHES):
+        found = [header.base_offset for header, _ in iterate(log.read(offset, up_to=BATCHES, bytes_max=250))]
+        assert found == list(range(offset, offset + len(found)))
+        assert found

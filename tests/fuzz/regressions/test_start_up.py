@@ -217,8 +217,8 @@ def test_index_entry_that_points_behind_its_batch_hides_no_record(position: int)
     log.close()
     altered(disk, path, 0, (0).to_bytes(4, "big") + there.to_bytes(4, "big"))
     again = start_again(disk, Reports(), 100, clean=True)
-    with pytest.raises(KafkaError, match=path):
-        again.read(base, up_to=100, bytes_max=10)
+    first, _ = next(iterate(again.read(base, up_to=100, bytes_max=10)))
+    assert first.base_offset == base
 
 
 # Names that nobody knows

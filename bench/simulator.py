@@ -38,7 +38,7 @@ def simulator(directory: Path, records: int, runs: int) -> list[Figure]:
             simulated_s >= FASTER_THAN_REAL,
         ),
         per_second("  steps of event loops", events),
-        per_second("seeds with their faults, on one core", len(seeds) / seeds_s),
+        Figure("seeds with their faults, on one core", len(seeds) / seeds_s, f"{len(seeds) / seeds_s:.1f}/s"),
         Figure("  simulated seconds a second", with_faults, f"{with_faults:,.0f}"),
     ]
 

@@ -125,6 +125,7 @@ class EtcdProcess:
         """SIGSTOP: connections stay, answers stay out."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        os.waitpid(self._process.pid, os.WUNTRACED)  # its threads stop one after the other
 
     def resume(self) -> None:
         """SIGCONT."""

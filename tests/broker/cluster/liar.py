@@ -33,6 +33,16 @@ def body(text: str, status: str = "200 OK") -> Answer:
     return says(f"HTTP/1.1 {status}\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
 
 
+def body_and_close(text: str) -> Answer:
+    """A whole answer, after which the connection is closed."""
+
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        await body(text)(writer)
+        writer.close()
+
+    return answer
+
+
 def chunks(data: bytes, size: int) -> Answer:
     """A stream's beginning, in chunks of so many bytes."""
     parts = [data[at : at + size] for at in range(0, len(data), size)]

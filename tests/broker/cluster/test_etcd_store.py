@@ -10,10 +10,11 @@ from time import monotonic
 import msgspec
 import pytest
 import uvloop
-from broker.cluster.liar import Answer, Liar, body, chunks, close, says, silence
+from broker.cluster.liar import Answer, Liar, body, body_and_close, chunks, close, says, silence
 from broker.cluster.stores import EtcdHouse, world
 from semel_broker.cluster import etcd_messages, etcd_store, etcd_watch
 from semel_broker.cluster.etcd_connection import Endpoint
+from semel_broker.cluster.etcd_session import EtcdSession
 from semel_broker.cluster.etcd_store import EtcdStore
 from semel_broker.cluster.store import (
     ABSENT,
@@ -25,6 +26,7 @@ from semel_broker.cluster.store import (
     OutcomeUnknownError,
     Put,
     SessionEndedError,
+    StoreClosedError,
     StoreError,
     StoreUnavailableError,
     Watch,
@@ -178,6 +180,48 @@ def test_it_works_on_the_loop_that_brokers_run_on(etcd_process: EtcdProcess) -> 
         runner.run(run())
 
 
+async def test_a_keep_alive_that_is_answered_after_the_deadline_revives_nothing() -> None:
+    """A process that was paused past its deadline, with the answer already in its socket."""
+    now = 100.0
+
+    async def keep_alive(lease: int, timeout_ms: float) -> int:
+        nonlocal now
+        now += 0.75
+        assert session.has_ended
+        return 1
+
+    async def revoke(lease: int) -> None:
+        raise AssertionError("it has ended already")
+
+    paused = msgspec.structs.replace(world(), monotonic=lambda: now)
+    session = EtcdSession(paused, lease=1, ttl_s=1, granted_at=99.5, keep_alive=keep_alive, revoke=revoke)
+    assert not session.has_ended
+    async with asyncio.timeout(SOON_S):
+        await session.ended()
+    assert session.has_ended
+    assert session.deadline == 100.5
+    await session.close()
+
+
+async def test_a_store_can_be_closed_while_etcd_is_mute(house: EtcdHouse) -> None:
+    store = house.another(request_timeout_ms=300)
+    session = await store.open_session(2_000)
+    watch = store.watch("", 0)
+    house.process.pause()
+    try:
+        asking = asyncio.ensure_future(store.get("k"))
+        await asyncio.sleep(0.01)
+        async with asyncio.timeout(SOON_S):
+            await session.close()
+            await store.close()
+        with pytest.raises(StoreUnavailableError):
+            await asking
+        with pytest.raises(StoreClosedError):
+            await following(watch)
+    finally:
+        house.process.resume()
+
+
 # --- several endpoints ---
 
 
@@ -237,6 +281,15 @@ async def test_a_transaction_that_etcd_has_not_begun_is_sent_again() -> None:
         store = over(dead(), liar.url)
         assert await store.transact([], [Put("k", b"")]) == 8
         assert len(liar.requests) == 2
+        await store.close()
+
+
+async def test_a_connection_that_etcd_has_closed_meanwhile_is_not_used_again() -> None:
+    async with Liar(body_and_close(EMPTY), body('{"header":{"revision":"8"},"succeeded":true}')) as liar:
+        store = over(liar.url)
+        await store.list("")
+        await asyncio.sleep(0.05)  # etcd's goodbye arrives; a transaction on this connection would be in doubt
+        assert await store.transact([], [Put("k", b"")]) == 8
         await store.close()
 
 

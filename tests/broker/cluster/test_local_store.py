@@ -96,6 +96,23 @@ async def test_nothing_is_answered_before_it_is_synced(disk: MemoryDisk) -> None
     assert await tasks[1] is None
 
 
+async def test_a_watch_hears_of_nothing_before_it_is_synced(disk: MemoryDisk) -> None:
+    store = LocalStore.open(disk, PATH)
+    watch = store.watch("a", 0)
+    waiting = asyncio.ensure_future(anext(watch))
+    disk.hold_syncs()
+    writing = asyncio.ensure_future(store.transact([], [Put("a", b"1")]))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    late = asyncio.ensure_future(anext(store.watch("a", 0)))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    assert not late.done()
+    disk.release_syncs()
+    assert await writing == 1
+    assert (await waiting).changes == (await late).changes == (Entry("a", b"1", 1),)
+
+
 async def test_transactions_that_arrive_during_a_sync_share_the_next_one(disk: MemoryDisk) -> None:
     store = LocalStore.open(disk, PATH)
     await asyncio.gather(*(store.transact([], [Put(f"k{i}", b"")]) for i in range(100)))

@@ -1,6 +1,6 @@
 """Whatever a peer sends, the broker answers with some error or ends that one connection, and everybody else goes on.
 
-A short pass of the campaigns; `make fuzz` goes on for as long as you like (docs/testing.md).
+A short pass of the campaigns; `make fuzz` goes on for as long as you like (docs/proof.md).
 """
 
 from __future__ import annotations

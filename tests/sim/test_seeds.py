@@ -1,6 +1,6 @@
 """The first seeds of `make sim`, each a run of broker and clients under its own faults, in two parts for two processes.
 
-`make sim SEED=n` replays one that fails, with its transcript; docs/testing.md tells how to read it.
+`make sim SEED=n` replays one that fails, with its transcript; docs/proof.md tells how to read it.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def connections(directory: Path, records: int, runs: int) -> list[Figure]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 12_000), hard))
     figures, costs = [], []
     for count in (0, 500, 5000):
-        with broker(directory / str(count)) as process:
+        with broker(directory / str(count), "os") as process:  # a disk that has much to write costs more than they do
             idle = [socket.create_connection(("127.0.0.1", process.port), 5) for _ in range(count)]
             work("librdkafka_produce", address=process.address, records=1000)  # codecs, topic, the last accepts
             taken, rates = [], []

@@ -27,7 +27,7 @@ def offset_for_timestamp(
         if segment.next_offset <= start or segment.max_timestamp < timestamp_ms:
             continue
         first = max(start, segment.time_index.offset_before(timestamp_ms))
-        for _, header, batch in segment.scan(segment.index.position_of(first)):
+        for _, header, batch in segment.scan(segment.start_for(first)):
             if header.base_offset >= up_to:
                 return None
             if header.max_timestamp < timestamp_ms or header.next_offset <= start or header.is_control:

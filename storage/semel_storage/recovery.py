@@ -124,7 +124,7 @@ def producers_at(
     for segment in segments:
         if segment.next_offset <= since or segment.base_offset >= offset or since >= offset:
             continue
-        position = segment.index.position_of(since)
+        position = segment.start_for(since)
         for at, header, batch in segment.scan(position):
             if header.base_offset >= offset:
                 break
@@ -295,7 +295,7 @@ class _Scan(msgspec.Struct, kw_only=True):
     def _open_for_scan(self, segment: Segment) -> int:
         """Open the segment for appending, its indexes cut to where the scan starts. Returns that position."""
         segment.activate(reset_indexes=segment.base_offset >= self.floor or segment.time_index.count == 0)
-        start = segment.index.position_of(self.floor - 1)  # a batch that is durable whole
+        start = segment.start_for(self.floor - 1)  # a batch that is durable whole
         if start == 0:
             segment.rewind(0, segment.base_offset)
             return 0

@@ -198,7 +198,7 @@ class Segment:
     def _largest_of_tail(self) -> None:
         last = self.time_index.last()
         timestamp, offset = (last[0], self.base_offset + last[1]) if last else (NO_TIMESTAMP, self.base_offset)
-        start = self.index.position_of(offset) if last else 0
+        start = self.start_for(offset) if last else 0
         for position, header, _ in self.scan(start):
             if position == 0:
                 self.first_timestamp = header.max_timestamp
@@ -237,6 +237,16 @@ class Segment:
             with suppress(CorruptLog):
                 return self._position_of(offset, position)
         return self._position_of(offset, 0)
+
+    def start_for(self, offset: int) -> int:
+        """A batch boundary at or before the batch holding `offset`: as near as the index knows, and the file's start
+        where the index speaks of a batch that is not there."""
+        position = self.index.position_of(offset)
+        if 0 < position <= self.size - HEADER_BYTES:
+            header = BatchHeader(*HEADER.unpack(self.file.pread(HEADER_BYTES, position)))
+            if header.magic == MAGIC and self.base_offset <= header.base_offset <= offset:
+                return position
+        return 0
 
     def _position_of(self, offset: int, position: int) -> int:
         """The same, by a walk that begins at `position`."""

@@ -5,7 +5,7 @@ from semel_protocol.batch import crc_ok, iterate
 from semel_storage.log_config import LogConfig
 from semel_storage.memory_disk import MemoryDisk
 from semel_storage.segment import CorruptLog
-from storage.batches import make_batch, open_log, put
+from storage.batches import DIRECTORY, NOW_MS, make_batch, open_log, put
 
 BATCHES = 20
 LAST_OFFSET_DELTA_AT = 24
@@ -56,3 +56,28 @@ def test_an_index_with_a_flipped_bit_hides_nothing(disk: MemoryDisk, entry: int,
         found = [header.base_offset for header, _ in iterate(log.read(offset, up_to=BATCHES, bytes_max=250))]
         assert found == list(range(offset, offset + len(found)))
         assert found
+
+
+@pytest.mark.parametrize("bit", range(0, 64, 3))
+@pytest.mark.parametrize("entry", range(4))
+def test_producers_and_timestamps_are_found_past_an_index_with_a_flipped_bit(
+    disk: MemoryDisk, entry: int, bit: int
+) -> None:
+    config = LogConfig(index_interval_bytes=100, segment_bytes=900)
+    log = open_log(disk, config)
+    for sequence in range(BATCHES):
+        put(log, make_batch(1, timestamps=[NOW_MS + sequence], producer_id=7, sequence=sequence))
+    path = log.segments[0].index.path
+    log.close()
+    stored = bytearray(disk.read_bytes(path))
+    stored[entry * 8 + bit // 8] ^= 1 << bit % 8
+    disk.overwrite(path, stored)
+    for name in disk.listdir(DIRECTORY):
+        if name.endswith(".snapshot"):
+            disk.remove(f"{DIRECTORY}/{name}")
+    log = open_log(disk, config, recovery_point=BATCHES - 1)
+    for offset in range(BATCHES):
+        assert log.offset_for_timestamp(NOW_MS + offset, up_to=BATCHES) == (offset, NOW_MS + offset)
+    again = put(log, make_batch(1, producer_id=7, sequence=BATCHES - 1))
+    assert again.duplicate
+    assert again.base_offset == BATCHES - 1

@@ -1,7 +1,8 @@
 """Bits that rot in cold segments, when all is over: what a reader gets is what it got before, or an error.
 
-On one broker a record whose bytes have rotted is gone, and with it perhaps what lies behind it in its segment. What must
-hold is that nobody is shown another one in its place, and that everything else is still read. The run has been judged by then; this is a judgement of its own.
+On one broker a record whose bytes have rotted is gone, and with it perhaps what lies behind it in its segment. What
+must hold is that nobody is shown another one in its place, and that everything else is still read. The run has been
+judged by then; this is a judgement of its own.
 """
 
 from __future__ import annotations

@@ -85,8 +85,10 @@ class SimBroker:
 
     @property
     def serves(self) -> bool:
-        """It has started, and nobody has told it to stop."""
-        return self.node is not None and self._stop is not None and not self._stop.done()
+        """It has started, its disk lets it go on, and nobody has told it to stop."""
+        loop = self.host.loop
+        is_told_to_stop = self._stop is None or self._stop.done()
+        return self.node is not None and not is_told_to_stop and loop is not None and not loop.paused
 
     def boot(self) -> None:
         """Start the process; harmless when it runs."""

@@ -155,7 +155,10 @@ def _claims(
 
 
 def zombie_commit(story: Story) -> Iterator[Anomaly]:
-    """A member's commit was accepted for a partition that another member had been given before it was asked for."""
+    """A member's commit was accepted for a partition that another member had been given before it was asked for.
+
+    By a generation that is not older than its own: who hears late of an old one has nothing.
+    """
     given = _given(story)
     found = []
     for commit in story.offset_commits.values():
@@ -164,10 +167,19 @@ def zombie_commit(story: Story) -> Iterator[Anomaly]:
             continue
         for topic, partition, _ in asked.offsets:
             earlier = [each for each in given.get((asked.group, (topic, partition)), ()) if each.at_ms < asked.at_ms]
-            if earlier and earlier[-1].client != asked.client:
+            owner = max(earlier, key=lambda each: (each.generation, each.at_ms), default=None)
+            if owner is None or owner.generation < _generation(story, asked.client, asked.at_ms):
+                continue
+            if owner.client != asked.client:
                 found.append(
                     f"{asked.client} committed {topic}-{partition} for group {asked.group} at {asked.at_ms:.0f} ms; "
-                    f"{earlier[-1].client} had it since {earlier[-1].at_ms:.0f} ms, generation {earlier[-1].generation}"
+                    f"{owner.client} had it since {owner.at_ms:.0f} ms, generation {owner.generation}"
                 )
     if found:
         yield Anomaly("zombie-commit", few(found))
+
+
+def _generation(story: Story, client: str, at_ms: float) -> int:
+    """The last one that this member had heard of by then."""
+    mine = [e.generation for e in story.assigned if isinstance(e, Assigned) and e.client == client and e.at_ms < at_ms]
+    return mine[-1] if mine else -1

@@ -255,6 +255,16 @@ def test_a_commit_for_a_partition_that_is_another_members_by_now_is_a_zombies() 
         assert tale.found() == expected
 
 
+def test_who_hears_late_of_an_old_generation_makes_nobody_a_zombie() -> None:
+    tale = Tale()
+    one, two = tale.consumer("one", group="g"), tale.consumer("two", group="g")
+    one.assigned([T0], 4)
+    two.assigned([T0], 3)
+    one.offsets_committed(one.committing_offsets("g", {T0: 1}))
+    tale.final.groups["g"] = {T0: 1}
+    assert tale.found() == []
+
+
 def test_a_commit_under_way_while_the_partition_moves_is_no_zombies() -> None:
     tale = stored("a", "b")
     one, two = tale.consumer("one", group="g"), tale.consumer("two", group="g")

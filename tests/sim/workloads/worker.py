@@ -32,8 +32,8 @@ def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
             continue
         args = {
             "timeout_ms": rng.choice((50, 500)),
-            "think_ms": pause_ms(rng, rng.choice((0, 0, 20, 500))),
-            "linger_ms": pause_ms(rng, rng.choice((0, 0, 20, 500))),
+            "think_ms": pause_ms(rng, rng.choice((0, 0, 20, 500, 2_000))),
+            "linger_ms": pause_ms(rng, rng.choice((0, 0, 20, 500, 2_000))),
             "end": rng.choices(("commit", "abort"), (9, 1))[0],
             "insists": rng.random() < 0.7,
         }

@@ -1,0 +1,229 @@
+"""Safeguards of the client: what it sends again, what it believes, what it hands out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from semel._accumulator import Batch, PartitionQueue
+from semel._connection import Connection
+from semel._fetch_buffer import Chunk, Decoding, FetchBuffer
+from semel._fetcher import Fetcher
+from semel._member import Member
+from semel._offsets import Membership
+from semel._subscription import PartitionState, Subscription
+from semel._transaction_coordinator import TransactionCoordinator
+from semel._transaction_manager import TransactionManager
+from semel._transaction_state import TransactionState
+from semel._transactions import Transactions
+from semel.errors import KafkaError
+from semel.structs import TopicPartition
+from semel_protocol.batch import BatchHeader
+from semel_protocol.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
+from semel_protocol.records import Columns
+
+from sim.ablations.ablation import Seam, both, faults, old_transactions, safeguard
+from sim.ablations.worlds import any_connection, carefree_clients
+
+TRANSACTIONAL = ("transactional", "pipeline")
+LOSES_ANSWERS = faults("reset", "kill broker", "cut", "hold", "power loss", "slow link")
+
+
+@safeguard(
+    "sequences are kept over retries", "the broker knows a batch again that is sent once more", shows=LOSES_ANSWERS
+)
+def sequences_kept(seam: Seam) -> None:
+    take = PartitionQueue.take
+
+    def take_anew(self: PartitionQueue, connection: object, manager: TransactionManager | None) -> Batch:
+        self.waiting[0].stamp = None
+        return take(self, connection, manager)
+
+    seam.replace(PartitionQueue, "take", take_anew)
+
+
+@safeguard(
+    "doubtful batches get no new epoch",
+    "a batch that may be stored is not sent again under another epoch",
+    "idempotent",
+    "churn",
+    shows=faults("hold", "cut", "slow link", "power loss"),
+)
+def doubtful_batches(seam: Seam) -> None:
+    rewind = PartitionQueue.rewind
+
+    def bold(self: PartitionQueue, manager: TransactionManager) -> list[Batch] | None:
+        return None if rewind(self, manager) is None else []
+
+    seam.replace(PartitionQueue, "rewind", bold)
+
+
+@safeguard(
+    "nothing overtakes a retry",
+    "newer batches wait until an older one that failed is sent again",
+    shows=LOSES_ANSWERS,
+    needless="the sequence check of the partition refuses what has overtaken; it is sent again, at a cost",
+)
+def nothing_overtakes(seam: Seam) -> None:
+    def may_send(self: PartitionQueue, connection: object) -> bool:
+        return bool(self.waiting) and not self.paused and not self.needs_new_epoch
+
+    seam.replace(PartitionQueue, "may_send", may_send)
+
+
+# Transactions
+
+
+@safeguard(
+    "a lost answer to a commit is no commit",
+    "it is asked for again until somebody says so",
+    *TRANSACTIONAL,
+    shows=LOSES_ANSWERS,
+)
+def lost_answer_is_no_commit(seam: Seam) -> None:
+    answer = TransactionCoordinator._answer
+
+    async def hopeful(self: TransactionCoordinator, connection: Connection, message: Any, *args: Any) -> Any:
+        try:
+            return await answer(self, connection, message, *args)
+        except KafkaError:
+            if isinstance(message, EndTxnRequest) and message.committed:
+                return EndTxnResponse(producer_id=-1, producer_epoch=-1)
+            raise
+
+    seam.replace(TransactionCoordinator, "_answer", hopeful)
+
+
+@safeguard(
+    "a commit is heard out",
+    "after a commit without an answer an abort asks what became of it",
+    *TRANSACTIONAL,
+    shows=LOSES_ANSWERS,
+)
+def commit_heard_out(seam: Seam) -> None:
+    async def resigned(self: Transactions, error: KafkaError) -> None:
+        """Takes the refusal for an answer: the transaction is not open, so it counts as aborted."""
+
+    seam.replace(Transactions, "_hear_commit_out", resigned)
+
+
+@safeguard("a commit waits for its records", "EndTxn does not overtake what it is to commit", *TRANSACTIONAL)
+def commit_waits(seam: Seam) -> None:
+    commit = Transactions._commit
+
+    async def hasty(self: Transactions, stored: asyncio.Future[None]) -> None:
+        sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        sent.set_result(None)
+        await commit(self, sent)
+
+    seam.replace(Transactions, "_commit", hasty)
+
+
+@safeguard("a failed record fails its transaction", "a transaction with a hole cannot be committed", *TRANSACTIONAL)
+def failed_record(seam: Seam) -> None:
+    seam.replace(TransactionState, "fail", lambda self, error, *, needs_new_epoch=False: None)
+
+
+@safeguard(
+    "a new epoch after doubt",
+    "a request that was never answered does not arrive in the next transaction",
+    *TRANSACTIONAL,
+    shows=both(old_transactions, LOSES_ANSWERS),
+    given=any_connection,
+)
+def new_epoch_after_doubt(seam: Seam) -> None:
+    carefree_clients(seam)
+
+
+@safeguard(
+    "offsets go out as whom they were read",
+    "the coordinator can tell that a member's inputs are not its own any more",
+    "pipeline",
+)
+def outdated_standing(seam: Seam) -> None:
+    def standing(self: Member) -> Membership:
+        return self.membership
+
+    seam.replace(Member, "standing", property(standing))
+
+
+# Reading
+
+
+@safeguard("aborted records are left out", "what a consumer is told to be aborted it does not hand out", *TRANSACTIONAL)
+def aborted_left_out(seam: Seam) -> None:
+    seam.replace(Chunk, "is_aborted", lambda self, header: False)
+
+
+@safeguard(
+    "positions move over markers", "a consumer gets to the end of a partition that ends with a marker", *TRANSACTIONAL
+)
+def positions_over_markers(seam: Seam) -> None:
+    decode_next = FetchBuffer._decode_next
+
+    def forgetful(self: FetchBuffer, decoding: Decoding) -> None:
+        before, count = self.next_offset, len(self.records)
+        decode_next(self, decoding)
+        if len(self.records) == count:
+            self.next_offset = before
+
+    seam.replace(FetchBuffer, "_decode_next", forgetful)
+
+
+@safeguard(
+    "records below the position are left out",
+    "a batch that begins below it is not handed out whole",
+    "churn",
+    "pipeline",
+    "idempotent",
+)
+def below_position(seam: Seam) -> None:
+    rows = FetchBuffer._rows
+
+    def all_rows(self: FetchBuffer, columns: Columns, header: BatchHeader, decoding: Decoding) -> list[Any]:
+        position, self.next_offset = self.next_offset, 0
+        try:
+            return rows(self, columns, header, decoding)
+        finally:
+            self.next_offset = position
+
+    seam.replace(FetchBuffer, "_rows", all_rows)
+
+
+@safeguard("fetched for another position", "an answer to a fetch from before a seek is dropped")
+def fetched_for_another(seam: Seam) -> None:
+    accept = Fetcher._accept
+
+    def credulous(self: Fetcher, asked: dict[TopicPartition, tuple[PartitionState, int]], response: Any) -> None:
+        now = {place: (state, state.buffer.fetch_offset or 0) for place, (state, _) in asked.items()}
+        accept(self, now, response)
+
+    seam.replace(Fetcher, "_accept", credulous)
+
+
+@safeguard(
+    "only what was handed out is committed",
+    "auto-commit does not count as done what nobody has seen",
+    "churn",
+    "idempotent",
+)
+def handed_out_is_committed(seam: Seam) -> None:
+    def eager(self: Subscription, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        chosen = self.states if partitions is None else partitions
+        states = [self.states[place] for place in chosen if place in self.states]
+        return {
+            each.topic_partition: each.buffer.fetch_offset for each in states if each.buffer.fetch_offset is not None
+        }
+
+    seam.replace(Subscription, "to_commit", eager)
+
+
+@safeguard(
+    "lost partitions are let go",
+    "a member hands out nothing of a partition that is somebody else's",
+    "churn",
+    "pipeline",
+)
+def lost_let_go(seam: Seam) -> None:
+    seam.replace(Subscription, "drop", lambda self, partitions: None)

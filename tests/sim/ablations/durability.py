@@ -1,0 +1,188 @@
+"""Safeguards of what is promised: nothing is acknowledged, shown or relied on that a crash could take back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from semel_broker.cluster.local_store import LocalStore
+from semel_broker.groups.journal import Journal as GroupJournal
+from semel_broker.handlers import k00_produce
+from semel_broker.partition import READ_COMMITTED, Partition
+from semel_broker.producer_ids import BLOCK_SIZE, ProducerIds
+from semel_protocol.messages.k00_produce import ProduceResponse
+from semel_storage import recovery
+from semel_storage.disk import Buffer
+from semel_storage.durable_log import DurableLog
+from semel_storage.log_directory import LogDirectory
+from semel_storage.memory_disk import _Inode
+
+from sim.ablations.ablation import Seam, both, broker_ends, faults, power_fails, safeguard
+from sim.disk import SimDisk, SimFile
+from sim.plan import RunPlan
+
+
+def with_fsync(plan: RunPlan) -> bool:
+    return plan.settings.get("durability") != "os"
+
+
+def slow_disk(plan: RunPlan) -> bool:
+    """What is not synced stays so for a while."""
+    return plan.disk.sync_ms[1] > 10 or faults("slow disk")(plan)
+
+
+DARK = both(with_fsync, power_fails)
+DARK_AND_SLOW = both(DARK, slow_disk)
+
+
+@safeguard("sync before ack", "what a producer is told to be stored survives a power loss", shows=DARK)
+def sync_before_ack(seam: Seam) -> None:
+    async def at_once(response: ProduceResponse, *_: object) -> ProduceResponse:
+        return response
+
+    seam.replace(k00_produce, "_when_committed", at_once)
+
+
+@safeguard("high watermark follows the sync", "it moves over what is durable, and acks follow it", shows=DARK)
+def watermark_follows_sync(seam: Seam) -> None:
+    appended = Partition._appended
+
+    def at_once(self: Partition, size: int) -> None:
+        appended(self, size)
+        if self._fsync:
+            self._advance(self.end_offset, self._bytes_appended)
+
+    seam.replace(Partition, "_appended", at_once)
+
+
+@safeguard(
+    "readers stay below the high watermark", "nobody reads what a power loss could take back", shows=DARK_AND_SLOW
+)
+def readers_below_watermark(seam: Seam) -> None:
+    def visible_end(self: Partition, isolation: int) -> int:
+        return self.last_stable_offset if isolation == READ_COMMITTED else self.end_offset
+
+    seam.replace(Partition, "visible_end", visible_end)
+
+
+@safeguard("sync before offsets are committed", "a group's committed offset survives a power loss", shows=DARK_AND_SLOW)
+def sync_before_offsets(seam: Seam) -> None:
+    write = GroupJournal.write
+
+    def hasty(
+        self: GroupJournal,
+        group_id: str,
+        rows: Any,
+        apply: Callable[[], None],
+        refuse: Callable[[Exception], None],
+        producer: Any = None,
+    ) -> None:
+        refused: list[Exception] = []
+        write(self, group_id, rows, lambda: None, refused.append, producer)
+        if refused:
+            refuse(refused[0])
+        else:
+            apply()
+
+    seam.replace(GroupJournal, "write", hasty)
+
+
+@safeguard("topics are durable", "a topic that was created, grown or deleted stays so", "admin", shows=power_fails)
+def topics_durable(seam: Seam) -> None:
+    async def hasty(self: LocalStore, revision: int) -> None:
+        if self._flushing is None and self._pending:
+            self._flushing = asyncio.get_running_loop().create_task(self._flush())
+
+    seam.replace(LocalStore, "_durable", hasty)
+
+
+@safeguard("producer ids are claimed first", "no two producers ever have one id", shows=broker_ends)
+def ids_claimed_first(seam: Seam) -> None:
+    async def claim(self: ProducerIds) -> int:
+        return self._end if self._end % BLOCK_SIZE == 0 else 0
+
+    seam.replace(ProducerIds, "_claim", claim)
+
+
+# A start after a crash
+
+
+@safeguard("CRC at recovery", "a batch that was torn by a power loss is not taken for a whole one", shows=DARK_AND_SLOW)
+def crc_at_recovery(seam: Seam) -> None:
+    seam.replace(recovery, "crc_ok", lambda batch, header: True)
+
+
+@safeguard("torn tail cut", "what a power loss left half written is not appended to", shows=power_fails)
+def torn_tail_cut(seam: Seam) -> None:
+    seam.replace(recovery._Scan, "_cut", lambda *_: None)
+
+
+@safeguard("recovered bytes are synced", "what a killed process left in the page cache is made durable", shows=DARK)
+def recovered_synced(seam: Seam) -> None:
+    recover = recovery.recover
+
+    def hasty(*args: Any, **more: Any) -> recovery.Recovered:
+        sync_now = SimFile.sync_now
+        SimFile.sync_now = lambda self: None  # type: ignore[method-assign]
+        try:
+            return recover(*args, **more)
+        finally:
+            SimFile.sync_now = sync_now  # type: ignore[method-assign]
+
+    seam.replace(recovery, "recover", hasty)
+
+
+@safeguard(
+    "mark of a clean end goes first",
+    "a start after a crash is not taken for one after a clean end",
+    shows=both(power_fails, faults("terminate broker")),
+)
+def clean_mark(seam: Seam) -> None:
+    take = LogDirectory._take
+
+    def hasty(self: LogDirectory) -> None:
+        marker = self._path(".kafka_cleanshutdown")
+        was_clean = self.disk.exists(marker)
+        take(self)
+        if was_clean:
+            self.disk.write_atomically(marker, b"{}")
+
+    seam.replace(LogDirectory, "_take", hasty)
+
+
+@safeguard("sync before the recovery point", "what a start need not look at is durable", shows=DARK_AND_SLOW)
+def sync_before_recovery_point(seam: Seam) -> None:
+    async def hasty(self: DurableLog) -> None:
+        self._write_snapshot()
+        self.recovery_point = self._snapshot_offset
+
+    seam.replace(DurableLog, "checkpoint", hasty)
+
+
+@safeguard(
+    "directories are synced", "a file that was synced is found under its name after a power loss", shows=power_fails
+)
+def directories_synced(seam: Seam) -> None:
+    seam.replace(SimDisk, "sync_dir", lambda self, path: None)
+
+
+@safeguard(
+    "atomic replacement",
+    "of a file that is replaced there is always the old one or the new one",
+    shows=faults("kill amid changes", "power loss amid changes", "full disk"),
+)
+def atomic_replacement(seam: Seam) -> None:
+    def in_place(self: SimDisk, path: str, data: Buffer, *, durable: bool = True) -> None:
+        self.burn()
+        inode = self._names.setdefault(path, _Inode())
+        inode.data.clear()
+        inode.synced_size = 0
+        if durable:
+            self._durable_names[path] = inode
+        self.burn()
+        inode.data += data
+        if durable:
+            inode.synced_size = len(inode.data)
+
+    seam.replace(SimDisk, "write_atomically", in_place)

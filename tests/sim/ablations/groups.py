@@ -1,0 +1,126 @@
+"""Safeguards of consumer groups and their offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from semel_broker.groups import state
+from semel_broker.groups.book import OffsetBook
+from semel_broker.groups.coordinator import GroupCoordinator
+from semel_broker.groups.group import Group
+from semel_broker.groups.records import group_row
+from semel_broker.groups.turn import Change
+from semel_protocol.errors import ErrorCode, KafkaError
+
+from sim.ablations.ablation import Seam, broker_ends, safeguard
+from sim.ablations.durability import DARK_AND_SLOW
+from sim.ablations.worlds import slow_load
+
+CHURN = ("churn", "idempotent")
+
+
+def forgiving(seam: Seam, name: str, forgiven: ErrorCode) -> None:
+    """The check of this name lets pass what it would refuse with this code."""
+    check: Callable[..., None] = getattr(state, name)
+
+    def forgiving_check(*args: Any) -> None:
+        try:
+            check(*args)
+        except KafkaError as error:
+            if error.code is not forgiven:
+                raise
+
+    seam.replace(state, name, forgiving_check)
+
+
+@safeguard("generation of OffsetCommit", "a member of an earlier generation commits nothing", *CHURN)
+def generation_of_commit(seam: Seam) -> None:
+    forgiving(seam, "check_commit", ErrorCode.ILLEGAL_GENERATION)
+
+
+@safeguard("membership of OffsetCommit", "who is no member any more commits nothing", *CHURN)
+def membership_of_commit(seam: Seam) -> None:
+    forgiving(seam, "check_commit", ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+@safeguard(
+    "generation of TxnOffsetCommit",
+    "inputs that were given to somebody else are not counted as done (KIP-447)",
+    "pipeline",
+)
+def generation_in_transaction(seam: Seam) -> None:
+    forgiving(seam, "check_commit_in_transaction", ErrorCode.ILLEGAL_GENERATION)
+
+
+@safeguard(
+    "membership of TxnOffsetCommit", "who is no member any more does not count inputs as done (KIP-447)", "pipeline"
+)
+def membership_in_transaction(seam: Seam) -> None:
+    forgiving(seam, "check_commit_in_transaction", ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+@safeguard(
+    "generations are durable before they are told",
+    "no two generations of a group have one number",
+    "churn",
+    "pipeline",
+    shows=DARK_AND_SLOW,
+)
+def generations_durable(seam: Seam) -> None:
+    def hasty(self: GroupCoordinator, group: Group, change: Change) -> None:
+        self._journal.write(
+            group.group_id, [group_row(group, change, self._now())], lambda: None, lambda error: None
+        )  # fmt: skip
+        self._carry_out(state.apply(group, change, self._now(), self._rules))
+
+    seam.replace(GroupCoordinator, "_persist", hasty)
+
+
+# Offsets that are part of a transaction
+
+
+@safeguard(
+    "stable offsets",
+    "a successor does not start from offsets that an open transaction is about to change (KIP-447)",
+    "pipeline",
+)
+def stable_offsets(seam: Seam) -> None:
+    seam.replace(OffsetBook, "is_unstable", lambda *_: False)
+
+
+@safeguard(
+    "replay of pending offsets",
+    "offsets of an open transaction take effect although the broker restarted meanwhile",
+    "pipeline",
+    shows=broker_ends,
+)
+def replay_of_pending(seam: Seam) -> None:
+    seam.replace(OffsetBook, "load", lambda self, pending: None)
+
+
+@safeguard(
+    "markers before the load",
+    "a marker that comes while groups are still being read is not lost to their offsets",
+    "pipeline",
+    shows=broker_ends,
+    given=slow_load,
+)
+def markers_before_load(seam: Seam) -> None:
+    ended = GroupCoordinator.transaction_ended
+
+    def deaf(self: GroupCoordinator, *args: Any) -> None:
+        if self._is_loaded:
+            ended(self, *args)
+
+    seam.replace(GroupCoordinator, "transaction_ended", deaf)
+
+
+@safeguard("aborted offsets are dropped", "offsets of a transaction that is aborted never take effect", "pipeline")
+def aborted_offsets(seam: Seam) -> None:
+    ended = OffsetBook.transaction_ended
+
+    def naive(self: OffsetBook, index: int, producer_id: int, commit: bool) -> None:
+        ended(self, index, producer_id, True)
+
+    seam.replace(OffsetBook, "transaction_ended", naive)

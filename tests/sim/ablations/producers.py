@@ -1,0 +1,142 @@
+"""Safeguards in a log's knowledge of producers: what makes a batch be stored once, in order, by its rightful owner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from semel_protocol.batch import BatchHeader
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_storage import producers, snapshot
+from semel_storage.log import Log
+from semel_storage.producers import BatchPlace, ProducerState
+from semel_storage.snapshot import Snapshots
+
+from sim.ablations.ablation import Seam, both, broker_ends, faults, power_fails, safeguard
+from sim.ablations.worlds import short_memory
+from sim.plan import RunPlan
+
+LOSES_ANSWERS = faults("reset", "kill broker", "cut", "hold", "power loss", "slow link")
+
+
+def idempotent_bursts(plan: RunPlan) -> bool:
+    """Several batches of a producer are on their way at a time."""
+    clients = [client for workload in plan.workloads for client in workload.clients if client.role == "writer"]
+    return any(
+        client.settings.get("enable_idempotence", True) and client.settings["max_batch_size"] <= 200
+        for client in clients
+    )
+
+
+def long_transactions(plan: RunPlan) -> bool:
+    """Some are open, and silent, for seconds."""
+    clients = [client for workload in plan.workloads for client in workload.clients if client.role == "transactor"]
+    return any(client.settings["transaction_timeout_ms"] > 2_000 for client in clients)
+
+
+def forgiving(seam: Seam, *forgiven: ErrorCode) -> None:
+    """`producers.check` lets batches pass that it would refuse with one of these codes."""
+    check = producers.check
+
+    def forgiving_check(state: ProducerState | None, header: BatchHeader) -> BatchPlace | None:
+        try:
+            return check(state, header)
+        except KafkaError as error:
+            if error.code in forgiven:
+                return None
+            raise
+
+    seam.replace(producers, "check", forgiving_check)
+
+
+@safeguard("duplicate window", "a batch that is sent again after a lost answer is stored once", shows=LOSES_ANSWERS)
+def duplicate_window(seam: Seam) -> None:
+    check = producers.check
+
+    def forgetful_check(state: ProducerState | None, header: BatchHeader) -> None:
+        check(state, header)
+
+    seam.replace(producers, "check", forgetful_check)
+
+
+@safeguard("sequence check", "a batch whose predecessor is missing is not stored before it", shows=LOSES_ANSWERS)
+def sequence_check(seam: Seam) -> None:
+    forgiving(seam, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+
+
+@safeguard("producer epoch check", "a partition takes nothing from an epoch that it knows to be over")
+def epoch_check(seam: Seam) -> None:
+    forgiving(seam, ErrorCode.INVALID_PRODUCER_EPOCH)
+
+
+@safeguard(
+    "window in snapshots",
+    "retries of the last five batches are known after a restart, not only of the last one",
+    shows=both(broker_ends, LOSES_ANSWERS, idempotent_bursts),
+)
+def window_in_snapshots(seam: Seam) -> None:
+    seam.replace(snapshot, "_decode_trailer", lambda *_: {})
+
+
+@safeguard(
+    "producer state in snapshots",
+    "what lies below the recovery point, and is not read again, is known after a restart",
+    shows=broker_ends,
+)
+def state_in_snapshots(seam: Seam) -> None:
+    seam.replace(snapshot, "decode", lambda *_, **__: [])
+
+
+@safeguard(
+    "snapshots end with the log",
+    "a snapshot of records that a power loss took does not vouch for those in their place",
+    shows=power_fails,
+)
+def snapshots_end_with_log(seam: Seam) -> None:
+    seam.replace(Snapshots, "remove_above", lambda self, offset: None)
+
+
+@safeguard(
+    "CRC of snapshots",
+    "producer state that was torn by a power loss is not believed",
+    shows=both(power_fails),
+)
+def snapshot_crc(seam: Seam) -> None:
+    decode = snapshot.decode
+
+    def credulous(data: Any, **more: Any) -> list[ProducerState]:
+        body = bytes(data)[snapshot._HEAD.size :]
+        return decode(snapshot._HEAD.pack(snapshot.VERSION, snapshot.crc32c(body)) + body, **more)
+
+    seam.replace(snapshot, "decode", credulous)
+
+
+@safeguard(
+    "producers outlive their records",
+    "deleting a producer's last record does not delete what is known of it (KIP-360)",
+    "retention",
+)
+def producers_outlive_records(seam: Seam) -> None:
+    delete = Log.delete_segments
+
+    def delete_with_producers(self: Log, old: Any) -> None:
+        delete(self, old)
+        states = self._producers._states
+        for state in self._producers.all():
+            if state.last_offset < self.start_offset and state.txn_first_offset < 0:
+                del states[state.producer_id]
+
+    seam.replace(Log, "delete_segments", delete_with_producers)
+
+
+@safeguard(
+    "open transactions do not expire",
+    "a producer that is silent amid its transaction is not forgotten with it",
+    "retention",
+    shows=long_transactions,
+    given=short_memory,
+)
+def open_do_not_expire(seam: Seam) -> None:
+    def expired(states: Any, now_ms: int, expiration_ms: int) -> list[int]:
+        return [each for each in sorted(states) if now_ms - states[each].last_append_ms >= expiration_ms]
+
+    seam.replace(producers, "expired", expired)

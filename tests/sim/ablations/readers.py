@@ -1,0 +1,159 @@
+"""Safeguards of readers of committed records, and of what deletion and compaction leave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from semel_broker import cleaner
+from semel_broker.partition import Partition
+from semel_protocol.batch import BatchHeader
+from semel_storage import recovery
+from semel_storage.compaction import Dirtiness, dirtiness
+from semel_storage.compaction_filter import TransactionFates
+from semel_storage.log import Log
+from semel_storage.log_reader import LogReader
+from semel_storage.segment import Segment
+from semel_storage.segments import Segments
+from semel_storage.transaction_index import TransactionIndex
+
+from sim.ablations.ablation import Seam, broker_ends, faults, power_fails, safeguard
+from sim.plan import RunPlan
+
+TRANSACTIONAL = ("transactional", "pipeline")
+
+
+@safeguard("fetch ends at the last stable offset", "nobody reads what is not decided", *TRANSACTIONAL)
+def fetch_ends_at_lso(seam: Seam) -> None:
+    seam.replace(Partition, "last_stable_offset", property(lambda self: self.high_watermark))
+
+
+@safeguard("list of aborted transactions", "readers are told what to leave out", *TRANSACTIONAL)
+def list_of_aborted(seam: Seam) -> None:
+    read = LogReader.read_committed
+
+    def silent(self: LogReader, *args: Any, **more: Any) -> tuple[bytes, list[bytes]]:
+        return read(self, *args, **more)[0], []
+
+    seam.replace(LogReader, "read_committed", silent)
+
+
+@safeguard(
+    "aborted transactions of later segments",
+    "readers are told of those, too, whose marker lies in another segment",
+    *TRANSACTIONAL,
+)
+def aborted_later(seam: Seam) -> None:
+    def of_one_segment(self: Segments, start: int, end: int) -> bytes:
+        segment = self.locate(start)[0]
+        return segment.aborted.overlapping(start, end)[0]
+
+    seam.replace(Segments, "aborted_entries", of_one_segment)
+
+
+@safeguard(
+    "index of aborted transactions survives",
+    "what it loses in a crash is found out and built anew",
+    *TRANSACTIONAL,
+    shows=broker_ends,
+)
+def aborted_survive(seam: Seam) -> None:
+    def trusting(self: recovery._Scan, segment: Segment, up_to: int) -> None:
+        segment.aborted.truncate(up_to)
+        segment.aborted.close()
+
+    async def nothing(self: TransactionIndex) -> None:
+        pass
+
+    seam.replace(recovery._Scan, "_check_aborted", trusting)
+    seam.replace(TransactionIndex, "sync", nothing)
+    seam.replace(TransactionIndex, "sync_now", lambda self: None)
+
+
+@safeguard(
+    "replay notes aborted transactions",
+    "those above the recovery point are known again after a crash",
+    *TRANSACTIONAL,
+    shows=broker_ends,
+)
+def replay_notes_aborted(seam: Seam) -> None:
+    note = recovery._note
+
+    def forgetful(*args: Any) -> None:
+        note(*args)
+
+    seam.replace(recovery, "_note", forgetful)
+
+
+# Compaction
+
+
+def compacted_up_to(seam: Seam, name: str) -> None:
+    """Compaction does not heed this bound of a log."""
+
+    def greedy(log: Log, first_dirty_offset: int, *, last_stable_offset: int, now_ms: int) -> Dirtiness:
+        recovery_point = log.recovery_point
+        if name == "recovery_point":
+            log.recovery_point = log.end_offset
+        else:
+            last_stable_offset = log.end_offset
+        try:
+            return dirtiness(log, first_dirty_offset, last_stable_offset=last_stable_offset, now_ms=now_ms)
+        finally:
+            log.recovery_point = recovery_point
+
+    seam.replace(cleaner, "dirtiness", greedy)
+
+
+def long_transactions(plan: RunPlan) -> bool:
+    """Some outlast their timeout, while logs are rolled and checkpoints are written."""
+    clients = [client for workload in plan.workloads for client in workload.clients if client.role == "transactor"]
+    ops = [op for client in clients for op in client.ops]
+    return plan.settings["log.flush.offset.checkpoint.interval.ms"] <= 5_000 and any(
+        op.kind == "abandon" or op.args.get("end") == "overtime" for op in ops
+    )
+
+
+@safeguard(
+    "compaction stays below the last stable offset",
+    "what is undecided outdates nothing",
+    "compacted",
+    shows=long_transactions,
+)
+def compaction_below_lso(seam: Seam) -> None:
+    compacted_up_to(seam, "last_stable_offset")
+
+
+@safeguard(
+    "compaction stays below the recovery point", "what outdates a record is durable", "compacted", shows=power_fails
+)
+def compaction_below_recovery_point(seam: Seam) -> None:
+    compacted_up_to(seam, "recovery_point")
+
+
+@safeguard("aborted records outdate nothing", "compaction keeps the last committed value of a key", "compacted")
+def aborted_outdate_nothing(seam: Seam) -> None:
+    can_discard = TransactionFates.can_discard
+
+    def naive(self: TransactionFates, header: BatchHeader, data: memoryview) -> bool:
+        return can_discard(self, header, data) and header.is_control
+
+    seam.replace(TransactionFates, "can_discard", naive)
+
+
+@safeguard(
+    "markers stay with their records",
+    "compaction takes no marker while records of its transaction are left",
+    "compacted",
+)
+def markers_stay(seam: Seam) -> None:
+    seam.replace(TransactionFates, "_can_discard_marker", lambda *_: True)
+
+
+@safeguard(
+    "swaps are finished at the start",
+    "a compaction that a crash cut short loses no segment",
+    "compacted",
+    shows=faults("kill amid changes", "power loss amid changes"),
+)
+def swaps_finished(seam: Seam) -> None:
+    seam.replace(recovery, "recover_swaps", lambda *_: None)

@@ -1,0 +1,89 @@
+"""EDGE: what was caught, kept beside this file for the tests, and as a table in docs/ablations.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from sim.ablations.ablation import ABLATIONS
+from sim.ablations.search import Finding
+from sim.checkers import CHECKERS
+
+CAUGHT = Path(__file__).with_name("caught.json")
+DOCS = Path(__file__).parents[3] / "docs" / "ablations.md"
+FAILURE = "failure"
+
+HEAD = """# Ablations
+
+Would the simulator see it? Each line below is a safeguard of semel that was switched off, from the outside, in the
+process that simulates; then seeds were run until a checker fired on one that is clean with the safeguard on. *Seed* is
+that seed, *runs* how many it took: seeds are passed over whose plan cannot show the safeguard, such as those without a
+power loss for one that matters only then. The product has no switches for this: see `tests/sim/ablations`.
+
+```
+make ablations                                  # all of them; the table below is written by WRITE=1
+make ablations NAME='duplicate window'          # one
+```
+
+`make test` runs each that was caught again, with the safeguard and without.
+
+"""
+
+
+def load() -> dict[str, Finding]:
+    """What was found the last time, by the name of the safeguard."""
+    findings = msgspec.json.decode(CAUGHT.read_bytes(), type=list[Finding]) if CAUGHT.exists() else []
+    return {finding.name: finding for finding in findings}
+
+
+def save(findings: Mapping[str, Finding]) -> None:
+    """Keep what was found, in the order of the safeguards; those that are no more are dropped."""
+    rows = [findings[name] for name in ABLATIONS if name in findings]
+    CAUGHT.write_bytes(msgspec.json.format(msgspec.json.encode(rows), indent=1) + b"\n")
+
+
+def docs(findings: Mapping[str, Finding]) -> str:
+    """The table for people."""
+    return HEAD + _table(findings) + _needless() + _by_checker(findings)
+
+
+def _table(findings: Mapping[str, Finding]) -> str:
+    rows = ["| safeguard | what it is for | workloads | seed | runs | caught by |", "|---|---|---|---|---|---|"]
+    caught, open_ones = 0, 0
+    for name, ablation in ABLATIONS.items():
+        if ablation.needless:
+            continue
+        kinds = ", ".join(ablation.kinds) or "all"
+        if name not in findings:
+            open_ones += 1
+            rows.append(f"| {name} | {ablation.protects} | {kinds} | | | not looked for yet |")
+            continue
+        finding = findings[name]
+        caught += finding.is_caught
+        seed, by = (str(finding.seed), ", ".join(finding.caught_by)) if finding.is_caught else ("-", "**nobody**")
+        rows.append(f"| {name} | {ablation.protects} | {kinds} | {seed} | {finding.runs} | {by} |")
+    count = len(rows) - 2 - open_ones
+    later = f" {open_ones} more are made and have not been looked for yet." if open_ones else ""
+    return f"{caught} of {count} are caught.{later}\n\n" + "\n".join(rows) + "\n"
+
+
+def _needless() -> str:
+    rows = [f"| {name} | {each.protects} | {each.needless} |" for name, each in ABLATIONS.items() if each.needless]
+    if not rows:
+        return ""
+    head = (
+        "\n## Not missed\n\nWithout these nothing goes wrong that a checker could see, for a reason:\n\n"
+        "| safeguard | what it is for | why it is not missed |\n|---|---|---|\n"
+    )
+    return head + "\n".join(rows) + "\n"
+
+
+def _by_checker(findings: Mapping[str, Finding]) -> str:
+    rows = ["", "## By checker", "", "| checker | trips without |", "|---|---|"]
+    for checker in (*CHECKERS, FAILURE):
+        names = [name for name in ABLATIONS if name in findings and checker in findings[name].caught_by]
+        shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+        rows.append(f"| {checker if checker != FAILURE else 'an unexpected exception'} | {shown or '-'} |")
+    return "\n".join(rows) + "\n"

@@ -1,0 +1,91 @@
+"""Looking for a seed that notices that a safeguard is off, and that finds nothing when it is on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+
+import msgspec
+
+from sim.ablations.ablation import ABLATIONS, Ablation, Cut, replaced, without
+from sim.plan import RunPlan, draw
+from sim.run import Verdict, run
+from sim.shrink import Shrinker
+
+SEEDS_MAX = 1_000
+WORDS_MAX = 200
+
+
+class Finding(msgspec.Struct, kw_only=True):
+    """What came of an ablation.
+
+    `seed` -1: nobody noticed. `runs`: how many it took. `caught_by`: checkers, or "failure" for an unexpected
+    exception. `unclean`: seeds that found something with the safeguard on, too. `plan`: that of the seed, made smaller.
+    """
+
+    name: str
+    seed: int = -1
+    runs: int = 0
+    caught_by: list[str] = []
+    plan: RunPlan | None = None
+    words: str = ""
+    unclean: list[int] = []
+
+    @property
+    def is_caught(self) -> bool:
+        return self.seed >= 0
+
+
+def plans(ablation: Ablation, first: int = 0, seeds_max: int = SEEDS_MAX) -> Iterator[RunPlan]:
+    """The plans of `seeds_max` seeds from `first` on, but for those that cannot show what the safeguard is for."""
+    return filter(ablation.shows, (draw(seed, ablation.kinds) for seed in range(first, first + seeds_max)))
+
+
+def ablated(ablation: Ablation, plan: RunPlan) -> Verdict:
+    """The verdict on a run without the safeguard."""
+    with without(ablation):
+        return run(plan)
+
+
+def whole(plan: RunPlan, given: Cut) -> Verdict:
+    """The verdict on the same run with all safeguards, in a world that is different in the same way."""
+    with replaced(given):
+        return run(plan)
+
+
+def compare(ablation: Ablation, plan: RunPlan) -> Verdict:
+    """What is found without the safeguard; nothing, if something is found with it."""
+    verdict = ablated(ablation, plan)
+    return verdict if verdict.is_clean or whole(plan, ablation.given).is_clean else Verdict(seed=plan.seed, digest="")
+
+
+def smaller(ablation: Ablation, plan: RunPlan, names: list[str], runs_max: int) -> RunPlan:
+    """A plan that shows the same in less time, and goes on to when the drawing of plans changes."""
+    judge = partial(compare, ablation)
+    return Shrinker(plan, names, lambda text: None, runs_max, judge).shrink()
+
+
+def find(
+    name: str, first: int = 0, seeds_max: int = SEEDS_MAX, runs_max: int = SEEDS_MAX, shrinking_runs_max: int = 0
+) -> Finding:
+    """Run seed after seed without the safeguard until something is found that is not found with it."""
+    ablation = ABLATIONS[name]
+    finding = Finding(name=name)
+    for plan in islice(plans(ablation, first, seeds_max), runs_max):
+        finding.runs += 1
+        verdict = ablated(ablation, plan)
+        if verdict.is_clean:
+            continue
+        if whole(plan, ablation.given).is_clean:
+            finding.seed, finding.caught_by, finding.words = plan.seed, verdict.names, _words(verdict)
+            if shrinking_runs_max:
+                finding.plan = smaller(ablation, plan, verdict.names, shrinking_runs_max)
+            break
+        finding.unclean.append(plan.seed)
+    return finding
+
+
+def _words(verdict: Verdict) -> str:
+    text = str(verdict.anomalies[0]) if verdict.anomalies else verdict.failures[0].splitlines()[0]
+    return text if len(text) <= WORDS_MAX else text[: WORDS_MAX - 3] + "..."

@@ -1,0 +1,290 @@
+"""Safeguards of the transaction coordinator and its markers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+from semel_broker.groups.coordinator import GroupCoordinator
+from semel_broker.handlers import k00_produce
+from semel_broker.txn import identity, state
+from semel_broker.txn.coordinator import TransactionCoordinator
+from semel_broker.txn.destination import LocalDestination
+from semel_broker.txn.engine import Engine
+from semel_broker.txn.expiry import Expiry
+from semel_broker.txn.identity import NOBODY, ProducerIdentity
+from semel_broker.txn.marker_channel import Entry
+from semel_broker.txn.metadata import (
+    EMPTY,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    TransactionMetadata,
+    TransactionState,
+)
+from semel_broker.txn.requests import End, Init, Step
+from semel_broker.txn.slots import Slot
+from semel_broker.txn.turn import Turn
+
+from sim.ablations.ablation import (
+    Seam,
+    both,
+    broker_ends,
+    faults,
+    new_transactions,
+    old_transactions,
+    power_fails,
+    safeguard,
+)
+from sim.ablations.durability import DARK_AND_SLOW
+from sim.ablations.worlds import any_connection, carefree_clients, few_epochs
+from sim.plan import RunPlan
+
+KINDS = ("transactional", "pipeline", "compacted")
+
+
+def shared_ids(plan: RunPlan) -> bool:
+    """Two instances fight over one transactional id."""
+    clients = [client for workload in plan.workloads for client in workload.clients]
+    ids = [each.settings["transactional_id"] for each in clients if each.role == "transactor"]
+    return len(set(ids)) < len(ids)
+
+
+def hasty(seam: Seam, *states: TransactionState) -> None:
+    """Records of these states take effect before they are durable."""
+    persist = Engine.persist
+
+    async def persist_hastily(self: Engine, slot: Slot, then: TransactionMetadata) -> None:
+        if then.state not in states or self._closed:
+            await persist(self, slot, then)
+            return
+        await self._journal.create()
+        self._journal.append([then])
+        self._apply(slot, then)
+
+    seam.replace(Engine, "persist", persist_hastily)
+
+
+@safeguard(
+    "PREPARE is durable before markers",
+    "a decision that one partition has heard of is never decided otherwise",
+    *KINDS,
+    shows=DARK_AND_SLOW,
+)
+def prepare_durable(seam: Seam) -> None:
+    hasty(seam, PREPARE_COMMIT, PREPARE_ABORT)
+
+
+@safeguard(
+    "epochs are durable before they are told",
+    "a producer id and epoch are not given out a second time",
+    *KINDS,
+    shows=power_fails,
+)
+def epochs_durable(seam: Seam) -> None:
+    hasty(seam, EMPTY)
+
+
+@safeguard(
+    "partitions are enrolled before they are written to",
+    "a coordinator that starts anew knows where markers belong",
+    *KINDS,
+    shows=power_fails,
+)
+def enrolled_durably(seam: Seam) -> None:
+    hasty(seam, ONGOING)
+
+
+@safeguard(
+    "markers are durable before COMPLETE",
+    "a transaction counts as complete when all of its markers survive a crash",
+    *KINDS,
+    shows=power_fails,
+)
+def markers_durable(seam: Seam) -> None:
+    def write(self: LocalDestination, entries: Sequence[Entry]) -> list[Any]:
+        return [self._ended(entry, self._append(entry)) for entry in entries]
+
+    seam.replace(LocalDestination, "write", write)
+
+
+@safeguard(
+    "the decided goes on",
+    "after a crash between PREPARE and COMPLETE markers are written again",
+    *KINDS,
+    shows=broker_ends,
+)
+def decided_goes_on(seam: Seam) -> None:
+    async def nothing(self: TransactionCoordinator, slot: Slot) -> None:
+        pass
+
+    seam.replace(TransactionCoordinator, "_resume", nothing)
+
+
+@safeguard("timeout sweep", "a transaction whose producer is gone does not hold readers up for ever", *KINDS)
+def timeout_sweep(seam: Seam) -> None:
+    seam.replace(Expiry, "abort_due", lambda self: None)
+
+
+@safeguard("time outs fence", "a producer whose transaction timed out cannot go on as if nothing had happened", *KINDS)
+def timeouts_fence(seam: Seam) -> None:
+    time_out = state.time_out
+
+    def mild(txn: TransactionMetadata | None, now_ms: int, by: Any) -> Step:
+        step = time_out(txn, now_ms, by)
+        if step.then is None or txn is None:
+            return step
+        same = {"producer_epoch": txn.producer_epoch, "last_producer_epoch": -1, "next_producer_id": -1}
+        return Step(replace(step.then, **same), step.answer)
+
+    seam.replace(state, "time_out", mild)
+
+
+# Who may speak for a transactional id
+
+
+@safeguard("InitProducerId bumps the epoch", "a new instance shuts the old one out", *KINDS)
+def init_bumps(seam: Seam) -> None:
+    bumped = state._bumped
+
+    def same(txn: TransactionMetadata, ask: Init, now_ms: int, fresh_id: int) -> Step:
+        step = bumped(txn, ask, now_ms, fresh_id)
+        assert step.then is not None
+        old = txn.identity
+        return Step(replace(step.then, producer_id=old.producer_id, producer_epoch=old.epoch), old)
+
+    seam.replace(state, "_bumped", same)
+
+
+@safeguard(
+    "InitProducerId aborts", "what an old instance left open does not become part of the new one's transaction", *KINDS
+)
+def init_aborts(seam: Seam) -> None:
+    init = state.init
+
+    def adopting(txn: TransactionMetadata | None, ask: Init, now_ms: int, fresh_id: int = -1) -> Step:
+        if txn is None or txn.state is not ONGOING or ask.expected:
+            return init(txn, ask, now_ms, fresh_id)
+        new = txn.identity.fence
+        return Step(replace(txn, producer_epoch=new.epoch, last_producer_epoch=-1), new)
+
+    seam.replace(state, "init", adopting)
+
+
+@safeguard(
+    "InitProducerId of a zombie is refused",
+    "who was replaced does not replace its successor (KIP-360)",
+    "transactional",
+    shows=shared_ids,
+)
+def zombie_init(seam: Seam) -> None:
+    init = state.init
+
+    def naive(txn: TransactionMetadata | None, ask: Init, now_ms: int, fresh_id: int = -1) -> Step:
+        return init(txn, replace(ask, expected=NOBODY), now_ms, fresh_id)
+
+    seam.replace(state, "init", naive)
+
+
+@safeguard("the coordinator checks epochs", "who was replaced can neither add to a transaction nor end it", *KINDS)
+def coordinator_checks_epochs(seam: Seam) -> None:
+    owned = state._owned
+
+    def naive(txn: TransactionMetadata | None, producer: ProducerIdentity) -> TransactionMetadata:
+        if txn is not None and txn.identity.producer_id == producer.producer_id:
+            return txn
+        return owned(txn, producer)
+
+    seam.replace(state, "_owned", naive)
+
+
+@safeguard(
+    "every end bumps the epoch",
+    "what is late from one transaction does not get into the next (KIP-890)",
+    *KINDS,
+    shows=both(new_transactions, faults("hold", "slow link", "pause broker", "reset", "cut")),
+)
+def end_bumps(seam: Seam) -> None:
+    end = state.end
+
+    def old_end(txn: TransactionMetadata | None, ask: End, now_ms: int, fresh_id: int = -1) -> Step:
+        return end(txn, replace(ask, version=0), now_ms, fresh_id)
+
+    seam.replace(state, "end", old_end)
+
+
+@safeguard(
+    "producer ids rotate",
+    "once the epochs of an id are used up there is a new id, and fencing goes on",
+    *KINDS,
+    given=few_epochs,
+)
+def ids_rotate(seam: Seam) -> None:
+    def stuck(self: ProducerIdentity) -> ProducerIdentity:
+        return ProducerIdentity(self.producer_id, min(self.epoch + 1, identity.EPOCH_LAST))
+
+    seam.replace(ProducerIdentity, "successor", property(stuck))
+
+
+@safeguard(
+    "newest connection wins",
+    "what an old client sent over a connection that it has replaced comes too late",
+    *KINDS,
+    shows=both(old_transactions, faults("hold", "cut", "slow link")),
+    given=carefree_clients,
+)
+def newest_connection(seam: Seam) -> None:
+    any_connection(seam)
+
+
+@safeguard("requests of an id take turns", "what is decided is decided on what the last decision has left", *KINDS)
+def take_turns(seam: Seam) -> None:
+    async def go_ahead(self: Turn) -> None:
+        await asyncio.sleep(0)
+
+    seam.replace(Turn, "wait", go_ahead)
+
+
+@safeguard(
+    "what is being ended is waited for",
+    "a new transaction does not begin before the last one has its markers",
+    *KINDS,
+    needless="verification refuses what is written meanwhile, and its producer aborts and begins anew",
+)
+def wait_for_end(seam: Seam) -> None:
+    add = state.add_partitions
+
+    def impatient(txn: TransactionMetadata | None, *args: Any, **more: Any) -> Step:
+        if txn is not None and txn.is_prepared:
+            return Step(None, txn.identity)
+        return add(txn, *args, **more)
+
+    seam.replace(state, "add_partitions", impatient)
+
+
+# Verification before append
+
+
+@safeguard(
+    "verification of Produce",
+    "what comes late, after the marker, does not open a transaction that nobody ends (KIP-890)",
+    *KINDS,
+)
+def verify_produce(seam: Seam) -> None:
+    seam.replace(k00_produce, "_check_transaction", lambda *_: None)
+
+
+@safeguard(
+    "verification of TxnOffsetCommit", "offsets that come late do not become part of another transaction", "pipeline"
+)
+def verify_offsets(seam: Seam) -> None:
+    commit = GroupCoordinator.commit_in_transaction
+
+    async def naive(
+        self: GroupCoordinator, group_id: str, records: Any, producer: Any, verify: Callable[[int], None], **more: Any
+    ) -> None:
+        await commit(self, group_id, records, producer, lambda index: None, **more)
+
+    seam.replace(GroupCoordinator, "commit_in_transaction", naive)

@@ -1,4 +1,4 @@
-"""Messages that Kafka's recorded bytes leave out, between brokers and about clusters: kafka-python has the same bytes."""
+"""What Kafka's recorded bytes leave out, between brokers and about clusters: kafka-python has the same bytes."""
 
 from __future__ import annotations
 

@@ -62,8 +62,7 @@ async def test_pipelined_requests_are_answered_in_order(fake_broker: FakeBroker)
 
 
 def fake_broker_topic(number: int) -> MetadataRequest:
-    from semel_protocol.messages.k01_fetch import FetchRequest
-from semel_protocol.messages.k03_metadata import MetadataRequestTopic
+    from semel_protocol.messages.k03_metadata import MetadataRequestTopic
 
     return MetadataRequest(topics=[MetadataRequestTopic(name=f"t{number}")])
 

@@ -54,15 +54,16 @@ def check_name(name: str, config: BrokerConfig) -> None:
 
 def internal_topic(name: str, config: BrokerConfig) -> NewTopic:
     """One of the broker's own topics as it is to be created."""
+    offsets_factor, transactions_factor = config.internal_topics_factor
     partitions, replication_factor, segment_bytes = {
         OFFSETS_TOPIC: (
             config.offsets_topic_num_partitions,
-            config.offsets_topic_replication_factor,
+            offsets_factor,
             config.offsets_topic_segment_bytes,
         ),
         TRANSACTIONS_TOPIC: (
             config.transaction_state_log_num_partitions,
-            config.transaction_state_log_replication_factor,
+            transactions_factor,
             config.transaction_state_log_segment_bytes,
         ),
     }[name]
@@ -76,6 +77,7 @@ def internal_topic(name: str, config: BrokerConfig) -> NewTopic:
             # A record holds a whole group with all that its members said, or a transaction with all its partitions:
             # it may outgrow message.max.bytes.
             "max.message.bytes": str(segment_bytes),
+            **({"min.insync.replicas": "2"} if replication_factor > 2 else {}),  # one of three may be away
         },
     )
 

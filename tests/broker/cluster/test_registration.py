@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator
 from random import Random
+from time import monotonic
 
 import msgspec
 import pytest
@@ -19,6 +20,7 @@ from semel_broker.cluster.store import Delete, OutcomeUnknownError, StoreUnavail
 from semel_broker.config import ConfigError
 from semel_broker.world import SilentLogger, World
 from semel_storage.memory_disk import MemoryDisk
+from support.etcd import EtcdProcess
 
 
 @pytest.fixture(params=["local", "etcd"])
@@ -291,3 +293,39 @@ async def test_the_first_broker_costs_three_writes_and_its_stop_one(local: Clust
     revision = (await local.ground.hand.list("")).revision
     await one.stop()
     assert (await local.ground.hand.list("")).revision == revision + 1
+
+
+# --- over real time ---
+
+
+async def test_an_etcd_that_does_not_answer_costs_the_session_at_its_deadline(etcd_process: EtcdProcess) -> None:
+    cluster = Cluster(EtcdGround(etcd_process), broker_session_timeout_ms=2_000)
+    one, two = await cluster.start(1, 2)
+    epoch = one.registration.epoch
+    lost_at: list[float] = []
+    one.registration.on_lost.append(lambda: lost_at.append(monotonic()))
+    etcd_process.pause()
+    try:
+        deadline = one.registration.deadline
+        await until(lambda: bool(lost_at))
+        assert deadline <= lost_at[0]
+        assert not one.registration.is_valid()
+        assert one.registration.deadline == -math.inf
+    finally:
+        etcd_process.resume()
+    await until(lambda: one.registration.is_valid() and two.registration.is_valid())
+    assert one.registration.epoch > epoch
+    await cluster.close()
+
+
+async def test_a_broker_that_died_without_a_word_is_succeeded_when_its_session_has_run_out(
+    etcd_process: EtcdProcess,
+) -> None:
+    cluster = Cluster(EtcdGround(etcd_process), broker_session_timeout_ms=2_000)
+    one, two, _ = await cluster.start(1, 2, 3)
+    topic_id = await cluster.topic([1, 2, 3])
+    deadline = one.registration.deadline
+    await one.kill(expire=False)
+    await until(lambda: two.image.leader(topic_id, 0) == 2)
+    assert monotonic() > deadline, "nobody may be elected before the dead one would have known"
+    await cluster.close()

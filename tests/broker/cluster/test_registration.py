@@ -16,7 +16,7 @@ from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.local_store import LocalStore
 from semel_broker.cluster.records import BROKERS, BrokerRecord
 from semel_broker.cluster.registration import NodeIdTakenError, Registration
-from semel_broker.cluster.store import Delete, OutcomeUnknownError, StoreUnavailableError
+from semel_broker.cluster.store import Delete, OutcomeUnknownError, StoreError, StoreUnavailableError
 from semel_broker.config import ConfigError
 from semel_broker.world import SilentLogger, World
 from semel_storage.memory_disk import MemoryDisk
@@ -119,6 +119,21 @@ async def test_a_registration_whose_answer_got_lost_is_not_made_twice(local: Clu
     assert entry is not None
     assert entry.revision == one.registration.epoch
     assert sum(changes[0].key == "brokers/1" for _, changes, _ in one.store.transactions) == 1
+
+
+async def test_a_store_that_refuses_keeps_a_broker_from_starting_but_not_from_coming_back(local: Cluster) -> None:
+    one = local.member(1)
+    await one.begin()
+    one.store.failing = [StoreError("the store is full")]
+    with pytest.raises(StoreError, match="is full"):
+        await one.registration.register(one.record)
+    assert (await local.ground.hand.list("")).entries == ()
+    two, three = await local.start(2, 3)
+    three.store.failing = [StoreError("the store is full"), StoreError("the store is full")]
+    await local.ground.expire(three.session)
+    await until(lambda: three.heard == ["admitted", "lost", "admitted"])
+    assert three.log.events().count("registration_failed") == 2
+    assert two.registration.is_valid()
 
 
 # --- ids that are taken ---

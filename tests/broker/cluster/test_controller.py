@@ -265,6 +265,35 @@ async def test_one_partition_that_is_changed_by_others_all_the_time_does_not_hol
     await settled(local, topic_id, PartitionState(3, 1, [1, 3]), 7)
 
 
+async def test_a_reassignment_that_the_store_refuses_to_end_keeps_nobody_from_being_admitted(
+    local: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "REFUSED_S", 0.001)
+    one, _ = await local.start(1, 2)
+    topic_id = await local.topic([1, 2])
+    transact = one.store.store.transact
+    refused = 0
+
+    async def refuse(expects: list[Expect], changes: list[Change]) -> int | None:
+        nonlocal refused
+        if any(change.key.startswith(records.REASSIGNMENTS) for change in changes):
+            refused += 1
+            raise StoreError("the request is too large")
+        return await transact(expects, changes)
+
+    topic = one.image.topic("t")
+    assert topic is not None
+    step, _ = reassignments.alter(one.image, topic, {0: [2]})
+    assert step is not None
+    one.store.store.transact = refuse  # type: ignore[method-assign, assignment]
+    assert await transact(step.expects, step.changes) is not None
+    await until(lambda: refused > 2)
+    (three,) = await local.start(3)
+    assert three.registration.is_valid()
+    one.store.store.transact = transact  # type: ignore[method-assign]
+    await settled(local, topic_id, PartitionState(2, 1, [2]))
+
+
 # --- how much ---
 
 

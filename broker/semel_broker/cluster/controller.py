@@ -26,7 +26,7 @@ from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import PartitionView, Place, Touched
 from semel_broker.cluster.records import ADMISSIONS, CONTROLLER, Admission, ControllerRecord
 from semel_broker.cluster.registration import NOT_REGISTERED, Registration
-from semel_broker.cluster.steps import Batch, Step, pack
+from semel_broker.cluster.steps import Batch, Step, pack, tell
 from semel_broker.cluster.store import (
     CHANGES_MAX,
     Delete,
@@ -196,7 +196,7 @@ class Controller:
                 step = Step(
                     expects=(Expect(records.broker_key(broker.node_id), epoch),),
                     changes=(Put(f"{ADMISSIONS}{broker.node_id}", msgspec.json.encode(admission)),),
-                    what="admitted",
+                    what="broker_admitted",
                     facts={"broker": broker.node_id, "broker_epoch": epoch},
                 )
                 steps.append(step)
@@ -212,7 +212,7 @@ class Controller:
             return ()
         orphans = self._feed.image.orphans()
         self._has_orphans = bool(orphans)
-        return [Step(expects=(), changes=(Delete(key),), what="swept", facts={"key": key}) for key in orphans]
+        return [Step(expects=(), changes=(Delete(key),), what="orphan_swept", facts={"key": key}) for key in orphans]
 
     def _rebalance(self, standing: Standing) -> Sequence[Step]:
         """Back to the preferred leaders, once in a while."""
@@ -244,8 +244,7 @@ class Controller:
     async def _write_batch(self, batch: Batch) -> bool:
         if not await self._transact(batch.expects, batch.changes):
             return False
-        for step in batch.steps:
-            self._world.log.info(step.what, **step.facts)
+        tell(self._world.log, batch.steps)
         return True
 
     async def _transact(self, expects: Sequence[Expect], changes: Sequence[Put | Delete]) -> bool:

@@ -14,7 +14,7 @@ from semel_broker.cluster import elections
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import Place
 from semel_broker.cluster.reassignments import PARTITIONS_PER_STEP, alter
-from semel_broker.cluster.steps import Batch, Step, pack
+from semel_broker.cluster.steps import Batch, Step, pack, tell
 from semel_broker.cluster.store import (
     CHANGES_MAX,
     OutcomeUnknownError,
@@ -115,8 +115,7 @@ class Operations:
             await self._feed.reached(revision)
         except (StoreUnavailableError, OutcomeUnknownError, StoreClosedError) as error:
             raise _unreachable(error) from None
-        for step in batch.steps:
-            self._log.info(step.what, **step.facts)
+        tell(self._log, batch.steps)
         return True
 
 

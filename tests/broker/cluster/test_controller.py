@@ -210,7 +210,7 @@ async def test_a_registration_that_was_replaced_meanwhile_is_not_admitted(local:
 
 async def test_a_controller_that_wakes_after_its_succession_is_refused_by_the_store(cluster: Cluster) -> None:
     one, two, three = await cluster.start(1, 2, 3)
-    topic_id = await cluster.topic([2, 1, 3])
+    topic_id = await cluster.topic([2, 3])  # so that the death of the paused one itself changes nothing here
     assert in_office(one) == [1]
     one.pause()
     # Three dies. The paused one has still seen that, and its decision is on the way into the store.
@@ -226,10 +226,10 @@ async def test_a_controller_that_wakes_after_its_succession_is_refused_by_the_st
     await until(lambda: len(one.store.transactions) > before)
     _, changes, revision = one.store.transactions[before]
     assert isinstance(changes[0], Put)
-    assert msgspec.json.decode(changes[0].value, type=PartitionState) == PartitionState(2, 0, [2, 1])
+    assert msgspec.json.decode(changes[0].value, type=PartitionState) == PartitionState(2, 0, [2])
     assert revision is None, "the store refused what the successor does not know of"
     assert await cluster.ground.hand.get(CONTROLLER) == office
-    await settled(cluster, topic_id, PartitionState(2, 0, [2, 3]))
+    assert await cluster.state(topic_id) is None
 
 
 async def test_a_broker_whose_session_is_lost_is_controller_no_longer_and_its_successor_is_another(
@@ -295,7 +295,7 @@ async def test_one_partition_that_is_changed_by_others_all_the_time_does_not_hol
 
     async def interfere(expects: list[Expect], changes: list[Change]) -> int | None:
         nonlocal refused
-        if any(change.key == interfering for change in changes) and refused < 6:
+        if any(change.key == interfering for change in changes):
             refused += 1
             isr = [2, 3, 1] if refused % 2 else [2, 1, 3]
             await transact([], [Put(interfering, msgspec.json.encode(PartitionState(2, 0, isr)))])
@@ -306,10 +306,10 @@ async def test_one_partition_that_is_changed_by_others_all_the_time_does_not_hol
         await two.kill()
         for index in (0, 50, 99):
             await settled(local, topic_id, PartitionState(3, 1, [3, 1]), index)
-        await until(lambda: refused == 6)
+        assert refused > 1
     finally:
         one.store.store.transact = transact  # type: ignore[method-assign]
-    await settled(local, topic_id, PartitionState(3, 1, [1, 3]), 7)
+    await until(lambda: one.image.leader(topic_id, 7) == 3)
 
 
 async def test_a_reassignment_that_the_store_refuses_to_end_keeps_nobody_from_being_admitted(

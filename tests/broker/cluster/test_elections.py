@@ -86,6 +86,15 @@ def test_a_partition_of_one_replica_keeps_its_leader_and_its_epoch_while_that_is
     assert settle(sketch) == (1, 0, [1])
 
 
+def test_a_partition_of_one_replica_that_nobody_leads_is_led_once_that_is_there() -> None:
+    sketch = Sketch()
+    sketch.topic([1])
+    sketch.state(NO_LEADER, 4, [1])
+    assert settle(sketch) == (NO_LEADER, 4, [1])
+    sketch.lives(1)
+    assert settle(sketch) == (1, 5, [1])
+
+
 def test_all_of_an_isr_that_die_at_once_may_come_back_in_any_order(three: Sketch) -> None:
     three.lives(1, 2, 3, is_synced=True)
     three.dies(1, 2, 3)

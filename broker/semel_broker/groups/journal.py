@@ -51,11 +51,12 @@ class Producer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """Something written and not yet durable: `apply` once everything below `end_offset` is, or `refuse`."""
+    """Rows of one group, written and not yet durable: `apply` once everything below `end_offset` is, or `refuse`."""
 
     end_offset: int
     apply: Callable[[], None]
     refuse: Callable[[Exception], None]
+    rows: Sequence[Row] = ()
 
 
 class Journal:
@@ -114,7 +115,7 @@ class Journal:
         if not pending and partition.high_watermark >= partition.end_offset:
             apply()
             return
-        pending.append(Entry(partition.end_offset, apply, refuse))
+        pending.append(Entry(partition.end_offset, apply, refuse, rows))
         if index not in self._settling:
             self._settling[index] = get_running_loop().create_task(self._settle(index, partition, pending))
 
@@ -130,6 +131,11 @@ class Journal:
 
         self.write(group_id, rows, applied, partial(_resolve, done), producer)
         return done
+
+    def unsettled_keys(self, group_id: str) -> frozenset[bytes]:
+        """The keys, the group's among them, of what is written and not yet applied: a newer value is coming."""
+        pending = self._pending.get(self.partition_of(group_id), ())
+        return frozenset(key for entry in pending for key, _ in entry.rows)
 
     def settle(self, index: int) -> None:
         """Apply what has become durable in this partition, without waiting for the task that is about to."""

@@ -341,8 +341,7 @@ class GroupCoordinator:
     async def _load(self) -> None:
         replay = Replay()
         try:
-            async for index, header, batch in self._journal.replay():
-                replay.feed(index, header, batch)
+            await self._journal.replay(replay.feed)
             self._groups.update(replay.groups(self._now()))
             self._book.load(replay.pending())
             await self._book.strike_outlived()  # topics may have been deleted while nobody was here to forget

@@ -45,12 +45,24 @@ class RequestTimedOutError(BrokerResponseError, RetriableError, code=ErrorCode.R
     advice = "The broker could not finish in time; the request may or may not have taken effect"
 
 
+class BrokerNotAvailableError(BrokerResponseError, code=ErrorCode.BROKER_NOT_AVAILABLE):
+    advice = "The broker asked for is not there: look which brokers run"
+
+
+class ReplicaNotAvailableError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.REPLICA_NOT_AVAILABLE):
+    advice = "The replica is starting, or lies elsewhere"
+
+
 class MessageSizeTooLargeError(BrokerResponseError, code=ErrorCode.MESSAGE_TOO_LARGE):
     advice = "Send smaller records, or raise max_request_size here and max.message.bytes on the topic"
 
 
 class OffsetMetadataTooLargeError(BrokerResponseError, code=ErrorCode.OFFSET_METADATA_TOO_LARGE):
     advice = "Shorten the metadata of the offset commit"
+
+
+class NetworkExceptionError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.NETWORK_EXCEPTION):
+    advice = "One broker could not reach another"
 
 
 class GroupLoadInProgressError(BrokerResponseError, RetriableError, code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
@@ -77,6 +89,12 @@ class RecordListTooLargeError(BrokerResponseError, code=ErrorCode.RECORD_LIST_TO
 
 class NotEnoughReplicasError(BrokerResponseError, RetriableError, code=ErrorCode.NOT_ENOUGH_REPLICAS):
     advice = "Bring brokers back, or lower min.insync.replicas"
+
+
+class NotEnoughReplicasAfterAppendError(
+    BrokerResponseError, RetriableError, code=ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+):
+    advice = "The leader has stored it, too few followers have: bring brokers back"
 
 
 class InvalidRequiredAcksError(BrokerResponseError, MisconfiguredError, code=ErrorCode.INVALID_REQUIRED_ACKS):
@@ -107,6 +125,10 @@ class InvalidSessionTimeoutError(BrokerResponseError, MisconfiguredError, code=E
 
 class RebalanceInProgressError(BrokerResponseError, ApplicationRecoverableError, code=ErrorCode.REBALANCE_IN_PROGRESS):
     advice = "The group is rebalancing"
+
+
+class InvalidCommitOffsetSizeError(BrokerResponseError, code=ErrorCode.INVALID_COMMIT_OFFSET_SIZE):
+    advice = "Commit fewer partitions, or shorter metadata, at a time"
 
 
 class TopicAuthorizationFailedError(BrokerResponseError, MisconfiguredError, code=ErrorCode.TOPIC_AUTHORIZATION_FAILED):
@@ -219,12 +241,32 @@ class UnknownProducerId(BrokerResponseError, code=ErrorCode.UNKNOWN_PRODUCER_ID)
     advice = "The broker no longer knows this producer"
 
 
+class ReassignmentInProgressError(BrokerResponseError, code=ErrorCode.REASSIGNMENT_IN_PROGRESS):
+    advice = "Wait for the reassignment of the partition, or cancel it"
+
+
 class NonEmptyGroup(BrokerResponseError, code=ErrorCode.NON_EMPTY_GROUP):
     advice = "Stop the group's members first"
 
 
 class GroupIdNotFound(BrokerResponseError, code=ErrorCode.GROUP_ID_NOT_FOUND):
     advice = "Check the group's name"
+
+
+class FetchSessionIdNotFoundError(BrokerResponseError, RetriableError, code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND):
+    advice = "The broker has forgotten the fetch session"
+
+
+class InvalidFetchSessionEpochError(BrokerResponseError, RetriableError, code=ErrorCode.INVALID_FETCH_SESSION_EPOCH):
+    advice = "The fetch session has gone on without this request"
+
+
+class ListenerNotFoundError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.LISTENER_NOT_FOUND):
+    advice = "The leader has no listener of the name that was asked: check the listeners of the brokers"
+
+
+class TopicDeletionDisabledError(BrokerResponseError, code=ErrorCode.TOPIC_DELETION_DISABLED):
+    advice = "Set delete.topic.enable on the brokers"
 
 
 class FencedLeaderEpochError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.FENCED_LEADER_EPOCH):
@@ -249,12 +291,32 @@ class MemberIdRequired(BrokerResponseError, code=ErrorCode.MEMBER_ID_REQUIRED):
     advice = "Join again with the member id of the answer"
 
 
+class PreferredLeaderNotAvailableError(
+    BrokerResponseError, RefreshRetriableError, code=ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+):
+    advice = "The preferred leader is not in sync or not running"
+
+
 class GroupMaxSizeReachedError(BrokerResponseError, code=ErrorCode.GROUP_MAX_SIZE_REACHED):
     advice = "Use fewer members, or raise group.max.size"
 
 
 class FencedInstanceIdError(BrokerResponseError, ApplicationRecoverableError, code=ErrorCode.FENCED_INSTANCE_ID):
     advice = "Another consumer uses the same group_instance_id: give each its own"
+
+
+class EligibleLeadersNotAvailableError(
+    BrokerResponseError, RefreshRetriableError, code=ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+):
+    advice = "No replica in sync is running: bring one back"
+
+
+class ElectionNotNeededError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.ELECTION_NOT_NEEDED):
+    advice = "The partition has the leader that was asked for"
+
+
+class NoReassignmentInProgressError(BrokerResponseError, code=ErrorCode.NO_REASSIGNMENT_IN_PROGRESS):
+    advice = "There is nothing to cancel"
 
 
 class GroupSubscribedToTopicError(BrokerResponseError, code=ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC):
@@ -269,6 +331,10 @@ class UnstableOffsetCommitError(BrokerResponseError, RetriableError, code=ErrorC
     advice = "A transaction with these offsets is still open"
 
 
+class ThrottlingQuotaExceededError(BrokerResponseError, RetriableError, code=ErrorCode.THROTTLING_QUOTA_EXCEEDED):
+    advice = "Too many changes at a time: the broker asks for a pause"
+
+
 class ProducerFenced(BrokerResponseError, ApplicationRecoverableError, code=ErrorCode.PRODUCER_FENCED):
     advice = "Stop this producer; a new one goes on from the last committed transaction"
 
@@ -277,8 +343,16 @@ class UnknownTopicIdError(BrokerResponseError, RefreshRetriableError, code=Error
     advice = "The topic was deleted and created again"
 
 
+class InconsistentTopicIdError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.INCONSISTENT_TOPIC_ID):
+    advice = "The topic was deleted and created again"
+
+
 class TransactionalIdNotFound(BrokerResponseError, code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
     advice = "Check the transactional id: it was never used here, or has expired"
+
+
+class FetchSessionTopicIdError(BrokerResponseError, RetriableError, code=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR):
+    advice = "Topics were named and numbered in one fetch session"
 
 
 class TransactionAbortable(BrokerResponseError, AbortableError, code=ErrorCode.TRANSACTION_ABORTABLE):

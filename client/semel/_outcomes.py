@@ -26,7 +26,7 @@ MAYBE_STORED = (
     ErrorCode.NETWORK_EXCEPTION,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 )
-"""Answers that leave open whether the batch is in the log: a leader that is replaced while it waits for its followers, too,
+"""Answers that leave open whether the batch is in the log. A leader that was replaced while it waited for its followers
 says only that it is none any more."""
 
 LOST_DATA = (

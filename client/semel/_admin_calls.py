@@ -14,8 +14,9 @@ from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from semel_protocol.schema import Message
 
-from semel._cluster import GROUP, Cluster, merged
+from semel._cluster import GROUP, Cluster
 from semel._connection import Connection
+from semel._metadata import merged
 from semel._pool import Role
 from semel._retry import Backoff, Deadline, is_lost_coordinator, retrying
 from semel.errors import BrokerResponseError, KafkaError, KafkaProtocolError, error_for

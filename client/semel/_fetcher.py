@@ -16,6 +16,7 @@ from semel_protocol.messages.k01_fetch import (
     FetchRequestPartition,
     FetchRequestTopic,
     FetchResponse,
+    FetchResponseDivergingEpoch,
     FetchResponsePartition,
 )
 
@@ -26,7 +27,14 @@ from semel._pool import Role
 from semel._retry import Action, Backoff, action_for
 from semel._signal import Signal
 from semel._subscription import PartitionState, Reset, Subscription
-from semel.errors import CorruptRecordException, KafkaError, OffsetOutOfRangeError, RecordTooLargeError, error_for
+from semel.errors import (
+    CorruptRecordException,
+    KafkaError,
+    LogTruncatedError,
+    OffsetOutOfRangeError,
+    RecordTooLargeError,
+    error_for,
+)
 from semel.structs import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -207,10 +215,14 @@ class Fetcher:
         """One Fetch. Its first partition may bring one batch above any limit: that much more may be held per broker."""
         config = self._config
         topics: dict[str, list[FetchRequestPartition]] = {}
-        for (topic, index), (_, offset) in asked.items():
+        for (topic, index), (state, offset) in asked.items():
             topics.setdefault(topic, []).append(
                 FetchRequestPartition(
-                    partition=index, fetch_offset=offset, partition_max_bytes=config.max_partition_fetch_bytes
+                    partition=index,
+                    current_leader_epoch=self._cluster.metadata.leader_epoch(topic, index),
+                    fetch_offset=offset,
+                    last_fetched_epoch=state.buffer.trail.last,
+                    partition_max_bytes=config.max_partition_fetch_bytes,
                 )
             )
         return FetchRequest(
@@ -232,7 +244,13 @@ class Fetcher:
                 if state is None or not self._subscription.in_charge(state) or state.buffer.fetch_offset != offset:
                     continue  # revoked, or sought elsewhere, since the request was sent
                 if row.error_code:
+                    self._cluster.heard_of_leader(
+                        *partition, row.current_leader.leader_id, row.current_leader.leader_epoch
+                    )
                     arrived = self._refused(state, offset, row.error_code) or arrived
+                    continue
+                if row.diverging_epoch.end_offset >= 0:
+                    arrived = self._truncated(state, row.diverging_epoch) or arrived
                     continue
                 state.high_watermark, state.last_stable_offset = row.high_watermark, row.last_stable_offset
                 state.log_start_offset, state.fetched_at_ms = row.log_start_offset, now_ms
@@ -294,9 +312,26 @@ class Fetcher:
             return False
         if self._config.auto_offset_reset == "none":
             return self.fail(state, OffsetOutOfRangeError(f"{_name(state)} has no offset {offset}"))
-        log.warning("%s has no offset %d: going on from the %s", _name(state), offset, self._config.auto_offset_reset)
-        state.lose_position(Reset(self._config.auto_offset_reset))
+        state.lose_position(Reset.IN_RANGE)
         self._position_lost()
+        return False
+
+    def _truncated(self, state: PartitionState, leader: FetchResponseDivergingEpoch) -> bool:
+        """The log is not the one that was read (KIP-320); true when the application must hear of it.
+
+        Goes back to where the two part. That may be a little above it: then the next fetch says so again.
+        """
+        position = state.position
+        assert position is not None
+        to = state.buffer.trail.parting(leader.epoch, leader.end_offset)
+        message = f"{_name(state)} was truncated: records from offset {to} on, read up to {position}, are gone"
+        if to >= position:
+            state.buffer.restart(position)  # the application has not had them
+        elif self._config.auto_offset_reset == "none":
+            return self.fail(state, LogTruncatedError(message))
+        else:
+            log.warning("%s; going on from there", message)
+            state.seek(to)
         return False
 
 

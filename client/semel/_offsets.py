@@ -121,7 +121,9 @@ class Offsets:
                     name=topic,
                     partitions=[
                         ListOffsetsRequestPartition(
-                            partition_index=index, timestamp=wanted[TopicPartition(topic, index)]
+                            partition_index=index,
+                            current_leader_epoch=self._cluster.metadata.leader_epoch(topic, index),
+                            timestamp=wanted[TopicPartition(topic, index)],
                         )
                         for index in indexes
                     ],

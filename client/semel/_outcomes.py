@@ -76,6 +76,8 @@ class Outcomes:
                 queue.abandoned = queue.abandoned or batch.maybe_stored
             return self._retry(batch, error)
         if action is Action.REFRESH:
+            leads = row.current_leader
+            self._cluster.heard_of_leader(queue.topic, queue.partition, leads.leader_id, leads.leader_epoch)
             self._cluster.request_refresh()
         if action in (Action.REFRESH, Action.BACKOFF):
             return self._retry(batch, error)

@@ -35,6 +35,8 @@ class Reset(Enum):
     EARLIEST = "earliest"
     LATEST = "latest"
     NONE = "none"
+    IN_RANGE = "in range"
+    """It had one, `lost`, that its leader does not have."""
 
 
 class PartitionState:
@@ -56,6 +58,7 @@ class PartitionState:
         "high_watermark",
         "last_stable_offset",
         "log_start_offset",
+        "lost",
         "paused",
         "position",
         "reset",
@@ -69,6 +72,7 @@ class PartitionState:
         self.consumed: int | None = None
         self.committed: int | None = None
         self.reset: Reset | None = reset
+        self.lost = -1
         self.paused = False
         self.held = False
         self.high_watermark: int | None = None
@@ -94,6 +98,7 @@ class PartitionState:
 
     def lose_position(self, reset: Reset) -> None:
         """The position is no longer valid; `reset` says where to find one."""
+        self.lost = -1 if self.position is None else self.position
         self.position = self.consumed = None
         self.reset = reset
         self.error = None

@@ -383,6 +383,7 @@ async def test_stopping_in_the_middle_of_a_rebalance_does_not_wait_for_its_end(
 async def test_partition_left_out_of_the_committed_offsets_is_asked_for_again(coordinator: ScriptedCoordinator) -> None:
     coordinator.committed = 7
     async with member_of(coordinator) as consumer:
+        await consumer.position(tp(1))
         before = len(coordinator.seen(COMMITTED))
         coordinator.mute[COMMITTED] = 2
         assert await consumer.committed(tp(0)) == 7

@@ -23,6 +23,14 @@ class OffsetOutOfRangeError(BrokerResponseError, code=ErrorCode.OFFSET_OUT_OF_RA
     advice = "Seek to between beginning_offsets and end_offsets, or set auto_offset_reset"
 
 
+class LogTruncatedError(OffsetOutOfRangeError):
+    """The log is not the one any more that was read: `auto_offset_reset="none"` wants to hear of it."""
+
+    advice = (
+        "Records that were read are gone from the log: seek() to the offset named here to read what took their place"
+    )
+
+
 class CorruptRecordException(BrokerResponseError, RetriableError, code=ErrorCode.CORRUPT_MESSAGE):
     advice = "Bytes were damaged on the way or on disk"
 
@@ -241,7 +249,7 @@ class UnknownProducerId(BrokerResponseError, code=ErrorCode.UNKNOWN_PRODUCER_ID)
     advice = "The broker no longer knows this producer"
 
 
-class ReassignmentInProgressError(BrokerResponseError, code=ErrorCode.REASSIGNMENT_IN_PROGRESS):
+class ReassignmentInProgress(BrokerResponseError, code=ErrorCode.REASSIGNMENT_IN_PROGRESS):
     advice = "Wait for the reassignment of the partition, or cancel it"
 
 
@@ -253,15 +261,15 @@ class GroupIdNotFound(BrokerResponseError, code=ErrorCode.GROUP_ID_NOT_FOUND):
     advice = "Check the group's name"
 
 
-class FetchSessionIdNotFoundError(BrokerResponseError, RetriableError, code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND):
+class FetchSessionIdNotFound(BrokerResponseError, RetriableError, code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND):
     advice = "The broker has forgotten the fetch session"
 
 
-class InvalidFetchSessionEpochError(BrokerResponseError, RetriableError, code=ErrorCode.INVALID_FETCH_SESSION_EPOCH):
+class InvalidFetchSessionEpoch(BrokerResponseError, RetriableError, code=ErrorCode.INVALID_FETCH_SESSION_EPOCH):
     advice = "The fetch session has gone on without this request"
 
 
-class ListenerNotFoundError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.LISTENER_NOT_FOUND):
+class ListenerNotFound(BrokerResponseError, RefreshRetriableError, code=ErrorCode.LISTENER_NOT_FOUND):
     advice = "The leader has no listener of the name that was asked: check the listeners of the brokers"
 
 

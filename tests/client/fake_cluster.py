@@ -1,303 +1,289 @@
-"""Several scripted brokers as one cluster: leaders, coordinators and a controller that move, and views that are old.
-
-What is stored is stored once for all (`logs`, `kept`), as if every follower were in sync; `truncate` is an unclean
-election. A broker answers only for what it leads or coordinates, and each may be frozen: it goes on telling what it
-knew, as one does that is cut off from the others.
-"""
+"""A scripted cluster: several FakeBrokers over one picture of partitions, each answering only what is its to answer."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from client.fake_broker import FakeBroker, SequencedLog
+import msgspec
+from client.fake_broker import FakeBroker
+from semel.structs import TopicPartition
 from semel_protocol.api import APIS
-from semel_protocol.batch import read_header, stamp
 from semel_protocol.errors import ErrorCode
-from semel_protocol.messages.k00_produce import (
-    ProduceRequest,
-    ProduceResponse,
-    ProduceResponseLeader,
-    ProduceResponseNodeEndpoint,
-)
-from semel_protocol.messages.k01_fetch import (
-    FetchRequest,
-    FetchRequestPartition,
-    FetchResponse,
-    FetchResponseDivergingEpoch,
-    FetchResponseLeader,
-    FetchResponsePartition,
-    FetchResponseTopic,
-)
-from semel_protocol.messages.k02_list_offsets import (
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsResponsePartition,
-    ListOffsetsResponseTopic,
-)
-from semel_protocol.messages.k03_metadata import (
-    MetadataRequest,
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
-from semel_protocol.messages.k08_offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
-from semel_protocol.messages.k10_find_coordinator import FindCoordinatorResponse
-from semel_protocol.messages.k19_create_topics import (
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    CreateTopicsResponseTopic,
-)
-from semel_protocol.records import Record, build_batch
+from semel_protocol.messages import k02_list_offsets as list_offsets
+from semel_protocol.messages import k03_metadata as metadata
+from semel_protocol.messages import k10_find_coordinator as find_coordinator
+from semel_protocol.messages import k19_create_topics as create
+from semel_protocol.messages import k32_describe_configs as describe_configs
+from semel_protocol.messages import k43_elect_leaders as elect
+from semel_protocol.messages import k45_alter_partition_reassignments as alter
+from semel_protocol.messages import k46_list_partition_reassignments as moves
 
-Place = tuple[str, int]
-PRODUCE, FETCH, LIST, COMMIT, CREATE = 0, 1, 2, 8, 19
-VERSIONS = {PRODUCE: (0, 11), FETCH: (0, 12), LIST: (0, 7), 3: (0, 12)}
-"""What the brokers offer where it differs from semel's own: leader epochs everywhere, hints at who leads now."""
-DEPOSED = "stored, and then no leader any more: the answer says only that"
-REPLACED = "stored, and answered as by one that leads no more"
-LONG_POLL_S = 0.02
+NOBODY = -1
 
 
-class Truth(SequencedLog):
-    """One partition: who leads it in which epoch, and the batches that readers get."""
+class Place(msgspec.Struct):
+    """One partition: the first of the replicas is its preferred leader."""
 
-    def __init__(self, leader: int) -> None:
-        super().__init__()
-        self.leader, self.epoch = leader, 0
-        self.start = 0
-        self.batches: list[tuple[int, int, int, bytes]] = []
-        """(base offset, next offset, leader epoch, batch)."""
-
-    @property
-    def end(self) -> int:
-        return self.batches[-1][1] if self.batches else self.start
-
-    def put(self, *values: bytes) -> None:
-        """A batch written in the present epoch."""
-        base = self.end
-        batch = bytearray(build_batch([Record(0, 0, None, value) for value in values], base_offset=base))
-        stamp(batch, base, self.epoch)
-        self.batches.append((base, read_header(batch).next_offset, self.epoch, bytes(batch)))
-
-    def truncate(self, to: int) -> None:
-        """What is at or above `to` is lost."""
-        self.batches = [batch for batch in self.batches if batch[1] <= to]
-
-    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch up to this one that the log knows, and where it ends (KIP-320)."""
-        known = max((row[2] for row in self.batches if row[2] <= epoch), default=-1)
-        return known, max((row[1] for row in self.batches if row[2] <= known), default=self.start)
-
-
-class ClusterBroker(FakeBroker):
-    def __init__(self, cluster: FakeCluster, node_id: int) -> None:
-        versions = {key: api.advertised for key, api in APIS.items() if api.advertised} | VERSIONS
-        super().__init__(cluster.topics, versions)
-        self.cluster = cluster
-        self.node_id = self.leader = node_id
-        self.frozen: dict[Place, tuple[int, int]] | None = None
-        self.frozen_coordinator: int | None = None
-        self.is_mute = False
-        self.answers |= {FETCH: self.fetch, LIST: self.list_offsets, COMMIT: self.commit, CREATE: self.create_topics}
-
-    def freeze(self) -> None:
-        """From now on it believes what it knows now."""
-        self.frozen = {place: (truth.leader, truth.epoch) for place, truth in self.cluster.truths.items()}
-        self.frozen_coordinator = self.cluster.coordinator
-
-    async def _handle(self, frame: memoryview, writer: asyncio.StreamWriter) -> bool:
-        while self.is_mute:  # as a process that was stopped: connections stand, nothing is answered
-            await asyncio.sleep(0.005)
-        return await super()._handle(frame, writer)
-
-    def leads(self, place: Place, epoch: int = -1) -> int:
-        """The code for a request about this partition that believes in this leader epoch."""
-        truth = self.cluster.truth(*place)
-        if truth.leader != self.node_id:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if 0 <= epoch < truth.epoch:
-            return ErrorCode.FENCED_LEADER_EPOCH
-        return ErrorCode.UNKNOWN_LEADER_EPOCH if epoch > truth.epoch else ErrorCode.NONE
-
-    async def metadata(self, request: MetadataRequest) -> MetadataResponse:
-        names = self.topics if request.topics is None else [row.name or "" for row in request.topics]
-        rows = []
-        for name in names:
-            if name not in self.topics:
-                rows.append(MetadataResponseTopic(name=name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-                continue
-            partitions = []
-            for index in range(self.topics[name]):
-                truth = self.cluster.truth(name, index)
-                leader, epoch = (self.frozen or {}).get((name, index), (truth.leader, truth.epoch))
-                partitions.append(
-                    MetadataResponsePartition(partition_index=index, leader_id=leader, leader_epoch=epoch)
-                )
-            rows.append(MetadataResponseTopic(name=name, partitions=partitions))
-        brokers = [
-            MetadataResponseBroker(node_id=peer.node_id, host="127.0.0.1", port=peer.port)
-            for peer in self.cluster.brokers
-        ]
-        return MetadataResponse(brokers=brokers, controller_id=self.cluster.controller, topics=rows)
-
-    async def find_coordinator(self, _: Any) -> FindCoordinatorResponse:
-        believed = self.cluster.coordinator if self.frozen_coordinator is None else self.frozen_coordinator
-        node = self.cluster.brokers[believed]
-        return FindCoordinatorResponse(node_id=node.node_id, host="127.0.0.1", port=node.port)
-
-    # Producing
-
-    def log(self, topic: str = "t", partition: int = 0) -> SequencedLog:
-        return self.cluster.truth(topic, partition)
-
-    def produce(self, request: ProduceRequest) -> Any:
-        if self.faults and self.faults[0] == DEPOSED:
-            self.faults.popleft()
-            self._store(request)
-            self.cluster.move_all(away_from=self.node_id)
-        if self.faults and self.faults[0] == REPLACED:
-            self.faults.popleft()
-            self._store(request)
-            return super()._answer(request, lambda *_: (int(ErrorCode.NOT_LEADER_OR_FOLLOWER), -1))
-        return super().produce(request)
-
-    def _answer(self, request: ProduceRequest, store: Callable[..., tuple[int, int]]) -> ProduceResponse:
-        def if_leader(topic: str, partition: int, records: memoryview) -> tuple[int, int]:
-            code = self.leads((topic, partition))
-            return (code, -1) if code else store(topic, partition, records)
-
-        answer = super()._answer(request, if_leader)
-        for topic in answer.responses:
-            for row in topic.partition_responses:
-                if row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and self.cluster.hints:
-                    truth = self.cluster.truth(topic.name, row.index)
-                    row.current_leader = ProduceResponseLeader(leader_id=truth.leader, leader_epoch=truth.epoch)
-                    node = self.cluster.brokers[truth.leader]
-                    answer.node_endpoints = [
-                        ProduceResponseNodeEndpoint(node_id=node.node_id, host="127.0.0.1", port=node.port)
-                    ]
-        return answer
-
-    # Reading
-
-    async def fetch(self, request: FetchRequest) -> FetchResponse:
-        answer = self._fetched(request)
-        if not any(row.records or row.error_code or row.diverging_epoch.epoch >= 0 for row in answer):
-            await asyncio.sleep(LONG_POLL_S)
-            answer = self._fetched(request)
-        return FetchResponse(responses=[FetchResponseTopic(topic="t", partitions=answer)])
-
-    def _fetched(self, request: FetchRequest) -> list[FetchResponsePartition]:
-        return [self._fetched_row(topic.topic, row) for topic in request.topics for row in topic.partitions]
-
-    def _fetched_row(self, topic: str, row: FetchRequestPartition) -> FetchResponsePartition:
-        truth = self.cluster.truth(topic, row.partition)
-        answer = FetchResponsePartition(
-            partition_index=row.partition, error_code=self.leads((topic, row.partition), row.current_leader_epoch)
-        )
-        if answer.error_code:
-            if self.cluster.hints:
-                answer.current_leader = FetchResponseLeader(leader_id=truth.leader, leader_epoch=truth.epoch)
-            return answer
-        answer.high_watermark = answer.last_stable_offset = truth.end
-        answer.log_start_offset = truth.start
-        if row.last_fetched_epoch >= 0:
-            epoch, end = truth.end_of_epoch(row.last_fetched_epoch)
-            if epoch < row.last_fetched_epoch or end < row.fetch_offset:
-                answer.diverging_epoch = FetchResponseDivergingEpoch(epoch=epoch, end_offset=end)
-                return answer
-        if not truth.start <= row.fetch_offset <= truth.end:
-            answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
-            answer.high_watermark = answer.log_start_offset = -1
-            return answer
-        answer.records = b"".join(batch for _, end, _, batch in truth.batches if end > row.fetch_offset)
-        return answer
-
-    async def list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
-        topics = []
-        for topic in request.topics:
-            rows = []
-            for row in topic.partitions:
-                truth = self.cluster.truth(topic.name, row.partition_index)
-                code = self.leads((topic.name, row.partition_index), row.current_leader_epoch)
-                offset = -1 if code else truth.start if row.timestamp == -2 else truth.end
-                rows.append(
-                    ListOffsetsResponsePartition(partition_index=row.partition_index, error_code=code, offset=offset)
-                )
-            topics.append(ListOffsetsResponseTopic(name=topic.name, partitions=rows))
-        return ListOffsetsResponse(topics=topics)
-
-    # Coordinating
-
-    async def commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
-        code = ErrorCode.NONE if self.cluster.coordinator == self.node_id else ErrorCode.NOT_COORDINATOR
-        topics = []
-        for topic in request.topics:
-            rows = []
-            for row in topic.partitions:
-                if not code:
-                    self.cluster.committed[topic.name, row.partition_index] = row.committed_offset
-                rows.append(OffsetCommitResponsePartition(partition_index=row.partition_index, error_code=code))
-            topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=rows))
-        return OffsetCommitResponse(topics=topics)
-
-    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        code = ErrorCode.NONE if self.cluster.controller == self.node_id else ErrorCode.NOT_CONTROLLER
-        for topic in request.topics if not code else ():
-            self.topics[topic.name] = topic.num_partitions
-        return CreateTopicsResponse(
-            topics=[CreateTopicsResponseTopic(name=topic.name, error_code=code) for topic in request.topics]
-        )
+    replicas: list[int]
+    leader: int
+    isr: list[int]
+    epoch: int = 0
+    target: list[int] | None = None
 
 
 class FakeCluster:
-    """`async with FakeCluster(3) as cluster`; `bootstrap` is what clients are given, all brokers of it."""
+    """`FakeCluster({"t": [(1, 2, 3), (2, 3, 1)]})`: topic -> the replicas of each partition. Brokers are in `nodes`.
 
-    def __init__(self, count: int = 3, topics: dict[str, int] | None = None) -> None:
-        self.topics = {"t": 1} if topics is None else topics
-        self.truths: dict[Place, Truth] = {}
-        self.brokers = [ClusterBroker(self, node_id) for node_id in range(count)]
-        self.controller = self.coordinator = 0
-        self.committed: dict[Place, int] = {}
-        self.hints = False
+    A move of partitions is finished one partition for each time that somebody asks how far it is, unless `stalled`.
+    """
 
-    async def __aenter__(self) -> FakeCluster:
-        for broker in self.brokers:
-            await broker.listen()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        for broker in self.brokers:
-            await broker.close()
+    def __init__(self, topics: Mapping[str, Sequence[Sequence[int]]], racks: Mapping[int, str] | None = None) -> None:
+        self.places = {
+            TopicPartition(name, index): Place(list(ids), ids[0], list(ids))
+            for name, replicas in topics.items()
+            for index, ids in enumerate(replicas)
+        }
+        self.racks = dict(racks or {})
+        self.controller = 1
+        self.stalled = False
+        self.coordinators: dict[str, int] = {}
+        self.settings: dict[str, str] = {}
+        self.stale: dict[TopicPartition, Place | None] = {}
+        """What metadata still says, once, of partitions that have changed: brokers hear of it later."""
+        versions = {key: (0, api.high) for key, api in APIS.items() if key not in (0, 9, 10)}
+        versions[10] = (0, 2)
+        self.nodes = {node_id: _Node(self, node_id, versions) for node_id in (1, 2, 3)}
+        self.live = list(self.nodes)
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(broker.address for broker in self.brokers)
+        return ",".join(self.nodes[node_id].address for node_id in self.live)
 
-    def truth(self, topic: str = "t", partition: int = 0) -> Truth:
-        found = self.truths.get((topic, partition))
-        if found is None:
-            found = self.truths[topic, partition] = Truth(partition % len(self.brokers))
-        return found
+    async def __aenter__(self) -> FakeCluster:
+        for node in self.nodes.values():
+            await node.listen()
+        return self
 
-    def move(self, to: int, topic: str = "t", partition: int = 0) -> None:
-        """Another leader, in the next epoch."""
-        truth = self.truth(topic, partition)
-        truth.leader, truth.epoch = to, truth.epoch + 1
+    async def __aexit__(self, *_: object) -> None:
+        for node_id in self.live:
+            await self.nodes[node_id].close()
 
-    def move_all(self, away_from: int) -> None:
-        for (topic, partition), truth in self.truths.items():
-            if truth.leader == away_from:
-                self.move((away_from + 1) % len(self.brokers), topic, partition)
+    async def down(self, node_id: int) -> None:
+        """The broker is gone, and the controller has found other leaders among those in sync."""
+        await self.nodes[node_id].close()
+        self.notice(node_id)
 
-    def seen(self, api_key: int) -> list[Any]:
-        """The requests of one API so far, of all brokers."""
-        return [request for broker in self.brokers for request in broker.seen(api_key)]
+    def notice(self, node_id: int) -> None:
+        """The second half of `down`: until then metadata names a broker that does not answer."""
+        self.live.remove(node_id)
+        for place in self.places.values():
+            if node_id in place.isr and len(place.isr) > 1:
+                place.isr.remove(node_id)
+            if place.leader == node_id:
+                place.leader = next((one for one in place.isr if one in self.live), NOBODY)
+                place.epoch += 1
+
+    def asked(self, api_key: int) -> dict[int, int]:
+        """How many requests of this API each broker has had."""
+        return {node_id: len(node.seen(api_key)) for node_id, node in self.nodes.items() if node.seen(api_key)}
+
+
+class _Node(FakeBroker):
+    def __init__(self, cluster: FakeCluster, node_id: int, versions: dict[int, tuple[int, int]]) -> None:
+        super().__init__(versions=dict(versions))
+        self.cluster, self.node_id = cluster, node_id
+        self.answers |= {
+            2: self.list_offsets,
+            19: self.create_topics,
+            32: self.describe_configs,
+            43: self.elect_leaders,
+            45: self.alter_reassignments,
+            46: self.list_reassignments,
+        }
+
+    @property
+    def is_controller(self) -> bool:
+        return self.cluster.controller == self.node_id
+
+    async def metadata(self, request: metadata.MetadataRequest) -> metadata.MetadataResponse:
+        cluster = self.cluster
+        asked = None if request.topics is None else [row.name or "" for row in request.topics]
+        told = {
+            at: cluster.stale.pop(at, place)
+            for at, place in cluster.places.items()
+            if asked is None or at.topic in asked
+        }
+        places = {at: place for at, place in told.items() if place is not None}
+        known = dict.fromkeys(at.topic for at in places)
+        topics = []
+        for name in known if asked is None else asked:
+            if name in known:
+                topics.append(metadata.MetadataResponseTopic(name=name, partitions=self._partitions(name, places)))
+            else:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                topics.append(metadata.MetadataResponseTopic(name=name, error_code=code))
+        brokers = [
+            metadata.MetadataResponseBroker(
+                node_id=node_id, host="127.0.0.1", port=cluster.nodes[node_id].port, rack=cluster.racks.get(node_id)
+            )
+            for node_id in cluster.live
+        ]
+        return metadata.MetadataResponse(
+            brokers=brokers, cluster_id="fake", controller_id=cluster.controller, topics=topics
+        )
+
+    def _partitions(
+        self, name: str, places: Mapping[TopicPartition, Place]
+    ) -> list[metadata.MetadataResponsePartition]:
+        return [
+            metadata.MetadataResponsePartition(
+                error_code=ErrorCode.NONE if place.leader in self.cluster.live else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=at.partition,
+                leader_id=place.leader,
+                leader_epoch=place.epoch,
+                replica_nodes=place.replicas,
+                isr_nodes=place.isr,
+                offline_replicas=[node_id for node_id in place.replicas if node_id not in self.cluster.live],
+            )
+            for at, place in places.items()
+            if at.topic == name
+        ]
+
+    async def create_topics(self, request: create.CreateTopicsRequest) -> create.CreateTopicsResponse:
+        """With the replicas asked for, else a single one here; other brokers hear of it later."""
+        rows = []
+        for topic in request.topics:
+            given = [row.broker_ids for row in topic.assignments] or [[self.node_id]] * max(topic.num_partitions, 1)
+            for index, ids in enumerate(given):
+                at = TopicPartition(topic.name, index)
+                self.cluster.places[at] = Place(list(ids), ids[0], list(ids))
+                self.cluster.stale[at] = None
+            rows.append(create.CreateTopicsResponseTopic(name=topic.name))
+        return create.CreateTopicsResponse(topics=rows)
+
+    async def find_coordinator(self, request: Any) -> find_coordinator.FindCoordinatorResponse:
+        node_id = self.cluster.coordinators.get(request.key, 1)
+        port = self.cluster.nodes[node_id].port
+        return find_coordinator.FindCoordinatorResponse(node_id=node_id, host="127.0.0.1", port=port)
+
+    async def list_offsets(self, request: list_offsets.ListOffsetsRequest) -> list_offsets.ListOffsetsResponse:
+        """A partition begins at 0 and ends at 100 times its number."""
+        rows = []
+        for topic in request.topics:
+            parts = []
+            for row in topic.partitions:
+                leads = self.cluster.places[TopicPartition(topic.name, row.partition_index)].leader == self.node_id
+                parts.append(
+                    list_offsets.ListOffsetsResponsePartition(
+                        partition_index=row.partition_index,
+                        error_code=ErrorCode.NONE if leads else ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                        offset=0 if row.timestamp == -2 else 100 * row.partition_index,
+                    )
+                )
+            rows.append(list_offsets.ListOffsetsResponseTopic(name=topic.name, partitions=parts))
+        return list_offsets.ListOffsetsResponse(topics=rows)
+
+    async def describe_configs(self, request: Any) -> describe_configs.DescribeConfigsResponse:
+        results = [
+            describe_configs.DescribeConfigsResponseResult(
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                configs=[
+                    describe_configs.DescribeConfigsResponseConfig(name=name, value=value, config_source=1)
+                    for name, value in self.cluster.settings.items()
+                ],
+            )
+            for resource in request.resources
+        ]
+        return describe_configs.DescribeConfigsResponse(results=results)
+
+    async def elect_leaders(self, request: elect.ElectLeadersRequest) -> elect.ElectLeadersResponse:
+        if not self.is_controller:
+            return elect.ElectLeadersResponse(error_code=ErrorCode.NOT_CONTROLLER)
+        asked = request.topic_partitions
+        named = None if asked is None else [TopicPartition(t.topic, index) for t in asked for index in t.partitions]
+        results: dict[str, list[elect.ElectLeadersResponsePartition]] = {}
+        for at in self.cluster.places if named is None else named:
+            code = self._elect(at)
+            if named is not None or code != ErrorCode.ELECTION_NOT_NEEDED:
+                row = elect.ElectLeadersResponsePartition(partition_id=at.partition, error_code=code)
+                results.setdefault(at.topic, []).append(row)
+        topics = [elect.ElectLeadersResponseTopic(topic=name, partition_result=rows) for name, rows in results.items()]
+        return elect.ElectLeadersResponse(replica_election_results=topics)
+
+    def _elect(self, at: TopicPartition) -> ErrorCode:
+        place = self.cluster.places.get(at)
+        if place is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        preferred = place.replicas[0]
+        if place.leader == preferred:
+            return ErrorCode.ELECTION_NOT_NEEDED
+        if preferred not in self.cluster.live or preferred not in place.isr:
+            return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        place.leader, place.epoch = preferred, place.epoch + 1
+        return ErrorCode.NONE
+
+    async def alter_reassignments(
+        self, request: alter.AlterPartitionReassignmentsRequest
+    ) -> alter.AlterPartitionReassignmentsResponse:
+        if not self.is_controller:
+            return alter.AlterPartitionReassignmentsResponse(error_code=ErrorCode.NOT_CONTROLLER)
+        rows = [
+            alter.AlterPartitionReassignmentsResponseTopic(
+                name=topic.name, partitions=[self._move(topic.name, row) for row in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+        return alter.AlterPartitionReassignmentsResponse(responses=rows)
+
+    def _move(
+        self, topic: str, row: alter.AlterPartitionReassignmentsRequestPartition
+    ) -> alter.AlterPartitionReassignmentsResponsePartition:
+        place = self.cluster.places[TopicPartition(topic, row.partition_index)]
+        code, why = ErrorCode.NONE, None
+        if row.replicas is None:
+            if place.target is None:
+                code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+            place.target = None
+        elif any(node_id not in self.cluster.live for node_id in row.replicas):
+            code, why = ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a broker that is not there"
+        else:
+            place.target = list(row.replicas)
+        return alter.AlterPartitionReassignmentsResponsePartition(
+            partition_index=row.partition_index, error_code=code, error_message=why
+        )
+
+    async def list_reassignments(
+        self, request: moves.ListPartitionReassignmentsRequest
+    ) -> moves.ListPartitionReassignmentsResponse:
+        if not self.is_controller:
+            return moves.ListPartitionReassignmentsResponse(error_code=ErrorCode.NOT_CONTROLLER)
+        asked = request.topics
+        named = (
+            None if asked is None else [TopicPartition(t.name, index) for t in asked for index in t.partition_indexes]
+        )
+        topics: dict[str, list[moves.ListPartitionReassignmentsResponsePartition]] = {}
+        for at, place in self.cluster.places.items():
+            if place.target is not None and (named is None or at in named):
+                row = moves.ListPartitionReassignmentsResponsePartition(
+                    partition_index=at.partition,
+                    replicas=[*place.target, *(one for one in place.replicas if one not in place.target)],
+                    adding_replicas=[one for one in place.target if one not in place.replicas],
+                    removing_replicas=[one for one in place.replicas if one not in place.target],
+                )
+                topics.setdefault(at.topic, []).append(row)
+        self._go_on(topics)
+        rows = [moves.ListPartitionReassignmentsResponseTopic(name=name, partitions=p) for name, p in topics.items()]
+        return moves.ListPartitionReassignmentsResponse(topics=rows)
+
+    def _go_on(self, told: dict[str, list[moves.ListPartitionReassignmentsResponsePartition]]) -> None:
+        """The first move of those told of comes to its end."""
+        moving = [TopicPartition(name, row.partition_index) for name, rows in told.items() for row in rows]
+        if moving and not self.cluster.stalled:
+            place = self.cluster.places[moving[0]]
+            assert place.target is not None
+            self.cluster.stale[moving[0]] = msgspec.structs.replace(place)
+            place.replicas, place.isr, place.target = place.target, list(place.target), None
+            if place.leader not in place.replicas:
+                place.leader, place.epoch = place.replicas[0], place.epoch + 1

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from client.consuming import take, tp, until
 from client.fake_broker import ANSWER_LOST, LATE, LOST
-from client.fake_cluster import COMMIT, CREATE, DEPOSED, FETCH, LIST, REPLACED, FakeCluster
+from client.moving_cluster import COMMIT, CREATE, DEPOSED, FETCH, LIST, REPLACED, MovingCluster
 from semel import Admin, Consumer, NewTopic, Producer
 from semel.errors import KafkaTimeoutError, OffsetOutOfRangeError
 
@@ -24,16 +24,16 @@ QUICK: dict[str, Any] = {
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[FakeCluster]:
-    async with FakeCluster(3) as cluster:
+async def cluster() -> AsyncIterator[MovingCluster]:
+    async with MovingCluster(3) as cluster:
         yield cluster
 
 
-def producer(cluster: FakeCluster, **settings: Any) -> Producer:
+def producer(cluster: MovingCluster, **settings: Any) -> Producer:
     return Producer(bootstrap_servers=cluster.bootstrap, **{**QUICK, **settings})
 
 
-def consumer(cluster: FakeCluster, **settings: Any) -> Consumer:
+def consumer(cluster: MovingCluster, **settings: Any) -> Consumer:
     merged = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 50, **QUICK, **settings}
     return Consumer("t", bootstrap_servers=cluster.bootstrap, **merged)
 
@@ -45,7 +45,7 @@ def values(count: int, first: int = 0) -> list[bytes]:
 # Finding the cluster
 
 
-async def test_first_bootstrap_server_may_be_dead(cluster: FakeCluster) -> None:
+async def test_first_bootstrap_server_may_be_dead(cluster: MovingCluster) -> None:
     await cluster.brokers[0].close()
     async with producer(cluster) as sender:
         cluster.move(1)
@@ -54,7 +54,7 @@ async def test_first_bootstrap_server_may_be_dead(cluster: FakeCluster) -> None:
     await cluster.brokers[0].listen()
 
 
-async def test_first_bootstrap_server_may_take_connections_and_say_nothing(cluster: FakeCluster) -> None:
+async def test_first_bootstrap_server_may_take_connections_and_say_nothing(cluster: MovingCluster) -> None:
     cluster.brokers[0].is_mute = True
     cluster.move(1)
     began = time.monotonic()
@@ -64,7 +64,7 @@ async def test_first_bootstrap_server_may_take_connections_and_say_nothing(clust
     assert took_s < 5, "the others were there all the time"
 
 
-async def test_metadata_does_not_come_for_ever_from_a_broker_that_is_cut_off(cluster: FakeCluster) -> None:
+async def test_metadata_does_not_come_for_ever_from_a_broker_that_is_cut_off(cluster: MovingCluster) -> None:
     async with Producer(bootstrap_servers=cluster.brokers[0].address, **QUICK) as sender:
         await sender.send_and_wait("t", b"a")
         cluster.brokers[0].freeze()
@@ -73,7 +73,7 @@ async def test_metadata_does_not_come_for_ever_from_a_broker_that_is_cut_off(clu
     assert cluster.truth().values == [b"a", b"b"]
 
 
-async def test_metadata_is_had_from_others_when_the_one_that_was_asked_is_mute(cluster: FakeCluster) -> None:
+async def test_metadata_is_had_from_others_when_the_one_that_was_asked_is_mute(cluster: MovingCluster) -> None:
     async with Producer(bootstrap_servers=cluster.brokers[0].address, **QUICK, request_timeout_ms=30_000) as sender:
         await sender.send_and_wait("t", b"a")
         cluster.move(1)
@@ -88,7 +88,7 @@ async def test_metadata_is_had_from_others_when_the_one_that_was_asked_is_mute(c
 
 async def test_order_holds_and_nothing_is_doubled_while_leaders_wander() -> None:
     rng = Random(11)
-    async with FakeCluster(3, {"t": 4}) as cluster:
+    async with MovingCluster(3, {"t": 4}) as cluster:
         for partition in range(4):
             cluster.truth("t", partition)
         async with producer(cluster, max_batch_size=200, request_timeout_ms=2_000) as sender:
@@ -104,7 +104,7 @@ async def test_order_holds_and_nothing_is_doubled_while_leaders_wander() -> None
             assert cluster.truth("t", partition).values == [b"%d" % n for n in range(partition, 1200, 4)]
 
 
-async def test_batch_stored_by_a_leader_that_was_replaced_at_once_is_not_stored_again(cluster: FakeCluster) -> None:
+async def test_batch_stored_by_a_leader_that_was_replaced_at_once_is_not_stored_again(cluster: MovingCluster) -> None:
     async with producer(cluster) as sender:
         await sender.send_and_wait("t", b"a")
         cluster.brokers[0].faults.append(DEPOSED)
@@ -113,7 +113,7 @@ async def test_batch_stored_by_a_leader_that_was_replaced_at_once_is_not_stored_
     assert cluster.truth().leader == 1
 
 
-async def test_batch_given_up_after_its_leader_was_replaced_does_not_double_the_next(cluster: FakeCluster) -> None:
+async def test_batch_given_up_after_its_leader_was_replaced_does_not_double_the_next(cluster: MovingCluster) -> None:
     """Both were stored, and their leader lost its place while it waited for the followers."""
     backoff = {"retry_backoff_ms": 300, "retry_backoff_max_ms": 300}
     async with producer(
@@ -135,7 +135,7 @@ async def test_batch_given_up_after_its_leader_was_replaced_does_not_double_the_
 
 
 async def test_leader_that_stands_still_is_waited_for_no_longer_than_its_successor_is_known(
-    cluster: FakeCluster,
+    cluster: MovingCluster,
 ) -> None:
     async with producer(cluster, request_timeout_ms=60_000) as sender:
         await sender.send_and_wait("t", b"a")
@@ -150,7 +150,7 @@ async def test_leader_that_stands_still_is_waited_for_no_longer_than_its_success
     assert cluster.truth().values == [b"a", b"b", b"c"]
 
 
-async def test_hint_at_the_new_leader_saves_asking_for_metadata(cluster: FakeCluster) -> None:
+async def test_hint_at_the_new_leader_saves_asking_for_metadata(cluster: MovingCluster) -> None:
     cluster.hints = True
     async with producer(cluster, retry_backoff_ms=20, retry_backoff_max_ms=20) as sender:
         await sender.send_and_wait("t", b"a")
@@ -164,7 +164,7 @@ async def test_hint_at_the_new_leader_saves_asking_for_metadata(cluster: FakeClu
 # Consuming
 
 
-async def test_consumer_follows_the_leader_and_says_which_epoch_it_believes_in(cluster: FakeCluster) -> None:
+async def test_consumer_follows_the_leader_and_says_which_epoch_it_believes_in(cluster: MovingCluster) -> None:
     cluster.truth().put(*values(3))
     async with consumer(cluster) as reader:
         assert [record.value for record in await take(reader, 3)] == values(3)
@@ -182,7 +182,7 @@ async def test_consumer_follows_the_leader_and_says_which_epoch_it_believes_in(c
         assert -1 not in believed
 
 
-async def test_epoch_that_is_over_asks_for_metadata_and_one_to_come_for_patience(cluster: FakeCluster) -> None:
+async def test_epoch_that_is_over_asks_for_metadata_and_one_to_come_for_patience(cluster: MovingCluster) -> None:
     cluster.truth().put(*values(2))
     async with consumer(cluster) as reader:
         await take(reader, 2)
@@ -199,7 +199,7 @@ async def test_epoch_that_is_over_asks_for_metadata_and_one_to_come_for_patience
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
 async def test_position_in_what_an_unclean_election_took_away_goes_back_to_where_the_logs_part(
-    cluster: FakeCluster, reset: str, caplog: pytest.LogCaptureFixture
+    cluster: MovingCluster, reset: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     truth = cluster.truth()
     truth.put(*values(3))
@@ -217,7 +217,7 @@ async def test_position_in_what_an_unclean_election_took_away_goes_back_to_where
     assert "truncated" in caplog.text
 
 
-async def test_logs_that_parted_more_than_once_are_followed_back_to_where_they_are_one(cluster: FakeCluster) -> None:
+async def test_logs_that_parted_more_than_once_are_followed_back_to_where_they_are_one(cluster: MovingCluster) -> None:
     """Read in epochs 0 and 2; the log is now one of epochs 0, which ends sooner, 1 and 3."""
     truth = cluster.truth()
     truth.put(*values(3))
@@ -236,7 +236,7 @@ async def test_logs_that_parted_more_than_once_are_followed_back_to_where_they_a
 
 
 async def test_records_fetched_and_not_yet_handed_out_are_fetched_again_when_the_log_parts_below_them(
-    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+    cluster: MovingCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     truth = cluster.truth()
     truth.put(*values(3))
@@ -251,7 +251,7 @@ async def test_records_fetched_and_not_yet_handed_out_are_fetched_again_when_the
     assert "truncated" not in caplog.text
 
 
-async def test_truncation_is_an_error_for_who_wants_no_reset(cluster: FakeCluster) -> None:
+async def test_truncation_is_an_error_for_who_wants_no_reset(cluster: MovingCluster) -> None:
     truth = cluster.truth()
     truth.put(*values(3))
     truth.put(*values(3, first=3))
@@ -269,7 +269,7 @@ async def test_truncation_is_an_error_for_who_wants_no_reset(cluster: FakeCluste
 
 @pytest.mark.parametrize(("reset", "goes_on_from"), [("earliest", 0), ("latest", 3)])
 async def test_position_above_the_end_follows_the_reset_policy(
-    cluster: FakeCluster, reset: str, goes_on_from: int, caplog: pytest.LogCaptureFixture
+    cluster: MovingCluster, reset: str, goes_on_from: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A broker without epochs in Fetch cannot say where the logs part."""
     for broker in cluster.brokers:
@@ -288,7 +288,7 @@ async def test_position_above_the_end_follows_the_reset_policy(
         assert (await take(reader, 4 - goes_on_from))[-1].value == b"new"
 
 
-async def test_leader_that_has_not_caught_up_resets_nobody(cluster: FakeCluster) -> None:
+async def test_leader_that_has_not_caught_up_resets_nobody(cluster: MovingCluster) -> None:
     """It may be asked, and answer, before it has all that was committed."""
     for broker in cluster.brokers:
         broker.versions[FETCH] = (0, 11)
@@ -316,7 +316,7 @@ async def test_leader_that_has_not_caught_up_resets_nobody(cluster: FakeCluster)
 # Coordinators and the controller
 
 
-async def test_commit_finds_the_coordinator_again(cluster: FakeCluster) -> None:
+async def test_commit_finds_the_coordinator_again(cluster: MovingCluster) -> None:
     cluster.truth().put(*values(3))
     async with Consumer(bootstrap_servers=cluster.bootstrap, group_id="g", **QUICK) as reader:
         reader.assign([tp(0)])
@@ -327,7 +327,7 @@ async def test_commit_finds_the_coordinator_again(cluster: FakeCluster) -> None:
     assert cluster.brokers[2].seen(COMMIT)
 
 
-async def test_commit_goes_on_when_the_coordinator_is_dead(cluster: FakeCluster) -> None:
+async def test_commit_goes_on_when_the_coordinator_is_dead(cluster: MovingCluster) -> None:
     async with Consumer(bootstrap_servers=cluster.bootstrap, group_id="g", **QUICK) as reader:
         reader.assign([tp(0)])
         await reader.commit({tp(0): 1})
@@ -338,7 +338,7 @@ async def test_commit_goes_on_when_the_coordinator_is_dead(cluster: FakeCluster)
     await cluster.brokers[0].listen()
 
 
-async def test_coordinator_is_asked_of_another_when_the_one_that_was_asked_is_cut_off(cluster: FakeCluster) -> None:
+async def test_coordinator_is_asked_of_another_when_the_one_that_was_asked_is_cut_off(cluster: MovingCluster) -> None:
     async with Consumer(bootstrap_servers=cluster.brokers[0].address, group_id="g", **QUICK) as reader:
         reader.assign([tp(0)])
         await reader.commit({tp(0): 1})
@@ -348,7 +348,7 @@ async def test_coordinator_is_asked_of_another_when_the_one_that_was_asked_is_cu
     assert cluster.committed == {("t", 0): 2}
 
 
-async def test_admin_follows_the_controller(cluster: FakeCluster) -> None:
+async def test_admin_follows_the_controller(cluster: MovingCluster) -> None:
     async with Admin(bootstrap_servers=cluster.bootstrap, **QUICK) as admin:
         await admin.create_topics([NewTopic("one", 1)])
         cluster.controller = 2

@@ -58,7 +58,7 @@ class BrokerNotAvailableError(BrokerResponseError, code=ErrorCode.BROKER_NOT_AVA
 
 
 class ReplicaNotAvailableError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.REPLICA_NOT_AVAILABLE):
-    advice = "The replica is starting, or lies elsewhere"
+    advice = "The broker has no such replica yet"
 
 
 class MessageSizeTooLargeError(BrokerResponseError, code=ErrorCode.MESSAGE_TOO_LARGE):
@@ -102,7 +102,7 @@ class NotEnoughReplicasError(BrokerResponseError, RetriableError, code=ErrorCode
 class NotEnoughReplicasAfterAppendError(
     BrokerResponseError, RetriableError, code=ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 ):
-    advice = "The leader has stored it, too few followers have: bring brokers back"
+    advice = "The leader has the records, too few followers had them in time: they may or may not last"
 
 
 class InvalidRequiredAcksError(BrokerResponseError, MisconfiguredError, code=ErrorCode.INVALID_REQUIRED_ACKS):
@@ -250,7 +250,7 @@ class UnknownProducerId(BrokerResponseError, code=ErrorCode.UNKNOWN_PRODUCER_ID)
 
 
 class ReassignmentInProgress(BrokerResponseError, code=ErrorCode.REASSIGNMENT_IN_PROGRESS):
-    advice = "Wait for the reassignment of the partition, or cancel it"
+    advice = "Wait until the reassignment is done, or cancel it first"
 
 
 class NonEmptyGroup(BrokerResponseError, code=ErrorCode.NON_EMPTY_GROUP):
@@ -291,6 +291,10 @@ class UnsupportedCompressionTypeError(
     advice = "Choose another compression_type"
 
 
+class StaleBrokerEpochError(BrokerResponseError, code=ErrorCode.STALE_BROKER_EPOCH):
+    advice = "The broker has registered anew since"
+
+
 class OffsetNotAvailableError(BrokerResponseError, RetriableError, code=ErrorCode.OFFSET_NOT_AVAILABLE):
     advice = "The new leader does not know the high watermark yet"
 
@@ -302,7 +306,7 @@ class MemberIdRequired(BrokerResponseError, code=ErrorCode.MEMBER_ID_REQUIRED):
 class PreferredLeaderNotAvailableError(
     BrokerResponseError, RefreshRetriableError, code=ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
 ):
-    advice = "The preferred leader is not in sync or not running"
+    advice = "The first of the replicas is down or has not caught up: bring it back, and elect again"
 
 
 class GroupMaxSizeReachedError(BrokerResponseError, code=ErrorCode.GROUP_MAX_SIZE_REACHED):
@@ -316,15 +320,15 @@ class FencedInstanceIdError(BrokerResponseError, ApplicationRecoverableError, co
 class EligibleLeadersNotAvailableError(
     BrokerResponseError, RefreshRetriableError, code=ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 ):
-    advice = "No replica in sync is running: bring one back"
+    advice = "No replica that could lead is up: bring one of them back"
 
 
 class ElectionNotNeededError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.ELECTION_NOT_NEEDED):
-    advice = "The partition has the leader that was asked for"
+    advice = "The partition has the leader that it should have"
 
 
 class NoReassignmentInProgressError(BrokerResponseError, code=ErrorCode.NO_REASSIGNMENT_IN_PROGRESS):
-    advice = "There is nothing to cancel"
+    advice = "There is nothing to cancel: it is done, or never began"
 
 
 class GroupSubscribedToTopicError(BrokerResponseError, code=ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC):

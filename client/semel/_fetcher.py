@@ -20,7 +20,9 @@ from semel_protocol.messages.k01_fetch import (
     FetchResponsePartition,
 )
 
+from semel import _log_check
 from semel._cluster import Cluster
+from semel._connection import Connection
 from semel._consumer_config import ConsumerConfig
 from semel._fetch_buffer import Tally
 from semel._pool import Role
@@ -170,6 +172,8 @@ class Fetcher:
                 return
             try:
                 connection = await self._cluster.connection(node_id, Role.FETCH)
+                if not await self._check_logs(connection, asked):
+                    continue
                 response: FetchResponse = await connection.request(
                     self._request(asked, room, left_out), timeout_ms=config.request_timeout_ms
                 )
@@ -211,6 +215,35 @@ class Fetcher:
             self._starved.pop(node_id, None)
         return asked, left_out
 
+    async def _check_logs(self, connection: Connection, asked: Asked) -> bool:
+        """Whether these partitions can be fetched from their leader of now: its log is the one that was read.
+
+        Asked once for each leader epoch, and not where Fetch itself finds out.
+        """
+        needed = _log_check.is_needed(connection)
+        read: dict[TopicPartition, _log_check.Read] = {}
+        for partition, (state, offset) in asked.items():
+            epoch, last_epoch = self._cluster.metadata.leader_epoch(*partition), state.buffer.trail.last
+            if needed and last_epoch >= 0 and epoch not in (-1, state.leader_epoch):
+                read[partition] = _log_check.Read(offset, last_epoch, epoch)
+            else:
+                state.leader_epoch = epoch
+        if not read:
+            return True
+        found = await _log_check.check(connection, read, self._config.request_timeout_ms)
+        for partition, one in read.items():
+            state, offset = asked[partition]
+            finding = found.get(partition)
+            if not self._subscription.in_charge(state) or state.buffer.fetch_offset != offset:
+                continue
+            if finding is None or finding.code:
+                self._refused(state, offset, ErrorCode.REQUEST_TIMED_OUT if finding is None else finding.code)
+            elif finding.parts:
+                self._truncated(state, finding.leader)
+            else:
+                state.leader_epoch = one.leader_epoch
+        return False
+
     def _request(self, asked: Asked, room: int, left_out: bool) -> FetchRequest:
         """One Fetch. Its first partition may bring one batch above any limit: that much more may be held per broker."""
         config = self._config
@@ -219,7 +252,7 @@ class Fetcher:
             topics.setdefault(topic, []).append(
                 FetchRequestPartition(
                     partition=index,
-                    current_leader_epoch=self._cluster.metadata.leader_epoch(topic, index),
+                    current_leader_epoch=state.leader_epoch,
                     fetch_offset=offset,
                     last_fetched_epoch=state.buffer.trail.last,
                     partition_max_bytes=config.max_partition_fetch_bytes,

@@ -45,7 +45,8 @@ class PartitionState:
     position: offset of the next record to hand out, None until it is known; consumed: offset below which every record
     was handed out *and* the application came back for more, which is what auto-commit commits; committed: what the
     group's coordinator was last told, None when unknown. held: a rebalance listener is being asked, nothing is fetched
-    or handed out. error: why there are no more records, raised to the application until it seeks.
+    or handed out. leader_epoch: of the leader whose log is known to be the one that was read. error: why there are no
+    more records, raised to the application until it seeks.
     """
 
     __slots__ = (
@@ -57,6 +58,7 @@ class PartitionState:
         "held",
         "high_watermark",
         "last_stable_offset",
+        "leader_epoch",
         "log_start_offset",
         "lost",
         "paused",
@@ -72,6 +74,7 @@ class PartitionState:
         self.consumed: int | None = None
         self.committed: int | None = None
         self.reset: Reset | None = reset
+        self.leader_epoch = -1
         self.lost = -1
         self.paused = False
         self.held = False

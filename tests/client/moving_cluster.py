@@ -55,11 +55,17 @@ from semel_protocol.messages.k19_create_topics import (
     CreateTopicsResponse,
     CreateTopicsResponseTopic,
 )
+from semel_protocol.messages.k23_offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderEpochResponsePartition,
+    OffsetForLeaderEpochResponseTopic,
+)
 from semel_protocol.records import Record, build_batch
 
 Place = tuple[str, int]
-PRODUCE, FETCH, LIST, COMMIT, CREATE = 0, 1, 2, 8, 19
-VERSIONS = {PRODUCE: (0, 11), FETCH: (0, 12), LIST: (0, 7), 3: (0, 12)}
+PRODUCE, FETCH, LIST, COMMIT, CREATE, EPOCH_END = 0, 1, 2, 8, 19, 23
+VERSIONS = {PRODUCE: (0, 11), FETCH: (0, 12), LIST: (0, 7), 3: (0, 12), EPOCH_END: (0, 4)}
 """What the brokers offer where it differs from semel's own: leader epochs everywhere, hints at who leads now."""
 DEPOSED = "stored, and then no leader any more: the answer says only that"
 REPLACED = "stored, and answered as by one that leads no more"
@@ -106,7 +112,13 @@ class ClusterBroker(FakeBroker):
         self.frozen: dict[Place, tuple[int, int]] | None = None
         self.frozen_coordinator: int | None = None
         self.is_mute = False
-        self.answers |= {FETCH: self.fetch, LIST: self.list_offsets, COMMIT: self.commit, CREATE: self.create_topics}
+        self.answers |= {
+            FETCH: self.fetch,
+            LIST: self.list_offsets,
+            COMMIT: self.commit,
+            CREATE: self.create_topics,
+            EPOCH_END: self.end_of_epoch,
+        }
 
     def freeze(self) -> None:
         """From now on it believes what it knows now."""
@@ -220,6 +232,23 @@ class ClusterBroker(FakeBroker):
             return answer
         answer.records = b"".join(batch for _, end, _, batch in truth.batches if end > row.fetch_offset)
         return answer
+
+    async def end_of_epoch(self, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+        topics = []
+        for topic in request.topics:
+            rows = []
+            for row in topic.partitions:
+                code = self.leads((topic.topic, row.partition), row.current_leader_epoch)
+                epoch, end = (
+                    (-1, -1) if code else self.cluster.truth(topic.topic, row.partition).end_of_epoch(row.leader_epoch)
+                )
+                rows.append(
+                    OffsetForLeaderEpochResponsePartition(
+                        partition=row.partition, error_code=code, leader_epoch=epoch, end_offset=end
+                    )
+                )
+            topics.append(OffsetForLeaderEpochResponseTopic(topic=topic.topic, partitions=rows))
+        return OffsetForLeaderEpochResponse(topics=topics)
 
     async def list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
         topics = []

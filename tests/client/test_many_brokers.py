@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from client.consuming import take, tp, until
 from client.fake_broker import ANSWER_LOST, LATE, LOST
-from client.moving_cluster import COMMIT, CREATE, DEPOSED, FETCH, LIST, REPLACED, MovingCluster
+from client.moving_cluster import COMMIT, CREATE, DEPOSED, EPOCH_END, FETCH, LIST, REPLACED, MovingCluster
 from semel import Admin, Consumer, NewTopic, Producer
 from semel.errors import KafkaTimeoutError, OffsetOutOfRangeError
 
@@ -21,6 +21,16 @@ QUICK: dict[str, Any] = {
     "reconnect_backoff_ms": 1,
     "reconnect_backoff_max_ms": 4,
 }
+
+
+@pytest.fixture(params=["Fetch finds out", "the leader is asked"])
+async def checked(request: pytest.FixtureRequest) -> AsyncIterator[MovingCluster]:
+    """Both ways in which a consumer hears that the logs part."""
+    async with MovingCluster(3) as cluster:
+        if request.param != "Fetch finds out":
+            for broker in cluster.brokers:
+                broker.versions[FETCH] = (0, 11)
+        yield cluster
 
 
 @pytest.fixture
@@ -164,17 +174,17 @@ async def test_hint_at_the_new_leader_saves_asking_for_metadata(cluster: MovingC
 # Consuming
 
 
-async def test_consumer_follows_the_leader_and_says_which_epoch_it_believes_in(cluster: MovingCluster) -> None:
-    cluster.truth().put(*values(3))
-    async with consumer(cluster) as reader:
+async def test_consumer_follows_the_leader_and_says_which_epoch_it_believes_in(checked: MovingCluster) -> None:
+    checked.truth().put(*values(3))
+    async with consumer(checked) as reader:
         assert [record.value for record in await take(reader, 3)] == values(3)
         for epoch in range(1, 4):
-            cluster.move(epoch % 3)
-            cluster.truth().put(*values(3, first=3 * epoch))
+            checked.move(epoch % 3)
+            checked.truth().put(*values(3, first=3 * epoch))
             assert [record.value for record in await take(reader, 3)] == values(3, first=3 * epoch)
         believed = [
             row.current_leader_epoch
-            for request in cluster.seen(FETCH)
+            for request in checked.seen(FETCH)
             for topic in request.topics
             for row in topic.partitions
         ]
@@ -182,49 +192,49 @@ async def test_consumer_follows_the_leader_and_says_which_epoch_it_believes_in(c
         assert -1 not in believed
 
 
-async def test_epoch_that_is_over_asks_for_metadata_and_one_to_come_for_patience(cluster: MovingCluster) -> None:
-    cluster.truth().put(*values(2))
-    async with consumer(cluster) as reader:
+async def test_epoch_that_is_over_asks_for_metadata_and_one_to_come_for_patience(checked: MovingCluster) -> None:
+    checked.truth().put(*values(2))
+    async with consumer(checked) as reader:
         await take(reader, 2)
-        cluster.move(0)  # the same leader, in a new epoch
-        cluster.truth().put(*values(2, first=2))
+        checked.move(0)  # the same leader, in a new epoch
+        checked.truth().put(*values(2, first=2))
         assert [record.value for record in await take(reader, 2)] == values(2, first=2)
-        cluster.truth().epoch -= 1  # the broker has not heard yet of the epoch that the client knows
-        cluster.truth().put(*values(1, first=4))
+        checked.truth().epoch -= 1  # the broker has not heard yet of the epoch that the client knows
+        checked.truth().put(*values(1, first=4))
         await asyncio.sleep(0.05)
         assert await reader.getmany(timeout_ms=20) == {}
-        cluster.truth().epoch += 1
+        checked.truth().epoch += 1
         assert [record.value for record in await take(reader, 1)] == values(1, first=4)
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
 async def test_position_in_what_an_unclean_election_took_away_goes_back_to_where_the_logs_part(
-    cluster: MovingCluster, reset: str, caplog: pytest.LogCaptureFixture
+    checked: MovingCluster, reset: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    truth = cluster.truth()
+    truth = checked.truth()
     truth.put(*values(3))
     truth.put(*values(3, first=3))
-    async with consumer(cluster, auto_offset_reset="earliest") as starter:
+    async with consumer(checked, auto_offset_reset="earliest") as starter:
         await take(starter, 6)
-    async with consumer(cluster, auto_offset_reset=reset) as reader:
+    async with consumer(checked, auto_offset_reset=reset) as reader:
         await until(lambda: bool(reader.assignment()))
         await reader.seek_to_beginning()
         await take(reader, 6)
         truth.truncate(3)
-        cluster.move(1)
+        checked.move(1)
         truth.put(*[b"new-%d" % number for number in range(5)])  # grown past the old position again
         assert [record.value for record in await take(reader, 5)] == [b"new-%d" % number for number in range(5)]
     assert "truncated" in caplog.text
 
 
-async def test_logs_that_parted_more_than_once_are_followed_back_to_where_they_are_one(cluster: MovingCluster) -> None:
+async def test_logs_that_parted_more_than_once_are_followed_back_to_where_they_are_one(checked: MovingCluster) -> None:
     """Read in epochs 0 and 2; the log is now one of epochs 0, which ends sooner, 1 and 3."""
-    truth = cluster.truth()
+    truth = checked.truth()
     truth.put(*values(3))
     truth.put(*values(2, first=3))
     truth.epoch = 2
     truth.put(*values(3, first=5))
-    async with consumer(cluster) as reader:
+    async with consumer(checked) as reader:
         assert [record.value for record in await take(reader, 8)] == values(8)
         truth.truncate(3)
         truth.epoch = 1
@@ -236,35 +246,50 @@ async def test_logs_that_parted_more_than_once_are_followed_back_to_where_they_a
 
 
 async def test_records_fetched_and_not_yet_handed_out_are_fetched_again_when_the_log_parts_below_them(
-    cluster: MovingCluster, caplog: pytest.LogCaptureFixture
+    checked: MovingCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    truth = cluster.truth()
+    truth = checked.truth()
     truth.put(*values(3))
     truth.put(*values(3, first=3))
-    async with consumer(cluster) as reader:
+    async with consumer(checked) as reader:
         assert [record.value for record in await take(reader, 2)] == values(2)
         truth.truncate(3)
-        cluster.move(1)
+        checked.move(1)
         truth.put(b"new", b"newer")
-        await until(lambda: len(cluster.brokers[1].seen(FETCH)) > 2)
+        await until(lambda: len(checked.brokers[1].seen(FETCH)) > 2)
         assert [record.value for record in await take(reader, 3)] == [b"2", b"new", b"newer"]
     assert "truncated" not in caplog.text
 
 
-async def test_truncation_is_an_error_for_who_wants_no_reset(cluster: MovingCluster) -> None:
-    truth = cluster.truth()
+async def test_truncation_is_an_error_for_who_wants_no_reset(checked: MovingCluster) -> None:
+    truth = checked.truth()
     truth.put(*values(3))
     truth.put(*values(3, first=3))
-    async with consumer(cluster, auto_offset_reset="none") as reader:
+    async with consumer(checked, auto_offset_reset="none") as reader:
         reader.seek(tp(0), 0)
         await take(reader, 6)
         truth.truncate(3)
-        cluster.move(1)
+        checked.move(1)
         truth.put(b"new")
         with pytest.raises(OffsetOutOfRangeError, match=r"t-0.*seek"):
             await asyncio.wait_for(reader.getone(), 5)
         reader.seek(tp(0), 3)
         assert (await reader.getone()).value == b"new"
+
+
+async def test_leader_is_asked_once_in_each_epoch(cluster: MovingCluster) -> None:
+    for broker in cluster.brokers:
+        broker.versions[FETCH] = (0, 11)
+    cluster.truth().put(*values(2))
+    async with consumer(cluster) as reader:
+        await take(reader, 2)
+        for epoch in (1, 2):
+            cluster.move(epoch)
+            for first in (0, 2):
+                cluster.truth().put(*values(2, first=first))
+                await take(reader, 2)
+        asked = [row for request in cluster.seen(EPOCH_END) for topic in request.topics for row in topic.partitions]
+        assert [(row.current_leader_epoch, row.leader_epoch) for row in asked] == [(1, 0), (2, 1)]
 
 
 @pytest.mark.parametrize(("reset", "goes_on_from"), [("earliest", 0), ("latest", 3)])
@@ -274,6 +299,7 @@ async def test_position_above_the_end_follows_the_reset_policy(
     """A broker without epochs in Fetch cannot say where the logs part."""
     for broker in cluster.brokers:
         broker.versions[FETCH] = (0, 11)
+        del broker.versions[EPOCH_END]
     truth = cluster.truth()
     truth.put(*values(3))
     truth.put(*values(3, first=3))
@@ -292,6 +318,7 @@ async def test_leader_that_has_not_caught_up_resets_nobody(cluster: MovingCluste
     """It may be asked, and answer, before it has all that was committed."""
     for broker in cluster.brokers:
         broker.versions[FETCH] = (0, 11)
+        del broker.versions[EPOCH_END]
     truth = cluster.truth()
     truth.put(*values(3))
     truth.put(*values(3, first=3))

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 from broker.cluster.brokers import SOON_S, Cluster, EtcdGround, LocalGround, Member, until
+from broker.cluster.images import broker
 from semel_broker.cluster import controller, elections, reassignments, records
 from semel_broker.cluster.records import CONTROLLER, NO_LEADER, PartitionState
 from semel_broker.cluster.store import (
@@ -159,6 +160,52 @@ async def test_all_brokers_stop_at_once(cluster: Cluster) -> None:
 
 
 # --- two controllers ---
+
+
+async def test_of_several_candidates_at_once_one_is_elected(local: Cluster) -> None:
+    members = [local.member(node_id) for node_id in (1, 2, 3)]
+    transact = local.ground.hand.transact
+    outcomes: list[int | None] = []
+    candidates = asyncio.Semaphore(0)
+    all_there = asyncio.Event()
+
+    async def meet(expects: list[Expect], changes: list[Change]) -> int | None:
+        if changes[0].key != CONTROLLER:
+            return await transact(expects, changes)
+        candidates.release()
+        await all_there.wait()
+        outcomes.append(await transact(expects, changes))
+        return outcomes[-1]
+
+    local.ground.hand.transact = meet  # type: ignore[method-assign, assignment]
+    starting = asyncio.gather(*(member.start() for member in members))
+    for _ in members:
+        await candidates.acquire()
+    all_there.set()
+    await starting
+    assert [outcome is None for outcome in sorted(outcomes, key=str)] == [False, True, True]
+    await until(lambda: len(in_office(*members)) == 1)
+
+
+async def test_a_registration_that_was_replaced_meanwhile_is_not_admitted(local: Cluster) -> None:
+    one, _ = await local.start(1, 2)
+    transact = one.store.store.transact
+    outcomes: list[int | None] = []
+
+    async def replace_first(expects: list[Expect], changes: list[Change]) -> int | None:
+        is_admission = any(change.key == "admissions/3" for change in changes)
+        if is_admission and not outcomes:
+            await transact([], [Put(records.broker_key(3), msgspec.json.encode(broker(3)))])
+        outcome = await transact(expects, changes)
+        if is_admission:
+            outcomes.append(outcome)
+        return outcome
+
+    one.store.store.transact = replace_first  # type: ignore[method-assign, assignment]
+    (three,) = await local.start(3)
+    one.store.store.transact = transact  # type: ignore[method-assign]
+    assert outcomes[0] is None
+    assert three.registration.is_valid()
 
 
 async def test_a_controller_that_wakes_after_its_succession_is_refused_by_the_store(cluster: Cluster) -> None:

@@ -84,6 +84,7 @@ async def test_answer_of_an_old_epoch_is_not_taken(cluster: Cluster) -> None:
     two.append(b"of 2")
     await cluster.same(1, 2, 3)
     assert values(three) == [b"all", b"of 2"]
+    assert three.replicator._fetchers[1].partitions == []
 
 
 async def test_same_leader_in_a_new_epoch_does_not_have_old_answers_counted_either(cluster: Cluster) -> None:

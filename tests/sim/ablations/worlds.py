@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from semel._transactions import Transactions
-from semel_broker.groups import journal
+from semel_broker import coordinator_topic
 from semel_broker.txn import identity, metadata, state
 from semel_broker.txn.slots import Slot
 from semel_storage.producer_table import ProducerTable
@@ -27,8 +27,8 @@ def slow_load(seam: Seam) -> None:
     async def pause(_: float) -> None:
         await asyncio.sleep(0.02)
 
-    seam.replace(journal, "READ_BYTES", 500)
-    seam.replace(journal, "sleep", pause)
+    seam.replace(coordinator_topic, "READ_BYTES", 500)
+    seam.replace(coordinator_topic, "sleep", pause)
 
 
 def short_memory(seam: Seam) -> None:

@@ -74,6 +74,12 @@ class Topics:
         self._by_key: dict[str, Topic] = {}
         self._partition_count = 0
         self._removals: dict[str, Task[None]] = {}
+        self.listeners: list[Callable[[Partition], None]] = []
+
+    def led(self, name: str) -> list[Partition]:
+        """Stand-in."""
+        topic = self._by_name.get(name)
+        return [] if topic is None else [self.partition(name, index) for index in range(topic.partition_count)]
 
     @classmethod
     async def open(cls, *, world: World, config: BrokerConfig, store: Store, logs: LogDirectory) -> Topics:
@@ -271,6 +277,10 @@ class Topics:
             topic = self._topic(record, entry.revision)
             self._by_key[entry.key] = self._by_name[record.name] = self._by_id[topic.topic_id] = topic
             self._partition_count += topic.partition_count
+            if self.listeners and topic.is_internal:
+                for partition in self.led(topic.name):
+                    for listener in self.listeners:
+                        listener(partition)
             return topic
         assert known.record.topic_id == record.topic_id, (known.record, record)
         self._partition_count += len(record.replicas) - known.partition_count

@@ -199,19 +199,18 @@ class Partition(DurablePartition):
             self._appended(MARKER_BYTES)
         return result
 
-    @property
-    def in_sync(self) -> int:
-        """How many replicas are, this one included."""
-        return 1 if self.replicas is None else len(self.replicas.isr)
-
     def check_in_sync(self, log: Log) -> None:
-        """Raises NOT_ENOUGH_REPLICAS while fewer than min.insync.replicas are in sync."""
-        least = log.config.min_insync_replicas
-        if least > 1 and self.in_sync < least:
+        """Raises NOT_ENOUGH_REPLICAS while fewer than min.insync.replicas are in sync, or than there are (KIP-966)."""
+        replicas = self.replicas
+        if replicas is not None and len(replicas.isr) < self._in_sync_min(log, replicas):
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.topic}-{self.index}: min.insync.replicas is {least}, in sync are {self.in_sync}",
+                f"{self.topic}-{self.index}: in sync are brokers {list(replicas.isr)}, "
+                f"min.insync.replicas is {log.config.min_insync_replicas}",
             )
+
+    def _in_sync_min(self, log: Log, replicas: Replicas) -> int:
+        return min(log.config.min_insync_replicas, 1 + len(replicas.followers))
 
     def open_transaction(self, producer_id: int) -> int | None:
         """The first offset of the producer's transaction that is open in this partition; None: none is."""
@@ -283,10 +282,13 @@ class Partition(DurablePartition):
 
     def note_leader(self, high_watermark: int, log_start_offset: int = -1) -> None:
         """Of a follower: how far the leader says that the log is committed, and where it begins."""
-        if high_watermark > self.high_watermark:
-            self.high_watermark = min(high_watermark, max(self.end_offset, self.high_watermark))
-        if self._log is not None and self._log.start_offset < log_start_offset <= self.end_offset:
-            self._log.delete_records_before(log_start_offset)
+        self.high_watermark = max(self.high_watermark, min(high_watermark, self.end_offset))
+        log = self._log
+        if log is None:
+            return
+        if log.start_offset < log_start_offset <= self.end_offset:
+            log.delete_records_before(log_start_offset)
+        log.first_unstable_offset(self.high_watermark)  # what is decided below it need not be kept in mind
 
     def truncate_to(self, offset: int) -> None:
         """Of a follower: what lies at `offset` and above is not what the leader has."""
@@ -349,8 +351,7 @@ class Partition(DurablePartition):
         if replicas is not None:
             if self._lease is not None and not self._lease.is_valid():
                 return
-            assert self._log is not None or not end
-            least = self._log.config.min_insync_replicas if self._log is not None else 1
+            least = self._in_sync_min(self._log, replicas) if self._log is not None else 1
             end = replicas.high_watermark(end, self.high_watermark, isr_min=least)
         if end > self.high_watermark:
             self._advance(end, self._bytes_below(end))

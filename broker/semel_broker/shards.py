@@ -275,6 +275,11 @@ class Shards(Generic[S]):
     def _at(self, index: int) -> S:
         if self._stopping is not None:
             raise self._stopping
+        if index not in self._shards:
+            try:
+                self._changed(self._topics.partition(self._name, index))  # it may not have been asked for before
+            except KafkaError as error:
+                raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{error}; look for the coordinator again") from None
         shard = self._shards.get(index)
         if shard is None:
             raise self._elsewhere(index)

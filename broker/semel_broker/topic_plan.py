@@ -1,10 +1,7 @@
-"""PURE: what may become of a topic. Each function checks what is asked and answers the record to be persisted.
-
-`TopicRecord` is the value that the store keeps per topic; it is JSON, so that people can read it too.
-"""
+"""PURE: what may become of a topic. Each function checks what is asked and answers the record to be persisted."""
 
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -12,6 +9,7 @@ import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker import topic_configs
+from semel_broker.cluster.records import TopicRecord
 from semel_broker.config import BrokerConfig, ConfigError
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -21,20 +19,6 @@ INTERNAL_TOPICS: Final = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _NO_ASSIGNMENTS: Final[Mapping[int, Sequence[int]]] = {}
 _NO_CONFIGS: Final[Mapping[str, str | None]] = {}
-
-
-class TopicRecord(msgspec.Struct, frozen=True):
-    """One topic as persisted: `replicas` are the brokers of each partition, the preferred leader first."""
-
-    name: str
-    topic_id: str
-    replicas: list[list[int]]
-    configs: dict[str, str]
-
-    @property
-    def id_bytes(self) -> bytes:
-        """The topic id as the wire has it: 16 bytes."""
-        return urlsafe_b64decode(self.topic_id + "==")
 
 
 class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,11 +34,6 @@ class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
 def text_of_id(topic_id: bytes) -> str:
     """A topic id as people write it: Kafka's unpadded base64url."""
     return urlsafe_b64encode(topic_id).decode().rstrip("=")
-
-
-def collision_name(name: str) -> str:
-    """What two topic names must not share: they would have the same name in metrics, where `.` becomes `_`."""
-    return name.replace(".", "_")
 
 
 def check_name(name: str, config: BrokerConfig) -> None:
@@ -75,15 +54,16 @@ def check_name(name: str, config: BrokerConfig) -> None:
 
 def internal_topic(name: str, config: BrokerConfig) -> NewTopic:
     """One of the broker's own topics as it is to be created."""
+    offsets_factor, transactions_factor = config.internal_topics_factor
     partitions, replication_factor, segment_bytes = {
         OFFSETS_TOPIC: (
             config.offsets_topic_num_partitions,
-            config.offsets_topic_replication_factor,
+            offsets_factor,
             config.offsets_topic_segment_bytes,
         ),
         TRANSACTIONS_TOPIC: (
             config.transaction_state_log_num_partitions,
-            config.transaction_state_log_replication_factor,
+            transactions_factor,
             config.transaction_state_log_segment_bytes,
         ),
     }[name]
@@ -97,6 +77,7 @@ def internal_topic(name: str, config: BrokerConfig) -> NewTopic:
             # A record holds a whole group with all that its members said, or a transaction with all its partitions:
             # it may outgrow message.max.bytes.
             "max.message.bytes": str(segment_bytes),
+            **({"min.insync.replicas": "2"} if replication_factor > 2 else {}),  # one of three may be away
         },
     )
 

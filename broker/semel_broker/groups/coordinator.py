@@ -15,6 +15,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.schema import ZERO_UUID
 from semel_storage.internal_topics import CONSUMER_OFFSETS
 
+from semel_broker.cluster.image import Touched
 from semel_broker.config import BrokerConfig
 from semel_broker.groups.group import Group
 from semel_broker.groups.journal import Producer
@@ -51,6 +52,7 @@ class GroupCoordinator:
     def start(self) -> None:
         """Begin to read the stored groups; returns at once."""
         self.shards.start()
+        self._topics.feed.listeners.append(self._cluster_changed)
         self._schedule_expiry()
 
     async def loaded(self) -> None:
@@ -61,6 +63,8 @@ class GroupCoordinator:
         """Answer whoever waits (they will look for another coordinator), and let everything written become durable."""
         if self._expiry_timer is not None:
             self._expiry_timer.cancel()
+        if self._cluster_changed in self._topics.feed.listeners:
+            self._topics.feed.listeners.remove(self._cluster_changed)
         stopping = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker is stopping: try again")
         await self.shards.close(stopping)
         if self._forgetting:
@@ -176,13 +180,6 @@ class GroupCoordinator:
         """
         return await (await self._known(group_id)).delete_offsets(group_id, partitions)
 
-    def topic_gone(self, topic: str) -> None:
-        """A topic was deleted, by whichever broker: have what groups committed for it here forgotten in a while."""
-        if self.shards.here():
-            task = get_running_loop().create_task(self.forget_topic(topic))
-            self._forgetting[task] = None
-            task.add_done_callback(self._forgotten)
-
     async def forget_topic(self, topic: str) -> None:
         """A topic was deleted: what groups committed for it, which does not count any more, need not be kept.
 
@@ -208,6 +205,14 @@ class GroupCoordinator:
         await (await self._known(group_id)).delete_group(group_id)
 
     # --- inside ---
+
+    def _cluster_changed(self, touched: Touched) -> None:
+        """Topics may have been deleted, by whichever broker: what groups have committed for them is forgotten here."""
+        for record in touched.gone.values():
+            if self.shards.here():
+                task = get_running_loop().create_task(self.forget_topic(record.name))
+                self._forgetting[task] = None
+                task.add_done_callback(self._forgotten)
 
     async def _named(self, group_id: str) -> GroupShard:
         """The shard of a group, of which members speak by name. Raises INVALID_GROUP_ID."""

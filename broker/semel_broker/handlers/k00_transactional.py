@@ -66,6 +66,7 @@ def writable(name: str, index: int, ctx: RequestContext) -> Partition:
     topic = topics.get(name)
     if topic is not None and topic.is_internal:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal: only the broker writes to it")
+    partition.check_leading()
     return partition
 
 
@@ -96,7 +97,6 @@ def to_be_admitted(request: ProduceRequest, ctx: RequestContext) -> Asking:
         for row in topic.partition_data:
             try:
                 partition = writable(topic.name, row.index, ctx)
-                partition.check_leading()
                 header = read_header(row.records or b"")
                 if not header.is_transactional or not opens_transaction(partition, header):
                     continue

@@ -13,6 +13,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import coordinator_partition
 from semel_storage.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 
+from semel_broker.cluster.image import Touched
 from semel_broker.cluster.store import StoreError
 from semel_broker.config import BrokerConfig
 from semel_broker.partition import Partition
@@ -95,19 +96,18 @@ class TransactionCoordinator:
     def start(self) -> None:
         """Begin to read the stored transactions; returns at once."""
         self.shards.start()
+        self._topics.feed.listeners.append(self._cluster_changed)
         self._expiry.start()
 
     async def loaded(self) -> None:
         """Return once the transactions stored here are there. Raises KafkaError 14, 15."""
         await self.shards.all_loaded()
 
-    def leaders_changed(self) -> None:
-        """Partitions may be led by others than they were."""
-        self._markers.leaders_changed()
-
     async def close(self) -> None:
         """Answer whoever is held (they will look for another coordinator). The decided goes on at the next start."""
         self._expiry.stop()
+        if self._cluster_changed in self._topics.feed.listeners:
+            self._topics.feed.listeners.remove(self._cluster_changed)
         self._verification.close()
         await self.shards.close(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker is stopping: try again"))
         await self._markers.close()
@@ -357,6 +357,10 @@ class TransactionCoordinator:
         await self._move(transactional_id, lambda txn, now_ms, _: state.time_out(txn, now_ms, self._me))
 
     # --- small things ---
+
+    def _cluster_changed(self, touched: Touched) -> None:
+        if touched.partitions or touched.brokers or touched.gone:
+            self._markers.leaders_changed()
 
     async def _known(self) -> list[TransactionMetadata]:
         """Everything there is here, by transactional id."""

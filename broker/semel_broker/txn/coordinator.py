@@ -13,6 +13,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import coordinator_partition
 from semel_storage.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 
+from semel_broker.closing import CloseConnectionError
 from semel_broker.cluster.image import Touched
 from semel_broker.cluster.store import StoreError
 from semel_broker.config import BrokerConfig
@@ -25,12 +26,13 @@ from semel_broker.txn.admission import Admission, Admissions
 from semel_broker.txn.destination import LocalDestination, OffsetsEnded
 from semel_broker.txn.engine import Decide
 from semel_broker.txn.expiry import Expiry
+from semel_broker.txn.hanging import Hanging, Others
 from semel_broker.txn.identity import NOBODY, ClientName, ProducerIdentity
 from semel_broker.txn.leaders import Alone
 from semel_broker.txn.ledger import ExpiredIds, Fences
-from semel_broker.txn.marker_channel import Destination, Leaders, Marker, MarkerChannel
+from semel_broker.txn.marker_channel import Destination, Leaders, MarkerChannel
 from semel_broker.txn.metadata import TopicPartition, TransactionMetadata, TransactionState
-from semel_broker.txn.peer_calls import PeerCalls
+from semel_broker.txn.peer_calls import Nobody, PeerCalls
 from semel_broker.txn.remote_destination import RemoteDestination
 from semel_broker.txn.requests import BUMPING_VERSION, End, Init, Rules, Step
 from semel_broker.txn.shard import Office, TransactionShard
@@ -65,12 +67,13 @@ class TransactionCoordinator:
         self._log = world.log
         self._config = config
         self._topics = topics
-        self._peers = peers
+        self._peers: PeerCalls = peers or Nobody()
         self._leaders: Leaders = leaders or Alone(config.node_id, topics)
         self._expired = ExpiredIds()
         here = LocalDestination(topics, offsets_ended)
         self.destination: Destination = here
         self._far: dict[int, Destination] = {}
+        self._senders: dict[str, int] = {}  # the newest connection of each
         self._markers = MarkerChannel(world.log, self._leaders, self._destination_at)
         office = Office(
             world=world,
@@ -87,8 +90,10 @@ class TransactionCoordinator:
             lambda partition, reading: TransactionShard(office, partition, reading),
             patience_ms=config.limits.coordinator_load_hold_ms_max,
         )
-        self._verification = Verification(lambda: self._peers_there, config.limits.peer_request_timeout_ms)
+        self._verification = Verification(self._peers, config.limits.peer_request_timeout_ms)
         self._admissions = Admissions(self.shards, self._leaders, here.guards, self._verification, config.node_id)
+        timeout_ms = config.limits.peer_request_timeout_ms
+        self._hanging = Hanging(world.log, Others(topics, self._leaders, self._peers, config.node_id, timeout_ms))
         self._expiry = Expiry(world, config, self.shards.here, self._time_out)
 
     # --- life ---
@@ -292,23 +297,17 @@ class TransactionCoordinator:
     ) -> None:
         """End a transaction that is open in `partition` and that nobody coordinates (KIP-664).
 
-        Raises KafkaError 48 if there is none, or it is one of ours; 3, 15, 47, 52.
+        Raises KafkaError 48 if there is none, or it has a coordinator; 3, 6, 15, 47, 52.
         """
-        holder = next((txn for txn in await self._known() if txn.holds(producer.producer_id, partition)), None)
-        if holder is not None:
-            raise KafkaError(
-                ErrorCode.INVALID_TXN_STATE,
-                f"this transaction is not hanging: {holder.transactional_id} is in {holder.state.label}; "
-                "have its producer end it, or fence it by its transactional.id",
-            )
-        if self._topics.partition(*partition).open_transaction(producer.producer_id) is None:
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"producer id {producer.producer_id} has none open here")
-        marker = Marker(producer, commit=False, coordinator_epoch=max(coordinator_epoch, 0))
-        answer = self.destination.write([(marker, partition)])
-        (code,) = answer if isinstance(answer, list) else await answer
-        if code:
-            raise KafkaError(code, f"the marker of {producer} is refused by the partition")
-        self._log.info("hanging_transaction_aborted", partition=list(partition), producer=str(producer), by=str(by))
+        there = self._topics.partition(*partition)
+        there.check_leading()
+        await self._hanging.abort(producer, there, coordinator_epoch, by, await self._known(), self.destination)
+
+    def markers_arrived_over(self, sender: str, connection: int) -> None:
+        """Another broker's markers come over its newest connection. Raises CloseConnectionError over an older one."""
+        if connection < self._senders.get(sender, 0):
+            raise CloseConnectionError("stale_connection", sender=sender)
+        self._senders[sender] = connection
 
     # --- looking ---
 
@@ -373,13 +372,8 @@ class TransactionCoordinator:
         far = self._far.get(node)
         if far is None:
             timeout_ms = self._config.limits.peer_request_timeout_ms
-            far = self._far[node] = RemoteDestination(self._peers_there, node, timeout_ms)
+            far = self._far[node] = RemoteDestination(self._peers, node, timeout_ms)
         return far
-
-    @property
-    def _peers_there(self) -> PeerCalls:
-        assert self._peers is not None, "there are other brokers, and no way to them"
-        return self._peers
 
     def _explained(self, transactional_id: str, error: KafkaError) -> KafkaError:
         """`error`, with what is known of an id that has expired."""

@@ -7,7 +7,7 @@ one turn of the loop wants to know of one broker goes out as one request.
 from __future__ import annotations
 
 from asyncio import Future, Task, get_running_loop
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -39,7 +39,7 @@ class Question(msgspec.Struct, frozen=True, eq=False):
 class Verification:
     """Questions to other coordinators. `timeout_ms`: how long an answer is waited for."""
 
-    def __init__(self, peers: Callable[[], PeerCalls], timeout_ms: int) -> None:
+    def __init__(self, peers: PeerCalls, timeout_ms: int) -> None:
         self._peers = peers
         self._timeout_ms = timeout_ms
         self._queues: dict[int, list[Question]] = {}
@@ -79,7 +79,7 @@ class Verification:
     async def _send(self, node: int, questions: Sequence[Question]) -> None:
         request = AddPartitionsToTxnRequest(transactions=[_row(question) for question in questions])
         try:
-            response = await self._peers().call(
+            response = await self._peers.call(
                 node, ADD_PARTITIONS_TO_TXN, ADD_PARTITIONS_VERSION, request, self._timeout_ms
             )
             answers = _answers(questions, response)

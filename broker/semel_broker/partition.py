@@ -304,6 +304,12 @@ class Partition(DurablePartition):
             self.high_watermark = offset
         self.log.truncate_to(offset)
 
+    def restart_at(self, offset: int) -> None:
+        """Of a follower: nothing of what is here is left in the leader's log, which starts at `offset`."""
+        assert self.role is Role.FOLLOWER, (self.topic, self.index, self.role)
+        self.log.restart_at(offset)
+        self.high_watermark = offset
+
     # --- life ------------------------------------------------------------------------------------------------
 
     def retire(self) -> None:

@@ -24,7 +24,7 @@ from semel_broker.cluster.image import Image
 from semel_broker.cluster.local_store import LocalSession, LocalStore
 from semel_broker.cluster.records import PartitionState, TopicRecord
 from semel_broker.cluster.registration import Registration
-from semel_broker.cluster.store import Change, Entry, Expect, Listing, Put, Session, Store, Watch
+from semel_broker.cluster.store import Change, Entry, Expect, Listing, OutcomeUnknownError, Put, Session, Store, Watch
 from semel_broker.world import World
 from semel_storage.memory_disk import MemoryDisk
 from support.etcd import EtcdProcess
@@ -148,6 +148,8 @@ class GatedStore:
     async def transact(self, expects: Sequence[Expect], changes: Sequence[Change]) -> int | None:
         await self.gate.wait()
         error = self.failing.pop(0) if self.failing else None
+        if error is not None and not isinstance(error, OutcomeUnknownError):
+            raise error  # nothing is written
         revision = await self.store.transact(expects, changes)
         self.transactions.append((expects, changes, revision))
         if error is not None:

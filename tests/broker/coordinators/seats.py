@@ -115,6 +115,7 @@ class Seat(Replicant):
     def plug_in(self) -> None:
         """It can again."""
         del self.peers.call  # type: ignore[method-assign]
+        self.peers._links.clear()
 
     async def _halt(self) -> None:
         await self.clients.abort()
@@ -150,6 +151,11 @@ class Seats(Cluster):
         for name in (CONSUMER_OFFSETS, TRANSACTION_STATE, "out", "t"):
             await self.topic(*rows, name=name)
         return seats
+
+    @staticmethod
+    def index_of(name: str) -> int:
+        """The partition of an internal topic that coordinates this id."""
+        return coordinator_partition(name, PARTITIONS)
 
     def name_at(self, index: int, prefix: str = "tx") -> str:
         """An id that partition `index` of an internal topic coordinates."""

@@ -53,8 +53,8 @@ class Shard:
     What a former leader wrote, and this broker has, counts: so it is waited for until all in sync have it, then read.
     `reading`: of several shards, one reads at a time, so that all the others' requests find the loop free.
 
-    To be derived from: `_load` reads, `_go_on` does what follows from it; `_let_go` answers whoever waits; then, where
-    another broker goes on, `_give_up` drops what is under way, and where this one only stops, `_finish` waits for it.
+    To be derived from: `_load` reads, `_go_on` does what follows from it; `_let_go` answers whoever waits; where this
+    broker only stops, `_finish` waits for what is under way. Where another one goes on, the partition refuses that.
     """
 
     what = "ids"
@@ -121,7 +121,6 @@ class Shard:
     def lose(self, error: KafkaError) -> None:
         """Another broker leads the partition: everybody gets `error`, at once."""
         self._end(error)
-        self._give_up(error)
 
     async def close(self, error: KafkaError) -> None:
         """The broker stops: everybody gets `error`; return once what was written is durable."""
@@ -143,9 +142,6 @@ class Shard:
 
     def _let_go(self, error: KafkaError) -> None:
         """Answer everybody who waits, and let no timer ring any more."""
-
-    def _give_up(self, error: KafkaError) -> None:
-        """Drop what is written and not durable: its outcome is not for this broker to see."""
 
     async def _finish(self) -> None:
         """Return once what is written has taken effect."""

@@ -131,13 +131,6 @@ class Journal:
 
         await replay(self._partition, take)
 
-    def give_up(self, error: KafkaError) -> None:
-        """Refuse what is not durable: another broker leads the partition, and the log there decides."""
-        refused = list(self._pending)
-        self._pending.clear()
-        for entry in refused:
-            entry.refuse(error)
-
     async def close(self) -> None:
         """Return once everything written is applied (or refused)."""
         while self._settling is not None:

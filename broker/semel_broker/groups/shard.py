@@ -69,9 +69,6 @@ class GroupShard(Shard):
         for group in list(self.groups.values()):
             self._carry_out(state.shut(group, error, self._now(), self._rules))
 
-    def _give_up(self, error: KafkaError) -> None:
-        self._journal.give_up(error)
-
     async def _finish(self) -> None:
         await self._journal.close()
 

@@ -129,6 +129,23 @@ async def test_zombie_coordinator_decides_nothing(seats: Seats) -> None:
     assert markers(two, 1)[-1][1] == "ABORT"
 
 
+async def test_who_waited_for_its_turn_is_not_answered_from_a_memory_that_may_be_stale(seats: Seats) -> None:
+    one, _ = await seats.open(1, 2)
+    mine = await begin(seats)
+    shard = one.transactions.shards.of(mine.name)
+    assert shard is not None
+    slot = shard.slots.slot(mine.name)
+    assert slot.turn.take()
+    places = [("out", 0)]  # enrolled already: there is nothing to store that could fail
+    adding = asyncio.create_task(
+        code_of(one.transactions.add_partitions(mine.name, mine.producer_id, mine.epoch, places, version=2))
+    )
+    await asyncio.sleep(0.01)
+    one.session.deadline = 0.0
+    slot.turn.give()
+    assert await adding is ErrorCode.NOT_COORDINATOR
+
+
 @VERSIONS
 async def test_marker_retried_after_its_reply_was_lost_is_written_once(seats: Seats, version: int) -> None:
     one, two = await seats.open(1, 2)

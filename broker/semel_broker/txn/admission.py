@@ -100,16 +100,9 @@ class Admissions:
         admission = Admission(self._guards, verify)
         places = [(partition.topic, partition.index) for partition in partitions]
         try:
-            index = await self._shards.index_of(transactional_id)
-            node = self._leaders.of((TRANSACTION_STATE, index))
-            if self._shards.at(index) is not None or node == self._node_id:
-                await self._shards.ready(transactional_id)
-                if joins:
-                    await enrol(places)
-            elif node is None:
-                raise KafkaError(
-                    ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{transactional_id} has no coordinator now: try again"
-                )
+            node = self._node_id if self._shards.of(transactional_id) else await self._node_of(transactional_id)
+            if node == self._node_id:
+                await (enrol(places) if joins else self._shards.ready(transactional_id))
             else:
                 for partition in partitions:
                     admission.hold(partition, producer.producer_id)
@@ -125,6 +118,18 @@ class Admissions:
             admission.close()
             raise
         return admission
+
+    async def _node_of(self, transactional_id: str) -> int:
+        """The broker that coordinates the id. Raises COORDINATOR_NOT_AVAILABLE."""
+        index = await self._shards.index_of(transactional_id)
+        if self._shards.at(index) is not None:
+            return self._node_id
+        node = self._leaders.of((TRANSACTION_STATE, index))
+        if node is None:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{transactional_id} has no coordinator now: try again"
+            )
+        return node
 
 
 def _as_told(

@@ -45,6 +45,9 @@ class Guards:
     def __len__(self) -> int:
         return sum(map(len, self._guards.values()))
 
+    def __bool__(self) -> bool:
+        return bool(self._guards)
+
     def take(self, partition: Partition, producer_id: int) -> Guard:
         """A guard from now on."""
         guard = Guard(partition, producer_id)

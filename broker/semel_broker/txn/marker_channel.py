@@ -130,17 +130,16 @@ class MarkerChannel:
         """Have `marker` written into each of `partitions`; `done` is called when it is, perhaps before this returns."""
         assert partitions, "a transaction without partitions needs no marker"
         dispatch = Dispatch(transactional_id, marker, len(partitions), done, wanted)
-        for partition in partitions:
-            self._enqueue(Errand(dispatch, partition))
-        for node in [node for node in self._queues if self._destination(node).is_here]:
-            self._write(node, self._queues.pop(node))
+        here = [errand for partition in partitions if self._hand_over(errand := Errand(dispatch, partition))]
+        if here:
+            self._write(here[0].node, here)
 
     def leaders_changed(self) -> None:
         """Partitions may have other leaders than they had: what is on its way to somebody else goes there."""
         for errand in list(self._open):
             node = self._leaders.of(errand.partition)
             if errand.node != (NOBODY if node is None else node) or not self._leaders.exists(errand.partition):
-                self._enqueue(errand)
+                self._go(errand)
 
     async def close(self) -> None:
         """Try nothing again, and return once what is being written here is. The rest is found in the journal."""
@@ -163,24 +162,32 @@ class MarkerChannel:
 
     # --- inside ---
 
-    def _enqueue(self, errand: Errand) -> None:
+    def _go(self, errand: Errand) -> None:
+        """To whoever leads now."""
         if errand.timer is not None:
             errand.timer.cancel()
             errand.timer = None
+        if self._hand_over(errand):
+            self._write(errand.node, [errand])
+
+    def _hand_over(self, errand: Errand) -> bool:
+        """Put the marker into the queue of whoever leads; True if it is for this broker: then it is to be written."""
         if self._closed or not errand.dispatch.wanted():
             self._open.pop(errand, None)
-            return
+            return False
         node = self._leaders.of(errand.partition)
         if node is None:
             errand.node = NOBODY
             gone = not self._leaders.exists(errand.partition)
             self._settle(errand, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if gone else ErrorCode.LEADER_NOT_AVAILABLE)
-            return
+            return False
         errand.node = node
-        if not self._destination(node).is_here:
-            self._open[errand] = None
+        if self._destination(node).is_here:
+            return True
+        self._open[errand] = None
         self._queues.setdefault(node, []).append(errand)
         self._flush_soon()
+        return False
 
     def _flush_soon(self) -> None:
         if not self._scheduled:
@@ -273,7 +280,7 @@ class MarkerChannel:
             self._tell("marker_delayed", errand, code)
         delay_ms = min(BACKOFF_MS << min(dispatch.attempts - 1, 8), BACKOFF_MS_MAX)
         self._open[errand] = None
-        errand.timer = get_running_loop().call_later(delay_ms / 1000, self._enqueue, errand)
+        errand.timer = get_running_loop().call_later(delay_ms / 1000, self._go, errand)
 
     def _tell(self, event: str, errand: Errand, code: ErrorCode) -> None:
         dispatch, (topic, index) = errand.dispatch, errand.partition

@@ -13,7 +13,6 @@ from functools import partial
 
 from semel_protocol.errors import ErrorCode, KafkaError
 
-from semel_broker.cluster.store import StoreError
 from semel_broker.producer_ids import ProducerIds
 from semel_broker.txn import state
 from semel_broker.txn.identity import NOBODY, ProducerIdentity
@@ -75,7 +74,7 @@ class Engine:
                     step = decide(slot.metadata, self._world.now_ms(), fresh_id)
                     slot.arrived_over(connection)
                 except NeedsProducerIdError:
-                    fresh_id = await self._fresh_id()
+                    fresh_id = await self._producer_ids.next()
                     continue
                 except KafkaError as error:
                     if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
@@ -157,14 +156,6 @@ class Engine:
             return await completion
         finally:
             patience.cancel()
-
-    async def _fresh_id(self) -> int:
-        try:
-            return await self._producer_ids.next()
-        except StoreError as error:
-            raise KafkaError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"there is no producer id to be had: {error}"
-            ) from error
 
     def tell_fence(self, txn: TransactionMetadata) -> None:
         """The last line of the ledger, for the log."""

@@ -84,6 +84,30 @@ async def test_what_is_decided_goes_on_at_the_next_coordinator(seats: Seats, ver
     assert len(markers(two, 1)) == 1, "the last coordinator tries nothing again"
 
 
+@pytest.mark.parametrize("how", ["kill", "crash"])
+@pytest.mark.parametrize("decided", [False, True])
+async def test_the_coordinators_broker_dies_amid_a_transaction(seats: Seats, how: str, decided: bool) -> None:
+    """With it go the leader of one of its partitions and the coordinator; the others elect, and it is ended once."""
+    one, two, three = await seats.open(1, 2, 3)
+    mine = await begin(seats)
+    there = await two.producer(2, mine.name, like=mine)
+    if decided:
+        one.wires.before[MARKERS] = asyncio.Event().wait
+        ending = asyncio.create_task(mine.end())
+        await until_state(one, mine.name, "PrepareCommit")
+        await until(lambda: two.partition(0, TRANSACTION_STATE).high_watermark > 2)
+        ending.cancel()
+    await one.die(how)
+    await seats.ready(TRANSACTION_STATE, 0, 2)
+    await until(lambda: two.partition(0, "out").is_leading or three.partition(0, "out").is_leading)
+    assert await there.end() == 0
+    await until(lambda: not is_open(two, 1))
+    leader = two if two.partition(0, "out").is_leading else three
+    await until(lambda: not is_open(leader, 0))
+    for seat, index in ((leader, 0), (two, 1)):
+        assert {kind for _, kind, _ in markers(seat, index)} == {"COMMIT"}
+
+
 async def test_zombie_coordinators_marker_is_refused_by_every_partition_that_its_successor_has_written_to(
     seats: Seats,
 ) -> None:

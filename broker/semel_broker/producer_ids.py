@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 
-from semel_broker.cluster.store import ABSENT, Expect, Put, Store
+from semel_protocol.errors import ErrorCode, KafkaError
+
+from semel_broker.cluster.store import ABSENT, Expect, Put, Store, StoreError
 
 BLOCK_SIZE = 1000
 KEY = "producer-ids/next"
@@ -24,11 +26,16 @@ class ProducerIds:
         self._claiming = asyncio.Lock()
 
     async def next(self) -> int:
-        """The next producer id; waits for the store once per block."""
+        """The next producer id; waits for the store once per block. Raises COORDINATOR_NOT_AVAILABLE if it is away."""
         while self._next == self._end:
             async with self._claiming:
                 if self._next == self._end:  # nobody else has claimed one while we waited
-                    self._next = await self._claim()
+                    try:
+                        self._next = await self._claim()
+                    except StoreError as error:  # a block may be lost: there are enough of them
+                        raise KafkaError(
+                            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"there is no producer id to be had now: {error}"
+                        ) from error
                     self._end = self._next + BLOCK_SIZE
         producer_id = self._next
         self._next += 1

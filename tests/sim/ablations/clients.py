@@ -27,7 +27,7 @@ from sim.ablations.ablation import Seam, both, faults, old_transactions, safegua
 from sim.ablations.worlds import any_connection, carefree_clients
 
 TRANSACTIONAL = ("transactional", "pipeline")
-LOSES_ANSWERS = faults("reset", "kill broker", "cut", "hold", "power loss", "slow link")
+LOSES_ANSWERS = faults("reset", "kill broker", "cut", "hold", "late", "power loss", "slow link")
 
 
 @safeguard(

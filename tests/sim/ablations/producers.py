@@ -15,7 +15,7 @@ from sim.ablations.ablation import Seam, both, broker_ends, faults, power_fails,
 from sim.ablations.worlds import short_memory
 from sim.plan import RunPlan
 
-LOSES_ANSWERS = faults("reset", "kill broker", "cut", "hold", "power loss", "slow link")
+LOSES_ANSWERS = faults("reset", "kill broker", "cut", "hold", "late", "power loss", "slow link")
 
 
 def idempotent_bursts(plan: RunPlan) -> bool:

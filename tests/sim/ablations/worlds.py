@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 from semel._transactions import Transactions
 from semel_broker.groups import journal
 from semel_broker.txn import identity, metadata, state
 from semel_broker.txn.slots import Slot
+from semel_protocol.batch import BatchHeader
 from semel_storage.producer_table import ProducerTable
 
 from sim.ablations.ablation import Seam
@@ -22,13 +24,21 @@ def few_epochs(seam: Seam) -> None:
 
 
 def slow_load(seam: Seam) -> None:
-    """Reading what groups have stored takes a while, as it does where much is stored."""
+    """Reading what groups have stored takes a while, as it does where much is stored; most of it in the partition that
+    comes last."""
+    replay = journal.Journal.replay
 
     async def pause(_: float) -> None:
         await asyncio.sleep(0.02)
 
+    async def replay_slowly(self: journal.Journal) -> AsyncIterator[tuple[int, BatchHeader, memoryview]]:
+        async for found in replay(self):
+            yield found
+        await asyncio.sleep(0.5)
+
     seam.replace(journal, "READ_BYTES", 500)
     seam.replace(journal, "sleep", pause)
+    seam.replace(journal.Journal, "replay", replay_slowly)
 
 
 def short_memory(seam: Seam) -> None:

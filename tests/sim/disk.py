@@ -213,6 +213,11 @@ class SimDisk(MemoryDisk):
         """Every file there is."""
         return sorted(self._names)
 
+    def is_durable(self, path: str) -> bool:
+        """Whether a loss of power cannot take the file, or anything in it."""
+        inode = self._names[path]
+        return self._durable_names.get(path) is inode and inode.synced_size == len(inode.data)
+
     def put(self, path: str, data: Buffer) -> None:
         """These bytes are there from now on, durably, as an editor would have left them."""
         inode = self._names[path] = self._durable_names[path] = _Inode()

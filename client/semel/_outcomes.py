@@ -11,7 +11,7 @@ from semel_protocol.messages.k00_produce import ProduceResponsePartition
 from semel._accumulator import Batch, BatchState, BufferMemory, PartitionQueue
 from semel._cluster import Cluster
 from semel._config import CODEC_OF, ProducerConfig
-from semel._retry import NOT_ENOUGH_REPLICAS_AFTER_APPEND, Action, action_for
+from semel._retry import Action, action_for
 from semel._transaction_manager import TransactionManager
 from semel._transaction_state import TransactionState
 from semel.errors import KafkaError, KafkaTimeoutError, error_for
@@ -22,7 +22,7 @@ MAYBE_STORED = (
     ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.KAFKA_STORAGE_ERROR,
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 )
 """Answers that leave open whether the batch is in the log."""
 

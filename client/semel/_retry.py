@@ -55,13 +55,9 @@ def _action(code: ErrorCode) -> Action:
 ACTION: dict[ErrorCode, Action] = {code: _action(code) for code in ErrorCode if code is not ErrorCode.NONE}
 
 
-NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
-"""Kafka's own brokers answer it, semel's never: stored by the leader, but not by enough followers in time."""
-
-
 def action_for(code: int) -> Action:
     """What to do about a broker's error code; a code that is not in the table fails."""
-    return Action.BACKOFF if code == NOT_ENOUGH_REPLICAS_AFTER_APPEND else ACTION[error_code(code)]
+    return ACTION[error_code(code)]
 
 
 class Backoff:

@@ -45,6 +45,10 @@ class RequestTimedOutError(BrokerResponseError, RetriableError, code=ErrorCode.R
     advice = "The broker could not finish in time; the request may or may not have taken effect"
 
 
+class ReplicaNotAvailableError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.REPLICA_NOT_AVAILABLE):
+    advice = "The broker has no such replica yet"
+
+
 class MessageSizeTooLargeError(BrokerResponseError, code=ErrorCode.MESSAGE_TOO_LARGE):
     advice = "Send smaller records, or raise max_request_size here and max.message.bytes on the topic"
 
@@ -77,6 +81,12 @@ class RecordListTooLargeError(BrokerResponseError, code=ErrorCode.RECORD_LIST_TO
 
 class NotEnoughReplicasError(BrokerResponseError, RetriableError, code=ErrorCode.NOT_ENOUGH_REPLICAS):
     advice = "Bring brokers back, or lower min.insync.replicas"
+
+
+class NotEnoughReplicasAfterAppendError(
+    BrokerResponseError, RetriableError, code=ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+):
+    advice = "The leader has the records, too few followers had them in time: they may or may not last"
 
 
 class InvalidRequiredAcksError(BrokerResponseError, MisconfiguredError, code=ErrorCode.INVALID_REQUIRED_ACKS):
@@ -219,6 +229,10 @@ class UnknownProducerId(BrokerResponseError, code=ErrorCode.UNKNOWN_PRODUCER_ID)
     advice = "The broker no longer knows this producer"
 
 
+class ReassignmentInProgress(BrokerResponseError, code=ErrorCode.REASSIGNMENT_IN_PROGRESS):
+    advice = "Wait until the reassignment is done, or cancel it first"
+
+
 class NonEmptyGroup(BrokerResponseError, code=ErrorCode.NON_EMPTY_GROUP):
     advice = "Stop the group's members first"
 
@@ -241,6 +255,10 @@ class UnsupportedCompressionTypeError(
     advice = "Choose another compression_type"
 
 
+class StaleBrokerEpochError(BrokerResponseError, code=ErrorCode.STALE_BROKER_EPOCH):
+    advice = "The broker has registered anew since"
+
+
 class OffsetNotAvailableError(BrokerResponseError, RetriableError, code=ErrorCode.OFFSET_NOT_AVAILABLE):
     advice = "The new leader does not know the high watermark yet"
 
@@ -249,12 +267,32 @@ class MemberIdRequired(BrokerResponseError, code=ErrorCode.MEMBER_ID_REQUIRED):
     advice = "Join again with the member id of the answer"
 
 
+class PreferredLeaderNotAvailableError(
+    BrokerResponseError, RefreshRetriableError, code=ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+):
+    advice = "The first of the replicas is down or has not caught up: bring it back, and elect again"
+
+
 class GroupMaxSizeReachedError(BrokerResponseError, code=ErrorCode.GROUP_MAX_SIZE_REACHED):
     advice = "Use fewer members, or raise group.max.size"
 
 
 class FencedInstanceIdError(BrokerResponseError, ApplicationRecoverableError, code=ErrorCode.FENCED_INSTANCE_ID):
     advice = "Another consumer uses the same group_instance_id: give each its own"
+
+
+class EligibleLeadersNotAvailableError(
+    BrokerResponseError, RefreshRetriableError, code=ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+):
+    advice = "No replica that could lead is up: bring one of them back"
+
+
+class ElectionNotNeededError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.ELECTION_NOT_NEEDED):
+    advice = "The partition has the leader that it should have"
+
+
+class NoReassignmentInProgressError(BrokerResponseError, code=ErrorCode.NO_REASSIGNMENT_IN_PROGRESS):
+    advice = "There is nothing to cancel: it is done, or never began"
 
 
 class GroupSubscribedToTopicError(BrokerResponseError, code=ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC):
@@ -274,6 +312,10 @@ class ProducerFenced(BrokerResponseError, ApplicationRecoverableError, code=Erro
 
 
 class UnknownTopicIdError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.UNKNOWN_TOPIC_ID):
+    advice = "The topic was deleted and created again"
+
+
+class InconsistentTopicIdError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.INCONSISTENT_TOPIC_ID):
     advice = "The topic was deleted and created again"
 
 

@@ -1,13 +1,15 @@
 """Fetch (key 1): read record batches by offset.
 
-KIP-98 isolation (v4), KIP-227 sessions (v7), KIP-320 leader epochs (v9, v12), KIP-392 (v11).
+KIP-98 isolation (v4), KIP-227 sessions (v7), KIP-320 leader epochs (v9, v12), KIP-392 (v11), KIP-516 topic ids (v13),
+KIP-903 replica state (v15): the epoch of a follower's registration travels in its fetches, so that a leader can tell
+the follower that it was from the one that it is.
 """
 
 from typing import Annotated
 
 from msgspec import field
 
-from semel_protocol.schema import Int8, Int16, Int32, Int64, Message, Records, since, tag
+from semel_protocol.schema import ZERO_UUID, Int8, Int16, Int32, Int64, Message, Records, Uuid, since, tag, until
 
 
 class FetchRequestPartition(Message, kw_only=True):
@@ -20,18 +22,30 @@ class FetchRequestPartition(Message, kw_only=True):
 
 
 class FetchRequestTopic(Message, kw_only=True):
-    topic: str
+    topic: Annotated[str, until(12)] = ""
+    topic_id: Annotated[Uuid, since(13)] = ZERO_UUID
     partitions: list[FetchRequestPartition]
 
 
 class FetchRequestForgottenTopic(Message, kw_only=True):
-    topic: str
+    topic: Annotated[str, until(12)] = ""
+    topic_id: Annotated[Uuid, since(13)] = ZERO_UUID
     partitions: list[Int32]
+
+
+class FetchRequestReplicaState(Message, kw_only=True):
+    """Who fetches: -1 is a consumer. `replica_epoch`: the broker epoch of the follower, -1 for one that has none."""
+
+    replica_id: Int32 = -1
+    replica_epoch: Int64 = -1
 
 
 class FetchRequest(Message, kw_only=True):
     cluster_id: Annotated[str | None, since(12), tag(0)] = None
-    replica_id: Int32 = -1
+    replica_id: Annotated[Int32, until(14)] = -1
+    replica_state: Annotated[FetchRequestReplicaState, since(15), tag(1)] = field(
+        default_factory=FetchRequestReplicaState
+    )
     max_wait_ms: Int32
     min_bytes: Int32
     max_bytes: Int32 = 2147483647
@@ -80,7 +94,8 @@ class FetchResponsePartition(Message, kw_only=True):
 
 
 class FetchResponseTopic(Message, kw_only=True):
-    topic: str = ""
+    topic: Annotated[str, until(12)] = ""
+    topic_id: Annotated[Uuid, since(13)] = ZERO_UUID
     partitions: list[FetchResponsePartition] = []
 
 

@@ -1,6 +1,13 @@
-"""AddPartitionsToTxn (key 24): enrol partitions in the transaction. KIP-98, KIP-588 (v2)."""
+"""AddPartitionsToTxn (key 24): enrol partitions in the transaction. KIP-98, KIP-588 (v2).
 
-from semel_protocol.schema import Int16, Int32, Int64, Message
+Clients send v0-3, one transaction a request. From v4 on brokers ask each other, many transactions at a time, and
+`verify_only` asks whether the partitions are enrolled without enrolling them (KIP-890). v5 may be answered with
+TRANSACTION_ABORTABLE.
+"""
+
+from typing import Annotated
+
+from semel_protocol.schema import Int16, Int32, Int64, Message, since, until
 
 
 class AddPartitionsToTxnRequestTopic(Message, kw_only=True):
@@ -8,11 +15,20 @@ class AddPartitionsToTxnRequestTopic(Message, kw_only=True):
     partitions: list[Int32]
 
 
+class AddPartitionsToTxnRequestTransaction(Message, kw_only=True):
+    transactional_id: str
+    producer_id: Int64
+    producer_epoch: Int16
+    verify_only: bool = False
+    topics: list[AddPartitionsToTxnRequestTopic]
+
+
 class AddPartitionsToTxnRequest(Message, kw_only=True):
-    v3_and_below_transactional_id: str
-    v3_and_below_producer_id: Int64
-    v3_and_below_producer_epoch: Int16
-    v3_and_below_topics: list[AddPartitionsToTxnRequestTopic]
+    transactions: Annotated[list[AddPartitionsToTxnRequestTransaction], since(4)] = []
+    v3_and_below_transactional_id: Annotated[str, until(3)] = ""
+    v3_and_below_producer_id: Annotated[Int64, until(3)] = 0
+    v3_and_below_producer_epoch: Annotated[Int16, until(3)] = 0
+    v3_and_below_topics: Annotated[list[AddPartitionsToTxnRequestTopic], until(3)] = []
 
 
 class AddPartitionsToTxnResponsePartition(Message, kw_only=True):
@@ -25,6 +41,13 @@ class AddPartitionsToTxnResponseTopic(Message, kw_only=True):
     results_by_partition: list[AddPartitionsToTxnResponsePartition] = []
 
 
+class AddPartitionsToTxnResponseTransaction(Message, kw_only=True):
+    transactional_id: str = ""
+    topic_results: list[AddPartitionsToTxnResponseTopic] = []
+
+
 class AddPartitionsToTxnResponse(Message, kw_only=True):
     throttle_time_ms: Int32 = 0
-    results_by_topic_v3_and_below: list[AddPartitionsToTxnResponseTopic] = []
+    error_code: Annotated[Int16, since(4)] = 0
+    results_by_transaction: Annotated[list[AddPartitionsToTxnResponseTransaction], since(4)] = []
+    results_by_topic_v3_and_below: Annotated[list[AddPartitionsToTxnResponseTopic], until(3)] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from semel_broker import cleaner
-from semel_broker.partition import Partition
+from semel_broker.partition_reader import PartitionReader
 from semel_protocol.batch import BatchHeader
 from semel_storage import recovery
 from semel_storage.compaction import Dirtiness, dirtiness
@@ -24,7 +24,7 @@ TRANSACTIONAL = ("transactional", "pipeline")
 
 @safeguard("fetch ends at the last stable offset", "nobody reads what is not decided", *TRANSACTIONAL)
 def fetch_ends_at_lso(seam: Seam) -> None:
-    seam.replace(Partition, "last_stable_offset", property(lambda self: self.high_watermark))
+    seam.replace(PartitionReader, "last_stable_offset", property(lambda self: self.high_watermark))
 
 
 @safeguard("list of aborted transactions", "readers are told what to leave out", *TRANSACTIONAL)

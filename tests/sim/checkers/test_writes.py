@@ -169,6 +169,7 @@ def test_a_tombstone_that_nobody_has_acknowledged_may_have_deleted_its_key() -> 
         tale.send(shop, "x2", 1, key="x")
         op = tale.send(shop, None, key="x")
         shop.not_stored(op, "no answer", is_certain=certain)
+        tale.send(shop, "y", 3, key="y")
         tale.ends([*rows, (3, "y")], keys={0: "x", 3: "y"})
         assert tale.found() == expected, rows
 

@@ -80,8 +80,8 @@ def prepare_durable(seam: Seam) -> None:
 @safeguard(
     "epochs are durable before they are told",
     "a producer id and epoch are not given out a second time",
-    *KINDS,
-    shows=power_fails,
+    "transactional",
+    shows=both(power_fails, shared_ids),
 )
 def epochs_durable(seam: Seam) -> None:
     hasty(seam, EMPTY)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 
 from semel._transactions import Transactions
+from semel_broker import coordinator_topic
 from semel_broker.groups import journal
 from semel_broker.txn import identity, metadata, state
 from semel_broker.txn.slots import Slot
@@ -33,13 +34,12 @@ def slow_load(seam: Seam) -> None:
     async def pause(_: float) -> None:
         await asyncio.sleep(0.02)
 
-    async def replay_slowly(self: journal.Journal) -> AsyncIterator[tuple[int, BatchHeader, memoryview]]:
-        async for found in replay(self):
-            yield found
+    async def replay_slowly(self: journal.Journal, feed: Callable[[int, BatchHeader, memoryview], None]) -> None:
+        await replay(self, feed)
         await asyncio.sleep(0.5)
 
-    seam.replace(journal, "READ_BYTES", 500)
-    seam.replace(journal, "sleep", pause)
+    seam.replace(coordinator_topic, "READ_BYTES", 500)
+    seam.replace(coordinator_topic, "sleep", pause)
     seam.replace(journal.Journal, "replay", replay_slowly)
 
 

@@ -190,19 +190,20 @@ def zombie_init(seam: Seam) -> None:
 
 @safeguard(
     "the coordinator checks epochs",
-    "who was replaced can neither add to a transaction nor end it",
+    "who was replaced does not end the transaction of its successor",
     "transactional",
     shows=shared_ids,
 )
 def coordinator_checks_epochs(seam: Seam) -> None:
-    owned = state._owned
+    end = state.end
 
-    def naive(txn: TransactionMetadata | None, producer: ProducerIdentity) -> TransactionMetadata:
-        if txn is not None and txn.identity.producer_id == producer.producer_id:
-            return txn
-        return owned(txn, producer)
+    def naive(txn: TransactionMetadata | None, ask: End, now_ms: int, fresh_id: int = -1) -> Step:
+        mine = (txn.identity, txn.last_identity) if txn is not None else ()
+        if txn is not None and ask.producer.producer_id == txn.identity.producer_id and ask.producer not in mine:
+            ask = replace(ask, producer=txn.identity)
+        return end(txn, ask, now_ms, fresh_id)
 
-    seam.replace(state, "_owned", naive)
+    seam.replace(state, "end", naive)
 
 
 @safeguard(

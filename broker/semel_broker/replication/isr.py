@@ -106,10 +106,11 @@ class IsrKeeper:
         if (state.leader, state.leader_epoch) != (self._config.node_id, partition.leader_epoch):
             return None  # the image is ahead, and the partition is about to hear of it
         now_ms = int(self._world.monotonic() * 1000)
-        lagging = replicas.lagging(now_ms, self._config.replica_lag_time_max_ms)
+        lag_max_ms = self._config.replica_lag_time_max_ms
+        lagging = replicas.lagging(now_ms, lag_max_ms)
         joining = [
             (replica, epoch)
-            for replica, epoch in replicas.caught_up(partition.high_watermark)
+            for replica, epoch in replicas.caught_up(partition.high_watermark, now_ms, lag_max_ms)
             if replica in view.replicas and self._is_there(replica, epoch)
         ]
         isr = [*(each for each in state.isr if each not in lagging), *(replica for replica, _ in joining)]

@@ -173,3 +173,18 @@ async def test_leader_whose_session_is_over_changes_nothing(cluster: Cluster) ->
     assert not any(was for _, was in isr_changes(one)[before:])
     two.disk.release_syncs()
     one.store.watch_gate.set()
+
+
+async def test_who_does_not_fetch_any_more_is_not_let_in_again(cluster: Cluster) -> None:
+    """With nobody else in sync the high watermark stands where they stopped; that they had all of it is old news."""
+    one, two = await cluster.start(1, 2)
+    await cluster.topic([1, 2])
+    await one.put(b"both")
+    two.unplug()
+    await cluster.isr(1, by=1)
+    before = len(isr_changes(one))
+    await asyncio.sleep(10 * one.replicator.isr.interval_s)  # as many looks
+    assert len(isr_changes(one)) == before
+    assert cluster.state(by=1).isr == [1]
+    two.plug_in()
+    await cluster.isr(1, 2, by=1)

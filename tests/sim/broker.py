@@ -15,6 +15,7 @@ from semel_storage.segment import CorruptLog
 from sim.coverage import fault_met
 from sim.damage import undo
 from sim.host import Host
+from sim.moments import SERVES, Watch
 
 PORT = 9092
 DATA = "data"
@@ -67,6 +68,8 @@ class Logger:
 class SimBroker:
     """`address` is what clients are told. `settings`: the broker's, under Kafka's names.
 
+    `watch`: who waits for a moment of its life.
+
     `restart_after_ms`: how long a process that ended by itself (its disk failed) stays away.
     """
 
@@ -80,6 +83,8 @@ class SimBroker:
         self.node: Node | None = None
         self.damaged: dict[str, bytes] = {}
         """What damaged files were before; put back should the broker refuse to start with them."""
+        self.watch = Watch()
+        host.disk.changed = self.watch.has_changed
         self._stop: asyncio.Future[None] | None = None
         host.ended = self._ended
 
@@ -120,18 +125,32 @@ class SimBroker:
         try:
             self.node = node = await Node.start(config, world)
         except (CorruptLog, CorruptCheckpoint) as error:
-            if not self.damaged:
-                raise
-            host.world.count("came/damage: the broker refused to start")
-            host.world.note(host.name, f"refuses to start: {error}")
-            undo(host.disk, self.damaged)
-            self.damaged.clear()
+            self._repair(error)
             host.exit("refused to start")
         self.damaged.clear()
+        host.disk.stale.clear()
         host.world.note(host.name, "serves")
+        self.watch.has_come(SERVES)
         await self._stop
         await node.stop()
         host.world.note(host.name, "stopped")
+
+    def _repair(self, error: CorruptLog | CorruptCheckpoint) -> None:
+        """What an operator does about a start that was refused. Raises what no damage explains.
+
+        A stale sector with a whole batch of another log in it may look like one of this log behind a damaged one.
+        """
+        host = self.host
+        if isinstance(error, CorruptLog) and error.path in host.disk.stale:
+            host.world.count("came/stale sectors: the broker refused to start")
+            host.disk.put(error.path, host.disk.stale.pop(error.path))
+        elif self.damaged:
+            host.world.count("came/damage: the broker refused to start")
+            undo(host.disk, self.damaged)
+            self.damaged.clear()
+        else:
+            raise error
+        host.world.note(host.name, f"refuses to start: {error}")
 
     def _ended(self, how: str) -> None:
         world = self.host.world

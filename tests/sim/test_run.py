@@ -10,8 +10,10 @@ from random import Random
 
 import msgspec
 import pytest
+from semel_storage.segment import CorruptLog
 
 from sim import shrink
+from sim.broker import SimBroker
 from sim.checkers import Anomaly
 from sim.coverage import Coverage
 from sim.faults import FAULTS, Fault
@@ -19,6 +21,7 @@ from sim.plan import RunPlan, draw
 from sim.run import Verdict, run
 from sim.trace import describe, replay
 from sim.workloads import WORKLOADS
+from sim.world import World
 
 SEEDS = (5, 13)
 DIGESTS = """
@@ -96,6 +99,7 @@ WORDS = {
     "reset": "reset",
     "slow link": "farther from",
     "hold": "held for",
+    "late": "held until",
     "slow disk": "fault:",
     "full disk": "failed",
     "damage": "damage:",
@@ -117,7 +121,7 @@ def test_each_kind_of_fault_comes_about_and_is_survived(kind: str) -> None:
             lasting_ms=max(1_000, FAULTS[kind].lasting_ms[0]) if FAULTS[kind].lasting_ms[1] else 0,
             args={
                 **FAULTS[kind].args(rng, "writer"),
-                **({"api_key": 0, "by_ms": 500, "answers": 0} if kind == "hold" else {}),
+                **({"api_key": 0, "by_ms": 500, "answers": 0} if kind in ("hold", "late") else {}),
             },
         )
         for at_ms in range(500, 9_000, 2_500)
@@ -180,3 +184,21 @@ def test_what_runs_meet_is_counted_and_added_up() -> None:
     assert coverage.times["fault/kill broker"] == coverage.within["fault/kill broker"] == 2
     assert coverage.times["came/transactions committed"] > 10
     assert "kill broker" in text
+
+
+def test_a_start_is_refused_for_a_reason_or_fails_the_run() -> None:
+    world = World(1)
+    broker = SimBroker(world.host("broker"))
+    disk, path = broker.host.disk, "data/t-0/00000000000000000000.log"
+    disk.put(path, b"old")
+    with pytest.raises(CorruptLog):
+        broker._repair(CorruptLog(path, 0, "damaged"))
+    disk.stale = {path: b"zeros"}
+    broker._repair(CorruptLog(path, 0, "damaged"))
+    assert disk.read_bytes(path) == b"zeros"
+    broker.damaged = {path: b"before"}
+    broker._repair(CorruptLog(path, 0, "damaged"))
+    assert disk.read_bytes(path) == b"before"
+    with pytest.raises(CorruptLog):
+        broker._repair(CorruptLog(path, 0, "damaged"))
+    world.close()

@@ -108,13 +108,22 @@ class GroupCoordinator:
         member_id: str,
         instance_id: str | None,
         generation_id: int,
+        connection: int = 0,
     ) -> None:
         """OffsetCommit: return once `records` are durable and `offsets` has them.
 
-        Raises KafkaError 22, 25, 27, 69, 82.
+        `connection`: the number of the one that it came over; one older than the last that the member has committed
+        over is refused with CloseConnectionError. Raises KafkaError 15, 16, 22, 25, 27, 69, 82.
         """
         shard = self.shards.of(group_id) or await self.shards.ready(group_id)
-        await shard.commit(group_id, records, member_id=member_id, instance_id=instance_id, generation_id=generation_id)
+        await shard.commit(
+            group_id,
+            records,
+            member_id=member_id,
+            instance_id=instance_id,
+            generation_id=generation_id,
+            connection=connection,
+        )
 
     async def commit_in_transaction(
         self,

@@ -79,8 +79,8 @@ def prepare_durable(seam: Seam) -> None:
 @safeguard(
     "epochs are durable before they are told",
     "a producer id and epoch are not given out a second time",
-    *KINDS,
-    shows=power_fails,
+    "transactional",
+    shows=both(power_fails, shared_ids),
 )
 def epochs_durable(seam: Seam) -> None:
     hasty(seam, EMPTY)
@@ -187,16 +187,22 @@ def zombie_init(seam: Seam) -> None:
     seam.replace(state, "init", naive)
 
 
-@safeguard("the coordinator checks epochs", "who was replaced can neither add to a transaction nor end it", *KINDS)
+@safeguard(
+    "the coordinator checks epochs",
+    "who was replaced does not end the transaction of its successor",
+    "transactional",
+    shows=shared_ids,
+)
 def coordinator_checks_epochs(seam: Seam) -> None:
-    owned = state._owned
+    end = state.end
 
-    def naive(txn: TransactionMetadata | None, producer: ProducerIdentity) -> TransactionMetadata:
-        if txn is not None and txn.identity.producer_id == producer.producer_id:
-            return txn
-        return owned(txn, producer)
+    def naive(txn: TransactionMetadata | None, ask: End, now_ms: int, fresh_id: int = -1) -> Step:
+        mine = (txn.identity, txn.last_identity) if txn is not None else ()
+        if txn is not None and ask.producer.producer_id == txn.identity.producer_id and ask.producer not in mine:
+            ask = replace(ask, producer=txn.identity)
+        return end(txn, ask, now_ms, fresh_id)
 
-    seam.replace(state, "_owned", naive)
+    seam.replace(state, "end", naive)
 
 
 @safeguard(
@@ -270,13 +276,17 @@ def wait_for_end(seam: Seam) -> None:
     "verification of Produce",
     "what comes late, after the marker, does not open a transaction that nobody ends (KIP-890)",
     *KINDS,
+    shows=both(old_transactions, faults("hold", "late")),
 )
 def verify_produce(seam: Seam) -> None:
     seam.replace(k00_transactional, "check", lambda *_: None)
 
 
 @safeguard(
-    "verification of TxnOffsetCommit", "offsets that come late do not become part of another transaction", "pipeline"
+    "verification of TxnOffsetCommit",
+    "offsets that come late do not become part of another transaction",
+    "pipeline",
+    shows=both(old_transactions, faults("hold", "late")),
 )
 def verify_offsets(seam: Seam) -> None:
     commit = GroupCoordinator.commit_in_transaction

@@ -57,7 +57,7 @@ class Topics(KnownTopics):
             except KafkaError as error:
                 if is_current or error.code not in FOR_WANT_OF_BROKERS:
                     raise
-                await self._catch_up()  # one that has just come may not be known here yet
+                await self.catch_up()  # one that has just come may not be known here yet
                 is_current = True
                 continue
             self._check_total(len(record.replicas))
@@ -164,14 +164,14 @@ class Topics(KnownTopics):
             except OutcomeUnknownError:
                 revision = None  # decide again, on what has become of it
             if revision is None:
-                await self._catch_up()
+                await self.catch_up()
                 return False
             await self.feed.reached(revision)
         except (StoreUnavailableError, StoreClosedError) as error:
             raise _out_of_reach(error) from None
         return True
 
-    async def _catch_up(self) -> None:
+    async def catch_up(self) -> None:
         """Know all that has happened so far. Raises REQUEST_TIMED_OUT."""
         try:
             await self.feed.barrier()

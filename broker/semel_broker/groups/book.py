@@ -123,6 +123,10 @@ class OffsetBook:
         doomed = group.offsets.tombstones(lambda *_: True)
         await self._strike(group.group_id, doomed, *self._group_strike(group, doomed))
 
+    def has_outlived(self, only_topic: str | None = None) -> bool:
+        """Whether something was committed for topics that are not known (any more)."""
+        return bool(self._outlived(only_topic))
+
     async def strike_outlived(self, only_topic: str | None = None) -> None:
         """Forget what groups have committed for topics that are no more, also in open transactions.
 

@@ -41,7 +41,7 @@ class GroupCoordinator:
         self.shards: Shards[GroupShard] = Shards(
             topics,
             CONSUMER_OFFSETS,
-            lambda partition, reading: GroupShard(world, config, self.counts, partition, reading),
+            lambda partition, reading: GroupShard(world, config, self.counts, topics.catch_up, partition, reading),
             patience_ms=config.limits.coordinator_load_hold_ms_max,
         )
         self._expiry_timer: TimerHandle | None = None
@@ -195,7 +195,7 @@ class GroupCoordinator:
         If that cannot be now, a load does it, or the next look at what has expired.
         """
         for shard in self.shards.here():
-            await shard.forget_topic(topic)
+            await shard.forget_outlived(topic)
 
     # --- administration ---
 
@@ -250,8 +250,25 @@ class GroupCoordinator:
 
     def _expire_offsets(self) -> None:
         self._schedule_expiry()
+        outlived = [shard for shard in self.shards.here() if shard.book.has_outlived()]
         for shard in self.shards.here():
-            shard.expire_offsets()
+            if shard not in outlived:
+                shard.expire_offsets()
+        if outlived:
+            task = get_running_loop().create_task(self._expire_outlived(outlived), name="outlived offsets")
+            self._forgetting[task] = None
+            task.add_done_callback(self._forgotten)
+
+    async def _expire_outlived(self, shards: Sequence[GroupShard]) -> None:
+        """Those that have nothing to do with a topic which this broker has not heard of yet."""
+        try:
+            await self._topics.catch_up()
+        except KafkaError as error:
+            self._world.log.warning("offsets_not_expired", error=str(error))
+            return
+        for shard in shards:
+            if shard.is_ready:
+                shard.expire_offsets()
 
     def _forgotten(self, task: Task[None]) -> None:
         del self._forgetting[task]

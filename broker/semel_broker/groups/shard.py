@@ -8,7 +8,7 @@ all sessions.
 from __future__ import annotations
 
 from asyncio import Future, Lock, get_running_loop
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import cast
 
@@ -38,8 +38,17 @@ class GroupShard(Shard):
 
     what = "groups"
 
-    def __init__(self, world: World, config: BrokerConfig, counts: Counts, partition: Partition, reading: Lock) -> None:
+    def __init__(
+        self,
+        world: World,
+        config: BrokerConfig,
+        counts: Counts,
+        catch_up: Callable[[], Awaitable[None]],
+        partition: Partition,
+        reading: Lock,
+    ) -> None:
         super().__init__(partition, world.log, reading)
+        self._catch_up = catch_up
         self._world = world
         self._config = config
         self.groups: dict[str, Group] = {}
@@ -56,7 +65,7 @@ class GroupShard(Shard):
         self.book.load(replay.pending())
 
     async def _go_on(self) -> None:
-        await self.book.strike_outlived()  # topics may have been deleted while nobody was here to forget
+        await self.forget_outlived()  # topics may have been deleted while nobody was here to forget
         for group in self.groups.values():
             self._watch(group, group.members)
         self._log.info("groups_loaded", partition=self.index, groups=len(self.groups))
@@ -191,14 +200,22 @@ class GroupShard(Shard):
         await self.book.strike(group_id, [row for row in doomed if group.offsets.get(*row) is not None])
         return [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if keep else ErrorCode.NONE for keep in kept]
 
-    async def forget_topic(self, topic: str) -> None:
-        """A topic was deleted: what groups committed for it, which does not count any more, need not be kept.
+    async def forget_outlived(self, only_topic: str | None = None) -> None:
+        """Forget what was committed for topics that are no more, of all or of one name.
 
-        If that cannot be now, a load does it, or the next look at what has expired.
+        Not before this broker knows of all topics that there are: one that it has not heard of yet would lose its
+        offsets. If that cannot be now, a later load does it, or a look at what has expired; they do not count anyway.
         """
         await self._journal.flushed()  # a commit under way is one too
-        if self.is_ready:
-            await self.book.strike_outlived(topic)
+        if not self.book.has_outlived(only_topic):
+            return
+        try:
+            await self._catch_up()
+        except KafkaError as error:
+            self._log.warning("outlived_offsets_kept", partition=self.index, error=str(error))
+            return
+        if not self.is_gone:
+            await self.book.strike_outlived(only_topic)
 
     def expire_offsets(self) -> None:
         """Forget offsets that have been of no use for `offsets.retention.minutes`, and groups with nothing left."""

@@ -96,7 +96,7 @@ class Engine:
                     if decided:
                         return Step(None, decided=decided)
                     assert slot.metadata is not None
-                    raise stopping() if self._closed else state.concurrent(slot.metadata)
+                    raise self._closed or state.concurrent(slot.metadata)
         finally:
             self._slots.leave(slot)
 

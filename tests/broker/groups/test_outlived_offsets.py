@@ -9,6 +9,7 @@ import pytest
 from broker.groups.desk import Desk, breathe
 from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
 from semel_broker.groups.records import offset_rows
+from semel_broker.topics import Topics
 from semel_protocol.batch import read_header
 from semel_protocol.hashes import coordinator_partition
 from semel_protocol.records import Record, build_batch
@@ -146,3 +147,20 @@ async def test_pending_offsets_of_a_topic_deleted_before_a_stop_do_not_come_back
     await desk.end()
     assert await desk.offset() == -1
     assert not desk.groups.is_unstable("g", "t", 0)
+
+
+async def test_a_broker_that_has_not_heard_of_a_topic_yet_asks_before_it_forgets_its_offsets(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_asked = False
+    get = Topics.get
+
+    async def catch_up(topics: Topics) -> None:
+        nonlocal has_asked
+        has_asked = True
+
+    monkeypatch.setattr(Topics, "get", lambda topics, name: get(topics, name) if has_asked or name != "t" else None)
+    monkeypatch.setattr(Topics, "catch_up", catch_up)
+    await desk.restart()
+    assert has_asked
+    assert await remembered(desk) == [("t", 0, 5), ("t", 1, 6)]

@@ -136,16 +136,18 @@ class IsrKeeper:
                 del self._due[partition]
             if not self._due:
                 self._has_work.clear()
-            proposals = [proposal for partition in due if (proposal := self._decide(partition)) is not None]
-            if not proposals or not self._registration.is_valid():
-                continue
             try:
-                await self._propose(proposals)
+                proposals = [proposal for partition in due if (proposal := self._decide(partition)) is not None]
+                if proposals and self._registration.is_valid():
+                    await self._propose(proposals)
                 backoff.succeeded()
             except StoreClosedError:
                 return
             except StoreUnavailableError as error:
-                self._world.log.warning("isr_not_changed", partitions=len(proposals), error=str(error))
+                self._world.log.warning("isr_not_changed", partitions=len(due), error=str(error))
+                await sleep(backoff.failed())
+            except Exception:  # a bug of ours, or a store that refuses; the next look decides anew
+                self._world.log.exception("isr_keeper_failed", partitions=len(due))
                 await sleep(backoff.failed())
 
     async def _propose(self, proposals: list[Proposal]) -> None:

@@ -8,7 +8,7 @@ import msgspec
 from broker.cluster.brokers import until
 from broker.replication.brokers import Cluster, Replicant
 from semel_broker.cluster.records import PartitionState
-from semel_broker.cluster.store import Expect, OutcomeUnknownError, Put, StoreUnavailableError
+from semel_broker.cluster.store import Expect, OutcomeUnknownError, Put, StoreError, StoreUnavailableError
 from semel_broker.replication.isr import BATCH
 
 
@@ -92,6 +92,19 @@ async def test_store_that_is_away_only_delays_it(cluster: Cluster) -> None:
     await cluster.isr(1, by=1)
     two.disk.release_syncs()
     await cluster.isr(1, 2, by=1)
+
+
+async def test_keeper_outlives_a_store_that_refuses(cluster: Cluster) -> None:
+    one, two = await out_and_about(cluster)
+    await cluster.isr(1, 2, by=1)
+    one.store.failing = [StoreError("too many operations"), AssertionError("a bug")]
+    two.disk.hold_syncs()
+    one.append(b"for the lag")
+    await until(lambda: one.log.events().count("isr_keeper_failed") == 1)
+    await cluster.isr(1, by=1)
+    two.disk.release_syncs()
+    await cluster.isr(1, 2, by=1)
+    await until(lambda: not one.partition().replicas.is_proposing)  # type: ignore[union-attr]
 
 
 async def test_who_is_about_to_join_counts_before_the_store_has_said_so(cluster: Cluster) -> None:

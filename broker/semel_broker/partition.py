@@ -226,8 +226,17 @@ class Partition(DurablePartition):
             await future
 
     def committing(self, offset: int) -> Future[None] | None:
-        """Done once everything below `offset` is committed; None: it is. Whoever has it may end it sooner."""
-        return self._committing.wait_for(offset, get_running_loop()) if self.high_watermark < offset else None
+        """Done once everything below `offset` is committed; None: it is. Whoever has it may end it sooner.
+
+        To be asked for in the turn of the append: only then the end of this leadership ends it. Raises as `committed`.
+        """
+        if self.high_watermark >= offset:
+            return None
+        if self._retired:
+            raise self._gone()
+        if self.role is not Role.LEADER:
+            raise self._not_leader()
+        return self._committing.wait_for(offset, get_running_loop())
 
     def delete_records(self, before: int) -> int:
         """Move the log start to `before` (-1: the high watermark); returns the new low watermark.

@@ -90,7 +90,7 @@ def _append_all(request: ProduceRequest, ctx: RequestContext, refusals: Refusals
     if uncommitted:
         if not ctx.followers:  # else those that follow share a sync with this one
             uncommitted[0][0].hurry()
-        return _when_committed(response, uncommitted, request.timeout_ms)
+        return _when_committed(response, _waiting(uncommitted), request.timeout_ms)
     return response
 
 
@@ -298,12 +298,14 @@ async def _join_and_append(request: ProduceRequest, ctx: RequestContext, joining
 Waiting = tuple[Partition, Future[None]]
 
 
-async def _when_committed(
-    response: ProduceResponse, uncommitted: list[tuple[Partition, int]], timeout_ms: int
-) -> ProduceResponse:
-    waiting = [
+def _waiting(uncommitted: list[tuple[Partition, int]]) -> list[Waiting]:
+    """What an answer waits for, in the turn of the appends: the end of a leadership later on is not missed."""
+    return [
         (partition, future) for partition, offset in uncommitted if (future := partition.committing(offset)) is not None
     ]
+
+
+async def _when_committed(response: ProduceResponse, waiting: list[Waiting], timeout_ms: int) -> ProduceResponse:
     if not waiting:
         return response
     patience = get_running_loop().call_later(max(timeout_ms, 0) / 1000, _wait_no_longer, waiting, timeout_ms)

@@ -18,15 +18,11 @@ OffsetsEnded = Callable[[int, int, int, bool], None]
 
 
 class Written(msgspec.Struct, gc=False):
-    """A marker in the log of `partition`, committed once everything below `end_offset` is; or why it is not there."""
+    """A marker in the log of `partition`; or why it is not there. `committing`: what it waits for, None: nothing."""
 
     partition: Partition | None
-    end_offset: int = -1
+    committing: Future[None] | None = None
     code: ErrorCode = ErrorCode.NONE
-
-    @property
-    def is_committed(self) -> bool:
-        return self.partition is None or self.partition.high_watermark >= self.end_offset
 
 
 class LocalDestination:
@@ -41,11 +37,10 @@ class LocalDestination:
     def write(self, entries: Sequence[Entry]) -> list[ErrorCode] | Future[list[ErrorCode]]:
         """A code for each marker: 0, 3 (no such partition), 47 and 52 (fenced), or what the log has against it."""
         written = [self._append(entry) for entry in entries]
-        uncommitted = next((each.partition for each in written if not each.is_committed), None)
-        if uncommitted is not None:
-            uncommitted.hurry()
-        if all(each.is_committed for each in written):
+        uncommitted = next((each.partition for each in written if each.committing is not None), None)
+        if uncommitted is None:
             return [self._ended(entry, each) for entry, each in zip(entries, written, strict=True)]
+        uncommitted.hurry()
         return get_running_loop().create_task(self._when_committed(entries, written))
 
     def _append(self, entry: Entry) -> Written:
@@ -61,14 +56,14 @@ class LocalDestination:
             )
         except KafkaError as error:
             return Written(None, code=error.code)
-        return Written(partition, result.last_offset + 1)
+        return Written(partition, partition.committing(result.last_offset + 1))
 
     async def _when_committed(self, entries: Sequence[Entry], written: list[Written]) -> list[ErrorCode]:
         codes = []
         for entry, each in zip(entries, written, strict=True):  # one after the other: their syncs run at once
             try:
-                if each.partition is not None:
-                    await each.partition.committed(each.end_offset)
+                if each.committing is not None:
+                    await each.committing
             except KafkaError as error:
                 each.code = error.code
             codes.append(self._ended(entry, each))

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from broker.conftest import StartBroker
 from broker.harness import Harness, Wire, batch
+from semel_broker.cluster.store import Gone
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
 from semel_protocol.messages.k60_describe_cluster import DescribeClusterRequest
@@ -75,6 +76,21 @@ async def test_the_advertised_address_is_what_clients_are_told(start_broker: Sta
     assert cluster.controller_id == 7
     refused = await wire.call(DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=2), 1)
     assert refused.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_who_answers_is_a_broker_even_when_no_session_is_left(start_broker: StartBroker) -> None:
+    """The store was away for longer than all sessions. A client that hears of no broker drops those that it knows
+    (librdkafka ends every handle, and does not come back without rebootstrapping)."""
+    broker = await start_broker(advertised_host_name="broker.example", advertised_port="19092", broker_rack="r")
+    assert broker.node is not None
+    image = broker.node.broker.feed.image
+    image.apply([Gone("brokers/0", image.revision + 1)], image.revision + 1)
+    wire = await broker.wire()
+    told = await metadata(wire, [])
+    assert [(b.node_id, b.host, b.port, b.rack) for b in told.brokers] == [(0, "broker.example", 19092, "r")]
+    assert told.controller_id == -1
+    cluster = await wire.call(DescribeClusterRequest(include_cluster_authorized_operations=False), version=1)
+    assert [(b.broker_id, b.host, b.port, b.rack) for b in cluster.brokers] == [(0, "broker.example", 19092, "r")]
 
 
 async def test_the_cluster_id_survives_a_restart(broker: Harness) -> None:

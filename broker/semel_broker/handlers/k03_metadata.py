@@ -8,6 +8,8 @@ partition that nobody leads for now has leader -1 and LEADER_NOT_AVAILABLE.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k03_metadata import (
     MetadataRequest,
@@ -31,13 +33,29 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
     image = broker.feed.image
     return MetadataResponse(
         brokers=[
-            MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack or None)
-            for each in image.live()
+            MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+            for each in contacts(broker)
         ],
         cluster_id=broker.cluster_id,
         controller_id=controller_of(image),
         topics=topics,
     )
+
+
+class Contact(NamedTuple):
+    """A broker as clients are told of it."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+def contacts(broker: Broker) -> list[Contact]:
+    """The live brokers. Where the store was away for longer than all sessions it is who answers: a client that hears of
+    nobody drops the brokers that it knows, and has none to ask again."""
+    live = [Contact(each.node_id, each.host, each.port, each.rack or None) for each in broker.feed.image.live()]
+    return live or [Contact(broker.node_id, broker.host, broker.port, broker.config.broker_rack or None)]
 
 
 def controller_of(image: Image) -> int:

@@ -13,7 +13,7 @@ from semel_protocol.messages.k60_describe_cluster import (
 )
 
 from semel_broker.context import RequestContext
-from semel_broker.handlers.k03_metadata import controller_of
+from semel_broker.handlers.k03_metadata import contacts, controller_of
 
 BROKERS = 1
 
@@ -21,14 +21,11 @@ BROKERS = 1
 def handle(request: DescribeClusterRequest, ctx: RequestContext) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "only brokers (endpoint type 1) can be described on this listener")
-    image = ctx.broker.feed.image
     return DescribeClusterResponse(
         cluster_id=ctx.broker.cluster_id,
-        controller_id=controller_of(image),
+        controller_id=controller_of(ctx.broker.feed.image),
         brokers=[
-            DescribeClusterResponseBroker(
-                broker_id=each.node_id, host=each.host, port=each.port, rack=each.rack or None
-            )
-            for each in image.live()
+            DescribeClusterResponseBroker(broker_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+            for each in contacts(ctx.broker)
         ],
     )

@@ -24,20 +24,26 @@ class Duties(NamedTuple):
     is_controller: bool
 
     @property
-    def led(self) -> str:
+    def by_topic(self) -> dict[str, int]:
         """How many partitions of which of the demo's topics."""
-        by_topic: dict[str, int] = {}
+        found: dict[str, int] = {}
         for place in self.leads:
             if place.topic not in INTERNAL:
-                by_topic[place.topic] = by_topic.get(place.topic, 0) + 1
-        return ", ".join(f"{count} of {topic}" for topic, count in by_topic.items())
+                found[place.topic] = found.get(place.topic, 0) + 1
+        return found
+
+    @property
+    def partitions(self) -> int:
+        """How many it leads, internal ones not counted."""
+        return sum(self.by_topic.values())
 
     @property
     def offices(self) -> str:
         return ", ".join([*self.coordinates, *["controller"] * self.is_controller])
 
     def __str__(self) -> str:
-        return "; ".join(filter(None, [f"led {self.led or 'nothing'}", self.offices]))
+        led = ", ".join(f"{count} of {topic}" for topic, count in self.by_topic.items())
+        return "; ".join(filter(None, [f"led {led or 'nothing'}", self.offices]))
 
 
 class Strike(msgspec.Struct, kw_only=True):

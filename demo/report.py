@@ -73,13 +73,13 @@ def show_processes(console: Console, broker_kills: int, workers: list[Worker], z
 def show_strikes(console: Console, strikes: list[Strike]) -> None:
     """One line for every SIGKILL of a broker: who it was, what it had to do, and how long nobody did that."""
     table = Table(title="The brokers killed", box=box.SIMPLE_HEAVY, title_justify="left")
-    for column in ("broker", "killed as", "led", "coordinated"):
-        table.add_column(column)
+    for column in ("broker", "killed as", "partitions led", "other offices"):
+        table.add_column(column, justify="right" if column.endswith("led") else "left")
     for column in ("nobody led for", "all in sync after"):
         table.add_column(column, justify="right")
     for each in strikes:
         times = (f"{each.led_again_s:.1f} s", f"{each.back_s:.1f} s")
-        table.add_row(each.broker, each.office, each.duties.led, each.duties.offices, *times)
+        table.add_row(each.broker, each.office, str(each.duties.partitions), each.duties.offices, *times)
     console.print(table)
 
 

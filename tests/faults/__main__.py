@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import random
 import signal
 import sys
@@ -28,6 +29,7 @@ async def main() -> int:
     myself = asyncio.current_task()
     assert myself is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, myself.cancel)  # and so ends what it has started
+    logging.getLogger("semel").addHandler(logging.NullHandler())  # who looks on has a client, too, and it complains
     arguments = parse_arguments()
     seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
     directory = Path(tempfile.mkdtemp(prefix="semel-faults-"))

@@ -13,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench import clusters, curves, isolation, many, scale, sections, simulator, transactions
+from bench import clusters, curves, isolation, many, markers, scale, sections, simulator, transactions
 from bench.figure import Figure
 
 SECTIONS = {
@@ -36,6 +36,7 @@ SECTIONS = {
     "failover": clusters.failover,
     "idle": clusters.idle,
     "many-leaders": clusters.many_leaders,
+    "markers": markers.markers,
     "scale": scale.scale,
 }
 

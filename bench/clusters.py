@@ -22,7 +22,6 @@ IDLE_S = 20
 SETTLE_S = 5
 LEADERS = 1_000
 LEADERS_S = 5
-MARKER_MS = 3
 PROBE_S = 0.02
 """Between two records of a probe, whose acknowledgements show when there was a leader."""
 

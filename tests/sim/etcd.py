@@ -1,6 +1,6 @@
 """What an etcd remembers: keys with revisions, the changes of late, leases. No network, no waiting.
 
-As much of etcd's v3 API as `semel_broker.cluster.etcd_store` uses, with its messages. It is as durable as what holds it.
+As much of etcd's v3 API as `semel_broker.cluster.etcd_store` uses, with its messages. As durable as what holds it.
 """
 
 from __future__ import annotations

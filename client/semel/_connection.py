@@ -30,10 +30,12 @@ from semel.errors import (
 
 VERSION_MAX = {
     0: 11,  # Produce 12 is transaction version 2 (KIP-890)
+    1: 12,  # Fetch 13 names topics by id
     8: 8,  # OffsetCommit 9 is the consumer group protocol of KIP-848
     9: 7,  # OffsetFetch 8 asks for several groups at once
     10: 3,  # FindCoordinator 4 asks for several keys at once
     20: 5,  # DeleteTopics 6 names topics by id
+    24: 3,  # AddPartitionsToTxn 4 is for brokers
     26: 4,  # EndTxn 5 is transaction version 2
     28: 4,  # TxnOffsetCommit 5 is transaction version 2
 }

@@ -17,8 +17,11 @@ from semel.errors import (
     UnsupportedVersionError,
 )
 from semel_protocol.messages.k00_produce import ProduceRequest
+from semel_protocol.messages.k01_fetch import FetchRequest
 from semel_protocol.messages.k03_metadata import MetadataRequest
 from semel_protocol.messages.k19_create_topics import CreateTopicsRequest
+from semel_protocol.messages.k20_delete_topics import DeleteTopicsRequest
+from semel_protocol.messages.k24_add_partitions_to_txn import AddPartitionsToTxnRequest
 
 
 async def open_to(port: int, timeout_ms: float = 1000) -> Connection:
@@ -34,6 +37,17 @@ async def test_versions_are_agreed_with_brokers_of_any_age(highest: int) -> None
         assert not connection.serves(CreateTopicsRequest)
         with pytest.raises(UnsupportedVersionError, match=r"CreateTopics.*none"):
             connection.version(CreateTopicsRequest)
+        connection.close()
+
+
+async def test_what_is_for_brokers_or_names_topics_by_id_is_not_spoken_unless_asked_for() -> None:
+    offered = {key: (0, 99) for key in (18, 1, 20, 24)}
+    async with FakeBroker(versions=offered) as broker:
+        connection = await open_to(broker.port)
+        assert connection.version(FetchRequest) == 12
+        assert connection.version(DeleteTopicsRequest) == 5
+        assert connection.version(AddPartitionsToTxnRequest) == 3
+        assert connection.version(FetchRequest, version_max=15) == 15
         connection.close()
 
 

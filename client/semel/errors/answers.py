@@ -45,6 +45,10 @@ class RequestTimedOutError(BrokerResponseError, RetriableError, code=ErrorCode.R
     advice = "The broker could not finish in time; the request may or may not have taken effect"
 
 
+class ReplicaNotAvailableError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.REPLICA_NOT_AVAILABLE):
+    advice = "The broker has no such replica yet"
+
+
 class MessageSizeTooLargeError(BrokerResponseError, code=ErrorCode.MESSAGE_TOO_LARGE):
     advice = "Send smaller records, or raise max_request_size here and max.message.bytes on the topic"
 

@@ -15,6 +15,7 @@ from semel_storage.segment import CorruptLog
 from sim.coverage import fault_met
 from sim.damage import undo
 from sim.host import Host
+from sim.moments import SERVES, Watch
 
 PORT = 9092
 DATA = "data"
@@ -67,6 +68,8 @@ class Logger:
 class SimBroker:
     """`address` is what clients are told. `settings`: the broker's, under Kafka's names.
 
+    `watch`: who waits for a moment of its life.
+
     `restart_after_ms`: how long a process that ended by itself (its disk failed) stays away.
     """
 
@@ -80,6 +83,8 @@ class SimBroker:
         self.node: Node | None = None
         self.damaged: dict[str, bytes] = {}
         """What damaged files were before; put back should the broker refuse to start with them."""
+        self.watch = Watch()
+        host.disk.appended = self.watch.has_appended
         self._stop: asyncio.Future[None] | None = None
         host.ended = self._ended
 
@@ -129,6 +134,7 @@ class SimBroker:
             host.exit("refused to start")
         self.damaged.clear()
         host.world.note(host.name, "serves")
+        self.watch.has_come(SERVES)
         await self._stop
         await node.stop()
         host.world.note(host.name, "stopped")

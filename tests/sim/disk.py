@@ -55,7 +55,9 @@ class SimFile(MemoryFile):
             whole = b"".join(chunks)
             super().append(whole[: disk.rng.randrange(len(whole) + 1)])
             disk.fail("write", self.path)
-        return super().append(*chunks)
+        position = super().append(*chunks)
+        disk.appended(self.path, chunks)
+        return position
 
     def truncate(self, n: int) -> None:
         if self._disk.weather.failing_syncs:
@@ -96,6 +98,7 @@ class SimDisk(MemoryDisk):
     """See `semel_storage.disk.Disk`. `end_process` is what a failed write or sync leads to, `stand_still` what one that
     blocks for so many ms does.
 
+    `appended`: told of each write.
     `burnt_down`: what happens when the `fuse` (see `MemoryDisk`) has burnt down; it does not return.
     `in_use`: a process is there that may write; what a dead one would still do while it unwinds, does not happen.
     """
@@ -107,6 +110,7 @@ class SimDisk(MemoryDisk):
         self.weather = DiskWeather()
         self.in_use = True
         self.burnt_down: Callable[[], object] = lambda: self.fail("change", "")
+        self.appended: Callable[[str, Sequence[Buffer]], object] = lambda path, chunks: None
         self.stand_still = stand_still
         self._end_process = end_process
         self._freed: deque[bytes] = deque(maxlen=FREED_SECTORS_MAX)

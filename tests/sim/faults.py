@@ -1,12 +1,11 @@
 """What goes wrong in a run, as data: a list of faults, each with its time, so that shrinking can drop any of them.
 
-Swarm: a seed draws which kinds are on and how often they come, not only when. Runs with two kinds at high rates find
-what runs with a little of everything do not.
+`swarm` draws them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import Any
@@ -16,44 +15,19 @@ import msgspec
 from sim.broker import SimBroker
 from sim.coverage import fault_met
 from sim.damage import damage
-from sim.holds import Aim, Hold
+from sim.holds import API_KEYS_OF, LATE_OF, Aim, Hold
 from sim.host import Host
+from sim.moments import Ambush
 from sim.world import World
 
 NS_PER_MS = 1_000_000
-_TRANSACTIONS = (0, 0, 22, 22, 24, 26, 26, 26)
-_GROUPS = (8, 8, 9, 11, 12, 13, 14)
-API_KEYS_OF: Mapping[str, tuple[int, ...]] = {
-    "writer": (0, 0, 0, 3, 22),
-    "reader": (1, 2),
-    "member": (1, *_GROUPS),
-    "transactor": _TRANSACTIONS,
-    "worker": (*_TRANSACTIONS, 25, 28, 28, 28, *_GROUPS),
-    "administrator": (19, 20, 21, 37, 44),
-}
-"""Requests that are worth being late, or being struck at, by the role of who sends them."""
-AIMED = {
-    "kill broker": 3,
-    "power loss": 4,
-    "terminate broker": 1,
-    "pause broker": 2,
-    "kill amid changes": 3,
-    "power loss amid changes": 4,
-    "kill client": 4,
-    "pause client": 4,
-    "cut": 2,
-    "reset": 3,
-    "failing disk": 1,
-    "full disk": 1,
-}
-"""Kinds that may wait for a request, with their weights: what a fault comes amid is mostly nothing otherwise."""
 
 
 class Fault(msgspec.Struct, kw_only=True):
     """One of `kind` (see `FAULTS`) meets `host` at `at_ms`, and is over `lasting_ms` later. `args`: its particulars.
 
     `aim` >= 0: from then on it waits for a request of this API, of `host` or (if that is the broker) to it, and comes
-    `aim_ms` after that is sent.
+    `aim_ms` after that is sent. `moment`: it waits for the broker to do this (see `moments`), and comes as long after.
     """
 
     at_ms: int
@@ -63,11 +37,18 @@ class Fault(msgspec.Struct, kw_only=True):
     args: dict[str, float] = {}
     aim: int = -1
     aim_ms: float = 0.0
+    moment: str = ""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it comes with something that happens, not at its time."""
+        return self.aim >= 0 or bool(self.moment)
 
     def __str__(self) -> str:
         args = "".join(f" {name}={value:g}" for name, value in self.args.items())
         lasting = f" for {self.lasting_ms} ms" if self.lasting_ms else ""
-        aim = f" {self.aim_ms:g} ms after a request of API {self.aim}" if self.aim >= 0 else ""
+        what = f"a request of API {self.aim}" if self.aim >= 0 else self.moment
+        aim = f" {self.aim_ms:g} ms after {what}" if self.waits else ""
         return f"{self.at_ms / 1000:.3f} {self.kind} {self.host}{aim}{lasting}{args}"
 
 
@@ -111,73 +92,24 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     needs_fsync: bool = False
 
 
-def draw(rng: Random, roles: Mapping[str, str], broker: str, until_ms: int, *, fsync: bool) -> list[Fault]:
-    """The faults of one run in order of time; sometimes none. `roles` of the clients, by their names."""
-    if rng.random() < 0.08:
-        return []
-    clients = list(roles)
-    share = rng.choice((0.15, 0.3, 0.5))
-    hosts = {"client": clients, "broker": [broker], "any": [*clients, broker]}
-    faults = []
-    for name, kind in FAULTS.items():
-        if rng.random() >= share or (kind.needs_fsync and not fsync) or not hosts[kind.meets]:
-            continue
-        mean_ms = rng.uniform(*kind.every_ms)
-        at_ms = rng.expovariate(1 / mean_ms)
-        while at_ms < until_ms:
-            faults.append(_fault(rng, name, rng.choice(hosts[kind.meets]), int(at_ms), roles))
-            at_ms += faults[-1].lasting_ms + rng.expovariate(1 / mean_ms)
-    if rng.random() < 0.5:
-        faults += _draw_aimed(rng, roles, broker, until_ms, fsync=fsync)
-    if rng.random() < 0.2:
-        skews = {name: int(rng.gauss(0, 10_000)) for name in hosts["any"]}
-        faults += [Fault(at_ms=0, kind="clock", host=name, args={"by_ms": skew}) for name, skew in skews.items()]
-    return sorted(faults, key=lambda fault: fault.at_ms)
-
-
-def _draw_aimed(rng: Random, roles: Mapping[str, str], broker: str, until_ms: int, *, fsync: bool) -> Iterator[Fault]:
-    """Faults of one or two kinds that each wait for a certain request."""
-    if not roles:
-        return
-    names = [name for name in AIMED if fsync or not FAULTS[name].needs_fsync]
-    names = rng.choices(names, [AIMED[name] for name in names], k=rng.choice((1, 2)))
-    mean_ms = rng.uniform(1_000, 8_000)
-    at_ms = rng.expovariate(1 / mean_ms)
-    while at_ms < until_ms:
-        name, client = rng.choice(names), rng.choice(list(roles))
-        fault = _fault(rng, name, broker if FAULTS[name].meets == "broker" else client, int(at_ms), roles)
-        fault.aim = rng.choice(API_KEYS_OF[roles[client]])
-        fault.aim_ms = round(rng.choice((0.0, 0.5, 3.0, 10.0, 60.0)) * (0.2 + rng.random()), 3)
-        yield fault
-        at_ms += fault.lasting_ms + rng.expovariate(1 / mean_ms)
-
-
-def _fault(rng: Random, name: str, host: str, at_ms: int, roles: Mapping[str, str]) -> Fault:
-    kind = FAULTS[name]
-    lasting_ms = _lasting(rng, *kind.lasting_ms)
-    return Fault(at_ms=at_ms, kind=name, host=host, lasting_ms=lasting_ms, args=kind.args(rng, roles.get(host, "")))
-
-
-def _lasting(rng: Random, least_ms: int, most_ms: int) -> int:
-    """Mostly near the least."""
-    return int(least_ms + (most_ms - least_ms) * rng.random() ** 3)
-
-
 def schedule(faults: list[Fault], stage: Stage) -> None:
     """Put the faults on the world's calendar, times counted from now."""
     for fault in faults:
-        stage.world.after(fault.at_ms * NS_PER_MS, _begin if fault.aim < 0 else _take_aim, stage, fault)
+        stage.world.after(fault.at_ms * NS_PER_MS, _take_aim if fault.waits else _begin, stage, fault)
 
 
 def needs_frames(fault: Fault) -> bool:
     """Whether it has to do with single requests."""
-    return fault.kind == "hold" or fault.aim >= 0
+    return fault.kind in ("hold", "late") or fault.aim >= 0
 
 
 def _take_aim(stage: Stage, fault: Fault) -> None:
     if stage.is_healed:
         return
     strike = partial(stage.world.after, int(fault.aim_ms * NS_PER_MS) + 1, _begin, stage, fault)
+    if fault.moment:
+        stage.broker.watch.wait(Ambush(fault.moment, strike))
+        return
     source = "" if fault.host == stage.broker.host.name else fault.host
     stage.world.network.aim(Aim(fault.aim, source, strike))
 
@@ -187,7 +119,8 @@ def _begin(stage: Stage, fault: Fault) -> None:
         return
     kind = FAULTS[fault.kind]
     stage.world.tell(fault.host, f"fault: {fault}")
-    fault_met(stage.world, f"{fault.kind}{', aimed' if fault.aim >= 0 else ''}", stage.broker.node)
+    how = ", at a moment" if fault.moment else ", aimed" if fault.waits else ""
+    fault_met(stage.world, f"{fault.kind}{how}", stage.broker.node)
     kind.begin(stage, fault)
     if kind.end is not None:
         stage.world.after(max(1, fault.lasting_ms * NS_PER_MS), kind.end, stage, fault)
@@ -197,6 +130,7 @@ def heal(stage: Stage) -> None:
     """Everything works again: links, disks, processes. Clocks stay as they are."""
     stage.is_healed = True
     stage.world.network.heal()
+    stage.broker.watch.clear()
     for name, host in stage.world.hosts.items():
         host.disk.weather.heal()
         host.disk.fuse = None
@@ -301,6 +235,20 @@ def _hold(stage: Stage, fault: Fault) -> None:
     )
 
 
+def _late(stage: Stage, fault: Fault) -> None:
+    args = fault.args
+    stage.world.network.hold(
+        Hold(
+            api_key=int(args["api_key"]),
+            delay_ms=args["by_ms"],
+            source=fault.host,
+            until=int(args["until"]),
+            past=int(args["past"]),
+            breaks=bool(args["breaks"]),
+        )
+    )
+
+
 # The broker's disk
 
 
@@ -340,6 +288,17 @@ def _hold_args(rng: Random, role: str) -> dict[str, float]:
     }
 
 
+def _late_args(rng: Random, role: str) -> dict[str, float]:
+    held, until = LATE_OF.get(role, ((0,), (0,)))
+    return {
+        "api_key": rng.choice(held),
+        "until": rng.choice(until),
+        "past": rng.choice((1, 1, 1, 2, 3)),
+        "by_ms": rng.choice((0.0, 2.0, 20.0, 200.0, 2_000.0)) * (0.5 + rng.random()),
+        "breaks": int(rng.random() < 0.7),
+    }
+
+
 def _drawn(**names: Sequence[float]) -> Callable[[Random, str], dict[str, Any]]:
     return lambda rng, role: {name: rng.choice(values) for name, values in names.items()}
 
@@ -363,6 +322,7 @@ FAULTS: dict[str, Kind] = {
         begin=_slow_link, end=_fast_link, lasting_ms=(100, 10_000), args=_drawn(by_ms=(20, 300, 3_000), answers=(0, 1))
     ),
     "hold": Kind(begin=_hold, every_ms=(500, 6_000), args=_hold_args),
+    "late": Kind(begin=_late, every_ms=(500, 6_000), args=_late_args),
     "slow disk": Kind(
         begin=_slow_disk, end=_fast_disk, meets="broker", lasting_ms=(100, 8_000), args=_drawn(factor=(10, 100, 1000))
     ),

@@ -6,7 +6,8 @@ late too, since TCP keeps order; other connections are not, so a held request ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from struct import Struct as Layout
 
 import msgspec
@@ -18,14 +19,48 @@ REQUEST_HEAD_BYTES = 12
 ANSWER_HEAD_BYTES = 8
 """Size, correlation id."""
 _REQUEST_HEAD = Layout(">ihhi")
+HELD_MOST_MS = 60_000
 Say = Callable[[str, str], None]
 """Host and text."""
+_TRANSACTIONS = (0, 0, 22, 22, 24, 26, 26, 26)
+_GROUPS = (8, 8, 9, 11, 12, 13, 14)
+API_KEYS_OF: Mapping[str, tuple[int, ...]] = {
+    "writer": (0, 0, 0, 3, 22),
+    "reader": (1, 2),
+    "member": (1, *_GROUPS),
+    "transactor": _TRANSACTIONS,
+    "worker": (*_TRANSACTIONS, 25, 28, 28, 28, *_GROUPS),
+    "administrator": (19, 20, 21, 37, 44),
+}
+"""Requests that are worth being late, or being struck at, by the role of who sends them."""
+LATE_OF: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "writer": ((0,), (0, 0, 22)),
+    "member": ((8, 8, 8, 11, 12, 14), (8, 11, 11, 14, 14)),
+    "transactor": ((0, 0, 24, 26, 26), (0, 22, 24, 26, 26)),
+    "worker": ((0, 0, 8, 24, 25, 26, 26, 28, 28), (0, 14, 22, 24, 26, 26, 28)),
+    "administrator": ((19, 20, 21, 37, 44), (3, 19, 20, 21, 37)),
+}
+"""By the role of a client: what is worth to arrive when the client has gone on, and what it has then sent meanwhile."""
+
+
+class Wire(msgspec.Struct, frozen=True):
+    """What a conversation may do to its connection. `release`: nothing on it is held any longer, from so many ms from
+    now on. `break_loose`: its client finds it reset, while what was sent is on its way."""
+
+    release: Callable[[float], object]
+    break_loose: Callable[[], object]
+
+
+NO_WIRE = Wire(lambda delay_ms: None, lambda: None)
 
 
 class Hold(msgspec.Struct):
     """Delay the next `count` requests of API `api_key` from host `source` to host `sink` by `delay_ms`.
 
     A name "" means any host. With `answers`, the answers to these requests are delayed in place of the requests.
+
+    `until` >= 0: each is held until its host has sent `past` requests of that API over other connections, and
+    `delay_ms` after that. `breaks`: its host finds the connection reset as soon as a request is held.
     """
 
     api_key: int
@@ -34,6 +69,9 @@ class Hold(msgspec.Struct):
     sink: str = ""
     count: int = 1
     answers: bool = False
+    until: int = -1
+    past: int = 1
+    breaks: bool = False
 
     def fits(self, api_key: int, source: str, sink: str) -> bool:
         return self.count > 0 and self.api_key == api_key and self.source in ("", source) and self.sink in ("", sink)
@@ -47,8 +85,18 @@ class Aim(msgspec.Struct):
     strike: Callable[[], object]
 
 
+class Late(msgspec.Struct):
+    """A request that is held until `source` has sent `left` more of API `api_key`; `talk` is where it waits."""
+
+    api_key: int
+    source: str
+    left: int
+    talk: Conversation
+    release: Callable[[], object]
+
+
 class Held(msgspec.Struct, frozen=True):
-    """A request of host `source` (or the answer to it) that is held at `at_ms` for `delay_ms`."""
+    """A request of host `source` (or the answer to it) that is held at `at_ms` for `delay_ms`, at the most."""
 
     at_ms: float
     source: str
@@ -105,19 +153,22 @@ class Conversation:
     hears of every frame that is held: its API, for how many ms, and whether it is an answer.
     """
 
-    __slots__ = ("_aims", "_asked", "_held", "_holds", "_note", "_sink", "_source", "_tell")
+    __slots__ = ("_aims", "_asked", "_held", "_holds", "_late", "_note", "_sink", "_source", "_tell", "wire")
 
     def __init__(
         self,
         holds: list[Hold],
         aims: list[Aim],
+        late: list[Late],
         source: str,
         sink: str,
         note: Say,
         tell: Say,
         held: Callable[[str, float, bool], None],
     ) -> None:
-        self._holds, self._aims, self._source, self._sink = holds, aims, source, sink
+        self._holds, self._aims, self._late = holds, aims, late
+        self._source, self._sink = source, sink
+        self.wire: Wire = NO_WIRE
         self._note, self._tell, self._held = note, tell, held
         self._asked: dict[bytes, tuple[str, float]] = {}
         """Correlation id -> name of the request, and for how long its answer is to be held."""
@@ -136,11 +187,18 @@ class Conversation:
                 self._aims.remove(aim)
                 aim.strike()
                 break
+        for late in [each for each in self._late if each.api_key == api_key and each.source == self._source]:
+            late.left -= late.talk is not self
+            if late.left <= 0:
+                self._late.remove(late)
+                late.release()
         held_ms, answer_held_ms = 0.0, 0.0
         for hold in self._holds:
             if hold.fits(api_key, self._source, self._sink):
                 hold.count -= 1
-                if hold.answers:
+                if hold.until >= 0:
+                    held_ms = self._hold_until(hold, name)
+                elif hold.answers:
                     answer_held_ms = hold.delay_ms
                 else:
                     held_ms = hold.delay_ms
@@ -149,6 +207,16 @@ class Conversation:
                 break
         self._asked[head[8:12]] = name, answer_held_ms
         return int(held_ms * NS_PER_MS)
+
+    def _hold_until(self, hold: Hold, name: str) -> float:
+        """For how many ms a request is held if its client never goes on."""
+        release = partial(self.wire.release, hold.delay_ms)
+        self._late.append(Late(hold.until, self._source, hold.past, self, release))
+        self._note(self._source, f"{name} held until {hold.past} more of API {hold.until} and {hold.delay_ms:.0f} ms")
+        self._held(name.partition(" ")[0], HELD_MOST_MS, False)
+        if hold.breaks:
+            self.wire.break_loose()
+        return HELD_MOST_MS
 
     def _answer(self, head: bytes) -> int:
         name, held_ms = self._asked.pop(head[4:8], ("?", 0.0))

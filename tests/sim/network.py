@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from sim.holds import Aim, Conversation, Held, Hold
+from sim.holds import Aim, Conversation, Held, Hold, Late, Wire
 from sim.pipe import Pipe
 from sim.transport import FIRST_CLIENT_PORT, Endpoint, Listener
 
@@ -56,6 +56,7 @@ class Network:
         self.watching = False
         self.holds: list[Hold] = []
         self.aims: list[Aim] = []
+        self.late: list[Late] = []
         self.held: list[Held] = []
         """What holds have held."""
         self._cut: dict[tuple[str, str], None] = {}
@@ -114,6 +115,9 @@ class Network:
         self._slow.clear()
         self.holds.clear()
         self.aims.clear()
+        for late in self.late:
+            late.release()
+        self.late.clear()
         self.world.note("network", "healed")
 
     def latency_ns(self, rng: Random, source: Host, sink: Host) -> int:
@@ -169,11 +173,17 @@ class Network:
         if self.watching and listener.host.is_kafka:
             world = self.world
             said = partial(self._note_held, loop.host.name)
-            talk = Conversation(self.holds, self.aims, loop.host.name, listener.host.name, world.note, world.tell, said)
+            talk = Conversation(
+                self.holds, self.aims, self.late, loop.host.name, listener.host.name, world.note, world.tell, said
+            )  # fmt: skip
+            talk.wire = Wire(partial(self._release, near.outgoing), near.cut_loose)
             near.outgoing.watch, far.outgoing.watch = talk.watches()
         self._pairs = {end: peer for end, peer in self._pairs.items() if not (end.gone and peer.gone)}
         self._pairs[near], self._pairs[far] = far, near
         return near
+
+    def _release(self, pipe: Pipe, delay_ms: float) -> None:
+        self.world.after(int(delay_ms * NS_PER_MS) + 1, pipe.release)
 
     def _note_held(self, source: str, api: str, delay_ms: float, is_answer: bool) -> None:
         self.world.count(f"came/{'answers to' if is_answer else 'requests'} {api} held")

@@ -38,6 +38,7 @@ class Pipe:
         "_rng",
         "_scheduled",
         "_stalled_since_ns",
+        "_turn",
         "closed",
         "network",
         "on_wire",
@@ -57,6 +58,7 @@ class Pipe:
         self._arrivals: deque[Segment] = deque()
         self._last_due_ns = 0
         self._scheduled = False
+        self._turn = 0  # of the timer that counts: what was held may come before the time that was set
         self._stalled_since_ns: int | None = None
         self._retransmit_ns = RETRANSMIT_FIRST_NS
 
@@ -82,6 +84,14 @@ class Pipe:
             hold_ns = 0
         self._enqueue(data, hold_ns)
 
+    def release(self) -> None:
+        """Nothing that was sent is held any longer."""
+        now_ns = self.network.world.now_ns
+        self._arrivals = deque((min(due_ns, now_ns), what) for due_ns, what in self._arrivals)
+        self._last_due_ns = min(self._last_due_ns, now_ns)
+        if self._arrivals:
+            self._schedule(now_ns)
+
     def finish(self, how: str) -> None:
         """FIN or RST, after everything that was sent."""
         if not self.closed:
@@ -99,10 +109,16 @@ class Pipe:
         self._last_due_ns = due_ns = max(due_ns, self._last_due_ns)  # never past what was sent before
         self._arrivals.append((due_ns, what))
         if not self._scheduled:
-            self._scheduled = True
-            network.world.at(due_ns, self._arrive)
+            self._schedule(due_ns)
 
-    def _arrive(self) -> None:
+    def _schedule(self, due_ns: int) -> None:
+        self._scheduled = True
+        self._turn += 1
+        self.network.world.at(due_ns, self._arrive, self._turn)
+
+    def _arrive(self, turn: int) -> None:
+        if turn != self._turn:
+            return
         self._scheduled = False
         arrivals = self._arrivals
         if not arrivals:
@@ -126,8 +142,7 @@ class Pipe:
             self._stalled_since_ns = None
             self._retransmit_ns = RETRANSMIT_FIRST_NS
         if arrivals and not self._scheduled:
-            self._scheduled = True
-            network.world.at(max(arrivals[0][0], network.world.now_ns), self._arrive)
+            self._schedule(max(arrivals[0][0], network.world.now_ns))
 
     def _deliver(self, what: bytes | str) -> None:
         if isinstance(what, str):
@@ -155,8 +170,7 @@ class Pipe:
             self.source.timed_out(TimeoutError(errno.ETIMEDOUT, "Connection timed out"))
             return
         if lost:
-            self._scheduled = True
-            world.after(self._retransmit_ns, self._arrive)
+            self._schedule(world.now_ns + self._retransmit_ns)
             self._retransmit_ns = min(self._retransmit_ns * 2, RETRANSMIT_MOST_NS)
         else:
             world.after(self._retransmit_ns, self._check_acknowledged, self._stalled_since_ns)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from sim import faults
+from sim import swarm
 from sim.disk import DiskWeather
 from sim.faults import Fault
 from sim.network import NetworkWeather
@@ -72,7 +72,7 @@ def draw(seed: int, kinds: Sequence[str] = ()) -> RunPlan:
     )
     fsync = plan.settings.get("durability") != "os"
     plan.finale = rng.choice(("none", "kill", "terminate", *(("power loss", "power loss") if fsync else ())))
-    plan.faults = faults.draw(rng, plan.roles, BROKER, rng.randrange(*FAULTS_UNTIL_MS), fsync=fsync)
+    plan.faults = swarm.draw(rng, plan.roles, BROKER, rng.randrange(*FAULTS_UNTIL_MS), fsync=fsync)
     plan.rot = rng.choice((0, 0, 0, 1, 4))
     return plan
 

@@ -38,6 +38,8 @@ class Rot:
         self.final, self.address = final, address
         self.hit: dict[Place, dict[int, None]] = {}
         self.errors = 0
+        self.before: dict[str, bytes] = {}
+        """What the files were that have rotted, by path."""
         self._read: dict[Place, dict[int, tuple[str | None, str | None]]] = {}
         self._unread: list[str] = []
         rng = host.world.random("rot")
@@ -52,7 +54,9 @@ class Rot:
 
     def _flip(self, host: Host, rng: Random, place: Place, segment: Segment) -> None:
         position, header, _ = rng.choice(list(segment.scan()))
-        host.disk.rot(segment.file.path, position + rng.randrange(GUARDED_FROM, header.size))
+        path = segment.file.path
+        self.before.setdefault(path, host.disk.read_bytes(path))
+        host.disk.rot(path, position + rng.randrange(GUARDED_FROM, header.size))
         host.world.count("came/bits rotten in cold segments")
         # Whoever looks for what lies behind it in this segment walks over its header.
         for offset in range(header.base_offset, segment.next_offset):

@@ -179,6 +179,7 @@ class Run:
         places = [place for place in self.final.partitions if place[0] not in forgetful]
         self.rot = Rot(node, self.broker.host, self.final, places, self.broker.address, self.plan.rot)
         if self.plan.rot > 1:
+            self.broker.damaged |= self.rot.before  # a marker that has rotted may keep the broker from starting
             self.broker.terminate()
             self._until(lambda: self.broker.serves, RESTARTED_WITHIN_NS)
         self._alone("rot", self.rot.main, READ_WITHIN_NS)

@@ -96,6 +96,7 @@ WORDS = {
     "reset": "reset",
     "slow link": "farther from",
     "hold": "held for",
+    "late": "held until",
     "slow disk": "fault:",
     "full disk": "failed",
     "damage": "damage:",
@@ -117,7 +118,7 @@ def test_each_kind_of_fault_comes_about_and_is_survived(kind: str) -> None:
             lasting_ms=max(1_000, FAULTS[kind].lasting_ms[0]) if FAULTS[kind].lasting_ms[1] else 0,
             args={
                 **FAULTS[kind].args(rng, "writer"),
-                **({"api_key": 0, "by_ms": 500, "answers": 0} if kind == "hold" else {}),
+                **({"api_key": 0, "by_ms": 500, "answers": 0} if kind in ("hold", "late") else {}),
             },
         )
         for at_ms in range(500, 9_000, 2_500)

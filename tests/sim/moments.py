@@ -1,0 +1,83 @@
+"""Moments in a broker's life that faults can wait for: what it has just written about a transaction or a group.
+
+Much of that nobody sees from outside, and it is over in a millisecond: faults that come at random, or with a request,
+hardly ever meet a transaction that is decided and not complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+from semel_protocol.batch import iterate
+from semel_protocol.records import decode_batch
+from semel_storage.disk import Buffer
+from semel_storage.internal_topics import (
+    CONSUMER_OFFSETS,
+    TRANSACTION_STATE,
+    TRANSACTION_STATES,
+    GroupMetadataKey,
+    TransactionLogValue,
+    decode_offsets_key,
+    decode_versioned,
+)
+
+SERVES = "serves"
+MARKER = "marker"
+GENERATION = "generation"
+OFFSETS = "offsets"
+MOMENTS = (SERVES, MARKER, GENERATION, OFFSETS, *TRANSACTION_STATES)
+"""The broker serves (again); or it has appended a marker, a generation of a group, offsets, or a transaction's state,
+which is not durable yet."""
+
+
+class Ambush(msgspec.Struct):
+    """Call `strike` once, at the next moment of this name."""
+
+    moment: str
+    strike: Callable[[], object]
+
+
+class Watch:
+    """Knows what a broker does from what it appends. Looks at it only while somebody waits."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Ambush] = []
+
+    def wait(self, ambush: Ambush) -> None:
+        assert ambush.moment in MOMENTS, f"there is no moment {ambush.moment!r}"
+        self._waiting.append(ambush)
+
+    def clear(self) -> None:
+        """Nobody waits any more."""
+        self._waiting.clear()
+
+    def has_appended(self, path: str, chunks: Sequence[Buffer]) -> None:
+        """These bytes stand at the end of that file now."""
+        if self._waiting and path.endswith(".log"):
+            for moment in moments_in(path, b"".join(chunks)):
+                self.has_come(moment)
+
+    def has_come(self, moment: str) -> None:
+        """It is that moment: one of those who wait for it strikes."""
+        for ambush in self._waiting:
+            if ambush.moment == moment:
+                self._waiting.remove(ambush)
+                ambush.strike()
+                return
+
+
+def moments_in(path: str, data: bytes) -> Iterator[str]:
+    """What these batches, appended to the log at `path`, are about."""
+    for header, batch in iterate(data):
+        if header.is_control:
+            yield MARKER
+        elif f"/{TRANSACTION_STATE}-" in path:
+            for record in decode_batch(batch):
+                if record.value is not None:
+                    value = decode_versioned(TransactionLogValue, record.value)
+                    yield TRANSACTION_STATES[value.transaction_status]
+        elif f"/{CONSUMER_OFFSETS}-" in path:
+            for record in decode_batch(batch):
+                key = decode_offsets_key(record.key) if record.key is not None else None
+                yield GENERATION if isinstance(key, GroupMetadataKey) else OFFSETS

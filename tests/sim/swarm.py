@@ -1,0 +1,135 @@
+"""The faults of a run, drawn from its seed.
+
+Swarm: a seed draws which kinds are on and how often they come, not only when. Runs with two kinds at high rates find
+what runs with a little of everything do not. Half of the runs aim, and half lie in wait: most of the time a fault finds
+nobody amid anything that it could break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from random import Random
+
+from sim.faults import FAULTS, Fault
+from sim.holds import API_KEYS_OF
+from sim.moments import GENERATION, MARKER, OFFSETS, SERVES
+
+AIMED = {
+    "kill broker": 3,
+    "power loss": 4,
+    "terminate broker": 1,
+    "pause broker": 2,
+    "kill amid changes": 3,
+    "power loss amid changes": 4,
+    "kill client": 4,
+    "pause client": 4,
+    "cut": 2,
+    "reset": 3,
+    "failing disk": 1,
+    "full disk": 1,
+}
+"""Kinds that may wait for a request, with their weights: what a fault comes amid is mostly nothing otherwise."""
+AMBUSHES = {
+    "kill broker": 2,
+    "power loss": 4,
+    "kill amid changes": 4,
+    "power loss amid changes": 6,
+    "terminate broker": 1,
+    "pause broker": 1,
+}
+"""Kinds that may wait for a moment of the broker's, with their weights."""
+_DECISIONS = {
+    "Empty": 2,
+    "Ongoing": 3,
+    "PrepareCommit": 5,
+    "PrepareAbort": 3,
+    "CompleteCommit": 2,
+    "CompleteAbort": 1,
+    MARKER: 4,
+}
+MOMENTS_OF: Mapping[str, Mapping[str, int]] = {
+    "transactor": _DECISIONS,
+    "worker": {**_DECISIONS, GENERATION: 3, OFFSETS: 4},
+    "member": {GENERATION: 3, OFFSETS: 3},
+}
+"""The moments that clients in this role bring about, with their weights."""
+SERVES_WEIGHT = 4
+
+
+def draw(rng: Random, roles: Mapping[str, str], broker: str, until_ms: int, *, fsync: bool) -> list[Fault]:
+    """The faults of one run in order of time; sometimes none. `roles` of the clients, by their names."""
+    if rng.random() < 0.08:
+        return []
+    clients = list(roles)
+    share = rng.choice((0.15, 0.3, 0.5))
+    hosts = {"client": clients, "broker": [broker], "any": [*clients, broker]}
+    faults = []
+    for name, kind in FAULTS.items():
+        if rng.random() >= share or (kind.needs_fsync and not fsync) or not hosts[kind.meets]:
+            continue
+        mean_ms = rng.uniform(*kind.every_ms)
+        at_ms = rng.expovariate(1 / mean_ms)
+        while at_ms < until_ms:
+            faults.append(_fault(rng, name, rng.choice(hosts[kind.meets]), int(at_ms), roles))
+            at_ms += faults[-1].lasting_ms + rng.expovariate(1 / mean_ms)
+    if rng.random() < 0.5:
+        faults += _draw_aimed(rng, roles, broker, until_ms, fsync=fsync)
+    if rng.random() < 0.5:
+        faults += _draw_ambushes(rng, roles, broker, until_ms, fsync=fsync)
+    if rng.random() < 0.2:
+        skews = {name: int(rng.gauss(0, 10_000)) for name in hosts["any"]}
+        faults += [Fault(at_ms=0, kind="clock", host=name, args={"by_ms": skew}) for name, skew in skews.items()]
+    return sorted(faults, key=lambda fault: fault.at_ms)
+
+
+def _draw_aimed(rng: Random, roles: Mapping[str, str], broker: str, until_ms: int, *, fsync: bool) -> Iterator[Fault]:
+    """Faults of one or two kinds that each wait for a certain request."""
+    if not roles:
+        return
+    names = [name for name in AIMED if fsync or not FAULTS[name].needs_fsync]
+    names = rng.choices(names, [AIMED[name] for name in names], k=rng.choice((1, 2)))
+    mean_ms = rng.uniform(1_000, 8_000)
+    at_ms = rng.expovariate(1 / mean_ms)
+    while at_ms < until_ms:
+        name, client = rng.choice(names), rng.choice(list(roles))
+        fault = _fault(rng, name, broker if FAULTS[name].meets == "broker" else client, int(at_ms), roles)
+        fault.aim = rng.choice(API_KEYS_OF[roles[client]])
+        fault.aim_ms = round(rng.choice((0.0, 0.5, 3.0, 10.0, 60.0)) * (0.2 + rng.random()), 3)
+        yield fault
+        at_ms += fault.lasting_ms + rng.expovariate(1 / mean_ms)
+
+
+def _draw_ambushes(
+    rng: Random, roles: Mapping[str, str], broker: str, until_ms: int, *, fsync: bool
+) -> Iterator[Fault]:
+    """Faults of one or two kinds, each at one of one or two moments of the broker's. Who waits for its start has it end
+    first: what the first end left behind meets the second."""
+    weights = {SERVES: SERVES_WEIGHT}
+    for role in roles.values():
+        weights |= MOMENTS_OF.get(role, {})
+    moments = rng.choices(list(weights), list(weights.values()), k=rng.choice((1, 2)))
+    names = [name for name in AMBUSHES if fsync or not FAULTS[name].needs_fsync]
+    names = rng.choices(names, [AMBUSHES[name] for name in names], k=rng.choice((1, 2)))
+    mean_ms = rng.uniform(1_000, 8_000)
+    at_ms = rng.expovariate(1 / mean_ms)
+    while at_ms < until_ms:
+        moment = rng.choice(moments)
+        if moment == SERVES:
+            first = rng.choice(("kill broker", "kill amid changes", "kill amid changes"))
+            yield _fault(rng, first, broker, int(at_ms), roles)
+        fault = _fault(rng, rng.choice(names), broker, int(at_ms), roles)
+        fault.moment = moment
+        fault.aim_ms = round(rng.choice((0.0, 0.0, 0.5, 3.0, 10.0, 60.0)) * (0.2 + rng.random()), 3)
+        yield fault
+        at_ms += fault.lasting_ms + rng.expovariate(1 / mean_ms)
+
+
+def _fault(rng: Random, name: str, host: str, at_ms: int, roles: Mapping[str, str]) -> Fault:
+    kind = FAULTS[name]
+    lasting_ms = _lasting(rng, *kind.lasting_ms)
+    return Fault(at_ms=at_ms, kind=name, host=host, lasting_ms=lasting_ms, args=kind.args(rng, roles.get(host, "")))
+
+
+def _lasting(rng: Random, least_ms: int, most_ms: int) -> int:
+    """Mostly near the least."""
+    return int(least_ms + (most_ms - least_ms) * rng.random() ** 3)

@@ -196,6 +196,19 @@ async def test_commits_of_one_connection_apply_in_order(synced_broker: Harness) 
     assert await committed(await synced_broker.wire(), "g", 0) == live
 
 
+async def test_a_late_commit_over_a_connection_that_its_member_has_left_takes_nothing_back(broker: Harness) -> None:
+    one = await member(broker)
+    await one.enter()
+    late = one.commit_request({0: 5})
+    replaced, one.wire = one.wire, await broker.wire()
+    assert await one.commit({0: 5}) == [0]  # the same again, as nobody has answered
+    assert await one.commit({0: 8}) == [0]
+    replaced.send(late)
+    assert await replaced.closed_by_peer()
+    assert await committed(one.wire, "g", 0) == [8]
+    assert [line["reason"] for line in broker.log.of("connection_closed")] == ["stale_connection"]
+
+
 async def test_acknowledged_commit_survives_sigkill(tmp_path: Path) -> None:
     process = BrokerProcess(tmp_path, **{"group.initial.rebalance.delay.ms": "0"})
     await asyncio.to_thread(process.start)

@@ -84,7 +84,7 @@ class SimBroker:
         self.damaged: dict[str, bytes] = {}
         """What damaged files were before; put back should the broker refuse to start with them."""
         self.watch = Watch()
-        host.disk.appended = self.watch.has_appended
+        host.disk.changed = self.watch.has_changed
         self._stop: asyncio.Future[None] | None = None
         host.ended = self._ended
 

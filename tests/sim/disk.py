@@ -56,7 +56,7 @@ class SimFile(MemoryFile):
             super().append(whole[: disk.rng.randrange(len(whole) + 1)])
             disk.fail("write", self.path)
         position = super().append(*chunks)
-        disk.appended(self.path, chunks)
+        disk.changed(self.path, chunks)
         return position
 
     def truncate(self, n: int) -> None:
@@ -98,7 +98,7 @@ class SimDisk(MemoryDisk):
     """See `semel_storage.disk.Disk`. `end_process` is what a failed write or sync leads to, `stand_still` what one that
     blocks for so many ms does.
 
-    `appended`: told of each write.
+    `changed`: told of what is appended to a file, of a file that is replaced (), and of a new name ().
     `burnt_down`: what happens when the `fuse` (see `MemoryDisk`) has burnt down; it does not return.
     `in_use`: a process is there that may write; what a dead one would still do while it unwinds, does not happen.
     """
@@ -110,7 +110,7 @@ class SimDisk(MemoryDisk):
         self.weather = DiskWeather()
         self.in_use = True
         self.burnt_down: Callable[[], object] = lambda: self.fail("change", "")
-        self.appended: Callable[[str, Sequence[Buffer]], object] = lambda path, chunks: None
+        self.changed: Callable[[str, Sequence[Buffer]], object] = lambda path, chunks: None
         self.stand_still = stand_still
         self._end_process = end_process
         self._freed: deque[bytes] = deque(maxlen=FREED_SECTORS_MAX)
@@ -158,8 +158,13 @@ class SimDisk(MemoryDisk):
         if durable and self.weather.failing_syncs:
             self.fail("fdatasync", path)
         super().write_atomically(path, data, durable=durable)
+        self.changed(path, ())
         if durable:
             self.block()
+
+    def rename(self, old: str, new: str) -> None:
+        super().rename(old, new)
+        self.changed(new, ())
 
     def sync_dir(self, path: str) -> None:
         if self.weather.failing_syncs:

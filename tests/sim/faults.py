@@ -308,7 +308,7 @@ def _hold_args(rng: Random, role: str) -> dict[str, float]:
     return {
         "api_key": rng.choice(API_KEYS_OF[role]),
         "by_ms": rng.choice((50, 500, 2_000, 10_000, 35_000)) * (0.5 + rng.random()),
-        "count": rng.choice((1, 1, 3)),
+        "count": rng.choice((1, 1, 3, 12)),
         "answers": int(rng.random() < 0.3),
     }
 

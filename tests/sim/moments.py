@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 from semel_protocol.batch import iterate
 from semel_protocol.records import decode_batch
+from semel_storage.compaction_swap import SWAP as SWAP_SUFFIX
 from semel_storage.disk import Buffer
 from semel_storage.internal_topics import (
     CONSUMER_OFFSETS,
@@ -21,14 +22,20 @@ from semel_storage.internal_topics import (
     decode_offsets_key,
     decode_versioned,
 )
+from semel_storage.segment import LOG
+from semel_storage.snapshot import SNAPSHOT as SNAPSHOT_FILE
 
 SERVES = "serves"
 MARKER = "marker"
 GENERATION = "generation"
 OFFSETS = "offsets"
-MOMENTS = (SERVES, MARKER, GENERATION, OFFSETS, *TRANSACTION_STATES)
-"""The broker serves (again); or it has appended a marker, a generation of a group, offsets, or a transaction's state,
-which is not durable yet."""
+SNAPSHOT = "snapshot"
+SWAP = "swap"
+MOMENTS = (SERVES, MARKER, GENERATION, OFFSETS, SNAPSHOT, SWAP, *TRANSACTION_STATES)
+"""The broker serves (again); or it has appended a marker, a generation of a group, offsets or a transaction's state, or
+written a log's producers down, or begun to put what compaction has left in the place of what was there; none of which
+is durable yet."""
+SWAP_FILE = f"{LOG}{SWAP_SUFFIX}"
 
 
 class Ambush(msgspec.Struct):
@@ -57,9 +64,9 @@ class Watch:
         """Nobody waits any more."""
         self._waiting.clear()
 
-    def has_appended(self, path: str, chunks: Sequence[Buffer]) -> None:
-        """These bytes stand at the end of that file now."""
-        if self._waiting and path.endswith(".log"):
+    def has_changed(self, path: str, chunks: Sequence[Buffer]) -> None:
+        """These bytes stand at the end of that file now; without any the file has been put there whole."""
+        if self._waiting:
             for moment in moments_in(path, b"".join(chunks)):
                 self.has_come(moment)
 
@@ -73,7 +80,16 @@ class Watch:
 
 
 def moments_in(path: str, data: bytes) -> Iterator[str]:
-    """What these batches, appended to the log at `path`, are about."""
+    """What these bytes at the end of the file at `path` are about, or its being there."""
+    if path.endswith(SNAPSHOT_FILE):
+        yield SNAPSHOT
+    elif path.endswith(SWAP_FILE):
+        yield SWAP
+    elif path.endswith(LOG):
+        yield from _moments_in_log(path, data)
+
+
+def _moments_in_log(path: str, data: bytes) -> Iterator[str]:
     for header, batch in iterate(data):
         if header.is_control:
             yield MARKER

@@ -12,7 +12,7 @@ from random import Random
 
 from sim.faults import FAULTS, Fault
 from sim.holds import API_KEYS_OF
-from sim.moments import GENERATION, MARKER, OFFSETS, SERVES
+from sim.moments import GENERATION, MARKER, OFFSETS, SERVES, SNAPSHOT, SWAP
 
 AIMED = {
     "kill broker": 3,
@@ -53,7 +53,8 @@ MOMENTS_OF: Mapping[str, Mapping[str, int]] = {
     "member": {GENERATION: 3, OFFSETS: 3},
 }
 """The moments that clients in this role bring about, with their weights."""
-SERVES_WEIGHT = 4
+AT_ALL_TIMES = {SERVES: 4, SNAPSHOT: 3, SWAP: 2}
+"""Those that come by themselves."""
 
 
 def draw(rng: Random, roles: Mapping[str, str], broker: str, until_ms: int, *, fsync: bool) -> list[Fault]:
@@ -104,7 +105,7 @@ def _draw_ambushes(
 ) -> Iterator[Fault]:
     """Faults of one or two kinds, each at one of one or two moments of the broker's. Who waits for its start has it end
     first: what the first end left behind meets the second."""
-    weights = {SERVES: SERVES_WEIGHT}
+    weights = dict(AT_ALL_TIMES)
     for role in roles.values():
         weights |= MOMENTS_OF.get(role, {})
     moments = rng.choices(list(weights), list(weights.values()), k=rng.choice((1, 2)))

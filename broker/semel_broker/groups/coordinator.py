@@ -144,16 +144,20 @@ class GroupCoordinator:
         member_id: str,
         instance_id: str | None,
         generation_id: int,
+        connection: int = 0,
     ) -> None:
         """OffsetCommit: return once `records` are durable and seen by `offsets`.
 
-        Raises KafkaError 15, 16, 22, 25, 27, 69, 82.
+        `connection`: the number of the one that it came over; one older than the last that the member has committed
+        over is refused with CloseConnectionError. Raises KafkaError 15, 16, 22, 25, 27, 69, 82.
         """
         await self.loaded()
         await self._journal.create()
         group = self._groups.get(group_id)
         if group is not None:
             state.check_commit(group, member_id, instance_id, generation_id, self._now())
+            if (member := group.members.get(member_id)) is not None:
+                member.has_committed_over(connection)
         elif generation_id >= 0:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}: join it first")
         elif member_id:

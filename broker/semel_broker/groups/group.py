@@ -11,6 +11,7 @@ from enum import Enum
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
+from semel_broker.closing import CloseConnectionError
 from semel_broker.groups.offsets import GroupOffsets
 from semel_broker.groups.subscription import subscribed_topics
 
@@ -43,7 +44,8 @@ NEXT: dict[GroupState, tuple[GroupState, ...]] = {
 
 class Member(msgspec.Struct, kw_only=True):
     """One member. `expires_ms`: when its session ends, on the monotonic clock. `joining` and `syncing`: whom to
-    answer when the join or the sync completes (opaque here; None: nobody waits)."""
+    answer when the join or the sync completes (opaque here; None: nobody waits). `commits_over`: the number of the
+    newest connection that it has committed offsets over."""
 
     member_id: str
     instance_id: str | None
@@ -59,6 +61,17 @@ class Member(msgspec.Struct, kw_only=True):
     synced: bool = True
     joining: object | None = None
     syncing: object | None = None
+    commits_over: int = 0
+
+    def has_committed_over(self, connection: int) -> None:
+        """The newest connection wins: an OffsetCommit that was given up with its connection, and sent again, must not
+        take offsets back when it arrives at last. `connection`: its number; 0 if it does not matter.
+
+        Raises CloseConnectionError; nobody listens at the other end.
+        """
+        if 0 < connection < self.commits_over:
+            raise CloseConnectionError("stale_connection", member=self.member_id)
+        self.commits_over = connection or self.commits_over
 
     def metadata_for(self, protocol: str | None) -> bytes:
         """What the member says to the assignor `protocol`; b"" if it does not speak it."""

@@ -47,6 +47,7 @@ async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
             member_id=request.member_id,
             instance_id=request.group_instance_id,
             generation_id=request.generation_id_or_member_epoch,
+            connection=ctx.connection,
         )
     except KafkaError as error:
         refusal = error.code

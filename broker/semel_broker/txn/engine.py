@@ -87,7 +87,10 @@ class Engine:
                     return step
                 decided = step.decided
                 if slot.is_being_ended and not await self._completed(slot):
-                    return Step(None, decided=decided)
+                    if decided:
+                        return Step(None, decided=decided)
+                    assert slot.metadata is not None
+                    raise stopping() if self._closed else state.concurrent(slot.metadata)
         finally:
             self._slots.leave(slot)
 

@@ -47,7 +47,7 @@ def init(txn: TransactionMetadata | None, ask: Init, now_ms: int, fresh_id: int 
     if expected and expected not in (txn.identity, txn.last_identity):
         raise fenced(txn, expected)
     if txn.is_prepared:
-        raise _concurrent(txn)
+        raise concurrent(txn)
     if txn.state is ONGOING:
         if ask.keep_prepared:
             return _kept(txn, ask, now_ms, fresh_id)
@@ -125,7 +125,7 @@ def add_partitions(
     """Enrol partitions, and open the transaction if it is not. Raises KafkaError 48, 49, 51, 90."""
     txn = _owned(txn, producer)
     if txn.is_prepared:
-        raise _concurrent(txn)
+        raise concurrent(txn)
     if txn.keeps_prepared:
         raise _only_to_be_ended(txn)
     known = txn.partitions if txn.state is ONGOING else {}
@@ -187,7 +187,7 @@ def _last_of(txn: TransactionMetadata, ask: End) -> tuple[ProducerIdentity, ...]
 def _ended_before(txn: TransactionMetadata, ask: End) -> Step:
     """The same question again: its answer, or wait for it."""
     if txn.is_prepared and ask.commit == (txn.state is PREPARE_COMMIT):
-        raise _concurrent(txn)
+        raise concurrent(txn)
     if txn.state is (COMPLETE_COMMIT if ask.commit else COMPLETE_ABORT):
         return Step(None, txn.identity)
     raise _not_open(txn, ask.commit)
@@ -342,7 +342,8 @@ def _owned(txn: TransactionMetadata | None, producer: ProducerIdentity) -> Trans
     raise fenced(txn, producer)
 
 
-def _concurrent(txn: TransactionMetadata) -> KafkaError:
+def concurrent(txn: TransactionMetadata) -> KafkaError:
+    """The refusal while a transaction is being ended: ask again."""
     return KafkaError(
         ErrorCode.CONCURRENT_TRANSACTIONS, f"{txn.transactional_id}: the last transaction is in {txn.state.label}"
     )

@@ -166,6 +166,21 @@ async def test_closing_lets_go_of_whoever_is_held(office: Office) -> None:
     assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
+@pytest.mark.parametrize("closes", [False, True])
+async def test_who_takes_over_is_refused_when_the_abort_takes_too_long(offices: list[Office], closes: bool) -> None:
+    offices.append(office := await Office(hold_ms_max=20_000 if closes else 20).open())
+    await office.begin(await office.init())
+    office.hold_markers()
+    taking = asyncio.create_task(office.init())
+    if closes:
+        assert await is_held(taking)
+        await office.transactions.close()
+    with pytest.raises(KafkaError) as refused:
+        await taking
+    wanted = ErrorCode.COORDINATOR_NOT_AVAILABLE if closes else ErrorCode.CONCURRENT_TRANSACTIONS
+    assert refused.value.code is wanted
+
+
 async def test_requests_wait_until_the_stored_transactions_are_read(office: Office) -> None:
     mine = await office.init()
     await office.close()

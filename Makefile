@@ -6,6 +6,7 @@
 # make faults real processes under SIGKILL, SIGSTOP, full disks, broken files and a bad network (MINUTES=5 SEED=7)
 # make fuzz   odd bytes at every door, for a minute or SECONDS=600, or EXAMPLES=100 of each kind; SEED=7 starts there
 # make check  format, lint, types, floors, tidy
+# make cluster  the three brokers and the etcd of docker-compose.yml, as processes (ARGS=-d leaves them running)
 # make bench  the figures of README, measured on this machine
 # Each target does all the set-up it needs; it wants python3 (3.11 or newer), make and a package registry.
 
@@ -15,7 +16,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 MINUTES ?= 2
 
-.PHONY: help demo test sim ablations fuzz faults check bench format clean
+.PHONY: help demo test sim ablations fuzz faults cluster check bench format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -65,6 +66,9 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests/tidy
+
+cluster: $(VENV)/.dev
+	@$(BIN)/python -m cluster up $(ARGS)
 
 bench: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m bench $(ARGS)

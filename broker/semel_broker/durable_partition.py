@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from asyncio import Task, TimerHandle, get_running_loop
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ LAZY_S = 0.1
 """A lazy append is synced within this time, or with the next one that is not."""
 
 
-class DurablePartition(PartitionReader):
+class DurablePartition(PartitionReader, ABC):
     """The half of `Partition` that knows nothing of other brokers.
 
     With `fsync` what counts is what is synced: every append schedules a sync, and all appends of one turn of the loop
@@ -132,13 +133,13 @@ class DurablePartition(PartitionReader):
         self._lazy_flush = None
         self._flusher.add(self)
 
+    @abstractmethod
     def _opened(self, log: Log) -> None:
         """The log is there now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _settled(self) -> None:
         """What is durable here may have become more."""
-        raise NotImplementedError
 
     def _failed(self, error: Exception) -> None:
         """Nothing becomes durable any more."""

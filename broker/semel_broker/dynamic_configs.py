@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
+from semel_broker.cluster.image import Image
 from semel_broker.cluster.store import ABSENT, Change, Delete, Expect, Put, Store
 from semel_broker.config import BrokerConfig, ConfigError
 from semel_broker.config_edits import Configs
@@ -24,12 +25,12 @@ def _key(broker: str) -> str:
     return f"{PREFIX}{broker or '<default>'}"
 
 
-async def load(store: Store, config: BrokerConfig) -> None:
-    """Put in force what is in the store. Raises ConfigError for a setting that this version cannot take."""
-    for_all, own = await store.get(_key(ALL_BROKERS)), await store.get(_key(str(config.node_id)))
+def follow(image: Image, config: BrokerConfig) -> None:
+    """Put in force what the cluster has. Raises ConfigError for a setting that this version cannot take."""
+    for_all, own = image.configs.get(_key(ALL_BROKERS)), image.configs.get(_key(str(config.node_id)))
     config.alter(
-        dynamic_default=_decode(for_all.value) if for_all else {},
-        dynamic=_decode(own.value) if own else {},
+        dynamic_default=_decode(for_all) if for_all else {},
+        dynamic=_decode(own) if own else {},
     )
 
 

@@ -1,10 +1,7 @@
-"""PURE: what may become of a topic. Each function checks what is asked and answers the record to be persisted.
-
-`TopicRecord` is the value that the store keeps per topic; it is JSON, so that people can read it too.
-"""
+"""PURE: what may become of a topic. Each function checks what is asked and answers the record to be persisted."""
 
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -12,6 +9,7 @@ import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker import topic_configs
+from semel_broker.cluster.records import TopicRecord
 from semel_broker.config import BrokerConfig, ConfigError
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -21,20 +19,6 @@ INTERNAL_TOPICS: Final = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _NO_ASSIGNMENTS: Final[Mapping[int, Sequence[int]]] = {}
 _NO_CONFIGS: Final[Mapping[str, str | None]] = {}
-
-
-class TopicRecord(msgspec.Struct, frozen=True):
-    """One topic as persisted: `replicas` are the brokers of each partition, the preferred leader first."""
-
-    name: str
-    topic_id: str
-    replicas: list[list[int]]
-    configs: dict[str, str]
-
-    @property
-    def id_bytes(self) -> bytes:
-        """The topic id as the wire has it: 16 bytes."""
-        return urlsafe_b64decode(self.topic_id + "==")
 
 
 class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,11 +34,6 @@ class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
 def text_of_id(topic_id: bytes) -> str:
     """A topic id as people write it: Kafka's unpadded base64url."""
     return urlsafe_b64encode(topic_id).decode().rstrip("=")
-
-
-def collision_name(name: str) -> str:
-    """What two topic names must not share: they would have the same name in metrics, where `.` becomes `_`."""
-    return name.replace(".", "_")
 
 
 def check_name(name: str, config: BrokerConfig) -> None:

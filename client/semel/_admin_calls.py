@@ -43,16 +43,26 @@ ASK_AGAIN = frozenset(
 
 
 class Outcomes(Generic[K, V]):
-    """What became of each of several things; `open` are those without a final answer yet."""
+    """What became of each of several things; `open` are those without a final answer yet.
 
-    def __init__(self, keys: Iterable[K], what: Callable[[K], str]) -> None:
-        self.keys = list(dict.fromkeys(keys))
+    `keys` None: all that there are, and the answer says which (`told_of`).
+    """
+
+    def __init__(self, keys: Iterable[K] | None, what: Callable[[K], str]) -> None:
+        self.of_all = keys is None
+        self.keys = list(dict.fromkeys(keys or ()))
         self.open = dict.fromkeys(self.keys)
         self.uncertain = False
         self._what = what
         self._values: dict[K, V] = {}
         self._failures: dict[K, KafkaError] = {}
         self._again: KafkaError | None = None
+
+    def told_of(self, key: K) -> None:
+        """The answer to a request for all names this one."""
+        if self.of_all and key not in self._values and key not in self._failures and key not in self.open:
+            self.keys.append(key)
+            self.open[key] = None
 
     def succeeded(self, key: K, value: V) -> None:
         self._values[key] = value
@@ -147,7 +157,7 @@ class Calls:
             await attempt(await self.cluster.controller_connection(), deadline)
             outcomes.check()
 
-        if outcomes.open:
+        if outcomes.open or outcomes.of_all:
             await self.retrying(ask, what=what, timeout_ms=timeout_ms, outcomes=outcomes)
         return outcomes.results()
 
@@ -177,12 +187,23 @@ class Calls:
     ) -> dict[TopicPartition, V]:
         """Asks the leader of every partition, all leaders at the same time."""
 
+        async def of_leader(node_id: int, partitions: list[TopicPartition], deadline: Deadline) -> None:
+            await attempt(await self.cluster.connection(node_id, Role.CONTROL), partitions, deadline)
+
         async def ask(deadline: Deadline) -> None:
             metadata = await self.metadata([partition.topic for partition in outcomes.open], deadline)
             leaders = _by_leader(metadata, outcomes)
-            connections = [await self.cluster.connection(node_id, Role.CONTROL) for node_id in leaders]
-            asked = zip(connections, leaders.values(), strict=True)
-            await asyncio.gather(*(attempt(connection, partitions, deadline) for connection, partitions in asked))
+            # One broker that cannot be reached does not hold up what the others can do.
+            answers = await asyncio.gather(
+                *(of_leader(node_id, partitions, deadline) for node_id, partitions in leaders.items()),
+                return_exceptions=True,
+            )
+            failures = [answer for answer in answers if isinstance(answer, BaseException)]
+            for failure in failures:
+                if not isinstance(failure, KafkaError) or not failure.retriable:
+                    raise failure
+            if failures:
+                raise failures[0]
             outcomes.check()
 
         if outcomes.open:
@@ -209,7 +230,7 @@ def _by_leader(metadata: Metadata, outcomes: Outcomes[TopicPartition, V]) -> dic
             outcomes.refused(partition, code)
         elif not 0 <= partition.partition < len(topic.partitions):
             outcomes.refused(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        elif (leader := topic.partitions[partition.partition].leader) < 0:
+        elif (leader := topic.partitions[partition.partition].leader) not in metadata.brokers:
             outcomes.refused(partition, ErrorCode.LEADER_NOT_AVAILABLE)
         else:
             leaders.setdefault(leader, []).append(partition)
@@ -224,3 +245,8 @@ def settled(outcomes: Mapping[K, V | BaseException]) -> dict[K, V]:
             failures[0].add_note(f"and {other}")
         raise failures[0]
     return {key: outcome for key, outcome in outcomes.items() if not isinstance(outcome, BaseException)}
+
+
+def wire_ms(deadline: Deadline) -> int:
+    """How long the broker may take for it, as requests carry it."""
+    return max(1, min(int(deadline.remaining_ms), 2**31 - 1))

@@ -17,7 +17,7 @@ from semel_protocol.messages.k21_delete_records import (
     DeleteRecordsResponse,
 )
 
-from semel._admin_calls import Calls, Outcomes
+from semel._admin_calls import Calls, Outcomes, wire_ms
 from semel._admin_types import RecordsToDelete
 from semel._connection import Connection
 from semel._offsets import grouped
@@ -78,7 +78,7 @@ async def delete_records(
                 )
                 for topic, indexes in grouped(partitions).items()
             ],
-            timeout_ms=max(1, min(int(deadline.remaining_ms), 2**31 - 1)),
+            timeout_ms=wire_ms(deadline),
         )
         answer: DeleteRecordsResponse = await calls.request(connection, request, deadline)
         for topic in answer.topics:

@@ -20,7 +20,7 @@ from semel_protocol.messages.k37_create_partitions import (
     CreatePartitionsResponse,
 )
 
-from semel._admin_calls import Calls, Outcomes
+from semel._admin_calls import Calls, Outcomes, wire_ms
 from semel._admin_types import ClusterDescription, NewPartitions, NewTopic
 from semel._connection import Connection
 from semel._retry import Deadline
@@ -38,7 +38,7 @@ async def create_topics(
 
     async def attempt(connection: Connection, deadline: Deadline) -> None:
         request = CreateTopicsRequest(
-            topics=[rows[name] for name in outcomes.open], timeout_ms=_wire_ms(deadline), validate_only=validate_only
+            topics=[rows[name] for name in outcomes.open], timeout_ms=wire_ms(deadline), validate_only=validate_only
         )
         answer: CreateTopicsResponse = await calls.request(connection, request, deadline)
         for row in answer.topics:
@@ -51,7 +51,7 @@ async def delete_topics(calls: Calls, topics: Sequence[str], timeout_ms: float |
     outcomes: Outcomes[str, None] = Outcomes(topics, lambda name: f"deleting topic {name!r}")
 
     async def attempt(connection: Connection, deadline: Deadline) -> None:
-        request = DeleteTopicsRequest(topic_names=list(outcomes.open), timeout_ms=_wire_ms(deadline))
+        request = DeleteTopicsRequest(topic_names=list(outcomes.open), timeout_ms=wire_ms(deadline))
         answer: DeleteTopicsResponse = await calls.request(connection, request, deadline)
         for row in answer.responses:
             _note(outcomes, row.name or "", row.error_code, row.error_message)
@@ -67,7 +67,7 @@ async def create_partitions(
     async def attempt(connection: Connection, deadline: Deadline) -> None:
         request = CreatePartitionsRequest(
             topics=[_grown(name, topics[name]) for name in outcomes.open],
-            timeout_ms=_wire_ms(deadline),
+            timeout_ms=wire_ms(deadline),
             validate_only=validate_only,
         )
         answer: CreatePartitionsResponse = await calls.request(connection, request, deadline)
@@ -145,8 +145,3 @@ def _note(outcomes: Outcomes[str, None], name: str, code: int, message: str | No
         outcomes.refused(name, code, message)
     else:
         outcomes.succeeded(name, None)
-
-
-def _wire_ms(deadline: Deadline) -> int:
-    """How long the broker may take for it."""
-    return max(1, min(int(deadline.remaining_ms), 2**31 - 1))

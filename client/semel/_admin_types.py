@@ -106,6 +106,14 @@ class ClusterDescription(msgspec.Struct, frozen=True):
     brokers: dict[int, BrokerMetadata]
 
 
+class PartitionReassignment(msgspec.Struct, frozen=True):
+    """A move that is under way: all replicas while it lasts, and which of them are new or will go."""
+
+    replicas: tuple[int, ...]
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+
+
 class ConsumerGroupListing(NamedTuple):
     """A group in a listing; `protocol_type` is "" for one that only stores offsets."""
 

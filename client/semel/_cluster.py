@@ -372,6 +372,7 @@ def _topic(known: TopicMetadata | None, topic: MetadataResponseTopic) -> TopicMe
             leader_epoch=row.leader_epoch,
             replicas=tuple(row.replica_nodes),
             isr=tuple(row.isr_nodes),
+            offline_replicas=tuple(row.offline_replicas),
         )
         if known is not None and known.topic_id == topic.topic_id and row.partition_index < len(known.partitions):
             old = known.partitions[row.partition_index]

@@ -11,7 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 
-from semel import _admin_configs, _admin_groups, _admin_partitions, _admin_topics, _admin_transactions
+from semel import (
+    _admin_configs,
+    _admin_groups,
+    _admin_partitions,
+    _admin_replicas,
+    _admin_topics,
+    _admin_transactions,
+)
 from semel._admin_calls import Calls
 from semel._admin_types import (
     ClusterDescription,
@@ -28,6 +35,7 @@ from semel._admin_types import (
     MemberDescription,
     NewPartitions,
     NewTopic,
+    PartitionReassignment,
     ProducerState,
     RecordsToDelete,
     TransactionDescription,
@@ -57,6 +65,7 @@ __all__ = [
     "MemberDescription",
     "NewPartitions",
     "NewTopic",
+    "PartitionReassignment",
     "ProducerState",
     "RecordsToDelete",
     "TransactionDescription",
@@ -144,15 +153,53 @@ class Admin:
         return await _admin_topics.list_topics(self._calls)
 
     async def describe_topics(self, topics: Sequence[str] | None = None) -> list[TopicMetadata]:
-        """Topics with their partitions, leaders and replicas, in the order asked for; None: all, by name.
+        """Topics with their partitions, in the order asked for; None: all, by name.
+
+        Of each partition: its leader and the leader's epoch (-1 where there is none), replicas with the preferred
+        leader first, the ISR, and the replicas of brokers that are away.
 
         Raises UnknownTopicOrPartitionError, InvalidTopicError.
         """
         return await _admin_topics.describe_topics(self._calls, topics)
 
     async def describe_cluster(self) -> ClusterDescription:
-        """Brokers, controller and id of the cluster."""
+        """The brokers that are there, with their racks; controller and id of the cluster."""
         return await _admin_topics.describe_cluster(self._calls)
+
+    # Replicas
+
+    async def elect_leaders(
+        self,
+        partitions: Iterable[TopicPartition] | None = None,
+        preferred: bool = True,
+        timeout_ms: float | None = None,
+    ) -> list[TopicPartition]:
+        """Makes the preferred replicas (the first ones) leaders; None: of every partition that has another leader.
+
+        `preferred=False` elects, where nobody of the ISR is there, one that has not all records: the others are lost.
+        Returns the partitions that have a new leader; where the right one leads already there is nothing to do.
+
+        Raises UnknownTopicOrPartitionError, PreferredLeaderNotAvailableError, EligibleLeadersNotAvailableError.
+        """
+        return await _admin_replicas.elect_leaders(self._calls, partitions, preferred, timeout_ms)
+
+    async def alter_partition_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: float | None = None
+    ) -> None:
+        """Begins to move partitions to these brokers, the preferred leader first; None cancels what is under way.
+
+        The brokers go on by themselves: `list_partition_reassignments` tells what is not done yet.
+
+        Raises UnknownTopicOrPartitionError, InvalidReplicationAssignmentError, NoReassignmentInProgressError,
+        ReassignmentInProgressError.
+        """
+        await _admin_replicas.alter_partition_reassignments(self._calls, targets, timeout_ms)
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """The moves that are under way, of these partitions or of all; a partition that does not move is left out."""
+        return await _admin_replicas.list_partition_reassignments(self._calls, partitions, timeout_ms)
 
     # Settings
 

@@ -89,7 +89,11 @@ class BrokerMetadata(msgspec.Struct, frozen=True):
 
 
 class PartitionMetadata(msgspec.Struct, frozen=True):
-    """A partition as metadata lists it; `leader` is -1 while there is none, `leader_epoch` -1 when not told."""
+    """A partition as metadata lists it; `leader` is -1 while there is none, `leader_epoch` -1 when not told.
+
+    The first of the `replicas` is the preferred leader; `isr` are those in sync, `offline_replicas` those of brokers
+    that are away.
+    """
 
     topic: str
     partition: int
@@ -97,6 +101,7 @@ class PartitionMetadata(msgspec.Struct, frozen=True):
     leader_epoch: int = -1
     replicas: tuple[int, ...] = ()
     isr: tuple[int, ...] = ()
+    offline_replicas: tuple[int, ...] = ()
 
 
 class TopicMetadata(msgspec.Struct, frozen=True):

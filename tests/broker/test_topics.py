@@ -248,7 +248,7 @@ async def test_a_deletion_cut_short_by_a_crash_is_finished_at_start(machine: Mac
     await write(machine.topics, "t", 0, b"x")
     entry = await machine.store.get("topics/t")
     assert entry is not None
-    changes = [Delete("topics/t"), Put(f"deletions/{topic.record.topic_id}", entry.value)]
+    changes = [Delete("topics/t"), Put(f"deletions/{topic.record.topic_id}/0", entry.value)]
     await machine.store.transact([], changes)
     topics = await machine.crash()
     assert (topics.names(), machine.logs.partitions()) == ([], [])
@@ -260,7 +260,7 @@ async def test_a_finished_deletion_does_not_touch_a_successor(machine: Machine) 
     await machine.topics.delete("t")
     await machine.topics.create(NewTopic(name="t"))
     await write(machine.topics, "t", 0, b"new")
-    await machine.store.transact([], [Put(f"deletions/{old.record.topic_id}", json.encode(old.record))])
+    await machine.store.transact([], [Put(f"deletions/{old.record.topic_id}/0", json.encode(old.record))])
     assert (await machine.crash()).partition("t", 0).end_offset == 1
 
 

@@ -41,7 +41,7 @@ async def test_versions_are_agreed_with_brokers_of_any_age(highest: int) -> None
 
 
 async def test_what_is_for_brokers_or_names_topics_by_id_is_not_spoken_unless_asked_for() -> None:
-    offered = {key: (0, 99) for key in (18, 1, 20, 24)}
+    offered = dict.fromkeys((18, 1, 20, 24), (0, 99))
     async with FakeBroker(versions=offered) as broker:
         connection = await open_to(broker.port)
         assert connection.version(FetchRequest) == 12

@@ -10,7 +10,8 @@ from asyncio import Task, get_running_loop, sleep, wait
 from collections.abc import Callable
 
 from semel_broker.cluster.image import Image, Touched
-from semel_broker.cluster.store import CompactedError, Store, StoreClosedError, StoreUnavailableError, Watch
+from semel_broker.cluster.records import BARRIER
+from semel_broker.cluster.store import CompactedError, Put, Store, StoreClosedError, StoreUnavailableError, Watch
 from semel_broker.waiters import OffsetWaiters
 from semel_broker.world import Logger
 
@@ -47,6 +48,12 @@ class Feed:
         if self._task is None or self._task.done():
             raise StoreClosedError("the store is not followed any more")
         await self._waiters.wait_for(revision, get_running_loop())
+
+    async def barrier(self) -> None:
+        """Return once everything that was written before this call is seen. Raises what `Store.transact` raises."""
+        revision = await self._store.transact([], [Put(BARRIER, b"")])
+        assert revision is not None, "it expects nothing"
+        await self.reached(revision)
 
     async def close(self) -> None:
         """Follow it no longer."""

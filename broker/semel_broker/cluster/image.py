@@ -15,6 +15,7 @@ from semel_broker.cluster import records
 from semel_broker.cluster.records import (
     ADMISSIONS,
     BROKERS,
+    CONFIGS,
     CONTROLLER,
     DELETIONS,
     LEAVING,
@@ -103,6 +104,7 @@ class Image:
         self.by_id: dict[str, Kept[TopicRecord]] = {}
         self.deletions: dict[Place, Kept[TopicRecord]] = {}
         self.controller: Kept[ControllerRecord] | None = None
+        self.configs: dict[str, bytes] = {}  # by key
         self._brokers: dict[int, Kept[BrokerRecord]] = {}
         self._admissions: dict[int, Admission] = {}
         self._leaving: dict[int, Leaving] = {}
@@ -123,6 +125,10 @@ class Image:
         """Whether the broker is registered, and the controller has dealt with what it was before."""
         kept, admission = self._brokers.get(node_id), self._admissions.get(node_id)
         return kept is not None and admission is not None and admission.epoch == kept.revision
+
+    def admission(self, node_id: int) -> Admission | None:
+        """The last registration of the broker that was admitted; it may be long over."""
+        return self._admissions.get(node_id)
 
     def live(self) -> list[BrokerRecord]:
         """The brokers that may lead and be in sync, by id."""
@@ -156,6 +162,20 @@ class Image:
         for _, kept in sorted(self.topics.items()):
             for index in range(len(kept.value.replicas)):
                 yield self._view(kept.value, index)
+
+    def contested(self) -> Iterator[PartitionView]:
+        """Those of `partitions` that could ever have another leader than their first replica, another ISR than that."""
+        for _, kept in sorted(self.topics.items()):
+            topic = kept.value
+            for index, replicas in enumerate(topic.replicas):
+                if len(replicas) > 1 or (topic.topic_id, index) in self._states:
+                    yield self._view(topic, index)
+
+    def orphans(self) -> list[str]:
+        """Keys of states and reassignments whose topic or partition is no more."""
+        states = [records.partition_key(*place) for place in self._states if self.partition(*place) is None]
+        moving = [records.reassignment_key(*place) for place in self._reassignments if self.partition(*place) is None]
+        return [*states, *moving]
 
     def leader(self, topic_id: str, index: int) -> int | None:
         """The live broker that leads the partition; None while nobody does, or there is none."""
@@ -212,7 +232,8 @@ class Image:
         moving = [records.reassignment_key(*place) for place in self._reassignments]
         doomed = [records.deletion_key(*place) for place in self.deletions]
         controller = [CONTROLLER] if self.controller is not None else []
-        return sorted([*brokers, *admissions, *leaving, *states, *moving, *doomed, *controller, *self.topics])
+        plain = [*controller, *self.topics, *self.configs]
+        return sorted([*brokers, *admissions, *leaving, *states, *moving, *doomed, *plain])
 
     def _apply(self, change: Entry | Gone, touched: Touched) -> None:
         key = change.key
@@ -243,7 +264,11 @@ class Image:
         elif kind == CONTROLLER:
             self.controller = _read(change, ControllerRecord)
             touched.controller[key] = None
-        elif kind == "configs":
+        elif kind == CONFIGS[:-1]:
+            if isinstance(change, Gone):
+                self.configs.pop(key, None)
+            else:
+                self.configs[key] = change.value
             touched.configs[key] = None
 
     def _apply_topic(self, change: Entry | Gone, touched: Touched) -> None:

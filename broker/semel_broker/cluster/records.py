@@ -11,6 +11,8 @@
 | `partitions/<topic id>/<index>` | `PartitionState`; absent: `initial_state` | the controller, the partition's leader |
 | `reassignments/<topic id>/<index>` | `Reassignment` | any broker begins one, the controller ends it |
 | `deletions/<topic id>/<broker>` | the `TopicRecord`: that broker still has to remove its replicas | who deletes, it |
+| `configs/brokers/<id or default>` | settings altered while brokers run | any broker |
+| `barrier` | nothing: who has written it and sees it has seen all that was before | any broker |
 
 The revision of a `brokers/` entry is the *broker epoch*, that of `controller` the *controller epoch*.
 """
@@ -32,6 +34,8 @@ TOPICS: Final = "topics/"
 PARTITIONS: Final = "partitions/"
 REASSIGNMENTS: Final = "reassignments/"
 DELETIONS: Final = "deletions/"
+CONFIGS: Final = "configs/"
+BARRIER: Final = "barrier"
 
 NO_LEADER: Final = -1
 
@@ -39,7 +43,8 @@ NO_LEADER: Final = -1
 class BrokerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A broker that runs. `host`, `port`: told to clients; `peer_host`, `peer_port`: told to other brokers.
 
-    `incarnation`: a random id of this run; `directory_id`: that of its data directory, which one process has at a time.
+    `incarnation`: a random id of this session; `directory_id`: that of its data directory, which one process has at a
+    time. `is_synced`: it syncs what it is sent before it says that it has it, so that a power cut takes nothing of that.
     """
 
     node_id: int
@@ -50,12 +55,15 @@ class BrokerRecord(msgspec.Struct, frozen=True, kw_only=True):
     peer_host: str = ""
     peer_port: int = 0
     rack: str = ""
+    is_synced: bool = False
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """The registration with this broker epoch may lead and be in sync: nothing is left of those before it."""
+    """The registration with this broker epoch may lead and be in sync: nothing is left of those before it. `is_synced`:
+    as in that registration, for when the broker comes back and another session has taken its place."""
 
     epoch: int
+    is_synced: bool = False
 
 
 class Leaving(msgspec.Struct, frozen=True):
@@ -113,6 +121,11 @@ def topic_key(name: str) -> str:
 def collision_name(name: str) -> str:
     """What two topic names must not share: they would have the same name in metrics, where `.` becomes `_`."""
     return name.replace(".", "_")
+
+
+def broker_key(node_id: int) -> str:
+    """The key of a broker's registration."""
+    return f"{BROKERS}{node_id}"
 
 
 def partition_key(topic_id: str, index: int) -> str:

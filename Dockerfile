@@ -1,0 +1,42 @@
+# semel: the broker, the client and its commands. `docker run -p 127.0.0.1:9092:9092 semel` is a broker to try;
+# docker-compose.yml is a cluster of three. The target `demo` adds the demo and its flights.
+
+ARG PYTHON=3.13-slim-trixie
+
+FROM python:${PYTHON} AS wheels
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE ./
+COPY protocol protocol
+COPY storage storage
+COPY broker broker
+COPY client client
+RUN python -m venv --without-pip /opt/semel \
+ && pip --python /opt/semel/bin/python install --no-cache-dir '.[broker,cluster]'
+
+FROM wheels AS demo-wheels
+RUN pip --python /opt/semel/bin/python install --no-cache-dir '.[demo]'
+
+# Only the environment goes on from here: no source tree, no pip of its own, no cache.
+FROM python:${PYTHON} AS runtime
+RUN groupadd --system --gid 10001 semel \
+ && useradd --system --uid 10001 --gid semel --home-dir /var/lib/semel --shell /usr/sbin/nologin semel \
+ && install --directory --owner=semel --group=semel --mode=0750 /var/lib/semel
+ENV PATH=/opt/semel/bin:$PATH \
+    PYTHONUNBUFFERED=1
+WORKDIR /var/lib/semel
+USER 10001:10001
+
+FROM runtime AS demo
+COPY --from=demo-wheels /opt/semel /opt/semel
+COPY demo /opt/demo/demo
+ENV PYTHONPATH=/opt/demo
+ENTRYPOINT ["python", "-m", "demo.elsewhere"]
+
+FROM runtime AS broker
+COPY --from=wheels /opt/semel /opt/semel
+EXPOSE 9092 9093
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=15s --timeout=10s --start-period=30s --start-interval=1s --retries=3 \
+    CMD ["semel", "topic", "list", "--bootstrap-server", "127.0.0.1:9092"]
+ENTRYPOINT ["semel"]
+CMD ["serve", "--host", "0.0.0.0", "--advertised-host", "127.0.0.1", "--data-dir", "/var/lib/semel"]

@@ -1,0 +1,305 @@
+"""The topics of the cluster as this broker knows them, and their partitions here, opened when needed.
+
+What is known comes from the feed. A directory appears when its partition is first written, and one whose topic is gone
+is removed: a crash between the store and the directories is harmless.
+"""
+
+from __future__ import annotations
+
+from asyncio import Task, get_running_loop, sleep
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final, Self
+
+import msgspec
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_storage.log_config import LogConfig
+from semel_storage.log_directory import LogDirectory
+
+from semel_broker import dynamic_configs, topic_configs, topic_plan
+from semel_broker.cluster import records
+from semel_broker.cluster.feed import Feed
+from semel_broker.cluster.image import Kept, PartitionView, Touched
+from semel_broker.cluster.records import TopicRecord
+from semel_broker.cluster.store import Delete, OutcomeUnknownError, Store, StoreClosedError, StoreUnavailableError
+from semel_broker.config import BrokerConfig
+from semel_broker.local_partitions import LocalPartitions
+from semel_broker.partition import Lease, Partition
+from semel_broker.topic_plan import INTERNAL_TOPICS
+from semel_broker.world import World
+
+RETRY_S: Final = 0.5
+
+
+class Topic(msgspec.Struct, kw_only=True):
+    """A topic as this broker knows it. `config`: all settings in force; `opened`: partitions that were asked for."""
+
+    record: TopicRecord
+    revision: int
+    topic_id: bytes
+    config: LogConfig
+    opened: dict[int, Partition] = {}
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def partition_count(self) -> int:
+        return len(self.record.replicas)
+
+    @property
+    def configs(self) -> dict[str, str]:
+        """The settings that this topic was given; the others follow the broker's."""
+        return self.record.configs
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+class KnownTopics:
+    """The half of `Topics` that asks nothing of the cluster. Made by `open`; `close` last."""
+
+    def __init__(
+        self,
+        *,
+        world: World,
+        config: BrokerConfig,
+        store: Store,
+        feed: Feed,
+        logs: LogDirectory,
+        lease: Lease | None,
+    ) -> None:
+        self.feed = feed
+        self.local = LocalPartitions(world, config, feed.image, logs, lease)
+        self._image = feed.image
+        self._world = world
+        self._config = config
+        self._store = store
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
+        self._partition_count = 0
+        self._removals: dict[str, Task[None]] = {}
+        self._departures: dict[Task[None], None] = {}
+        self._owns_feed = False
+
+    @classmethod
+    async def open(
+        cls,
+        *,
+        world: World,
+        config: BrokerConfig,
+        store: Store,
+        logs: LogDirectory,
+        feed: Feed | None = None,
+        lease: Lease | None = None,
+    ) -> Self:
+        """Know what the store knows, finish deletions that a crash cut short, and recover the logs that are there.
+
+        Broker settings altered at run time are put in force first, as the topics follow them. Without a `feed` they
+        follow the store by one of their own. Raises what recovery of a log raises.
+        """
+        owns_feed, feed = feed is None, feed or await Feed.open(store, world.log)
+        topics = cls(world=world, config=config, store=store, feed=feed, logs=logs, lease=lease)
+        topics._owns_feed = owns_feed
+        dynamic_configs.follow(feed.image, config)
+        for key in sorted(feed.image.topics):
+            topics._know(feed.image.topics[key])
+        for (topic_id, node_id), kept in sorted(feed.image.deletions.items()):
+            if node_id == config.node_id:
+                topics.local.take_away(kept.value, has_successor=kept.value.name in topics._by_name)
+                await topics._note_removed(topic_id)
+        for view in topics.local.recover(topics._owner):
+            topics.partition(view.topic, view.index).open()
+        for view in feed.image.partitions():
+            topics._look_at(view)
+        feed.listeners.append(topics._follow)
+        return topics
+
+    # --- looking up ------------------------------------------------------------------------------------------
+
+    @property
+    def listeners(self) -> list[Callable[[Partition], None]]:
+        """Called with each partition of this broker whose role, leader or leader epoch changed, or that is retired."""
+        return self.local.listeners
+
+    def get(self, name: str) -> Topic | None:
+        """The topic of that name, or None."""
+        return self._by_name.get(name)
+
+    def get_by_id(self, topic_id: bytes) -> Topic | None:
+        """The topic with that id (16 bytes), or None."""
+        return self._by_id.get(topic_id)
+
+    def required(self, name: str) -> Topic:
+        """The topic of that name. Raises UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION for no name at all."""
+        topic = self._by_name.get(name)
+        if topic is None:
+            topic_plan.check_name(name, self._config)
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        return topic
+
+    def names(self) -> list[str]:
+        """All topics' names, sorted."""
+        return sorted(self._by_name)
+
+    def view(self, name: str, index: int) -> PartitionView:
+        """A partition as the cluster has it, wherever it is. Raises UNKNOWN_TOPIC_OR_PARTITION."""
+        topic = self._by_name.get(name)
+        view = self._image.partition(topic.record.topic_id, index) if topic is not None else None
+        if view is None:
+            what = f"topic {name!r}" if topic is None else f"partition {index} of topic {name!r}"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {what}")
+        return view
+
+    def partition(self, name: str, index: int) -> Partition:
+        """The replica of this broker, its log not opened by this. Raises UNKNOWN_TOPIC_OR_PARTITION, and
+        NOT_LEADER_OR_FOLLOWER where it has none."""
+        topic = self._by_name.get(name)
+        if topic is not None and (partition := topic.opened.get(index)) is not None:
+            return partition
+        view = self.view(name, index)
+        assert topic is not None
+        if records.topic_key(name) in self._removals:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is being made anew: try again")
+        partition = topic.opened[index] = self.local.make(view, lambda: topic.config)
+        return partition
+
+    def partitions(self) -> list[Partition]:
+        """The partitions whose logs are open, by topic and index."""
+        return [partition for partition in self.local.all() if partition.is_open]
+
+    def here(self) -> list[Partition]:
+        """The replicas of this broker that it has anything to do with, by topic and index."""
+        return self.local.all()
+
+    def led(self, name: str) -> list[Partition]:
+        """The partitions of a topic that this broker leads, by index."""
+        topic = self._by_name.get(name)
+        if topic is None:
+            return []
+        mine = [index for index, ids in enumerate(topic.record.replicas) if self._config.node_id in ids]
+        return [partition for index in mine if (partition := self.partition(name, index)).is_leading]
+
+    # --- the broker itself -----------------------------------------------------------------------------------
+
+    def follow_broker(self) -> None:
+        """The broker's settings changed: so do those of all topics that follow them."""
+        for name in self.names():
+            self._configure(self._by_name[name])
+
+    async def close(self) -> None:
+        """Finish removals, then close every partition. The logs themselves are the data directory's to close."""
+        with suppress(ValueError):
+            self.feed.listeners.remove(self._follow)
+        for task in [*(self._removals[key] for key in sorted(self._removals)), *self._departures]:
+            await task
+        for partition in self.partitions():
+            await partition.close()
+        if self._owns_feed:
+            await self.feed.close()
+
+    # --- inside: apply ---------------------------------------------------------------------------------------
+
+    def _follow(self, touched: Touched) -> None:
+        """The cluster has changed."""
+        if touched.configs:
+            dynamic_configs.follow(self._image, self._config)
+            self.follow_broker()
+        for record in touched.gone.values():
+            self._start_removal(record)
+        for key in touched.topics:
+            if (kept := self._image.topics.get(key)) is not None:
+                self._know(kept)
+        for place in touched.partitions:
+            if (view := self._image.partition(*place)) is not None:
+                self._look_at(view)
+
+    def _know(self, kept: Kept[TopicRecord]) -> None:
+        """A topic as the store has it, at start and live alike."""
+        record = kept.value
+        known = self._by_name.get(record.name)
+        if known is None:
+            topic = self._topic(record, kept.revision)
+            self._by_name[record.name] = self._by_id[topic.topic_id] = topic
+            self._partition_count += topic.partition_count
+            return
+        assert known.record.topic_id == record.topic_id, (known.record, record)
+        self._partition_count += len(record.replicas) - known.partition_count
+        known.record, known.revision = record, kept.revision
+        self._configure(known)
+
+    def _look_at(self, view: PartitionView) -> None:
+        """A partition was made, or has changed. One of a single replica is left alone until somebody asks for it; of
+        others a follower has to fetch."""
+        partition = self.local.get(view.topic_id, view.index)
+        if self._config.node_id not in view.replicas:
+            if partition is not None:
+                del self._by_name[view.topic].opened[view.index]
+                self._depart(partition)
+        elif partition is not None:
+            self.local.follow(view.place)
+        elif len(view.replicas) > 1 and records.topic_key(view.topic) not in self._removals:
+            self.partition(view.topic, view.index)
+
+    def _topic(self, record: TopicRecord, revision: int) -> Topic:
+        config = topic_configs.in_force(record.configs, self._config)
+        return Topic(record=record, revision=revision, topic_id=record.id_bytes, config=config)
+
+    def _configure(self, topic: Topic) -> None:
+        topic.config = topic_configs.in_force(topic.configs, self._config)
+        for _, partition in sorted(topic.opened.items()):
+            if partition.is_open:
+                partition.log.config = topic.config
+
+    # --- inside: removing ------------------------------------------------------------------------------------
+
+    def _start_removal(self, record: TopicRecord) -> None:
+        """Out of memory at once; out of the directory when the task is done."""
+        topic = self._by_name.pop(record.name)
+        del self._by_id[topic.topic_id]
+        self._partition_count -= topic.partition_count
+        gone = self.local.retire(record.topic_id)
+        if any(self._config.node_id in replicas for replicas in record.replicas):
+            key = records.topic_key(record.name)
+            self._removals[key] = get_running_loop().create_task(self._remove(key, record, gone))
+
+    async def _remove(self, key: str, record: TopicRecord, gone: Sequence[Partition]) -> None:
+        try:
+            for partition in gone:
+                await partition.close()
+            self.local.take_away(record, has_successor=record.name in self._by_name)
+        finally:
+            del self._removals[key]
+        successor = self._by_name.get(record.name)
+        if successor is not None:
+            for index in range(successor.partition_count):
+                self._look_at(self.view(record.name, index))
+        await self._note_removed(record.topic_id)
+        self._world.log.info("topic_deleted", topic=record.name)
+
+    async def _note_removed(self, topic_id: str) -> None:
+        """This broker has nothing left of a deleted topic."""
+        while True:
+            try:
+                await self._store.transact([], [Delete(records.deletion_key(topic_id, self._config.node_id))])
+            except (StoreUnavailableError, OutcomeUnknownError):
+                await sleep(RETRY_S)
+            except StoreClosedError:
+                return  # it is found at the next start
+            else:
+                return
+
+    def _depart(self, partition: Partition) -> None:
+        task = get_running_loop().create_task(self.local.give_up(partition))
+        self._departures[task] = None
+        task.add_done_callback(partial(self._departures.pop))
+
+    def _owner(self, name: str, index: int, topic_id: bytes | None) -> PartitionView | None:
+        """Whose directory it is that says so of itself."""
+        topic = self._by_name.get(name)
+        if topic is None or index >= topic.partition_count or topic_id not in (topic.topic_id, None):
+            return None
+        return self.view(name, index)

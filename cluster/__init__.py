@@ -1,0 +1,8 @@
+"""docker-compose.yml without Docker: the same commands and environments as processes (docs/cluster.md).
+
+`python -m cluster up` for people; for tests and faults:
+
+    project = compose.load(Path("docker-compose.yml"), {"BROKER_1_PORT": "0"})
+    async with Cluster(project, state_folder, places.best()) as cluster:
+        await cluster.kill("broker-2")
+"""

@@ -1,0 +1,233 @@
+"""EDGE: `python -m cluster`: what docker-compose.yml says, as processes of this machine. Its commands are Compose's."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from cluster import compose, namespaces, screen, supervisor
+from cluster.compose import ComposeError, Project
+from cluster.control import Answer, Request, ask
+from cluster.service import cancelled
+from cluster.state import DEFAULT, StateFolder
+
+ROOT = Path(__file__).parents[1]
+
+
+class Options:
+    """What every command is told: the file and the state folder."""
+
+    def __init__(self, file: Path, state: Path) -> None:
+        self.file, self.state = file.absolute(), StateFolder(state)
+
+    def project(self) -> Project:
+        try:
+            return compose.load(self.file, os.environ)
+        except (ComposeError, OSError) as error:
+            raise click.ClickException(str(error)) from None
+
+    def request(self, do: str, *words: str, flag: bool = False) -> Answer:
+        """Asks the process that runs the project. Raises ClickException with why not."""
+        return self.settled(asyncio.run(self.ask(Request(do=do, words=list(words), flag=flag))))
+
+    async def ask(self, request: Request) -> Answer:
+        if not self.state.is_taken():
+            raise click.ClickException(f"nothing runs in {self.state.path}; `python -m cluster up` starts it")
+        return await ask(self.state.control, request)
+
+    @staticmethod
+    def settled(answer: Answer) -> Answer:
+        if answer.error:
+            raise click.ClickException(answer.error)
+        return answer
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "-f", "--file", type=click.Path(path_type=Path), default=ROOT / "docker-compose.yml", help="Compose file."
+)
+@click.option("--state", type=click.Path(path_type=Path), default=ROOT / DEFAULT, help="Folder of logs and volumes.")
+@click.pass_context
+def main(context: click.Context, file: Path, state: Path) -> None:
+    """Runs what docker-compose.yml says as processes: each service in a network namespace, or on loopback."""
+    context.obj = Options(file, state)
+
+
+@main.command()
+@click.argument("services", nargs=-1)
+@click.option("-d", "--detach", is_flag=True, help="Return when all are ready, and leave them running.")
+@click.option("--profile", "profiles", multiple=True, help="Also the services of this profile.")
+@click.option("--on", type=click.Choice(supervisor.KINDS), default="auto", show_default=True, help="Where they run.")
+@click.option("--report", type=int, hidden=True)
+@click.pass_obj
+def up(
+    options: Options, services: tuple[str, ...], detach: bool, profiles: tuple[str, ...], on: str, report: int | None
+) -> None:
+    """Start everything, or SERVICES and what they depend on. Ctrl-C stops them in reverse order."""
+    project = options.project()
+    for name in services:
+        if name not in project.services:
+            raise click.ClickException(f"there is no service {name!r}; there are {', '.join(project.services)}")
+    if detach:
+        sys.exit(_detach(options, [*services, "--on", on, *(f"--profile={each}" for each in profiles)]))
+    wish = supervisor.Wish(
+        project=project,
+        state=options.state.path,
+        on=on,
+        names=list(services),
+        profiles=list(profiles),
+        arguments=sys.argv[1:],
+        report=None if report is None else os.fdopen(report, "w"),
+    )
+    if report is not None:
+        os.set_inheritable(report, True)  # over the step into a user namespace
+    sys.exit(supervisor.run(wish, Console()))
+
+
+def _detach(options: Options, arguments: list[str]) -> int:
+    """The same in a process of its own; prints what it reports until it is ready or has failed."""
+    options.state.prepare()
+    ours, theirs = os.pipe()
+    line = [sys.executable, "-m", "cluster", "--file", str(options.file), "--state", str(options.state.path)]
+    with options.state.supervisor_log.open("ab") as log:
+        subprocess.Popen(
+            [*line, "up", *arguments, "--report", str(theirs)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            pass_fds=[theirs],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
+        )
+    os.close(theirs)
+    last = ""
+    with os.fdopen(ours) as reports:
+        for each in reports:
+            last = each.rstrip("\n")
+            click.echo(last)
+    if last != supervisor.READY:
+        click.echo(f"not up; see {options.state.supervisor_log}", err=True)
+    return 0 if last == supervisor.READY else 1
+
+
+@main.command()
+@click.pass_obj
+def ps(options: Options) -> None:
+    """The services: state, health, addresses, processes."""
+    screen.show(Console(), options.request("ps"))
+
+
+@main.command()
+@click.argument("services", nargs=-1)
+@click.option("-f", "--follow", is_flag=True, help="Go on as they write.")
+@click.pass_obj
+def logs(options: Options, services: tuple[str, ...], follow: bool) -> None:
+    """What services wrote; it stays after `down`."""
+    names = services or tuple(options.project().services)
+    tail = screen.Tail([options.state.log(name) for name in names], Console(), from_start=True)
+    tail.read()
+    if follow:
+        try:
+            asyncio.run(tail.follow())
+        except KeyboardInterrupt:
+            pass  # that is how following ends
+
+
+def _of_services(do: str, words: str) -> None:
+    @main.command(do, help=words)
+    @click.argument("services", nargs=-1, required=True)
+    @click.pass_obj
+    def command(options: Options, services: tuple[str, ...]) -> None:
+        options.request(do, *services)
+
+
+_of_services("start", "Start services that are down; returns when they are healthy.")
+_of_services("stop", "Stop services: their stop signal, SIGKILL after the grace period.")
+_of_services("restart", "Stop and start services.")
+_of_services("kill", "SIGKILL to services; they stay down until `start`.")
+_of_services("pause", "SIGSTOP to services: connections stay, answers stay out.")
+_of_services("unpause", "SIGCONT to services.")
+
+
+@main.command()
+@click.argument("one")
+@click.argument("other", required=False)
+@click.option("--one-way", is_flag=True, help="Only what ONE sends to OTHER is lost.")
+@click.pass_obj
+def partition(options: Options, one: str, other: str | None, one_way: bool) -> None:
+    """Lose every packet between two services (or `host`), or between ONE and all others."""
+    if one_way and other is None:
+        raise click.UsageError("--one-way needs the service that ONE no longer reaches")
+    options.request("partition", one, *([other] if other else []), flag=one_way)
+
+
+@main.command()
+@click.argument("services", nargs=-1)
+@click.pass_obj
+def heal(options: Options, services: tuple[str, ...]) -> None:
+    """End all partitions, those of one service, or the one between two."""
+    if len(services) > 2:
+        raise click.UsageError("one service, two, or none for all")
+    options.request("heal", *services)
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.argument("service")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.pass_obj
+def run(options: Options, service: str, command: tuple[str, ...]) -> None:
+    """Run a one-shot SERVICE (with another COMMAND) to its end, and print what it writes. Its exit status is ours."""
+    sys.exit(asyncio.run(_run(options, [service, *command])))
+
+
+async def _run(options: Options, words: list[str]) -> int:
+    tail = screen.Tail([options.state.log(words[0])], Console(), from_start=False)
+    following = asyncio.create_task(tail.follow())
+    try:
+        answer = options.settled(await options.ask(Request(do="run", words=words)))
+    finally:
+        await cancelled(following)
+        tail.read()
+    return answer.status if answer.status >= 0 else 128 - answer.status
+
+
+@main.command()
+@click.option("-v", "--volumes", is_flag=True, help="Remove the data as well.")
+@click.pass_obj
+def down(options: Options, volumes: bool) -> None:
+    """Stop everything, in reverse order."""
+    if options.state.is_taken():
+        options.request("down")
+        options.state.wait_until_free()
+    if namespaces.works():
+        asyncio.run(namespaces.sweep())  # what a killed runner left
+    if volumes:
+        options.state.remove_volumes()
+
+
+@main.command()
+@click.pass_obj
+def config(options: Options) -> None:
+    """Check the file, and print the commands that would run."""
+    project = options.project()
+    for name in compose.order(project, list(project.services)):
+        click.echo(f"{name}: {' '.join(_command(project, name))}")
+
+
+def _command(project: Project, name: str) -> list[str]:
+    from cluster.programs import program
+
+    try:
+        return program(name, project).command
+    except ComposeError as error:
+        raise click.ClickException(str(error)) from None
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m cluster")

@@ -1,0 +1,333 @@
+"""What a compose file says, as far as processes can do it. A key that is not understood is refused, not passed over."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import shlex
+import signal
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import yaml
+
+from cluster.interpolation import InterpolationError, dotenv, interpolate
+
+Condition = Literal["service_started", "service_healthy", "service_completed_successfully"]
+Words = str | list[str]
+ServiceName = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_-]{0,40}$")]
+
+CONTAINER_ONLY = ("build", "cap_drop", "init", "read_only", "security_opt", "tmpfs", "user")
+"""Keys that say something about a container and nothing about its process."""
+
+DURATION = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h)")
+UNIT_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+PORT = re.compile(r"(?:(?P<host>[\d.]+):)?(?P<published>\d+):(?P<target>\d+)(?:/tcp)?")
+VOLUME = re.compile(r"(?P<source>[^:]+):(?P<target>/[^:]+)(?::(?P<mode>rw|ro))?")
+
+
+class ComposeError(ValueError):
+    """The file cannot be used; the message says where and why."""
+
+
+class _Part(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A mapping of the file. Nobody changes one once it is read."""
+
+
+class Build(_Part):
+    """How Docker makes the image. Here only its Dockerfile is read, for ENTRYPOINT and CMD."""
+
+    context: str = "."
+    dockerfile: str = "Dockerfile"
+    target: str | None = None
+    args: dict[str, str] | list[str] = {}
+
+
+class Dependency(_Part):
+    """`depends_on`: what has to be true of another service before this one starts."""
+
+    condition: Condition = "service_started"
+
+
+class HealthCheck(_Part):
+    """`healthcheck` with Docker's defaults; durations as Compose writes them (1m30s)."""
+
+    test: Words = []
+    interval: str = "30s"
+    timeout: str = "30s"
+    retries: int = 3
+    start_period: str = "0s"
+    start_interval: str = "5s"
+    disable: bool = False
+
+    @property
+    def command(self) -> list[str]:
+        """The words to run; empty: no check."""
+        if self.disable or not self.test or self.test == ["NONE"]:
+            return []
+        if isinstance(self.test, str):
+            return ["/bin/sh", "-c", self.test]
+        kind, *words = self.test
+        if kind == "CMD":
+            return words
+        if kind == "CMD-SHELL" and len(words) == 1:
+            return ["/bin/sh", "-c", words[0]]
+        raise ComposeError(f"healthcheck.test {self.test}: begins with CMD, CMD-SHELL or NONE")
+
+
+class Attachment(_Part):
+    """How a service takes part in a network."""
+
+    ipv4_address: str | None = None
+    aliases: list[str] = []
+
+
+class Service(_Part):
+    """One service as written."""
+
+    image: str = ""
+    build: str | Build | None = None
+    entrypoint: Words | None = None
+    command: Words | None = None
+    environment: dict[str, str | int | float | None] | list[str] = {}
+    ports: list[str] = []
+    volumes: list[str] = []
+    depends_on: list[str] | dict[str, Dependency] = {}
+    healthcheck: HealthCheck | None = None
+    profiles: list[str] = []
+    restart: Annotated[str, msgspec.Meta(pattern=r"^(no|always|unless-stopped|on-failure(:\d+)?)$")] = "no"
+    networks: list[str] | dict[str, Attachment | None] = []
+    network_mode: Literal["bridge", "host"] = "bridge"
+    hostname: str | None = None
+    stop_signal: str = "SIGTERM"
+    stop_grace_period: str = "10s"
+    working_dir: str | None = None
+    # What only a container has; noted, so that nobody believes it holds here.
+    cap_drop: list[str] = []
+    init: bool = False
+    read_only: bool = False
+    security_opt: list[str] = []
+    tmpfs: Words = []
+    user: str | None = None
+
+    @property
+    def dependencies(self) -> dict[str, Dependency]:
+        if isinstance(self.depends_on, dict):
+            return self.depends_on
+        return {name: Dependency() for name in self.depends_on}
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment; a name without a value is left out, for a container's environment is not the caller's."""
+        if isinstance(self.environment, list):
+            pairs = [each.partition("=") for each in self.environment]
+            return {name: value for name, equals, value in pairs if equals}
+        return {name: str(value) for name, value in self.environment.items() if value is not None}
+
+    @property
+    def attachments(self) -> list[Attachment]:
+        if isinstance(self.networks, dict):
+            return [each or Attachment() for each in self.networks.values()]
+        return [Attachment() for _ in self.networks]
+
+    @property
+    def names(self) -> list[str]:
+        """Further names under which the others reach it."""
+        return [*([self.hostname] if self.hostname else []), *(a for each in self.attachments for a in each.aliases)]
+
+    @property
+    def fixed_address(self) -> str | None:
+        return next((each.ipv4_address for each in self.attachments if each.ipv4_address), None)
+
+    @property
+    def container_only(self) -> list[str]:
+        """The keys given that mean nothing for a process."""
+        return [key for key in CONTAINER_ONLY if getattr(self, key)]
+
+
+class Subnet(_Part):
+    subnet: str = ""
+    gateway: str | None = None
+
+
+class Addresses(_Part):
+    driver: str = "default"
+    config: list[Subnet] = []
+
+
+class Network(_Part):
+    driver: str = "bridge"
+    ipam: Addresses | None = None
+
+
+class Volume(_Part):
+    name: str | None = None
+
+
+class Project(_Part):
+    """The whole file. `folder` is where relative paths begin."""
+
+    services: dict[ServiceName, Service]
+    name: str = ""
+    volumes: dict[str, Volume | None] = {}
+    networks: dict[str, Network | None] = {}
+    folder: str = "."
+
+    def enabled(self, profiles: list[str] | None = None) -> list[str]:
+        """Names of the services that `up` starts: those without a profile, or with one of these."""
+        asked = profiles or []
+        return [
+            name for name, each in self.services.items() if not each.profiles or any(p in asked for p in each.profiles)
+        ]
+
+
+class Port(msgspec.Struct, frozen=True):
+    """A published port: who connects to `host:published` reaches `target` of the service."""
+
+    host: str
+    published: int
+    target: int
+
+
+class Mount(msgspec.Struct, frozen=True):
+    source: str
+    target: str
+    is_named: bool
+
+
+def seconds(text: str) -> float:
+    """A duration as Compose writes it: 90s, 1m30s, 500ms. Raises ComposeError."""
+    parts = DURATION.findall(text)
+    if "".join(number + unit for number, unit in parts) != text or not parts:
+        raise ComposeError(f"{text!r} is no duration; write 30s, 1m30s or 500ms")
+    return sum(float(number) * UNIT_S[unit] for number, unit in parts)
+
+
+def words(given: Words | None) -> list[str]:
+    """A command: a list as it stands, a string split as a shell would."""
+    return shlex.split(given) if isinstance(given, str) else list(given or [])
+
+
+def ports(service: Service) -> list[Port]:
+    found = []
+    for text in service.ports:
+        match = PORT.fullmatch(text)
+        if match is None:
+            raise ComposeError(f"port {text!r}: understood is [ADDRESS:]PUBLISHED:TARGET, one port each")
+        found.append(Port(match["host"] or "0.0.0.0", int(match["published"]), int(match["target"])))
+    return found
+
+
+def mounts(service: Service) -> list[Mount]:
+    found = []
+    for text in service.volumes:
+        match = VOLUME.fullmatch(text)
+        if match is None:
+            raise ComposeError(f"volume {text!r}: understood is SOURCE:/path[:ro]")
+        found.append(Mount(match["source"], match["target"].rstrip("/"), match["source"][0] not in "./~"))
+    return found
+
+
+def load(path: Path, environment: Mapping[str, str]) -> Project:
+    """Reads and checks a compose file; `.env` beside it counts below `environment`. Raises ComposeError, OSError."""
+    env_file = path.parent / ".env"
+    try:
+        beside = dotenv(env_file.read_text()) if env_file.is_file() else {}
+        return parse(path.read_text(), {**beside, **environment}, str(path.parent.resolve()))
+    except (ComposeError, InterpolationError) as error:
+        raise ComposeError(f"{path}: {error}") from None
+
+
+def parse(text: str, environment: Mapping[str, str], folder: str = ".") -> Project:
+    """The text of a compose file as a project. Raises ComposeError."""
+    try:
+        raw = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ComposeError(f"no YAML: {error}") from None
+    if not isinstance(raw, dict):
+        raise ComposeError("no mapping with `services` in it")
+    known: dict[str, Any] = {key: value for key, value in raw.items() if not str(key).startswith("x-")}
+    try:
+        filled = interpolate(known, environment)
+        project = msgspec.convert({**filled, "folder": folder}, Project, strict=False)
+    except msgspec.ValidationError as error:
+        raise ComposeError(f"{error}") from None
+    except InterpolationError as error:
+        raise ComposeError(str(error)) from None
+    for complaint in _complaints(project):
+        raise ComposeError(complaint)
+    return project
+
+
+def _complaints(project: Project) -> Iterator[str]:
+    for name, service in project.services.items():
+        for each in _complaints_of(service, project):
+            yield f"services.{name}: {each}"
+        _read_values(service)
+    order(project, list(project.services))
+
+
+def _complaints_of(service: Service, project: Project) -> Iterator[str]:
+    if not service.image:
+        yield "no image; also what is built needs a name, by which its program is found here"
+    if len(service.attachments) > 1:
+        yield "more than one network; here all services share one"
+    if service.network_mode == "host" and (service.networks or service.ports):
+        yield "network_mode: host goes with neither networks nor ports"
+    for network in service.networks:
+        if network not in project.networks and network != "default":
+            yield f"network {network!r} is not declared under networks"
+    for mount in mounts(service):
+        if mount.is_named and mount.source not in project.volumes:
+            yield f"volume {mount.source!r} is not declared under volumes"
+    for each in service.dependencies:
+        if each not in project.services:
+            yield f"depends on {each!r}, which is no service"
+        elif service.dependencies[each].condition == "service_healthy" and not _has_check(project.services[each]):
+            yield f"waits until {each!r} is healthy, which has no healthcheck"
+    if service.fixed_address is not None and not _is_ipv4(service.fixed_address):
+        yield f"{service.fixed_address!r} is no IPv4 address"
+    if service.stop_signal not in signal.Signals.__members__:
+        yield f"stop_signal {service.stop_signal!r} is no signal; write SIGTERM"
+
+
+def _read_values(service: Service) -> None:
+    """Reads once what is written in little languages of its own. Raises ComposeError."""
+    ports(service)
+    seconds(service.stop_grace_period)
+    if service.healthcheck is not None:
+        check = service.healthcheck
+        for text in (check.interval, check.timeout, check.start_period, check.start_interval):
+            seconds(text)
+
+
+def _has_check(service: Service) -> bool:
+    return service.healthcheck is not None and bool(service.healthcheck.command)
+
+
+def _is_ipv4(text: str) -> bool:
+    try:
+        ipaddress.IPv4Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def order(project: Project, names: list[str]) -> list[str]:
+    """These services and all they depend on, each after its dependencies; else as in the file. Raises ComposeError."""
+    found: list[str] = []
+
+    def visit(name: str, path: list[str]) -> None:
+        if name in path:
+            raise ComposeError(f"services depend on each other in a circle: {' -> '.join([*path, name])}")
+        for each in project.services[name].dependencies:
+            visit(each, [*path, name])
+        if name not in found:
+            found.append(name)
+
+    for name in project.services:
+        if name in names:
+            visit(name, [])
+    return found

@@ -1,0 +1,57 @@
+"""EDGE: services on loopback: each has an address of its own in 127.77/16, so that no port has to be another.
+
+Names and 0.0.0.0 are replaced in commands and environments, for nothing resolves them. Linux answers on all of 127/8.
+"""
+
+from __future__ import annotations
+
+import socket
+from contextlib import closing
+
+from cluster.compose import Project
+from cluster.places import HOST, NotAvailableError, Place, put_in
+
+CLAIM_PORT = 7770
+NETWORKS = range(1, 255)
+
+
+def claim(avoid: frozenset[int] = frozenset()) -> tuple[int, socket.socket]:
+    """A number that no other project of this machine has, as long as the socket is open. Raises NotAvailableError."""
+    for number in NETWORKS:
+        if number in avoid:
+            continue
+        held = socket.socket()
+        try:
+            held.bind((f"127.77.{number}.1", CLAIM_PORT))
+        except OSError:
+            held.close()  # somebody else's
+            continue
+        return number, held
+    raise NotAvailableError(
+        f"no 127.77.N.1 of 254 lets port {CLAIM_PORT} be bound: all taken, or (not on Linux) loopback is one address"
+    )
+
+
+class Loopback(Place):
+    kind = "loopback"
+
+    def __init__(self, project: Project) -> None:
+        super().__init__(project)
+        self._claim: socket.socket | None = None
+
+    async def open(self) -> None:
+        number, self._claim = claim()
+        self.assign(f"127.77.{number}")
+
+    async def close(self) -> None:
+        if self._claim is not None:
+            with closing(self._claim):
+                self._claim = None
+
+    def command(self, service: str, words: list[str]) -> list[str]:
+        return words
+
+    def text(self, service: str, word: str) -> str:
+        if self.project.services[service].network_mode == HOST:
+            return put_in(word, {**self.names(), **self.fixed()})
+        return put_in(word, {**self.names(), **self.fixed(), "0.0.0.0": self.addresses[service]})

@@ -1,0 +1,172 @@
+"""EDGE: services in network namespaces: each has its own loopback and one cable to a bridge, as containers have.
+
+A cut is an entry in the neighbour table of the sender that gives the receiver's address to nobody: what is sent leaves,
+and nobody takes it. No packet filter is needed, no error tells the sender, and one direction can be cut alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import os
+import shutil
+import socket
+import subprocess
+from contextlib import closing
+from pathlib import Path
+
+from cluster.compose import Project
+from cluster.loopback import claim
+from cluster.places import HOST, NotAvailableError, Place, put_in
+
+NOBODY = "02:00:00:00:00:01"
+ENTER = 'mount --bind "$1" /etc/hosts && shift && exec "$@"'
+
+
+class Namespaces(Place):
+    kind = "namespaces"
+    partitions = True
+
+    def __init__(self, project: Project, folder: Path) -> None:
+        """`folder`: where the hosts file goes that all services see."""
+        super().__init__(project)
+        self._hosts = folder / "hosts"
+        self._claim: socket.socket | None = None
+        self._number = 0
+
+    @property
+    def bridge(self) -> str:
+        return bridge(self._number)
+
+    def namespace(self, service: str) -> str:
+        return f"{self.bridge}-{service}"
+
+    def _inside(self) -> list[str]:
+        return [name for name, each in self.project.services.items() if each.network_mode != HOST]
+
+    async def open(self) -> None:
+        routed = frozenset(await self._routed())
+        self._number, self._claim = claim(routed)
+        self.assign(f"10.77.{self._number}")
+        await clear(self._number)  # left behind by somebody who was killed: the number is ours
+        lines = [f"link add {self.bridge} type bridge", f"addr add {self._gateway()}/24 dev {self.bridge}"]
+        lines += [f"link set {self.bridge} up"]
+        for i, name in enumerate(self._inside()):
+            cable = f"{self.bridge}x{i}"
+            lines += [f"netns add {self.namespace(name)}"]
+            lines += [f"link add {cable} type veth peer name eth0 netns {self.namespace(name)}"]
+            lines += [f"link set {cable} master {self.bridge} up"]
+        await ip(lines)
+        for name in self._inside():
+            address = f"addr add {self.addresses[name]}/24 dev eth0"
+            await ip([address, "link set lo up", "link set eth0 up"], self.namespace(name))
+        self._hosts.write_text("127.0.0.1 localhost\n" + "".join(f"{a} {n}\n" for n, a in self.names().items()))
+
+    async def _routed(self) -> list[int]:
+        """Numbers of ours that the routes of this machine lead to already."""
+        routes = json.loads(await run(["ip", "-j", "-4", "route", "show"]))
+        found = []
+        for number in range(1, 255):
+            ours = ipaddress.ip_network(f"10.77.{number}.0/24")
+            for each in routes:
+                if each["dst"] == "default" or each.get("dev", "").startswith("semel"):
+                    continue
+                if ipaddress.ip_network(each["dst"]).overlaps(ours):
+                    found.append(number)
+        return found
+
+    async def close(self) -> None:
+        if self._claim is not None:
+            with closing(self._claim):
+                self._claim = None
+                await clear(self._number)
+
+    def command(self, service: str, words: list[str]) -> list[str]:
+        if self.project.services[service].network_mode == HOST:
+            return words
+        inside = ["/bin/sh", "-c", ENTER, "enter", str(self._hosts), *words]
+        return ["ip", "netns", "exec", self.namespace(service), *inside]
+
+    def text(self, service: str, word: str) -> str:
+        return put_in(word, self.fixed())
+
+    def _gateway(self) -> str:
+        return f"10.77.{self._number}.1"
+
+    def _address(self, name: str) -> str:
+        return self._gateway() if name == HOST else self.addresses[name]
+
+    async def cut(self, source: str, target: str) -> None:
+        device = self.bridge if source == HOST else "eth0"
+        entry = f"neigh replace {self._address(target)} lladdr {NOBODY} nud permanent dev {device}"
+        await ip([entry], None if source == HOST else self.namespace(source))
+
+    async def heal(self, source: str, target: str) -> None:
+        device = self.bridge if source == HOST else "eth0"
+        namespace = None if source == HOST else self.namespace(source)
+        if NOBODY in await run(ip_command(namespace, ["neigh", "show", self._address(target), "dev", device])):
+            await ip([f"neigh del {self._address(target)} dev {device}"], namespace)
+
+
+def bridge(number: int) -> str:
+    return f"semel{number}"
+
+
+async def clear(number: int) -> None:
+    """Removes the network of this number, whatever there is of it."""
+    names = [line.split()[0] for line in (await run(["ip", "netns", "list"])).splitlines() if line]
+    lines = [f"netns del {name}" for name in names if name.startswith(f"{bridge(number)}-")]
+    if Path(f"/sys/class/net/{bridge(number)}").exists():
+        lines.append(f"link del {bridge(number)}")
+    if lines:
+        await ip(lines)
+
+
+async def sweep() -> None:
+    """Removes the networks whose owners were killed: those whose number nobody holds."""
+    for number in range(1, 255):
+        if Path(f"/sys/class/net/{bridge(number)}").exists():
+            try:
+                found, held = claim(frozenset(range(1, 255)) - {number})
+            except NotAvailableError:
+                continue  # its owner lives
+            with closing(held):
+                await clear(found)
+
+
+def ip_command(namespace: str | None, words: list[str]) -> list[str]:
+    return ["ip", *(["-n", namespace] if namespace else []), *words]
+
+
+async def ip(lines: list[str], namespace: str | None = None) -> None:
+    """Commands of `ip`, all in one process. Raises NotAvailableError with what it said."""
+    await run(ip_command(namespace, ["-batch", "-"]), "\n".join(lines) + "\n")
+
+
+async def run(words: list[str], given: str = "") -> str:
+    process = await asyncio.create_subprocess_exec(
+        *words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    answer, complaint = await process.communicate(given.encode())
+    if process.returncode:
+        raise NotAvailableError(f"{' '.join(words)}: {complaint.decode().strip()}{f' amid {given!r}' if given else ''}")
+    return answer.decode()
+
+
+def works() -> bool:
+    """Whether this process may make namespaces, bridges and cables; tried, for capabilities alone do not tell."""
+    if shutil.which("ip") is None or not hasattr(os, "geteuid") or os.geteuid() != 0:
+        return False
+    name = f"semelt{os.getpid()}"
+    lines = f"netns add {name}\nlink add {name} type veth peer name eth0 netns {name}\nnetns del {name}\n"
+    try:
+        done = subprocess.run(
+            ["ip", "-batch", "-"], input=lines, capture_output=True, text=True, check=False, timeout=20
+        )
+        entered = subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    if done.returncode:
+        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False, timeout=20)
+    return done.returncode == 0 and entered.returncode == 0

@@ -1,0 +1,79 @@
+"""EDGE: what people see: the table of services, and logs with the name of their service in front."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cluster.control import Answer
+
+COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "bright_red", "bright_cyan", "bright_yellow")
+HEALTH_COLOUR = {"healthy": "green", "unhealthy": "red", "starting": "yellow"}
+FOLLOW_INTERVAL_S = 0.1
+READ_BYTES_MAX = 1 << 20
+
+
+def show(console: Console, answer: Answer) -> None:
+    """The table of `ps`."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("service", "state", "health", "address", "published", "pid", "starts"):
+        table.add_column(column, justify="right" if column in ("pid", "starts") else "left", overflow="fold")
+    for row in answer.rows:
+        health = f"[{HEALTH_COLOUR[row.health]}]{row.health}[/]" if row.health else ""
+        pid = "" if row.pid is None else str(row.pid)
+        table.add_row(row.service, row.state, health, row.address, ", ".join(row.published), pid, str(row.starts))
+    console.print(table)
+    for source, target in answer.cuts:
+        console.print(f"[red]cut[/] {source} -> {target}")
+    console.print(f"on {answer.place}", style="dim")
+
+
+class Tail:
+    """The logs of some services, read on from where they are, line by line."""
+
+    def __init__(self, logs: Iterable[Path], console: Console, *, from_start: bool) -> None:
+        self._console = console
+        self._at = {path: 0 if from_start else size(path) for path in logs}
+        self._rest = dict.fromkeys(self._at, b"")
+        self._width = max((len(path.stem) for path in self._at), default=0)
+
+    def read(self) -> None:
+        """Prints what has come since the last time; half a line waits for its end."""
+        for i, path in enumerate(self._at):
+            while found := self._next(path):
+                *lines, self._rest[path] = (self._rest[path] + found).split(b"\n")
+                for line in lines:
+                    self._print(path.stem, COLOURS[i % len(COLOURS)], line)
+
+    def _next(self, path: Path) -> bytes:
+        try:
+            with path.open("rb") as log:
+                log.seek(self._at[path])
+                found = log.read(READ_BYTES_MAX)
+        except FileNotFoundError:
+            return b""
+        self._at[path] += len(found)
+        return found
+
+    def _print(self, name: str, colour: str, line: bytes) -> None:
+        text = Text.assemble((f"{name:<{self._width}} | ", colour), Text.from_ansi(line.decode(errors="replace")))
+        self._console.print(text, soft_wrap=True)
+
+    async def follow(self) -> None:
+        """Reads on until cancelled."""
+        while True:
+            self.read()
+            await asyncio.sleep(FOLLOW_INTERVAL_S)
+
+
+def size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

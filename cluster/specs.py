@@ -1,0 +1,80 @@
+"""EDGE: a service as written + a place + a state folder -> how it runs here."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from cluster import compose
+from cluster.compose import Project
+from cluster.places import Place
+from cluster.programs import Program
+from cluster.service import Check, Spec, mortal
+from cluster.state import StateFolder
+
+
+def spec(name: str, found: Program, project: Project, place: Place, state: StateFolder) -> Spec:
+    """How a service runs whose program was found. Makes the directories of its volumes. Raises ComposeError."""
+    service = project.services[name]
+    volumes: dict[str, str] = {}
+    for mount in compose.mounts(service):
+        directory = state.volume(mount, Path(project.folder))
+        directory.mkdir(parents=True, exist_ok=True)
+        volumes[mount.target] = str(directory)
+
+    def here(words: list[str]) -> list[str]:
+        first, *rest = words
+        put = [place.text(name, moved(word, volumes)) for word in rest]
+        return place.command(name, mortal([moved(first, volumes), *put]))
+
+    variables = {key: place.text(name, moved(value, volumes)) for key, value in service.variables.items()}
+    return Spec(
+        command=here(found.command),
+        environment={**base_environment(found, state), **variables},
+        folder=working_folder(service.working_dir, project, volumes),
+        log=state.log(name),
+        check=None if service.healthcheck is None else check(service.healthcheck, here),
+        restart=service.restart,
+        stop_signal=signal.Signals[service.stop_signal],
+        stop_grace_s=compose.seconds(service.stop_grace_period),
+    )
+
+
+def check(written: compose.HealthCheck, here: Callable[[list[str]], list[str]]) -> Check | None:
+    """The health check, if there is one to run."""
+    if not written.command:
+        return None
+    return Check(
+        command=here(written.command),
+        interval_s=compose.seconds(written.interval),
+        timeout_s=compose.seconds(written.timeout),
+        retries=written.retries,
+        start_period_s=compose.seconds(written.start_period),
+        start_interval_s=compose.seconds(written.start_interval),
+    )
+
+
+def base_environment(found: Program, state: StateFolder) -> dict[str, str]:
+    """What a container would have anyway: nothing of the caller's environment gets in but language and time zone."""
+    kept = {key: os.environ[key] for key in ("LANG", "LC_ALL", "TZ") if key in os.environ}
+    return {"PATH": found.search_path, "HOME": str(state.path), **kept}
+
+
+def working_folder(written: str | None, project: Project, volumes: dict[str, str]) -> Path:
+    """A volume's directory where `working_dir` lies in one; else the project's folder, which images hold a copy of."""
+    if written is not None:
+        inside = moved(written, volumes)
+        if inside != written:
+            return Path(inside)
+    return Path(project.folder)
+
+
+def moved(word: str, volumes: dict[str, str]) -> str:
+    """`word` with paths inside volumes replaced by where these lie here."""
+    for target in sorted(volumes, key=len, reverse=True):
+        path = re.compile(rf"(?:^|(?<=[=:,\s])){re.escape(target)}(?=$|[/:,\s])")
+        word = volumes[target].join(path.split(word))
+    return word

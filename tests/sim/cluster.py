@@ -68,7 +68,7 @@ class SimCluster:
         return {
             (partition.topic, partition.index): partition
             for node in self.nodes
-            for partition in node.broker.topics.partitions()
+            for partition in node.broker.topics.here()
             if partition.is_leading
         }
 
@@ -80,7 +80,7 @@ class SimCluster:
             and all(
                 (partition.topic, partition.index) in led
                 for node in self.nodes
-                for partition in node.broker.topics.partitions()
+                for partition in node.broker.topics.here()
             )
             and all(partition.last_stable_offset == partition.high_watermark for partition in led.values())
         )
@@ -95,7 +95,7 @@ class SimCluster:
             and leader.end_offset == leader.high_watermark == replica.end_offset == replica.high_watermark
             and (leader.replicas is None or len(leader.replicas.isr) == len(leader.replicas.followers) + 1)
             for node in self.nodes
-            for replica in node.broker.topics.partitions()
+            for replica in node.broker.topics.here()
             for leader in (led.get((replica.topic, replica.index)),)
         )
 

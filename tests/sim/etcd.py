@@ -48,6 +48,8 @@ class Etcd:
         self.compacted = 0
         """Watches cannot begin at this revision or before."""
         self.leases: dict[int, Lease] = {}
+        self.story: list[Event] = []
+        """Everything that was ever written, for whoever judges it."""
         self._keys: dict[bytes, KeyValue] = {}
         self._lease_of: dict[bytes, int] = {}
         self._history: list[tuple[int, list[Event]]] = []
@@ -148,6 +150,7 @@ class Etcd:
         if not events:
             return
         self.revision += 1
+        self.story += events
         self._history.append((self.revision, events))
         if len(self._history) > self.keeps:
             self.compact(self._history[0][0])

@@ -86,9 +86,18 @@ class Replica(msgspec.Struct, kw_only=True):
     groups: dict[str, int] = {}
 
 
+class Told(msgspec.Struct, frozen=True, gc=False):
+    """A key of the store that was written at a revision, or removed: without a value."""
+
+    revision: int
+    key: str
+    value: bytes | None
+
+
 class Final(msgspec.Struct, kw_only=True):
     """`groups`: committed offsets. `configs`: settings of topics that were altered. `decisions`: None for not known.
-    `replicas`: of partitions that several brokers have, those of internal topics too.
+    `replicas`: of partitions that several brokers have, those of internal topics too. `store`: all that was ever
+    written to the store that they share.
 
     `undrained`: who could not finish although all faults were over, with what it waits for.
     """
@@ -99,4 +108,5 @@ class Final(msgspec.Struct, kw_only=True):
     configs: dict[str, dict[str, str]] = {}
     decisions: list[Decision] | None = None
     replicas: dict[Place, list[Replica]] = {}
+    store: list[Told] = []
     undrained: list[str] = []

@@ -25,7 +25,7 @@ def replicas_of(nodes: Sequence[Node]) -> dict[Place, list[Replica]]:
     """The replicas of each partition, in the order of the brokers."""
     found: dict[Place, list[Replica]] = {}
     for node in nodes:
-        for partition in node.broker.topics.partitions():
+        for partition in node.broker.topics.here():
             forgets = "compact" in node.broker.topics.required(partition.topic).config.cleanup_policy
             replica = look_at(f"broker-{node.broker.node_id}", partition, one_by_one=forgets)
             found.setdefault((partition.topic, partition.index), []).append(replica)

@@ -117,6 +117,7 @@ class Run:
         reading = Reading(self.cluster.address, self.history, groups, lambda: self.cluster.nodes)
         undrained = self.final.undrained
         self.final = reading.final
+        self.final.store = self.cluster.store.told() if self.cluster.store is not None else []
         self._alone("reader", reading.main, READ_WITHIN_NS)
         self.final.undrained += undrained
         if self.plan.rot and self.cluster.nodes and not self.world.failures:

@@ -11,10 +11,13 @@ import asyncio
 
 from sim.etcd import Etcd
 from sim.etcd_gateway import Gateway
+from sim.final import Told
 from sim.host import Host
 
 PORT = 2379
 EXPIRE_EVERY_S = 0.5
+NAMESPACE = "/semel/"
+"""Before every key, as brokers of this cluster are told."""
 
 
 class SimStore:
@@ -48,6 +51,17 @@ class SimStore:
         """Changes of before are not kept any more: watches that have not heard of them cannot go on."""
         self.etcd.compact(self.etcd.revision)
         self.host.world.note(self.host.name, f"compacted up to {self.etcd.compacted}")
+
+    def told(self) -> list[Told]:
+        """Everything that was ever written to it, by the brokers' keys."""
+        return [
+            Told(
+                event.kv.mod_revision,
+                event.kv.key.decode().removeprefix(NAMESPACE),
+                event.kv.value if event.type == "PUT" else None,
+            )
+            for event in self.etcd.story
+        ]
 
     def heal(self) -> None:
         """It runs, and is as quick as ever."""

@@ -59,6 +59,11 @@ class Etcd:
     def header(self) -> Header:
         return Header(self.revision)
 
+    def revision_of(self, key: bytes) -> int:
+        """0 if it is not there."""
+        there = self._keys.get(key)
+        return 0 if there is None else there.mod_revision
+
     def range(self, request: RangeRequest) -> RangeResponse:
         """What is there now."""
         if not request.range_end:
@@ -71,8 +76,7 @@ class Etcd:
         """All or nothing. Raises Refused."""
         for compare in request.compare:
             assert (compare.target, compare.result) == ("MOD", "EQUAL"), compare
-            there = self._keys.get(compare.key)
-            if (0 if there is None else there.mod_revision) != compare.mod_revision:
+            if self.revision_of(compare.key) != compare.mod_revision:
                 return TxnResponse(self.header)
         puts = [op.request_put for op in request.success if op.request_put is not None]
         if any(put.lease and put.lease not in self.leases for put in puts):

@@ -299,6 +299,7 @@ def _read_values(service: Service) -> None:
     seconds(service.stop_grace_period)
     if service.healthcheck is not None:
         check = service.healthcheck
+        _ = check.command
         for text in (check.interval, check.timeout, check.start_period, check.start_interval):
             seconds(text)
 

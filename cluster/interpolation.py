@@ -77,7 +77,7 @@ def _expression(name: str, rest: str, text: str, variables: Mapping[str, str]) -
             return filled(word, variables) if is_set else ""
         case _:
             if not is_set:
-                raise InterpolationError(f"{name} must be set: {filled(word, variables) or text!r}")
+                raise InterpolationError(f"{name} must be set: {filled(word, variables) or text}")
             return given or ""
 
 

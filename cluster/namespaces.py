@@ -10,6 +10,7 @@ import asyncio
 import ipaddress
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -114,25 +115,34 @@ def bridge(number: int) -> str:
 
 
 async def clear(number: int) -> None:
-    """Removes the network of this number, whatever there is of it."""
+    """Removes the network of this number, whatever there is of it.
+
+    Cables go first: a namespace goes when the last of it has gone, which is some time after it was deleted.
+    """
+    devices = [each for each in await links() if re.fullmatch(rf"{bridge(number)}(x\d+)?", each)]
     names = [line.split()[0] for line in (await run(["ip", "netns", "list"])).splitlines() if line]
-    lines = [f"netns del {name}" for name in names if name.startswith(f"{bridge(number)}-")]
-    if Path(f"/sys/class/net/{bridge(number)}").exists():
-        lines.append(f"link del {bridge(number)}")
+    lines = [f"link del {each}" for each in devices]
+    lines += [f"netns del {name}" for name in names if name.startswith(f"{bridge(number)}-")]
     if lines:
         await ip(lines)
 
 
 async def sweep() -> None:
     """Removes the networks whose owners were killed: those whose number nobody holds."""
+    devices = await links()
     for number in range(1, 255):
-        if Path(f"/sys/class/net/{bridge(number)}").exists():
+        if bridge(number) in devices:
             try:
                 found, held = claim(frozenset(range(1, 255)) - {number})
             except NotAvailableError:
                 continue  # its owner lives
             with closing(held):
                 await clear(found)
+
+
+async def links() -> list[str]:
+    """The names of all network devices."""
+    return [each["ifname"] for each in json.loads(await run(["ip", "-j", "link", "show"]))]
 
 
 def ip_command(namespace: str | None, words: list[str]) -> list[str]:

@@ -264,7 +264,9 @@ class Running:
         finally:
             _signal_group(process.pid, signal.SIGKILL)
             await process.wait()
-        return None if process.returncode == 0 else said.decode(errors="replace").strip()[-500:] or "failed silently"
+        if process.returncode == 0:
+            return None
+        return said.decode(errors="replace").strip().rpartition("\n")[2][-300:] or f"exit status {process.returncode}"
 
 
 async def spawn(command: list[str], spec: Spec, log: Path | None) -> asyncio.subprocess.Process:

@@ -57,13 +57,15 @@ async def send_all(broker: Broker, limit: int | None, pace_s: float, bars: Bars)
     return sent
 
 
-async def wait_until_enriched(broker: Broker, total: int, workers: list[Worker], bars: Bars) -> None:
+async def wait_until_enriched(
+    broker: Broker, total: int, workers: list[Worker], bars: Bars, group: str = GROUP
+) -> None:
     """Until the group has committed the end of every partition of the source."""
     deadline = time.monotonic() + PATIENCE_S
     places = [TopicPartition(SOURCE, p) for p in range(PARTITIONS)]
     async with Admin(bootstrap_servers=broker.address) as admin:
         while True:
-            committed = await admin.list_consumer_group_offsets(GROUP)
+            committed = await admin.list_consumer_group_offsets(group)
             reached = sum(committed[tp].offset for tp in places if tp in committed)
             bars.at("enriched", reached)
             if reached == total:

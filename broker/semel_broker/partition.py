@@ -283,10 +283,13 @@ class Partition(DurablePartition):
 
     def note_leader(self, high_watermark: int, log_start_offset: int = -1) -> None:
         """Of a follower: how far the leader says that the log is committed, and where it begins."""
-        if high_watermark > self.high_watermark:
-            self.high_watermark = min(high_watermark, max(self.end_offset, self.high_watermark))
-        if self._log is not None and self._log.start_offset < log_start_offset <= self.end_offset:
-            self._log.delete_records_before(log_start_offset)
+        self.high_watermark = max(self.high_watermark, min(high_watermark, self.end_offset))
+        log = self._log
+        if log is None:
+            return
+        if log.start_offset < log_start_offset <= self.end_offset:
+            log.delete_records_before(log_start_offset)
+        log.first_unstable_offset(self.high_watermark)  # what is decided below it need not be kept in mind
 
     def truncate_to(self, offset: int) -> None:
         """Of a follower: what lies at `offset` and above is not what the leader has."""

@@ -224,9 +224,11 @@ class PartitionReader:
             return self.bytes_visible
         assert self._log is not None
         first = self._log.first_unstable_offset(self.high_watermark)
-        while before and (oldest := next(iter(before))) != first:
-            del before[oldest]
-        return before[first] if first is not None and first < self.high_watermark else self.bytes_visible
+        while before and (first is None or next(iter(before)) < first):
+            before.popitem(last=False)
+        if first is None or first >= self.high_watermark:
+            return self.bytes_visible
+        return before.get(first, self.bytes_stable)  # one from before the counting has ended, above the high watermark
 
     def _note_begin(self, offset: int) -> None:
         """A transaction begins at `offset`, behind all the bytes of before."""

@@ -114,7 +114,10 @@ def _by_node(resources: Sequence[ConfigResource]) -> dict[int, list[ConfigResour
 
 async def _connection(calls: Calls, node_id: int) -> Connection:
     if node_id == ANY:
-        return await calls.cluster.controller_connection()
+        picture = calls.cluster.metadata
+        if picture.controller_id in picture.brokers:
+            return await calls.cluster.controller_connection()
+        return await calls.cluster.any_connection()
     if node_id not in calls.cluster.metadata.brokers:
         await calls.cluster.refresh()
     if node_id not in calls.cluster.metadata.brokers:

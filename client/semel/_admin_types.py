@@ -113,6 +113,11 @@ class PartitionReassignment(msgspec.Struct, frozen=True):
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
 
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas that there will be."""
+        return tuple(broker for broker in self.replicas if broker not in self.removing_replicas)
+
 
 class ConsumerGroupListing(NamedTuple):
     """A group in a listing; `protocol_type` is "" for one that only stores offsets."""

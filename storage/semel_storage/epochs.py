@@ -61,6 +61,11 @@ class EpochHistory:
         if place:
             self._replace([(self.entries[place - 1][0], offset), *self.entries[place:]])
 
+    def clear(self) -> None:
+        """The log was emptied, and the file that keeps the history with it."""
+        self.entries = []
+        self.is_dirty = False
+
     def _replace(self, entries: list[tuple[int, int]]) -> None:
         if entries != self.entries:
             self.entries = entries

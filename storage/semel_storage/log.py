@@ -1,4 +1,4 @@
-"""One partition's log: segments, offsets, producer state; append and truncate.
+"""One partition's log: segments, offsets, producer state; append, take over from a leader, and truncate.
 
 `append` is a plain function: check, assign, write and account happen without an `await` between them, so that no lock
 is needed. Only `sync` waits. The three offsets: `start_offset <= synced_offset <= end_offset`; what lies below
@@ -14,10 +14,12 @@ from semel_protocol.batch import BatchHeader, read_header, stamp_log_append_time
 from semel_protocol.control import ControlType, EndTxnMarker, build_marker
 from semel_protocol.errors import ErrorCode, KafkaError
 
-from semel_storage import producers, recovery
+from semel_storage import checkpoints, producers, recovery, replicated
 from semel_storage.disk import Buffer, Disk, Event, ignore_event
 from semel_storage.durable_log import DurableLog
+from semel_storage.index import RELATIVE_OFFSET_MAX
 from semel_storage.log_config import LogConfig
+from semel_storage.producer_table import ProducerTable
 from semel_storage.segment import Segment
 
 CHECKPOINT_BYTES = 32 << 20
@@ -168,6 +170,87 @@ class Log(DurableLog):
         if self._bytes_since_sync >= self._checkpoint_bytes:
             self._sync_in_background()
 
+    def append_replicated(self, data: Buffer, *, now_ms: int) -> list[BatchHeader]:
+        """Append whole batches as the partition's leader stores them, from the end offset on. Returns their headers.
+
+        Everything that follows from them is as in the leader's log: epochs, producers, open and aborted transactions.
+        A log that is empty may begin with a batch that holds its start offset (the leader's start lies amid one).
+        Raises CorruptBatch, and then has appended nothing.
+        """
+        headers = replicated.checked_headers(data)
+        if not headers:
+            return headers
+        first, start_offset = headers[0], self.start_offset
+        if first.base_offset < self.end_offset <= first.last_offset and start_offset == self.end_offset:
+            self.restart_at(first.base_offset)
+        assert first.base_offset >= self.end_offset, f"batches from {first.base_offset} on, the log has them"
+        view, segment, written, at = memoryview(data), self.active, 0, 0
+        for header in headers:
+            if header.base_offset > self.end_offset:
+                self._note_gap()
+            if self._is_beyond(segment, header):
+                segment, written = self._write_run(segment, view[written:at]), at
+                segment = self._roll_for(header)
+            self._account(segment, header, view[at : at + header.size], now_ms)
+            at += header.size
+        self._write_run(segment, view[written:])
+        self._last_now_ms = now_ms
+        self._bytes_since_snapshot += at
+        self._bytes_since_sync += at
+        if start_offset > self.start_offset:
+            self.delete_records_before(min(start_offset, self.end_offset))
+        if self._bytes_since_sync >= self._checkpoint_bytes:
+            self._sync_in_background()
+        return headers
+
+    def _is_beyond(self, segment: Segment, header: BatchHeader) -> bool:
+        """Whether a replicated batch needs another segment: an empty one, too, may begin too far below it."""
+        if header.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
+            return True
+        return segment.is_full(header.size, header.last_offset, header.max_timestamp, self.config)
+
+    def _roll_for(self, header: BatchHeader) -> Segment:
+        """A new segment for a replicated batch."""
+        old = self.active
+        if header.last_offset - self.end_offset > RELATIVE_OFFSET_MAX or old.size == 0:
+            self.end_offset = header.base_offset  # what lay between is compacted away
+        return self.roll() if old.size else self._replace_empty(old)
+
+    def _replace_empty(self, old: Segment) -> Segment:
+        """Let another segment, of the end offset, be the active one in place of the empty one that is."""
+        old.seal()
+        new = self._new_segment(self.end_offset)
+        self._segments.add(new)
+        self._segments.drop(old)
+        self.disk.sync_dir(self.directory)
+        return new
+
+    def _account(self, segment: Segment, header: BatchHeader, batch: Buffer, now_ms: int) -> None:
+        """Account for a replicated batch that is written in the same turn."""
+        if header.partition_leader_epoch > self.epochs.latest:
+            self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+        interval_bytes = self.config.index_interval_bytes
+        segment.note(segment.size, header.size, header.last_offset, header.max_timestamp, interval_bytes)
+        if header.producer_id >= 0:
+            aborted = self._producers.note(header, header.base_offset, batch, now_ms)
+            if aborted is not None:
+                segment.aborted.append(aborted)
+        self.end_offset = header.next_offset
+
+    @staticmethod
+    def _write_run(segment: Segment, run: memoryview) -> Segment:
+        """Write batches that are accounted for, with one system call."""
+        if run:
+            position = segment.file.append(run)
+            assert position + len(run) == segment.size, f"{segment.file.path}: {position}, {len(run)}, {segment.size}"
+        return segment
+
+    def _note_gap(self) -> None:
+        """Offsets are missing in the leader's log, which is or was compacted: a start after a crash has to know."""
+        path = f"{self.directory}/{checkpoints.CLEANER_OFFSET}"
+        if not self.config.is_compacted and not self.disk.exists(path):
+            checkpoints.write_offsets(self.disk, path, {})
+
     def roll(self) -> Segment:
         """Seal the active segment and open a new one at the end offset. Returns the new one."""
         old = self.segments[-1]
@@ -178,11 +261,16 @@ class Log(DurableLog):
         old.seal()
         self._unsynced.append(old)
         self._write_snapshot()
-        new = Segment(self.disk, self.directory, self.end_offset)
+        new = self._new_segment(self.end_offset)
+        self._segments.add(new)
+        return new
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        """An active one, there for good."""
+        new = Segment(self.disk, self.directory, base_offset)
         new.activate(reset_indexes=True)
         assert new.file.size() == 0, f"{new.file.path} holds data already"
         self.disk.sync_dir(self.directory)
-        self._segments.add(new)
         return new
 
     def roll_if_due(self, now_ms: int) -> bool:
@@ -198,9 +286,14 @@ class Log(DurableLog):
     def truncate_to(self, offset: int) -> None:
         """Remove what lies at `offset` and above, durably; a batch that straddles it goes whole.
 
-        Epochs, snapshots and producer state follow. Does nothing at or above the end offset.
+        Epochs, snapshots and producer state follow. Nothing is removed at or above the end offset, but the epochs that
+        have no record below it.
         """
         if offset >= self.end_offset:
+            self.epochs.truncate_from_end(offset)  # an epoch that has no record
+            return
+        if offset < self.segments[0].base_offset:
+            self.restart_at(offset)
             return
         segment, position = self._segments.locate(offset)
         first = next(segment.scan(position), None)
@@ -224,6 +317,30 @@ class Log(DurableLog):
             self.segments, self._snapshots, end_offset, now_ms=self._last_now_ms, decided=self._producers.decided
         )
         self._segments.forget()
+
+    def restart_at(self, offset: int) -> None:
+        """Remove everything and go on, durably, as an empty log that starts at `offset` (below or above what it had).
+
+        Epochs and producers are forgotten, too. A crash in the middle leaves the log as it was, a part of it, or an
+        empty one; none of them claims to reach further than the log did.
+        """
+        self._truncations += 1
+        self.start_offset = self.segments[0].base_offset
+        self.recovery_point = 0
+        self.save_checkpoints()
+        checkpoints.write_epochs(self.disk, f"{self.directory}/{checkpoints.LEADER_EPOCH}", [])
+        self.epochs.clear()
+        self._snapshots.remove_all()
+        self._unsynced.clear()
+        for segment in reversed(self.segments):
+            segment.delete()
+        self.disk.sync_dir(self.directory)  # none of them may be found beside the new one
+        self._segments.restart(self._new_segment(offset))
+        self._producers = ProducerTable()
+        self.start_offset = self.end_offset = self.synced_offset = self.recovery_point = offset
+        self._snapshot_offset = offset
+        self._bytes_since_snapshot = self._bytes_since_sync = 0
+        self.save_checkpoints()
 
     def delete_records_before(self, offset: int) -> None:
         """Move the start offset up (never down), saved before this returns, and drop the segments wholly below it.

@@ -82,7 +82,7 @@ def recover(
         segments=segments,
         epochs=epochs,
         snapshots=Snapshots(disk, directory),
-        is_known=recovery_point is not None and not config.is_compacted,
+        is_known=recovery_point is not None and not config.is_compacted and not _has_gaps(disk, directory),
         floor=max(recovery_point or 0, segments[0].base_offset),
         verify=not clean,
         allow_data_loss=allow_data_loss,
@@ -171,6 +171,11 @@ def _remove_widowed(disk: Disk, directory: str, names: Sequence[str], event: Eve
         disk.remove(f"{directory}/{name}")
 
 
+def _has_gaps(disk: Disk, directory: str) -> bool:
+    """Whether the log was compacted, here or where it was replicated from."""
+    return disk.exists(f"{directory}/{checkpoints.CLEANER_OFFSET}")
+
+
 def _create(disk: Disk, directory: str, base_offset: int) -> Segment:
     segment = Segment(disk, directory, base_offset)
     assert segment.file.size() == 0
@@ -181,8 +186,8 @@ def _create(disk: Disk, directory: str, base_offset: int) -> Segment:
 class _Scan(msgspec.Struct, kw_only=True):
     """One pass over the end of a log. `floor`: the recovery point, as far as the log reaches down.
 
-    `is_known`: segments above the floor must follow each other without a gap (compaction, which makes gaps, works
-    below the recovery point only; a log that came without one may have them anywhere).
+    `is_known`: batches must follow each other without a gap. There may be some in a log that is or was compacted, in
+    that of a leader or here, and in one that came without a recovery point.
     """
 
     disk: Disk
@@ -208,7 +213,7 @@ class _Scan(msgspec.Struct, kw_only=True):
         at = max(0, bisect_right(segments, self.floor, key=lambda segment: segment.base_offset) - 1)
         for segment in segments[:at]:
             sealed.check_indexes(segment, index_interval_bytes=self.index_interval_bytes, event=self.event)
-            sealed.check_extent(segment, is_dense=self._is_dense, event=self.event)
+            sealed.check_extent(segment, is_dense=self.is_known, event=self.event)
         closed_at = max(self.snapshots.offsets, default=0)
         self.snapshots.remove_above(self.floor)
         for segment in segments[: at + 1]:
@@ -305,11 +310,6 @@ class _Scan(msgspec.Struct, kw_only=True):
             return 0
         segment.rewind(start, first[1].base_offset)
         return start
-
-    @property
-    def _is_dense(self) -> bool:
-        """Whether there are no gaps, as there are in a log that is or was compacted."""
-        return self.is_known and not self.disk.exists(f"{self.segments[0].directory}/{checkpoints.CLEANER_OFFSET}")
 
     def _check_aborted(self, segment: Segment, up_to: int) -> None:
         """Leave the transactions whose abort markers lie in `segment` below `up_to` in its index, and all of these."""

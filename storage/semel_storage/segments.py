@@ -30,6 +30,11 @@ class Segments:
         self.bases.append(segment.base_offset)
         self._sealed_with_aborted = None
 
+    def restart(self, segment: Segment) -> None:
+        """All are deleted; this one is the first of a new beginning."""
+        self.all, self.bases = [segment], [segment.base_offset]
+        self.forget()
+
     def drop(self, segment: Segment) -> None:
         """Take a segment out and delete its files."""
         at = self.all.index(segment)

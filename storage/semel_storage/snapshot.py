@@ -210,6 +210,9 @@ class Snapshots:
     def remove_above(self, offset: int) -> None:
         self._remove([known for known in self.offsets if known > offset])
 
+    def remove_all(self) -> None:
+        self._remove(self.offsets)
+
     def remove_below(self, offset: int) -> None:
         self._remove([known for known in self.offsets if known < offset])
 

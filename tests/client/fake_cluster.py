@@ -88,7 +88,7 @@ class FakeCluster:
 
 class _Node(FakeBroker):
     def __init__(self, cluster: FakeCluster, node_id: int, versions: dict[int, tuple[int, int]]) -> None:
-        super().__init__(versions=versions)
+        super().__init__(versions=dict(versions))
         self.cluster, self.node_id = cluster, node_id
         self.answers |= {
             2: self.list_offsets,

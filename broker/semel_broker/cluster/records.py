@@ -44,7 +44,7 @@ class BrokerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A broker that runs. `host`, `port`: told to clients; `peer_host`, `peer_port`: told to other brokers.
 
     `incarnation`: a random id of this session; `directory_id`: that of its data directory, which one process has at a
-    time. `is_synced`: it syncs what it is sent before it says that it has it, so that a power cut takes nothing of that.
+    time. `is_synced`: it syncs what it is sent before it says that it has it: a power cut takes nothing of that.
     """
 
     node_id: int

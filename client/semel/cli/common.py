@@ -1,4 +1,4 @@
-"""What every command shares: the broker's address, running a coroutine, errors as one line and an exit status."""
+"""What every command shares: the broker's address, running a coroutine, errors as lines and an exit status."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def bootstrap_option(command: F) -> F:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Runs a command's coroutine; what a broker refused becomes one line on standard error and exit status 1."""
+    """Runs a command's coroutine; what brokers refused becomes a line each on standard error, and exit status 1."""
     try:
         return asyncio.run(main)
     except KafkaError as e:
-        raise click.ClickException(f"{type(e).__name__}: {e}") from e
+        raise click.ClickException("\n".join([f"{type(e).__name__}: {e}", *getattr(e, "__notes__", ())])) from e
     except (OSError, ValueError) as e:
         raise click.ClickException(str(e)) from e
 

@@ -7,6 +7,7 @@ import click
 from semel import Admin, TopicPartition
 from semel.admin import LATEST, ConsumerGroupDescription
 from semel.cli.common import bootstrap_option, console, run, table
+from semel.cli.places import known_offsets, partitions_of
 from semel.cli.stuck_group import stuck_group
 
 
@@ -87,8 +88,9 @@ async def _describe(admin: Admin, found: ConsumerGroupDescription) -> None:
 
 
 async def _ends(admin: Admin, places: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """End offsets, of the topics that still exist: a group may hold offsets of deleted ones."""
-    existing = set(await admin.list_topics())
-    wanted = {tp: LATEST for tp in places if tp.topic in existing}
-    found = await admin.list_offsets(wanted) if wanted else {}
-    return {tp: answer.offset for tp, answer in found.items()}
+    """End offsets of topics that exist (a group may hold offsets of deleted ones) and whose leaders answer."""
+    existing = await admin.list_topics()
+    topics = dict.fromkeys(at.topic for at in places if at.topic in existing)
+    partitions = await partitions_of(admin, list(topics)) if topics else {}
+    live = (await admin.describe_cluster()).brokers
+    return await known_offsets(admin, [partitions[at] for at in places if at in partitions], live, LATEST)

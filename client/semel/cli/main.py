@@ -9,6 +9,7 @@ import click
 from semel_protocol import __version__
 
 OWN = {
+    "cluster": "semel.cli.cluster:cluster",
     "topic": "semel.cli.topic:topic",
     "group": "semel.cli.group:group",
     "produce": "semel.cli.produce:produce",
@@ -20,12 +21,13 @@ OWN = {
 EXTRA_OF = {"semel_broker": "broker", "semel_storage": "broker"}
 
 HELP_OF = {
+    "cluster": "Look at the brokers, what they lead, and the partitions that are not well.",
     "consume": "Print the records of a topic.",
     "group": "Look at consumer groups: members, offsets, lag, and why one does not move.",
     "log": "Look into the files of a data directory.",
     "produce": "Write lines to a topic, idempotently.",
     "serve": "Run a broker.",
-    "topic": "Create, list, describe and delete topics; find out why one cannot be read.",
+    "topic": "Create, list, describe and delete topics; move and lead their partitions; see why one is stuck.",
     "txn": "Look at transactions: open ones, hanging ones, who fenced whom; end one.",
 }
 

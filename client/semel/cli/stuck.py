@@ -12,8 +12,8 @@ from semel import Admin, TopicPartition
 from semel._edge import Edge
 from semel.admin import EARLIEST, LATEST
 from semel.cli.common import bootstrap_option, console, run
+from semel.cli.places import places
 from semel.cli.stuck_holders import Holder, explain, holders
-from semel.cli.timeline import places
 from semel.cli.times import plural
 
 CAPTION_COLUMNS = 12

@@ -10,6 +10,7 @@ from semel import Admin, TopicPartition
 from semel._log_scan import scan
 from semel.admin import EARLIEST, LATEST
 from semel.cli.common import bootstrap_option, console, run, table
+from semel.cli.places import places
 from semel.cli.timeline_spans import Outcome, PartitionTimeline, Spans
 from semel.cli.timeline_svg import render
 from semel.cli.timeline_text import STYLE, draw, legend
@@ -54,19 +55,6 @@ def timeline(bootstrap: str, place: str, from_offset: int | None, last: int, lis
         if listed:
             _table(each)
     out.print(legend())
-
-
-async def places(admin: Admin, place: str) -> list[TopicPartition]:
-    """The partitions that `TOPIC` or `TOPIC:PARTITION` names. Raises UnknownTopicOrPartitionError, BadParameter."""
-    name, colon, number = place.partition(":")
-    if colon and not number.isdigit():
-        raise click.BadParameter(f"{place!r}: write TOPIC or TOPIC:PARTITION, such as orders:0")
-    (topic,) = await admin.describe_topics([name])
-    known = [TopicPartition(name, found.partition) for found in topic.partitions]
-    chosen = [at for at in known if not colon or at.partition == int(number)]
-    if not chosen:
-        raise click.ClickException(f"{name} has no partition {number}; it has {len(known)}")
-    return chosen
 
 
 async def _read(admin: Admin, at: TopicPartition, from_offset: int | None, last: int) -> PartitionTimeline:

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import click
 
 from semel import Admin, NewTopic, TopicPartition
-from semel.admin import EARLIEST, LATEST, ConfigResource, ConfigResourceType
+from semel.admin import (
+    EARLIEST,
+    LATEST,
+    ClusterDescription,
+    ConfigResource,
+    ConfigResourceType,
+    PartitionReassignment,
+)
+from semel.cli.cluster_health import State, state_of
 from semel.cli.common import bootstrap_option, console, key_values, run, table
+from semel.cli.elect import elect
+from semel.cli.moves import moves_of
+from semel.cli.places import known_offsets
+from semel.cli.reassign import reassign
 from semel.cli.stuck import stuck_topic
 from semel.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from semel.structs import TopicMetadata
@@ -14,10 +28,12 @@ from semel.structs import TopicMetadata
 
 @click.group()
 def topic() -> None:
-    """Create, list, describe and delete topics; find out why one cannot be read."""
+    """Create, list, describe and delete topics; move and lead their partitions; see why one is stuck."""
 
 
 topic.add_command(stuck_topic)
+topic.add_command(reassign)
+topic.add_command(elect)
 
 
 @topic.command()
@@ -63,10 +79,10 @@ def create(
 def list_(bootstrap: str, internal: bool, quiet: bool) -> None:
     """List the topics with their partitions and records."""
 
-    async def work() -> tuple[list[TopicMetadata], dict[str, int]]:
+    async def work() -> tuple[list[TopicMetadata], dict[str, str]]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
             topics = [t for t in await admin.describe_topics() if internal or not t.is_internal]
-            return topics, {} if quiet else {t.name: sum((await _spans(admin, t)).values()) for t in topics}
+            return topics, {} if quiet else await _held(admin, topics)
 
     topics, records = run(work())
     if quiet:
@@ -77,15 +93,22 @@ def list_(bootstrap: str, internal: bool, quiet: bool) -> None:
     )
     for found in topics:
         replicas = len(found.partitions[0].replicas) if found.partitions else 0
-        shown.add_row(found.name, str(len(found.partitions)), str(replicas), f"{records[found.name]:,}")
+        shown.add_row(found.name, str(len(found.partitions)), str(replicas), records[found.name])
     console().print(shown)
 
 
-async def _spans(admin: Admin, found: TopicMetadata) -> dict[TopicPartition, int]:
-    places = [TopicPartition(found.name, p.partition) for p in found.partitions]
-    starts = await admin.list_offsets(dict.fromkeys(places, EARLIEST))
-    ends = await admin.list_offsets(dict.fromkeys(places, LATEST))
-    return {tp: ends[tp].offset - starts[tp].offset for tp in places}
+async def _held(admin: Admin, topics: list[TopicMetadata]) -> dict[str, str]:
+    """How many offsets each topic holds; "-" where a leader is away."""
+    live = (await admin.describe_cluster()).brokers
+    partitions = [partition for each in topics for partition in each.partitions]
+    starts = await known_offsets(admin, partitions, live, EARLIEST)
+    ends = await known_offsets(admin, partitions, live, LATEST)
+    held = {}
+    for each in topics:
+        places = [TopicPartition(each.name, partition.partition) for partition in each.partitions]
+        known = all(at in starts and at in ends for at in places)
+        held[each.name] = f"{sum(ends[at] - starts[at] for at in places):,}" if known else "-"
+    return held
 
 
 @topic.command()
@@ -93,33 +116,51 @@ async def _spans(admin: Admin, found: TopicMetadata) -> dict[TopicPartition, int
 @click.argument("names", nargs=-1, required=True)
 @click.option("-a", "--all-configs", is_flag=True, help="Also the settings that follow their defaults.")
 def describe(bootstrap: str, names: tuple[str, ...], all_configs: bool) -> None:
-    """Show partitions, offsets and settings of topics."""
+    """Show leaders, replicas, offsets and settings of topics."""
 
     async def work() -> None:
         async with Admin(bootstrap_servers=bootstrap) as admin:
-            for found in await admin.describe_topics(names):
-                await _describe(admin, found, all_configs)
+            topics = await admin.describe_topics(names)
+            cluster = await admin.describe_cluster()
+            moves = await moves_of(admin, cluster)
+            for found in topics:
+                await _describe_partitions(admin, found, cluster, moves)
+                await _describe_settings(admin, found, all_configs)
 
     run(work())
 
 
-async def _describe(admin: Admin, found: TopicMetadata, all_configs: bool) -> None:
-    places = [TopicPartition(found.name, p.partition) for p in found.partitions]
-    starts = await admin.list_offsets(dict.fromkeys(places, EARLIEST))
-    ends = await admin.list_offsets(dict.fromkeys(places, LATEST))
-    numbers = ("partition", "leader", "start offset", "end offset")
-    title = f"{found.name}: {_count(found)}{', internal' if found.is_internal else ''}"
-    shown = table(title, *numbers, "replicas", "in sync", right=numbers)
-    for partition, tp in zip(found.partitions, places, strict=True):
-        shown.add_row(
+async def _describe_partitions(
+    admin: Admin,
+    found: TopicMetadata,
+    cluster: ClusterDescription,
+    moves: Mapping[TopicPartition, PartitionReassignment],
+) -> None:
+    starts = await known_offsets(admin, found.partitions, cluster.brokers, EARLIEST)
+    ends = await known_offsets(admin, found.partitions, cluster.brokers, LATEST)
+    numbers = ("partition", "leader", "epoch", "start offset", "end offset")
+    rows = table("", *numbers, "replicas", "in sync", "state", right=numbers)
+    states = []
+    for partition in found.partitions:
+        at = TopicPartition(found.name, partition.partition)
+        adding = moves[at].adding_replicas if at in moves else ()
+        states.append(state_of(partition, cluster.brokers, adding=adding))
+        rows.add_row(
             str(partition.partition),
-            "none" if partition.leader < 0 else str(partition.leader),
-            f"{starts[tp].offset:,}",
-            f"{ends[tp].offset:,}",
+            "none" if states[-1] is State.OFFLINE else str(partition.leader),
+            "-" if partition.leader_epoch < 0 else str(partition.leader_epoch),
+            f"{starts[at]:,}" if at in starts else "-",
+            f"{ends[at]:,}" if at in ends else "-",
             ",".join(map(str, partition.replicas)),
             ",".join(map(str, partition.isr)),
+            states[-1].value + (f", moving to {','.join(map(str, moves[at].target))}" if at in moves else ""),
         )
-    console().print(shown)
+    troubles = [f"{states.count(state)} {state.value}" for state in State if state is not State.OK and state in states]
+    rows.title = ", ".join([f"{found.name}: {_count(found)}", *(["internal"] if found.is_internal else []), *troubles])
+    console().print(rows)
+
+
+async def _describe_settings(admin: Admin, found: TopicMetadata, all_configs: bool) -> None:
     (described,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, found.name)])
     entries = [e for _, e in sorted(described.configs.items()) if all_configs or not e.is_default]
     if entries:

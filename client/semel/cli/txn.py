@@ -10,8 +10,9 @@ from semel import Admin, TopicPartition
 from semel._edge import Edge
 from semel.admin import TransactionDescription, TransactionListing
 from semel.cli.common import bootstrap_option, console, run, table
+from semel.cli.places import places
 from semel.cli.stuck_holders import Holder, Verdict, describe_known, holders
-from semel.cli.timeline import places, timeline
+from semel.cli.timeline import timeline
 from semel.cli.times import duration, moment, plural
 from semel.cli.txn_why import why
 

@@ -1,0 +1,188 @@
+"""PURE: who is to lead a partition, and who can still count as in sync, given who is alive.
+
+There is one rule, `settled`, and it looks at how things stand, not at what has happened: so a death, a reboot, a return
+and a clean shutdown are the same question, and a controller that missed some of them asks it again.
+
+| the leader | live members of the ISR | what becomes of it |
+|---|---|---|
+| is live | | stays; members that are not live leave the ISR |
+| is live, but leaving | one that is not | that one leads; the leaving one follows until it is gone |
+| is not live, or there is none | some | the first of them, in the replicas' order, leads; the ISR is who is live |
+| is not live | none, one replica | nothing: it leads again when it is back |
+| is not live | none | nobody leads; the ISR stays as it is, so that any of them may come back and lead |
+
+A broker is live when it is registered *and* admitted. A registration that is not admitted yet is thereby treated as
+dead first: whatever an older one had led or been in sync with is taken from it, and then it is admitted (`lacking` for
+what that means where nobody else is alive).
+
+Every change of leader raises the leader epoch by one; a change of the ISR alone does not. The ISR is never empty, and
+nobody from outside of it is elected, unless an operator asks for just that (`unclean`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+from msgspec.structs import replace
+from semel_protocol.errors import ErrorCode, KafkaError
+
+from semel_broker.cluster import records
+from semel_broker.cluster.image import Image, PartitionView, Place
+from semel_broker.cluster.records import NO_LEADER, PartitionState
+from semel_broker.cluster.steps import Step
+from semel_broker.cluster.store import Expect, Put
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """What the registrations say about each broker. `live`: may lead and be in sync, with its broker epoch; `leaving`:
+    live, but about to stop; `lacking`: back, not admitted yet, and perhaps without records that it once had."""
+
+    live: dict[int, int]
+    leaving: dict[int, None]
+    lacking: dict[int, None]
+
+    @classmethod
+    def of(cls, image: Image) -> Standing:
+        """As the image shows it."""
+        live: dict[int, int] = {}
+        leaving: dict[int, None] = {}
+        lacking: dict[int, None] = {}
+        for kept in image.registered():
+            node_id = kept.value.node_id
+            if image.is_admitted(node_id):
+                live[node_id] = kept.revision
+                if image.is_leaving(node_id):
+                    leaving[node_id] = None
+            else:
+                before = image.admission(node_id)
+                if before is None or not before.is_synced:
+                    lacking[node_id] = None
+        return cls(live, leaving, lacking)
+
+
+def settled(view: PartitionView, standing: Standing) -> PartitionState:
+    """The state that the partition should have now; often the one it has."""
+    state = view.state
+    present = [node_id for node_id in state.isr if node_id in standing.live]
+    if state.leader in standing.live and state.leader in present:
+        leader = state.leader
+        if leader in standing.leaving:
+            leader = _first(view, (node_id for node_id in present if node_id not in standing.leaving), or_else=leader)
+        return _changed(state, leader, present)
+    if present:
+        last_resort = _first(view, present, or_else=present[0])
+        staying = (node_id for node_id in present if node_id not in standing.leaving)
+        return _changed(state, _first(view, staying, or_else=last_resort), present)
+    if len(view.replicas) == 1:
+        return state
+    return _changed(state, NO_LEADER, _trusted(state.isr, standing))
+
+
+def _trusted(isr: list[int], standing: Standing) -> list[int]:
+    """Nobody of the ISR is live. Who may have lost what it had stays out as long as there is one who has not; if they
+    all may have, one is as good as the other."""
+    trusted = [node_id for node_id in isr if node_id not in standing.lacking]
+    return trusted or isr[:1]
+
+
+def _first(view: PartitionView, candidates: Iterable[int], *, or_else: int) -> int:
+    """The first of the candidates in the order of the partition's replicas."""
+    among = dict.fromkeys(candidates)
+    return next((node_id for node_id in view.replicas if node_id in among), or_else)
+
+
+def _changed(state: PartitionState, leader: int, isr: list[int]) -> PartitionState:
+    assert isr, "an ISR is never empty"
+    if leader == state.leader:
+        return state if isr == state.isr else replace(state, isr=isr)
+    return PartitionState(leader=leader, leader_epoch=state.leader_epoch + 1, isr=isr)
+
+
+def election(view: PartitionView, state: PartitionState, standing: Standing, what: str) -> Step:
+    """To write `state` in place of what `view` has, if that is still so and the new leader's registration stands."""
+    expects = [Expect(view.key, view.revision)]
+    if state.leader != view.state.leader and state.leader in standing.live:
+        expects.append(Expect(records.broker_key(state.leader), standing.live[state.leader]))
+    return Step(
+        expects=tuple(expects),
+        changes=(Put(view.key, msgspec.json.encode(state)),),
+        places=(view.place,),
+        what=what,
+        facts={"topic": view.topic, "partition": view.index, "before": view.state, "after": state},
+    )
+
+
+def unsettled(views: Iterable[PartitionView], standing: Standing) -> Iterator[Step]:
+    """What has to be written so that all of `views` are settled."""
+    for view in views:
+        state = settled(view, standing)
+        if state is not view.state:
+            yield election(view, state, standing, "settled")
+
+
+def leave(image: Image, node_id: int) -> list[PartitionView]:
+    """The partitions that `node_id` leads and others could: what has to be moved before it may go."""
+    standing = Standing.of(image)
+    leaving = replace(standing, leaving={**standing.leaving, node_id: None})
+    return [
+        view
+        for view in image.partitions()
+        if view.state.leader == node_id and settled(view, leaving).leader not in (node_id, NO_LEADER)
+    ]
+
+
+def preferred(views: Iterable[PartitionView], standing: Standing) -> Iterator[Step]:
+    """Give partitions back to the first of their replicas, where it can have them and another live one has them."""
+    for view in views:
+        first = view.replicas[0]
+        if view.state.leader in standing.live and view.state.leader != first and _may_lead(first, view, standing):
+            yield election(view, _changed(view.state, first, view.state.isr), standing, "preferred")
+
+
+def _may_lead(node_id: int, view: PartitionView, standing: Standing) -> bool:
+    return node_id in view.state.isr and node_id in standing.live and node_id not in standing.leaving
+
+
+def elect(image: Image, place: Place, *, unclean: bool) -> Step:
+    """What ElectLeaders asks for. Preferred: the first of the replicas is to lead. Unclean: somebody is to lead, be it
+    one from outside the ISR, and what that one does not have is lost.
+
+    Raises KafkaError 3 (no such partition), 84 (it is so already), 80 (the preferred one is not there or not in sync),
+    83 (no replica is there).
+    """
+    view = image.partition(*place)
+    if view is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {place[1]} of that topic")
+    standing, state = Standing.of(image), view.state
+    if unclean:
+        return _elect_unclean(view, standing)
+    first = view.replicas[0]
+    if state.leader == first and first in standing.live:
+        raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"broker {first} leads {view.topic}-{view.index} already")
+    if not _may_lead(first, view, standing):
+        why = "is not in sync" if first in standing.live else "is not there"
+        raise KafkaError(
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+            f"broker {first}, the preferred leader of {view.topic}-{view.index}, {why}; in sync: {state.isr}",
+        )
+    present = [node_id for node_id in state.isr if node_id in standing.live]
+    return election(view, _changed(state, first, present), standing, "elected")
+
+
+def _elect_unclean(view: PartitionView, standing: Standing) -> Step:
+    state = view.state
+    if state.leader in standing.live:
+        raise KafkaError(
+            ErrorCode.ELECTION_NOT_NEEDED, f"broker {state.leader} leads {view.topic}-{view.index} already"
+        )
+    clean = settled(view, standing)
+    if clean.leader in standing.live:
+        return election(view, clean, standing, "elected")
+    leader = _first(view, standing.live, or_else=NO_LEADER)
+    if leader == NO_LEADER:
+        raise KafkaError(
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+            f"none of the replicas {list(view.replicas)} of {view.topic}-{view.index} is there",
+        )
+    return election(view, PartitionState(leader, state.leader_epoch + 1, [leader]), standing, "elected-unclean")

@@ -1,0 +1,200 @@
+"""PURE: moving partitions to other brokers (KIP-455): begin, go back, and be done.
+
+While a partition is on its way its replicas are those it shall have and those it has, in this order; so the new ones
+fetch like any other follower and join the ISR when they have caught up. Once all of the target are in the ISR and one
+of them may lead, the rest is let go: replicas, state and the note of the reassignment change in one transaction.
+
+Going back is the same with the replicas that there were; it is refused where none of them is in the ISR any more, since
+that would lose what was written meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+from semel_protocol.errors import ErrorCode, KafkaError
+
+from semel_broker.cluster import records
+from semel_broker.cluster.elections import Standing
+from semel_broker.cluster.image import Image, Kept, PartitionView, Place
+from semel_broker.cluster.records import PartitionState, Reassignment, TopicRecord
+from semel_broker.cluster.steps import Step
+from semel_broker.cluster.store import Change, Delete, Expect, Put
+
+PARTITIONS_PER_STEP: Final = 32
+"""Of one topic in one transaction: each has a state and a note to be changed, and both are expected to be as seen."""
+
+
+def adding(view: PartitionView) -> list[int]:
+    """The replicas that the partition is getting."""
+    moving = view.reassignment
+    return [] if moving is None else [node_id for node_id in moving.target if node_id not in moving.original]
+
+
+def removing(view: PartitionView) -> list[int]:
+    """The replicas that it will lose."""
+    moving = view.reassignment
+    return [] if moving is None else [node_id for node_id in view.replicas if node_id not in moving.target]
+
+
+def check(view: PartitionView, target: Sequence[int], image: Image, *, may_change_factor: bool = True) -> None:
+    """Whether the partition could go there. Raises KafkaError 39, 38."""
+    problem = None
+    known = [*view.replicas, *(kept.value.node_id for kept in image.registered())]
+    unknown = [node_id for node_id in target if node_id not in known]
+    if not target:
+        problem = "a partition needs at least one replica"
+    elif len(dict.fromkeys(target)) != len(target):
+        problem = f"{list(target)} names a broker twice"
+    elif unknown:
+        live = [kept.value.node_id for kept in image.registered()]
+        problem = f"there is no broker {unknown[0]} now; the brokers are {live}"
+    if problem is not None:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+    has = len(view.replicas if view.reassignment is None else view.reassignment.original)
+    if not may_change_factor and len(target) != has:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"{view.topic}-{view.index} has {has} replicas and is to keep that number, not to have {len(target)}",
+        )
+
+
+def begin(image: Image, topic: Kept[TopicRecord], targets: Mapping[int, Sequence[int]]) -> Step | None:
+    """Send partitions (index -> replicas, each `check`ed) of one topic on their way, at most PARTITIONS_PER_STEP of
+    them. A partition that is on its way already gets another aim. None: they are all there already."""
+    assert len(targets) <= PARTITIONS_PER_STEP, len(targets)
+    edit = _Edit(image, topic)
+    for index, wanted in sorted(targets.items()):
+        view, target = edit.view(index), list(wanted)
+        moving = view.reassignment
+        if moving is None and target == list(view.replicas):
+            continue
+        if moving is not None and target == moving.target:
+            continue
+        union = [*target, *(node_id for node_id in view.replicas if node_id not in target)]
+        original = list(view.replicas) if moving is None else moving.original
+        edit.move(view, union, Put(_key(view), msgspec.json.encode(Reassignment(target, original))))
+    return edit.step("reassignment-begun")
+
+
+def cancel(image: Image, topic: Kept[TopicRecord], indexes: Sequence[int]) -> Step | None:
+    """Partitions of one topic go back to the replicas that they had, at most PARTITIONS_PER_STEP of them.
+
+    Raises KafkaError 85 where nothing is under way, 39 where none of the old replicas could lead.
+    """
+    assert len(indexes) <= PARTITIONS_PER_STEP, len(indexes)
+    edit = _Edit(image, topic)
+    for index in sorted(indexes):
+        view = edit.view(index)
+        state = going_back(image, view)
+        assert view.reassignment is not None
+        edit.settle(view, view.reassignment.original, state)
+    return edit.step("reassignment-cancelled")
+
+
+def going_back(image: Image, view: PartitionView) -> PartitionState:
+    """The state of a partition whose reassignment is given up. Raises as `cancel`."""
+    if view.reassignment is None:
+        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{view.topic}-{view.index} is not on its way anywhere")
+    state = _within(view, view.reassignment.original, Standing.of(image))
+    if state is None:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{view.topic}-{view.index} cannot go back to {view.reassignment.original}: none of them is there and in "
+            f"sync ({view.state.isr} are). Wait for one of them, or let the reassignment finish",
+        )
+    return state
+
+
+def arrived(view: PartitionView, standing: Standing) -> PartitionState | None:
+    """The state to end the reassignment with; None as long as that cannot be."""
+    moving = view.reassignment
+    if moving is None or any(node_id not in view.state.isr for node_id in moving.target):
+        return None
+    return _within(view, moving.target, standing)
+
+
+def finish(image: Image, standing: Standing, places: Sequence[Place]) -> list[Step]:
+    """End the reassignments among `places` that have arrived: for each topic one step at most."""
+    by_topic: dict[str, dict[int, PartitionState]] = {}
+    for topic_id, index in places:
+        view = image.partition(topic_id, index)
+        state = None if view is None else arrived(view, standing)
+        if state is not None:
+            by_topic.setdefault(topic_id, {})[index] = state
+    steps = []
+    for topic_id, states in by_topic.items():
+        edit = _Edit(image, image.by_id[topic_id])
+        for index, state in sorted(states.items())[:PARTITIONS_PER_STEP]:
+            view = edit.view(index)
+            assert view.reassignment is not None
+            edit.settle(view, view.reassignment.target, state)
+        step = edit.step("reassignment-finished")
+        assert step is not None, topic_id
+        steps.append(step)
+    return steps
+
+
+def _within(view: PartitionView, replicas: Sequence[int], standing: Standing) -> PartitionState | None:
+    """The partition's state with no others than `replicas`; None if none of them can lead now."""
+    state = view.state
+    isr = [node_id for node_id in state.isr if node_id in replicas]
+    if state.leader in isr and state.leader in standing.live:
+        return replace(state, isr=isr)
+    present = [node_id for node_id in replicas if node_id in isr and node_id in standing.live]
+    staying = [node_id for node_id in present if node_id not in standing.leaving]
+    if not present:
+        return None
+    return PartitionState((staying or present)[0], state.leader_epoch + 1, isr)
+
+
+def _key(view: PartitionView) -> str:
+    return records.reassignment_key(*view.place)
+
+
+class _Edit:
+    """Changes of several partitions of one topic, as one step: they share the topic's record."""
+
+    def __init__(self, image: Image, topic: Kept[TopicRecord]) -> None:
+        self._image = image
+        self._topic = topic
+        self._replicas = list(topic.value.replicas)
+        self._expects: list[Expect] = []
+        self._changes: list[Change] = []
+        self._places: dict[Place, None] = {}
+
+    def view(self, index: int) -> PartitionView:
+        view = self._image.partition(self._topic.value.topic_id, index)
+        assert view is not None, (self._topic.value.name, index)
+        return view
+
+    def move(self, view: PartitionView, replicas: list[int], note: Put | Delete) -> None:
+        """The partition has these replicas from now on, and its note is written or gone."""
+        self._replicas[view.index] = replicas
+        self._places[view.place] = None
+        self._expects.append(Expect(note.key, self._image.reassignment_revision(view.place)))
+        self._changes.append(note)
+
+    def settle(self, view: PartitionView, replicas: list[int], state: PartitionState) -> None:
+        """The partition is on its way no longer: these are its replicas, and this is its state."""
+        self.move(view, replicas, Delete(_key(view)))
+        self._expects.append(Expect(view.key, view.revision))
+        self._changes.append(Put(view.key, msgspec.json.encode(state)))
+
+    def step(self, what: str) -> Step | None:
+        """All of it; None if there is nothing to do."""
+        if not self._places:
+            return None
+        topic = self._topic
+        key = records.topic_key(topic.value.name)
+        record = replace(topic.value, replicas=self._replicas)
+        return Step(
+            expects=(Expect(key, topic.revision), *self._expects),
+            changes=(Put(key, msgspec.json.encode(record)), *self._changes),
+            places=tuple(self._places),
+            what=what,
+            facts={"topic": topic.value.name, "partitions": [index for _, index in self._places]},
+        )

@@ -1,0 +1,335 @@
+"""A broker's place in the cluster: its session, its registration, and until when its word counts.
+
+`register` opens a session, writes `brokers/<id>` under it and waits until the controller has admitted that
+registration. From then on, and only until the session's deadline, `is_valid` is true: this broker may lead. That it is
+true says, too, that the image has everything up to the admission in it: whatever an older registration of this broker
+had led was taken from it before, and it is known here. When the session is lost, everybody who acts on it hears so at
+once, and it all begins again with a new session and a new broker epoch, for as long as the broker runs.
+
+Who was there before under the same id: an entry with our directory id is our own past (one process at a time has the
+directory), and is replaced at once, with the controllership that it may have had. Another directory is another broker;
+that one's session runs out soon if it is dead. If it does not, the id is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from asyncio import FIRST_COMPLETED, Event, Future, Task, get_running_loop, sleep, timeout, wait
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from semel_broker.cluster import elections, records
+from semel_broker.cluster.feed import Feed
+from semel_broker.cluster.image import Touched
+from semel_broker.cluster.records import CONTROLLER, LEAVING, BrokerRecord, ControllerRecord, Leaving
+from semel_broker.cluster.store import (
+    ABSENT,
+    Change,
+    Delete,
+    Entry,
+    Expect,
+    OutcomeUnknownError,
+    Put,
+    Session,
+    SessionEndedError,
+    Store,
+    StoreClosedError,
+    StoreError,
+    StoreUnavailableError,
+)
+from semel_broker.config import ConfigError
+from semel_broker.world import World
+
+RETRY_S: Final = 0.2
+SAY_S: Final = 5.0
+WAIT_FOR_OTHER_S: Final = 0.5
+PATIENCE_OF_TTL: Final = 2
+"""How many session timeouts the entry of another broker with our id may stay before it is called alive."""
+LEAVE_TIMEOUT_MS: Final = 10_000
+
+NOT_REGISTERED: Final = 0
+NEVER: Final = -math.inf
+
+_broker = msgspec.json.Decoder(BrokerRecord).decode
+_controller = msgspec.json.Decoder(ControllerRecord).decode
+
+
+class SessionSettings(Protocol):
+    """The settings that this file needs."""
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def broker_session_timeout_ms(self) -> int: ...
+
+
+class NodeIdTakenError(ConfigError):
+    """Another live broker has this id; says which one."""
+
+
+class Registration:
+    """One per broker. `on_lost`: called when the session is over, in the turn in which that is noticed; whoever acts at
+    other times asks `is_valid`, because a process that was paused wakes before its timers. `on_registered`: called when
+    the broker has a broker epoch; `on_admitted`: when it may act too; the first time and after every loss."""
+
+    def __init__(self, world: World, config: SessionSettings, store: Store, feed: Feed) -> None:
+        self.on_lost: list[Callable[[], None]] = []
+        self.on_registered: list[Callable[[], None]] = []
+        self.on_admitted: list[Callable[[], None]] = []
+        self.epoch = NOT_REGISTERED
+        """The broker epoch: the revision of the registration."""
+        self._world = world
+        self._node_id = config.node_id
+        self._ttl_ms = config.broker_session_timeout_ms
+        self._store = store
+        self._feed = feed
+        self._session: Session | None = None
+        self._admitted: Session | None = None
+        self._is_leaving = False
+        self._task: Task[None] | None = None
+        self._first: Future[None] | None = None
+        self._over = Event()
+        self._moved = Event()
+        feed.listeners.append(self._on_touched)
+
+    # --- asking ----------------------------------------------------------------------------------------------
+
+    @property
+    def node_id(self) -> int:
+        return self._node_id
+
+    @property
+    def deadline(self) -> float:
+        """Until when this broker may act as a leader, in seconds of `World.monotonic`; moves on while the session is
+        kept alive."""
+        return NEVER if self._admitted is None else self._admitted.deadline
+
+    def is_valid(self) -> bool:
+        """Whether this broker may act as a leader now: nobody can have been elected in its place."""
+        return self._admitted is not None and not self._admitted.has_ended
+
+    @property
+    def lease(self) -> int | None:
+        """That of the session which the broker is registered with, admitted or not; None: it is not."""
+        return None if self._session is None or self._session.has_ended else self._session.lease
+
+    # --- coming and going ------------------------------------------------------------------------------------
+
+    async def register(self, record: BrokerRecord) -> None:
+        """Join the cluster as `record` says (its incarnation is filled in here); returns once admitted. For as long as
+        the store is not there or nobody is controller this waits, and the log says so. Raises NodeIdTakenError."""
+        assert self._task is None, "a broker registers once"
+        assert record.node_id == self._node_id, (record.node_id, self._node_id)
+        loop = get_running_loop()
+        self._first = loop.create_future()
+        self._task = loop.create_task(self._stay_registered(record), name="registration")
+        try:
+            while not (await wait((self._first,), timeout=SAY_S))[0]:
+                self._world.log.warning("waiting_for_admission", node_id=self._node_id, broker_epoch=self.epoch)
+            self._first.result()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def leave(self, timeout_ms: int = LEAVE_TIMEOUT_MS) -> None:
+        """Go in good order: the controller first gives to others what they can lead. Not longer than `timeout_ms`."""
+        self._is_leaving = True
+        if self.is_valid() and elections.leave(self._feed.image, self._node_id):
+            try:
+                async with timeout(timeout_ms / 1000):
+                    await self._let_others_lead()
+            except TimeoutError:
+                left = len(elections.leave(self._feed.image, self._node_id))
+                self._world.log.warning("left_while_leading", partitions=left, timeout_ms=timeout_ms)
+            except StoreError as error:
+                self._world.log.warning("left_unannounced", error=str(error))
+        await self.close()
+
+    async def close(self) -> None:
+        """End the session, if the store can be told, and do not come back."""
+        self._is_leaving = True
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await wait((self._task,))
+        if self._on_touched in self._feed.listeners:
+            self._feed.listeners.remove(self._on_touched)
+        session = self._session
+        self._forget_session()
+        if session is not None:
+            try:
+                await session.close()
+            except StoreError as error:
+                self._world.log.info("session_not_closed", error=str(error))
+
+    async def _let_others_lead(self) -> None:
+        session, epoch = self._session, self.epoch
+        assert session is not None
+        leaving = Put(f"{LEAVING}{self._node_id}", msgspec.json.encode(Leaving(epoch)), session.lease)
+        await self._store.transact([Expect(records.broker_key(self._node_id), epoch)], [leaving])
+        while self.epoch == epoch:
+            self._moved.clear()
+            if not elections.leave(self._feed.image, self._node_id):
+                return
+            await self._moved.wait()
+
+    # --- the session, for ever -------------------------------------------------------------------------------
+
+    async def _stay_registered(self, record: BrokerRecord) -> None:
+        first = self._first
+        assert first is not None
+        try:
+            while not self._is_leaving:
+                session = await self._open_session()
+                try:
+                    await self._enter(session, record)
+                    await self._until_over(session)
+                except SessionEndedError as error:
+                    self._world.log.info("not_registered", node_id=self._node_id, error=str(error))
+                self._lose()
+                if not session.has_ended:
+                    await session.close()
+        except Exception as error:
+            if not first.done():
+                first.set_exception(error)
+                return
+            if not isinstance(error, StoreClosedError):
+                self._world.log.exception("registration_failed", node_id=self._node_id)
+            self._lose()
+
+    async def _open_session(self) -> Session:
+        while True:
+            try:
+                return await self._store.open_session(self._ttl_ms)
+            except StoreUnavailableError as error:
+                self._world.log.warning("store_unavailable", doing="to open a session", error=str(error))
+                await sleep(RETRY_S)
+
+    async def _enter(self, session: Session, record: BrokerRecord) -> None:
+        """Write the registration. Raises SessionEndedError, NodeIdTakenError."""
+        incarnation = urlsafe_b64encode(self._world.rng.randbytes(16)).decode().rstrip("=")
+        record = replace(record, incarnation=incarnation)
+        self._session = session
+        other = _Other(self._ttl_ms * PATIENCE_OF_TTL / 1000)
+        while not session.has_ended:
+            try:
+                revision = await self._try_to_enter(session, record, other)
+            except (StoreUnavailableError, OutcomeUnknownError) as error:
+                self._world.log.warning("store_unavailable", doing="to register", error=str(error))
+                await sleep(RETRY_S)
+                continue
+            if revision is not None:
+                self.epoch = revision
+                self._world.log.info("registered", node_id=self._node_id, broker_epoch=revision)
+                self._tell(self.on_registered)
+                self._look()
+                return
+        raise SessionEndedError("it ended before the broker was registered")
+
+    async def _try_to_enter(self, session: Session, record: BrokerRecord, other: _Other) -> int | None:
+        """The broker epoch, or None: look again."""
+        key = records.broker_key(self._node_id)
+        entry = await self._store.get(key)
+        there = None if entry is None else _broker(entry.value)
+        if entry is not None and there is not None:
+            if there.incarnation == record.incarnation:
+                return entry.revision  # a transaction whose answer got lost
+            if there.directory_id != record.directory_id:
+                await self._wait_for(other, entry, there)
+                return None
+        expects = [Expect(key, ABSENT if entry is None else entry.revision)]
+        changes: list[Change] = [Put(key, msgspec.json.encode(record), session.lease)]
+        if entry is not None:
+            office = await self._store.get(CONTROLLER)
+            if office is not None and _controller(office.value).broker_epoch == entry.revision:
+                expects.append(Expect(CONTROLLER, office.revision))
+                changes.append(Delete(CONTROLLER))
+        return await self._store.transact(expects, changes)
+
+    async def _wait_for(self, other: _Other, entry: Entry, there: BrokerRecord) -> None:
+        """Another broker has the id: wait for its session to run out, unless it has shown that it is alive."""
+        now, is_new = self._world.monotonic(), other.revision == ABSENT
+        if is_new:
+            other.since = now
+        assert self._first is not None
+        is_alive = now - other.since > other.patience_s or (not is_new and entry.revision != other.revision)
+        if is_alive and not self._first.done():
+            raise NodeIdTakenError(
+                f"node.id = {self._node_id}: broker {there.host}:{there.port} (directory {there.directory_id}) is "
+                "registered under this id, and lives. Give this broker an id of its own (--broker-id), or stop that one"
+            )
+        if is_new or is_alive:
+            self._world.log.warning(
+                "node_id_taken", node_id=self._node_id, host=there.host, port=there.port, waits_s=other.patience_s
+            )
+            other.since = now
+        other.revision = entry.revision
+        await sleep(WAIT_FOR_OTHER_S)
+
+    async def _until_over(self, session: Session) -> None:
+        """Return once the session has ended, its deadline has passed, or the image shows that it must have."""
+        loop = get_running_loop()
+        ended = loop.create_task(session.ended())
+        over = loop.create_task(self._over.wait())
+        try:
+            while not (session.has_ended or self._over.is_set()):
+                left_s = session.deadline - self._world.monotonic()
+                limit_s = None if left_s == math.inf else max(0.0, left_s)
+                await wait((ended, over), timeout=limit_s, return_when=FIRST_COMPLETED)
+        finally:
+            ended.cancel()
+            over.cancel()
+
+    # --- what follows ----------------------------------------------------------------------------------------
+
+    def _on_touched(self, touched: Touched) -> None:
+        self._moved.set()
+        if touched.brokers:
+            self._look()
+
+    def _look(self) -> None:
+        """What the image says of this registration."""
+        image, session = self._feed.image, self._session
+        if self.epoch == NOT_REGISTERED or session is None or image.revision < self.epoch:
+            return
+        kept = image.registration(self._node_id)
+        if kept is None or kept.revision != self.epoch:
+            self._over.set()  # removed or replaced: whatever the session says, others do not count on it any more
+            self._admitted = None
+        elif self._admitted is None and image.is_admitted(self._node_id):
+            self._admitted = session
+            self._world.log.info("admitted", node_id=self._node_id, broker_epoch=self.epoch)
+            self._tell(self.on_admitted)
+            if self._first is not None and not self._first.done():
+                self._first.set_result(None)
+
+    def _lose(self) -> None:
+        was_registered = self.epoch != NOT_REGISTERED
+        self._forget_session()
+        self._moved.set()
+        if was_registered:
+            self._world.log.warning("session_lost", node_id=self._node_id)
+            self._tell(self.on_lost)
+
+    def _forget_session(self) -> None:
+        self._session = self._admitted = None
+        self.epoch = NOT_REGISTERED
+        self._over.clear()
+
+    def _tell(self, listeners: list[Callable[[], None]]) -> None:
+        for listener in listeners:
+            try:
+                listener()
+            except Exception:  # a bug of ours: the others have to hear of it nevertheless
+                self._world.log.exception("registration_listener_failed", listener=repr(listener))
+
+
+class _Other(msgspec.Struct):
+    """What was seen of another broker under our id: which registration, since when (seconds, monotonic)."""
+
+    patience_s: float
+    revision: int = ABSENT
+    since: float = 0.0

@@ -1,0 +1,48 @@
+"""PURE: what the controller wants written, in portions that hold together, and how they are put into transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from semel_broker.cluster.image import Place
+from semel_broker.cluster.store import Change, Expect
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """Changes that make sense only together, and only if all of `expects` still hold. Two steps of one decision never
+    change the same key. `places`: the partitions it is about; `what` and `facts`: for the log."""
+
+    expects: tuple[Expect, ...]
+    changes: tuple[Change, ...]
+    places: tuple[Place, ...] = ()
+    what: str
+    facts: dict[str, object] = {}
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """The steps of one transaction."""
+
+    expects: list[Expect]
+    changes: list[Change]
+    steps: list[Step]
+
+
+def pack(steps: Sequence[Step], common: Expect, size_max: int) -> Iterator[Batch]:
+    """All steps, in order, in transactions of at most `size_max` changes and as many expectations, of which `common` is
+    one. A step that is larger than that goes alone."""
+    at = 0
+    while at < len(steps):
+        expects = {common.key: common}
+        changes: list[Change] = []
+        end = at
+        for step in steps[at:]:
+            more = {expect.key: expect for expect in step.expects}
+            if end > at and max(len(expects | more), len(changes) + len(step.changes)) > size_max:
+                break
+            expects |= more
+            changes += step.changes
+            end += 1
+        yield Batch(list(expects.values()), changes, list(steps[at:end]))
+        at = end

@@ -1,0 +1,182 @@
+"""PURE: which brokers shall hold which partitions, so that load is even, racks differ and as little as can be moves.
+
+In this order: as many replicas as asked for, on the brokers given; in as many racks as possible; evenly over the
+brokers, of each topic and in all; and what is in place stays there. The first replica of a partition is its preferred
+leader: these are evened out too, which moves no data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from semel import TopicPartition
+
+Placement = dict[TopicPartition, list[int]]
+
+
+def plan(
+    current: Mapping[TopicPartition, Sequence[int]],
+    racks: Mapping[int, str | None],
+    replication_factor: int | None = None,
+) -> dict[TopicPartition, tuple[int, ...]]:
+    """The replicas of each partition of `current`, on the brokers of `racks` (id -> rack, None: of no rack).
+
+    `replication_factor` None: each partition keeps its own. Raises ValueError when there are not so many brokers.
+    """
+    planner = _Planner(current, racks)
+    for at in planner.placed:
+        factor = replication_factor or max(len(current[at]), 1)
+        if factor > len(racks):
+            raise ValueError(
+                f"{at.topic}-{at.partition}: {factor} replicas need as many brokers, and there are {len(racks)}: "
+                f"lower --replication-factor, or name more with --brokers"
+            )
+        planner.fit(at, factor)
+    planner.even_out()
+    return {at: tuple(replicas) for at, replicas in planner.placed.items()}
+
+
+class _Planner:
+    def __init__(self, current: Mapping[TopicPartition, Sequence[int]], racks: Mapping[int, str | None]) -> None:
+        self.racks = {broker: (rack is None, rack or str(broker)) for broker, rack in sorted(racks.items())}
+        self.placed: Placement = {
+            at: [broker for broker in replicas if broker in racks] for at, replicas in sorted(current.items())
+        }
+        self._in_all = dict.fromkeys(self.racks, 0)
+        self._in_topic = {at.topic: dict.fromkeys(self.racks, 0) for at in self.placed}
+        for at, replicas in self.placed.items():
+            for broker in replicas:
+                self._count(at, broker, 1)
+
+    def fit(self, at: TopicPartition, factor: int) -> None:
+        """So many replicas, in as many racks as possible."""
+        replicas = self.placed[at]
+        while len(replicas) > factor:
+            self._drop(at)
+        while len(replicas) < factor:
+            self._add(at)
+        while self._spread(replicas) < min(factor, len(dict.fromkeys(self.racks.values()))):
+            self._drop(at)
+            self._add(at)
+
+    def even_out(self) -> None:
+        """The replicas of each topic, then all; then who leads."""
+        topics: dict[str, Placement] = {}
+        for at, replicas in self.placed.items():
+            topics.setdefault(at.topic, {})[at] = replicas
+        # What is done for all together may open a way to do better for one topic.
+        while self._moves_replicas(topics):
+            pass
+        while self._moves_leaders(topics):
+            pass
+
+    def _moves_replicas(self, topics: Mapping[str, Placement]) -> bool:
+        moved = 0
+        for name, pool in topics.items():
+            while self._moves_one(pool, self._in_topic[name]):
+                moved += 1
+        while self._moves_one(self.placed, self._in_all):
+            moved += 1
+        return moved > 0
+
+    def _moves_leaders(self, topics: Mapping[str, Placement]) -> bool:
+        moved, leads = 0, _Leads(self.placed, self.racks)
+        for name, pool in topics.items():
+            while leads.pass_one_on(pool, leads.in_topic[name], evenly=False):
+                moved += 1
+        while leads.pass_one_on(self.placed, leads.in_all, evenly=True):
+            moved += 1
+        return moved > 0
+
+    def _add(self, at: TopicPartition) -> None:
+        replicas, in_topic = self.placed[at], self._in_topic[at.topic]
+        taken = [self.racks[broker] for broker in replicas]
+        free = [broker for broker in self.racks if broker not in replicas]
+        chosen = min(free, key=lambda b: (self.racks[b] in taken, in_topic[b], self._in_all[b], b))
+        replicas.append(chosen)
+        self._count(at, chosen, 1)
+
+    def _drop(self, at: TopicPartition) -> None:
+        """One that shares its rack, of the broker with the most to do; the leader last."""
+        replicas, in_topic = self.placed[at], self._in_topic[at.topic]
+        held = [self.racks[broker] for broker in replicas]
+        victim = max(
+            replicas[1:] or replicas, key=lambda b: (held.count(self.racks[b]) > 1, in_topic[b], self._in_all[b], b)
+        )
+        replicas.remove(victim)
+        self._count(at, victim, -1)
+
+    def _moves_one(self, pool: Placement, load: dict[int, int]) -> bool:
+        """Moves one replica from a broker that has at least two more than another; whether there was one to move.
+
+        A move that would make a topic uneven, or take a partition out of a rack, is not made.
+        """
+        for high in sorted(load, key=lambda b: (-load[b], b)):
+            for low in sorted(load, key=lambda b: (load[b], b)):
+                if load[high] - load[low] < 2:
+                    break
+                for at, replicas in pool.items():
+                    if high in replicas and low not in replicas and self._may_move(at, high, low):
+                        replicas[replicas.index(high)] = low
+                        self._count(at, high, -1)
+                        self._count(at, low, 1)
+                        return True
+        return False
+
+    def _may_move(self, at: TopicPartition, high: int, low: int) -> bool:
+        replicas, in_topic = self.placed[at], self._in_topic[at.topic]
+        moved = [low if broker == high else broker for broker in replicas]
+        return in_topic[high] > in_topic[low] and self._spread(moved) >= self._spread(replicas)
+
+    def _count(self, at: TopicPartition, broker: int, by: int) -> None:
+        self._in_all[broker] += by
+        self._in_topic[at.topic][broker] += by
+
+    def _spread(self, replicas: Iterable[int]) -> int:
+        return len(dict.fromkeys(self.racks[broker] for broker in replicas))
+
+
+class _Leads:
+    """Who leads how many partitions, of each topic and in all."""
+
+    def __init__(self, placed: Placement, brokers: Iterable[int]) -> None:
+        self.in_all = dict.fromkeys(brokers, 0)
+        self.in_topic = {at.topic: dict.fromkeys(self.in_all, 0) for at in placed}
+        for at, replicas in placed.items():
+            self.in_all[replicas[0]] += 1
+            self.in_topic[at.topic][replicas[0]] += 1
+
+    def pass_one_on(self, pool: Placement, leads: Mapping[int, int], *, evenly: bool) -> bool:
+        """Takes one leadership from a broker with at least two more than another; whether there was one to take.
+
+        If need be along a chain: each broker in it leads one partition less and one more. `evenly`: no topic may become
+        uneven by it.
+        """
+        for high in sorted(leads, key=lambda b: (-leads[b], b)):
+            if leads[high] - min(leads.values()) < 2:
+                break
+            came: dict[int, tuple[int, TopicPartition]] = {}
+            reached = [high]
+            for giver in reached:
+                for at, replicas in pool.items():
+                    if replicas[0] == giver:
+                        for taker in replicas[1:]:
+                            in_topic = self.in_topic[at.topic]
+                            if taker not in reached and (not evenly or in_topic[giver] > in_topic[taker]):
+                                came[taker] = (giver, at)
+                                reached.append(taker)
+            low = min(reached, key=lambda b: leads[b])
+            if leads[high] - leads[low] >= 2:
+                self._pass_on(pool, came, low, high)
+                return True
+        return False
+
+    def _pass_on(self, pool: Placement, came: Mapping[int, tuple[int, TopicPartition]], low: int, high: int) -> None:
+        while low != high:
+            giver, at = came[low]
+            pool[at].remove(low)
+            pool[at].insert(0, low)
+            for counts in (self.in_all, self.in_topic[at.topic]):
+                counts[giver] -= 1
+                counts[low] += 1
+            low = giver

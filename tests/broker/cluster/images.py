@@ -1,0 +1,87 @@
+"""Images made by hand, and what becomes of them when steps are written: a store in miniature, for pure tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from semel_broker.cluster import records
+from semel_broker.cluster.image import Image, PartitionView
+from semel_broker.cluster.records import Admission, BrokerRecord, Leaving, PartitionState, TopicRecord
+from semel_broker.cluster.steps import Step
+from semel_broker.cluster.store import ABSENT, Entry, Gone, Put
+
+TOPIC, TOPIC_ID = "t", "id-of-t"
+
+
+def broker(node_id: int, *, directory_id: str = "", rack: str = "", is_synced: bool = False) -> BrokerRecord:
+    return BrokerRecord(
+        node_id=node_id,
+        incarnation="",
+        directory_id=directory_id or f"directory {node_id}",
+        host="127.0.0.1",
+        port=9000 + node_id,
+        rack=rack,
+        is_synced=is_synced,
+    )
+
+
+class Sketch:
+    """An image, and a hand that writes into it. Revisions grow by one for each change."""
+
+    def __init__(self) -> None:
+        self.image = Image()
+        self.revisions: dict[str, int] = {}
+
+    def put(self, key: str, value: object) -> int:
+        revision = self.image.revision + 1
+        self.revisions[key] = revision
+        self.image.apply([Entry(key, msgspec.json.encode(value), revision)], revision)
+        return revision
+
+    def delete(self, key: str) -> None:
+        revision = self.image.revision + 1
+        self.revisions.pop(key, None)
+        self.image.apply([Gone(key, revision)], revision)
+
+    def registers(self, node_id: int, *, is_synced: bool = False) -> int:
+        return self.put(records.broker_key(node_id), broker(node_id, is_synced=is_synced))
+
+    def lives(self, *node_ids: int, is_synced: bool = False) -> None:
+        for node_id in node_ids:
+            epoch = self.registers(node_id, is_synced=is_synced)
+            self.put(f"{records.ADMISSIONS}{node_id}", Admission(epoch, is_synced))
+
+    def dies(self, *node_ids: int) -> None:
+        for node_id in node_ids:
+            self.delete(records.broker_key(node_id))
+
+    def leaves(self, node_id: int) -> None:
+        kept = self.image.registration(node_id)
+        assert kept is not None
+        self.put(f"{records.LEAVING}{node_id}", Leaving(kept.revision))
+
+    def topic(self, *replicas: Sequence[int], name: str = TOPIC, topic_id: str = TOPIC_ID) -> None:
+        self.put(records.topic_key(name), TopicRecord(name, topic_id, [list(row) for row in replicas], {}))
+
+    def state(self, leader: int, epoch: int, isr: Sequence[int], index: int = 0) -> None:
+        self.put(records.partition_key(TOPIC_ID, index), PartitionState(leader, epoch, list(isr)))
+
+    def view(self, index: int = 0) -> PartitionView:
+        view = self.image.partition(TOPIC_ID, index)
+        assert view is not None
+        return view
+
+    def write(self, steps: Iterable[Step]) -> int:
+        """As a store would: each step only if all that it expects is so. How many there were."""
+        count = 0
+        for step in steps:
+            for expect in step.expects:
+                assert self.revisions.get(expect.key, ABSENT) == expect.revision, expect
+            for change in step.changes:
+                if isinstance(change, Put):
+                    self.put(change.key, msgspec.json.decode(change.value))
+                else:
+                    self.delete(change.key)
+            count += 1
+        return count

@@ -1,0 +1,388 @@
+"""The controller: one at a time; leaders move when brokers come, die, leave or are paused; nobody's leftovers count."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+from broker.cluster.brokers import SOON_S, Cluster, EtcdGround, LocalGround, Member, until
+from semel_broker.cluster import controller, elections, reassignments, records
+from semel_broker.cluster.records import CONTROLLER, NO_LEADER, PartitionState
+from semel_broker.cluster.store import (
+    CHANGES_MAX,
+    Change,
+    Delete,
+    Expect,
+    Gone,
+    OutcomeUnknownError,
+    Put,
+    StoreError,
+    StoreUnavailableError,
+)
+
+
+@pytest.fixture(params=["local", "etcd"])
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    ground = LocalGround() if request.param == "local" else EtcdGround(request.getfixturevalue("etcd_process"))
+    cluster = Cluster(ground)
+    yield cluster
+    await cluster.close()
+
+
+@pytest.fixture
+async def local() -> AsyncIterator[Cluster]:
+    cluster = Cluster(LocalGround())
+    yield cluster
+    await cluster.close()
+
+
+async def settled(cluster: Cluster, topic_id: str, state: PartitionState | None, index: int = 0) -> None:
+    """Wait until the partition's state is this."""
+    last: PartitionState | None = None
+    try:
+        async with asyncio.timeout(SOON_S):
+            while (last := await cluster.state(topic_id, index)) != state:
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        assert last == state
+
+
+def in_office(*members: Member) -> list[int]:
+    return [member.node_id for member in members if member.controller.is_active]
+
+
+async def test_one_of_the_brokers_is_controller_and_another_when_it_dies(cluster: Cluster) -> None:
+    one, two, three = await cluster.start(1, 2, 3)
+    assert in_office(one, two, three) == [1]
+    await one.kill()
+    await until(lambda: len(in_office(two, three)) == 1)
+    await until(lambda: two.image.controller == three.image.controller is not None)
+    office = two.image.controller
+    assert office is not None
+    registration = two.image.registration(office.value.node_id)
+    assert registration is not None
+    assert office.value.broker_epoch == registration.revision
+
+
+async def test_what_a_dead_broker_led_is_led_by_the_next_in_sync(cluster: Cluster) -> None:
+    _, two, _ = await cluster.start(1, 2, 3)
+    topic_id = await cluster.topic([2, 3, 1], [1, 2, 3], [3, 2])
+    await two.kill()
+    await settled(cluster, topic_id, PartitionState(3, 1, [3, 1]), 0)
+    await settled(cluster, topic_id, PartitionState(1, 0, [1, 3]), 1)
+    await settled(cluster, topic_id, PartitionState(3, 0, [3]), 2)
+
+
+async def test_the_death_of_the_controller_moves_what_it_led(cluster: Cluster) -> None:
+    one, _, _ = await cluster.start(1, 2, 3)
+    topic_id = await cluster.topic([1, 2, 3])
+    await one.kill()
+    await settled(cluster, topic_id, PartitionState(2, 1, [2, 3]))
+
+
+async def test_a_partition_without_anybody_is_led_again_when_the_last_of_its_isr_is_back(cluster: Cluster) -> None:
+    _, two, three = await cluster.start(1, 2, 3)
+    topic_id = await cluster.topic([2, 3])
+    await two.kill()
+    await settled(cluster, topic_id, PartitionState(3, 1, [3]))
+    await three.kill()
+    await settled(cluster, topic_id, PartitionState(NO_LEADER, 2, [3]))
+    await cluster.start(2)
+    assert await cluster.state(topic_id) == PartitionState(NO_LEADER, 2, [3])
+    await cluster.start(3)
+    await settled(cluster, topic_id, PartitionState(3, 3, [3]))
+
+
+async def test_a_broker_that_rebooted_before_anybody_saw_it_die_leads_nothing_and_is_not_in_sync(
+    cluster: Cluster,
+) -> None:
+    _, two, _ = await cluster.start(1, 2, 3)
+    topic_id = await cluster.topic([2, 3, 1], [3, 2, 1])
+    await two.kill(expire=False)
+    again = await cluster.member(2).start()  # admitted, so what it was before is dealt with
+    assert again.registration.is_valid()
+    assert await cluster.state(topic_id, 0) == PartitionState(3, 1, [3, 1])
+    assert await cluster.state(topic_id, 1) == PartitionState(3, 0, [3, 1])
+    view = again.image.partition(topic_id, 0)
+    assert view is not None
+    assert view.state == PartitionState(3, 1, [3, 1]), "it knows so itself"
+
+
+async def test_a_controller_that_rebooted_does_not_wait_for_its_own_past_to_run_out(cluster: Cluster) -> None:
+    one, *_ = await cluster.start(1, 2)
+    before = one.registration.epoch
+    await one.kill(expire=False)
+    again = await cluster.member(1).start()
+    assert again.registration.epoch > before
+    assert again.registration.is_valid()
+
+
+async def test_all_at_once_and_back_in_another_order(cluster: Cluster) -> None:
+    members = await cluster.start(1, 2, 3)
+    topic_id = await cluster.topic([1, 2, 3])
+    await asyncio.gather(*(member.kill() for member in members))
+    (three,) = await cluster.start(3)
+    await settled(cluster, topic_id, PartitionState(3, 2, [3]))
+    assert three.registration.is_valid()
+    await cluster.start(1, 2)
+    assert await cluster.state(topic_id) == PartitionState(3, 2, [3])
+
+
+async def test_a_clean_stop_moves_leaders_first(cluster: Cluster) -> None:
+    one, two, _ = await cluster.start(1, 2, 3)
+    topic_id = await cluster.topic([1, 2, 3], [1])
+    states: list[PartitionState] = []
+    two.feed.listeners.append(lambda touched: states.extend(view.state for view in two.image.contested()))
+    await one.stop()
+    assert PartitionState(2, 1, [1, 2, 3]) in states, "while it was there still"
+    await settled(cluster, topic_id, PartitionState(2, 1, [2, 3]))
+    assert await cluster.state(topic_id, 1) is None
+    assert [entry.key for entry in (await cluster.ground.hand.list(records.LEAVING)).entries] == []
+
+
+async def test_a_stop_without_a_controller_does_not_take_for_ever(local: Cluster) -> None:
+    one, two = await local.start(1, 2)
+    await local.topic([2, 1])
+    one.pause()
+    async with asyncio.timeout(SOON_S):
+        await two.registration.leave(timeout_ms=50)
+    assert ("left_while_leading", {"partitions": 1, "timeout_ms": 50}) in two.log.lines
+
+
+async def test_all_brokers_stop_at_once(cluster: Cluster) -> None:
+    members = await cluster.start(1, 2, 3)
+    await cluster.topic([1, 2, 3], [2, 3, 1], [3, 1, 2])
+    async with asyncio.timeout(SOON_S):
+        await asyncio.gather(*(member.stop() for member in members))
+
+
+# --- two controllers ---
+
+
+async def test_a_controller_that_wakes_after_its_succession_is_refused_by_the_store(cluster: Cluster) -> None:
+    one, two, three = await cluster.start(1, 2, 3)
+    topic_id = await cluster.topic([3, 1, 2])
+    assert in_office(one) == [1]
+    one.pause()
+    # Three dies. The paused one has still seen that, and its decision is on the way into the store.
+    await one.feed.close()  # what it knows from here on is what we say
+    for listener in one.feed.listeners:
+        listener(one.image.apply([Gone(records.broker_key(3), 0)], one.image.revision))
+    await asyncio.sleep(0)
+    before = len(one.store.transactions)
+    await cluster.ground.expire(one.session)
+    await until(lambda: in_office(two, three) != [])
+    office = await cluster.ground.hand.get(CONTROLLER)
+    one.resume()
+    await until(lambda: len(one.store.transactions) > before)
+    _, changes, revision = one.store.transactions[before]
+    assert isinstance(changes[0], Put)
+    assert msgspec.json.decode(changes[0].value, type=PartitionState) == PartitionState(1, 1, [1, 2])
+    assert revision is None, "the store refused what the successor does not know of"
+    assert await cluster.ground.hand.get(CONTROLLER) == office
+    await settled(cluster, topic_id, PartitionState(3, 0, [3, 2]))
+
+
+async def test_a_broker_whose_session_is_lost_is_controller_no_longer_and_its_successor_is_another(
+    cluster: Cluster,
+) -> None:
+    one, two = await cluster.start(1, 2)
+    epoch = one.registration.epoch
+    await cluster.ground.expire(one.session)
+    await until(lambda: "lost" in one.heard)
+    await until(lambda: one.registration.is_valid() and one.registration.epoch > epoch)
+    await until(lambda: len(in_office(one, two)) == 1)
+    assert one.heard == ["admitted", "lost", "admitted"]
+
+
+# --- stores that fail ---
+
+
+@pytest.mark.parametrize("error", [OutcomeUnknownError, StoreUnavailableError, StoreError])
+async def test_what_the_store_did_not_answer_is_decided_again(
+    local: Cluster, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    monkeypatch.setattr(controller, "RETRY_S", 0.001)
+    monkeypatch.setattr(controller, "REFUSED_S", 0.001)
+    one, two, _ = await local.start(1, 2, 3)
+    topic_id = await local.topic([2, 3, 1])
+    one.store.failing = [error("no answer"), error("none again")]
+    await two.kill()
+    await settled(local, topic_id, PartitionState(3, 1, [3, 1]))
+    assert in_office(one) == [1]
+
+
+async def test_an_election_whose_answer_got_lost_is_no_second_office(
+    local: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "RETRY_S", 0.001)
+    one = local.member(1)
+    await one.begin()
+    one.store.failing = [OutcomeUnknownError("registered, but not told"), OutcomeUnknownError("elected, but not told")]
+    await one.registration.register(one.record)
+    assert in_office(one) == [1]
+    written = [changes[0].key for _, changes, revision in one.store.transactions if revision is not None]
+    assert written == ["brokers/1", "controller", "admissions/1"]
+
+
+async def test_a_bug_in_a_decision_is_told_and_does_not_end_the_office(
+    local: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "FAILED_S", 0.001)
+    one, two, _ = await local.start(1, 2, 3)
+    topic_id = await local.topic([2, 3, 1])
+    with monkeypatch.context() as patch:
+        patch.setattr(elections, "settled", lambda view, standing: 1 // 0)
+        await two.kill()
+        await until(lambda: one.log.events().count("controller_failed") > 2)
+    await settled(local, topic_id, PartitionState(3, 1, [3, 1]))
+
+
+async def test_one_partition_that_is_changed_by_others_all_the_time_does_not_hold_up_the_rest(local: Cluster) -> None:
+    one, two, _ = await local.start(1, 2, 3)
+    topic_id = await local.topic(*[[2, 3, 1]] * 100)
+    interfering = records.partition_key(topic_id, 7)
+    transact, refused = one.store.store.transact, 0
+
+    async def interfere(expects: list[Expect], changes: list[Change]) -> int | None:
+        nonlocal refused
+        if any(change.key == interfering for change in changes) and refused < 6:
+            refused += 1
+            isr = [2, 3, 1] if refused % 2 else [2, 1, 3]
+            await transact([], [Put(interfering, msgspec.json.encode(PartitionState(2, 0, isr)))])
+        return await transact(expects, changes)
+
+    one.store.store.transact = interfere  # type: ignore[method-assign, assignment]
+    try:
+        await two.kill()
+        for index in (0, 50, 99):
+            await settled(local, topic_id, PartitionState(3, 1, [3, 1]), index)
+    finally:
+        one.store.store.transact = transact  # type: ignore[method-assign]
+    await settled(local, topic_id, PartitionState(3, 1, [1, 3]), 7)
+
+
+# --- how much ---
+
+
+async def test_a_thousand_leaders_fail_over_in_few_transactions(cluster: Cluster) -> None:
+    one, two, _ = await cluster.start(1, 2, 3)
+    topic_id = await cluster.topic(*[[2, 3, 1]] * 1000)
+    before = len(one.store.transactions)
+    await two.kill()
+    await until(lambda: all(view.state.leader == 3 for view in one.image.contested()))
+    assert await cluster.state(topic_id, 999) == PartitionState(3, 1, [3, 1])
+    written = one.store.transactions[before:]
+    assert len(written) == 1000 // (CHANGES_MAX - 2) + 1
+    assert all(revision is not None for *_, revision in written)
+
+
+async def test_what_nothing_has_happened_to_is_not_written(cluster: Cluster) -> None:
+    one, two, _ = await cluster.start(1, 2, 3)
+    await cluster.topic([1, 3], [1], [3, 1])
+    before = len(one.store.transactions)
+    await two.kill()
+    await cluster.start(2)
+    assert [change.key for _, changes, _ in one.store.transactions[before:] for change in changes] == ["admissions/2"]
+
+
+# --- back to the preferred leaders ---
+
+
+async def test_leaders_go_back_to_where_they_are_preferred_after_the_interval() -> None:
+    cluster = Cluster(LocalGround(), leader_imbalance_check_interval_seconds=0.02)
+    _, two, _ = await cluster.start(1, 2, 3)
+    topic_id = await cluster.topic([2, 3, 1])
+    await two.kill()
+    await settled(cluster, topic_id, PartitionState(3, 1, [3, 1]))
+    await cluster.start(2)
+    assert await cluster.state(topic_id) == PartitionState(3, 1, [3, 1]), "it has to catch up first"
+    key = records.partition_key(topic_id, 0)
+    await cluster.ground.hand.transact([], [Put(key, msgspec.json.encode(PartitionState(3, 1, [3, 1, 2])))])
+    await settled(cluster, topic_id, PartitionState(2, 2, [3, 1, 2]))
+    await cluster.close()
+
+
+async def test_leaders_stay_where_they_are_if_nobody_wants_them_back() -> None:
+    cluster = Cluster(LocalGround(), leader_imbalance_check_interval_seconds=0.001, auto_leader_rebalance_enable=False)
+    one, *_ = await cluster.start(1, 2)
+    topic_id = await cluster.topic([2, 1])
+    moved = PartitionState(1, 1, [1, 2])
+    key = records.partition_key(topic_id, 0)
+    await cluster.ground.hand.transact([], [Put(key, msgspec.json.encode(moved))])
+    for _ in range(3):
+        due = one.controller._rebalance_at
+        await until(lambda: one.controller._rebalance_at > due)  # noqa: B023
+    assert await cluster.state(topic_id) == moved
+    await cluster.close()
+
+
+# --- topics that go ---
+
+
+async def test_states_of_deleted_topics_are_swept_also_those_written_too_late(cluster: Cluster) -> None:
+    _, two, _ = await cluster.start(1, 2, 3)
+    topic_id = await cluster.topic([2, 3], [3, 2])
+    await two.kill()
+    await settled(cluster, topic_id, PartitionState(3, 1, [3]), 0)
+    hand = cluster.ground.hand
+    await hand.transact([], [Delete(records.topic_key("t"))])
+    await settled(cluster, topic_id, None, 0)
+    await settled(cluster, topic_id, None, 1)
+    late = records.partition_key(topic_id, 1)
+    await hand.transact([], [Put(late, msgspec.json.encode(PartitionState(3, 5, [3])))])
+    await settled(cluster, topic_id, None, 1)
+
+
+# --- reassignments ---
+
+
+async def test_a_reassignment_ends_when_all_of_the_target_are_in_sync(cluster: Cluster) -> None:
+    one, *_ = await cluster.start(1, 2, 3, 4)
+    topic_id = await cluster.topic([1, 2], [2, 1])
+    topic = one.image.topic("t")
+    assert topic is not None
+    step = reassignments.begin(one.image, topic, {0: [3, 4], 1: [2, 4]})
+    assert step is not None
+    hand = cluster.ground.hand
+    assert await hand.transact(step.expects, step.changes) is not None
+
+    def replicas(index: int) -> list[int]:
+        view = one.image.partition(topic_id, index)
+        assert view is not None
+        return list(view.replicas)
+
+    await until(lambda: replicas(0) == [3, 4, 1, 2] and replicas(1) == [2, 4, 1])
+    state = records.partition_key(topic_id, 0)
+    await hand.transact([], [Put(state, msgspec.json.encode(PartitionState(1, 0, [1, 2, 3])))])
+    await hand.transact(
+        [], [Put(records.partition_key(topic_id, 1), msgspec.json.encode(PartitionState(2, 0, [4, 2])))]
+    )
+    await until(lambda: replicas(1) == [2, 4])
+    assert await cluster.state(topic_id, 1) == PartitionState(2, 0, [4, 2])
+    assert replicas(0) == [3, 4, 1, 2], "one of the two is not in sync yet"
+    await hand.transact([], [Put(state, msgspec.json.encode(PartitionState(1, 0, [1, 2, 3, 4])))])
+    await until(lambda: replicas(0) == [3, 4])
+    assert await cluster.state(topic_id, 0) == PartitionState(3, 1, [3, 4])
+    assert (await hand.list(records.REASSIGNMENTS)).entries == ()
+
+
+async def test_many_reassignments_of_one_topic_all_end(local: Cluster) -> None:
+    one, *_ = await local.start(1, 2, 3)
+    topic_id = await local.topic(*[[1, 2]] * 80)
+    hand = local.ground.hand
+    for first in range(0, 80, 20):
+        topic = one.image.topic("t")
+        assert topic is not None
+        step = reassignments.begin(one.image, topic, {index: [2, 3] for index in range(first, first + 20)})
+        assert step is not None
+        revision = await hand.transact(step.expects, step.changes)
+        assert revision is not None
+        await one.feed.reached(revision)
+    assert len(one.image.reassignments()) == 80
+    done = msgspec.json.encode(PartitionState(1, 0, [1, 2, 3]))
+    await hand.transact([], [Put(records.partition_key(topic_id, index), done) for index in range(80)])
+    await until(lambda: one.image.reassignments() == [])
+    assert all(view.replicas == [2, 3] and view.state == PartitionState(2, 1, [2, 3]) for view in one.image.contested())

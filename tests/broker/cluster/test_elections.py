@@ -1,0 +1,324 @@
+"""Who leads, and who counts as in sync, in every situation of the table in `elections.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from broker.cluster.images import TOPIC_ID, Sketch
+from hypothesis import given
+from hypothesis import strategies as st
+from semel_broker.cluster import elections, records
+from semel_broker.cluster.elections import Standing, leave, preferred, settled, unsettled
+from semel_broker.cluster.image import PartitionView
+from semel_broker.cluster.records import NO_LEADER, PartitionState
+from semel_broker.cluster.steps import Step
+from semel_broker.cluster.store import Expect
+from semel_protocol.errors import ErrorCode, KafkaError
+
+
+def state_of(sketch: Sketch) -> tuple[int, int, list[int]]:
+    state = sketch.view().state
+    return state.leader, state.leader_epoch, list(state.isr)
+
+
+def settle(sketch: Sketch) -> tuple[int, int, list[int]]:
+    """What the controller would make of it."""
+    sketch.write(elections.unsettled(sketch.image.contested(), Standing.of(sketch.image)))
+    assert not list(unsettled(sketch.image.partitions(), Standing.of(sketch.image)))
+    return state_of(sketch)
+
+
+def give_back(sketch: Sketch) -> Iterator[Step]:
+    return preferred(sketch.image.contested(), Standing.of(sketch.image))
+
+
+def admit(sketch: Sketch, node_id: int, *, is_synced: bool = False) -> None:
+    kept = sketch.image.registration(node_id)
+    assert kept is not None
+    sketch.put(f"{records.ADMISSIONS}{node_id}", records.Admission(kept.revision, is_synced))
+
+
+@pytest.fixture
+def three() -> Sketch:
+    """Brokers 1, 2, 3; one partition on all of them, led by 1."""
+    sketch = Sketch()
+    sketch.lives(1, 2, 3)
+    sketch.topic([1, 2, 3])
+    return sketch
+
+
+# --- deaths ---
+
+
+def test_a_dead_leader_is_followed_by_the_next_replica_in_sync_and_leaves_the_isr(three: Sketch) -> None:
+    three.dies(1)
+    assert settle(three) == (2, 1, [2, 3])
+
+
+def test_a_dead_follower_leaves_the_isr_and_the_epoch_stays(three: Sketch) -> None:
+    three.dies(2)
+    assert settle(three) == (1, 0, [1, 3])
+
+
+def test_who_is_not_in_sync_is_not_elected(three: Sketch) -> None:
+    three.state(1, 4, [1, 3])
+    three.dies(1)
+    assert settle(three) == (3, 5, [3])
+
+
+def test_last_replica_standing_is_waited_for_and_leads_again_in_a_new_epoch(three: Sketch) -> None:
+    three.state(2, 7, [2])
+    three.dies(2)
+    assert settle(three) == (NO_LEADER, 8, [2])
+    three.lives(2)
+    assert settle(three) == (2, 9, [2])
+
+
+def test_a_partition_of_one_replica_keeps_its_leader_and_its_epoch_while_that_is_away() -> None:
+    sketch = Sketch()
+    sketch.lives(1, 2)
+    sketch.topic([1])
+    sketch.dies(1)
+    assert settle(sketch) == (1, 0, [1])
+    sketch.registers(1)
+    assert settle(sketch) == (1, 0, [1])
+
+
+def test_all_of_an_isr_that_die_at_once_may_come_back_in_any_order(three: Sketch) -> None:
+    three.lives(1, 2, 3, is_synced=True)
+    three.dies(1, 2, 3)
+    assert settle(three) == (NO_LEADER, 1, [1, 2, 3])
+    three.registers(3)
+    assert settle(three) == (NO_LEADER, 1, [1, 2, 3])
+    admit(three, 3, is_synced=True)
+    assert settle(three) == (3, 2, [3])
+
+
+def test_who_may_have_lost_records_is_not_trusted_over_one_who_has_not(three: Sketch) -> None:
+    three.dies(1, 2, 3)
+    assert settle(three) == (NO_LEADER, 1, [1, 2, 3])
+    three.registers(3)  # it does not sync, and nobody knows how it died
+    assert settle(three) == (NO_LEADER, 1, [1, 2])
+    admit(three, 3)
+    assert settle(three) == (NO_LEADER, 1, [1, 2])
+    three.registers(1)
+    assert settle(three) == (NO_LEADER, 1, [2])
+    three.registers(2)
+    assert settle(three) == (NO_LEADER, 1, [2])
+    admit(three, 2)
+    assert settle(three) == (2, 2, [2])
+
+
+def test_a_broker_that_says_it_syncs_now_is_judged_by_what_it_did_before(three: Sketch) -> None:
+    three.dies(1, 2, 3)
+    three.registers(1, is_synced=True)
+    assert settle(three) == (NO_LEADER, 1, [2, 3])
+
+
+# --- reboots ---
+
+
+def test_a_rebooted_broker_loses_what_its_old_registration_led_before_it_is_admitted(three: Sketch) -> None:
+    three.registers(1)  # nobody saw it die
+    assert settle(three) == (2, 1, [2, 3])
+    admit(three, 1)
+    assert settle(three) == (2, 1, [2, 3])
+
+
+def test_a_rebooted_follower_leaves_the_isr_before_it_is_admitted(three: Sketch) -> None:
+    three.registers(3)
+    assert settle(three) == (1, 0, [1, 2])
+
+
+def test_a_rebooted_sole_member_of_the_isr_leads_in_a_new_epoch(three: Sketch) -> None:
+    three.state(1, 3, [1])
+    three.registers(1)
+    assert settle(three) == (NO_LEADER, 4, [1])
+    admit(three, 1)
+    assert settle(three) == (1, 5, [1])
+
+
+# --- leaving ---
+
+
+def test_a_leaving_leader_is_succeeded_and_stays_in_the_isr_until_it_is_gone(three: Sketch) -> None:
+    three.leaves(1)
+    assert [view.place for view in leave(three.image, 1)] == [(TOPIC_ID, 0)]
+    assert settle(three) == (2, 1, [1, 2, 3])
+    assert leave(three.image, 1) == []
+    three.dies(1)
+    assert settle(three) == (2, 1, [2, 3])
+
+
+def test_a_leaving_leader_keeps_what_nobody_else_can_lead(three: Sketch) -> None:
+    three.state(1, 2, [1])
+    three.leaves(1)
+    assert leave(three.image, 1) == []
+    assert settle(three) == (1, 2, [1])
+
+
+def test_when_all_leave_nothing_moves(three: Sketch) -> None:
+    for node_id in (1, 2, 3):
+        three.leaves(node_id)
+    assert settle(three) == (1, 0, [1, 2, 3])
+    assert leave(three.image, 1) == []
+
+
+def test_a_leaving_broker_is_elected_only_as_a_last_resort(three: Sketch) -> None:
+    three.leaves(2)
+    three.dies(1)
+    assert settle(three) == (3, 1, [2, 3])
+    three.dies(3)
+    assert settle(three) == (2, 2, [2])
+
+
+def test_what_a_broker_said_before_its_reboot_does_not_make_it_leaving(three: Sketch) -> None:
+    three.leaves(1)
+    three.lives(1)
+    assert not Standing.of(three.image).leaving
+
+
+# --- preferred leaders ---
+
+
+def test_the_preferred_leader_gets_its_partition_back_once_it_is_in_sync(three: Sketch) -> None:
+    three.state(2, 1, [2, 3])
+    assert three.write(give_back(three)) == 0
+    three.state(2, 1, [2, 3, 1])
+    assert three.write(give_back(three)) == 1
+    assert state_of(three) == (1, 2, [2, 3, 1])
+    assert three.write(give_back(three)) == 0
+
+
+def test_the_preferred_leader_gets_nothing_while_it_leaves_or_nobody_leads(three: Sketch) -> None:
+    three.state(2, 1, [1, 2, 3])
+    three.leaves(1)
+    assert three.write(give_back(three)) == 0
+    three.lives(1)
+    three.state(NO_LEADER, 2, [1, 2, 3])
+    assert three.write(give_back(three)) == 0
+
+
+# --- asked for by an operator ---
+
+
+def refusal(sketch: Sketch, *, unclean: bool = False, index: int = 0) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        elections.elect(sketch.image, (TOPIC_ID, index), unclean=unclean)
+    return caught.value.code
+
+
+def test_elect_leaders_makes_the_preferred_replica_leader(three: Sketch) -> None:
+    three.state(2, 1, [1, 2, 3])
+    three.write([elections.elect(three.image, (TOPIC_ID, 0), unclean=False)])
+    assert state_of(three) == (1, 2, [1, 2, 3])
+
+
+def test_elect_leaders_says_why_not(three: Sketch) -> None:
+    assert refusal(three, index=9) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert refusal(three) is ErrorCode.ELECTION_NOT_NEEDED
+    assert refusal(three, unclean=True) is ErrorCode.ELECTION_NOT_NEEDED
+    three.state(2, 1, [2, 3])
+    assert refusal(three) is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    three.dies(1, 2, 3)
+    settle(three)
+    assert refusal(three) is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    assert refusal(three, unclean=True) is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+
+
+def test_an_unclean_election_takes_somebody_from_outside_the_isr_only_if_nobody_of_it_is_there(three: Sketch) -> None:
+    three.state(1, 1, [1])
+    three.dies(1)
+    settle(three)
+    three.write([elections.elect(three.image, (TOPIC_ID, 0), unclean=True)])
+    assert state_of(three) == (2, 3, [2])
+    three.state(NO_LEADER, 4, [3])
+    three.write([elections.elect(three.image, (TOPIC_ID, 0), unclean=True)])
+    assert state_of(three) == (3, 5, [3])
+
+
+def test_an_election_holds_only_for_the_registration_that_was_seen(three: Sketch) -> None:
+    three.dies(1)
+    (step,) = unsettled(three.image.contested(), Standing.of(three.image))
+    assert Expect(records.broker_key(2), three.revisions[records.broker_key(2)]) in step.expects
+    three.lives(2)  # it boots at that moment
+    with pytest.raises(AssertionError):
+        three.write([step])
+
+
+# --- whatever happens ---
+
+NODES = (1, 2, 3, 4)
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[PartitionView, Standing]:
+    replicas = draw(st.permutations(NODES).map(list))[: draw(st.integers(1, 4))]
+    isr = draw(st.lists(st.sampled_from(replicas), min_size=1, unique=True))
+    leader = draw(st.sampled_from([*isr, NO_LEADER]))
+    live = {node_id: 10 + node_id for node_id in NODES if draw(st.booleans())}
+    leaving = {node_id: None for node_id in live if draw(st.booleans())}
+    lacking = {node_id: None for node_id in NODES if node_id not in live and draw(st.booleans())}
+    state = PartitionState(leader, draw(st.integers(0, 9)), isr)
+    view = PartitionView(topic="t", topic_id=TOPIC_ID, index=0, replicas=replicas, state=state, revision=5)
+    return view, Standing(live, leaving, lacking)
+
+
+@given(situations())
+def test_whatever_happens_only_an_isr_member_is_elected_and_each_change_of_leader_is_an_epoch(
+    situation: tuple[PartitionView, Standing],
+) -> None:
+    view, standing = situation
+    before, after = view.state, settled(view, standing)
+    assert after.isr
+    assert all(node_id in before.isr for node_id in after.isr)
+    assert after.leader in (NO_LEADER, before.leader, *before.isr)
+    if after.leader != NO_LEADER:
+        assert after.leader in after.isr
+    assert after.leader_epoch == before.leader_epoch + (after.leader != before.leader)
+    if after.leader != before.leader and after.leader != NO_LEADER:
+        assert after.leader in standing.live
+
+
+@given(situations())
+def test_whatever_happens_a_partition_is_led_if_a_live_broker_is_in_sync(
+    situation: tuple[PartitionView, Standing],
+) -> None:
+    view, standing = situation
+    after = settled(view, standing)
+    present = [node_id for node_id in view.state.isr if node_id in standing.live]
+    if present:
+        assert after.leader in standing.live
+        assert after.isr == present
+    if any(node_id not in standing.leaving for node_id in present):
+        assert after.leader not in standing.leaving
+
+
+@given(situations())
+def test_whatever_happens_one_look_is_enough_and_nothing_changes_that_need_not(
+    situation: tuple[PartitionView, Standing],
+) -> None:
+    view, standing = situation
+    after = settled(view, standing)
+    again = PartitionView(topic="t", topic_id=TOPIC_ID, index=0, replicas=view.replicas, state=after, revision=6)
+    assert settled(again, standing) is after
+    leads_well = view.state.leader in standing.live and view.state.leader not in standing.leaving
+    if leads_well and all(node_id in standing.live for node_id in view.state.isr):
+        assert after is view.state
+
+
+@given(situations())
+def test_whatever_happens_a_preferred_leader_is_live_in_sync_and_stays(
+    situation: tuple[PartitionView, Standing],
+) -> None:
+    view, standing = situation
+    for step in preferred([view], standing):
+        after = step.facts["after"]
+        assert isinstance(after, PartitionState)
+        assert after.leader == view.replicas[0]
+        assert after.isr == view.state.isr
+        assert after.leader_epoch == view.state.leader_epoch + 1
+        assert after.leader in after.isr
+        assert after.leader in standing.live
+        assert after.leader not in standing.leaving

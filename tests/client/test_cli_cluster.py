@@ -1,0 +1,306 @@
+"""`semel cluster`, `semel topic describe`, `reassign` and `elect` against a scripted cluster: what a person sees."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from click.testing import CliRunner, Result
+from client.fake_cluster import NOBODY, FakeCluster
+from semel.cli import moves
+from semel.cli.main import main
+from semel.structs import TopicPartition
+from semel_protocol.errors import ErrorCode
+
+T0, T1, T2 = (TopicPartition("t", index) for index in range(3))
+
+
+class Shell:
+    """Commands run in a thread, so that the cluster can answer them."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster = cluster
+
+    async def run(self, *arguments: str, text: str | None = None) -> Result:
+        env = {"SEMEL_BOOTSTRAP_SERVER": self.cluster.bootstrap}
+        return await asyncio.to_thread(CliRunner().invoke, main, arguments, input=text, env=env)
+
+    async def __call__(self, *arguments: str, code: int = 0) -> str:
+        done = await self.run(*arguments)
+        assert done.exit_code == code, (done.output, done.exception)
+        return done.output
+
+
+@pytest.fixture
+async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeCluster]:
+    """Topic `t`: partition 0 is led by broker 1, 1 by 2, 2 by 3; each on all three. Topic `u`: on 1 and 2."""
+    monkeypatch.setattr(moves, "POLL_SECONDS", 0.005)
+    topics = {"t": [(1, 2, 3), (2, 3, 1), (3, 1, 2)], "u": [(1, 2)]}
+    async with FakeCluster(topics, racks={1: "a", 2: "b"}) as made:
+        yield made
+
+
+@pytest.fixture
+def semel(cluster: FakeCluster) -> Shell:
+    return Shell(cluster)
+
+
+def cells(out: str, first: str) -> list[str]:
+    """The row of a table that begins with this cell."""
+    return next(line.split() for line in out.splitlines() if line.split()[:1] == [first])
+
+
+# --- semel cluster ---
+
+
+async def test_a_healthy_cluster_is_shown_with_who_leads_what(semel: Shell, cluster: FakeCluster) -> None:
+    out = await semel("cluster")
+    address = cluster.nodes[1].address
+    assert cells(out, "1") == ["1", address, "a", "controller", "2", "2", "4", "4"]
+    assert cells(out, "3") == ["3", cluster.nodes[3].address, "-", "-", "1", "1", "3", "3"]
+    assert out.strip().splitlines()[-1] == (
+        "Healthy: 4 partitions on 3 brokers, each with a leader and all its replicas in sync."
+    )
+
+
+async def test_a_broker_that_is_away_degrades_the_cluster(semel: Shell, cluster: FakeCluster) -> None:
+    await cluster.down(3)
+    out = await semel("cluster")
+    assert cells(out, "3") == ["3", "away", "-", "-", "0", "1", "3", "0"]
+    assert cells(out, "t-2") == ["t-2", "under-replicated", "1", "3,1,2", "1,2", "3"]
+    assert "u-0" not in out
+    assert out.strip().splitlines()[-1] == (
+        "Degraded: 3 of 4 partitions have replicas that are not in sync (t-0, t-1, t-2): broker 3 is away. "
+        "All can be read and written."
+    )
+
+
+async def test_a_partition_without_leader_is_an_exit_status(semel: Shell, cluster: FakeCluster) -> None:
+    place = cluster.places[T1]
+    place.leader, place.isr = NOBODY, [3]
+    await cluster.down(3)
+    out = await semel("cluster", code=1)
+    assert cells(out, "t-1") == ["t-1", "offline", "none", "2,3,1", "3", "2,3,1"]
+    assert "Offline: 1 of 4 partitions has no leader (t-1). Bring back broker 3." in out
+
+
+async def test_too_few_in_sync_for_writes_are_an_exit_status_too(semel: Shell, cluster: FakeCluster) -> None:
+    cluster.settings["min.insync.replicas"] = "2"
+    cluster.places[T0].isr = [1]
+    out = await semel("cluster", code=1)
+    assert "t-0" in out
+    assert "Offline: 1 of 4 partitions has fewer replicas in sync than min.insync.replicas" in out
+    assert out.strip().endswith("(t-0): wait until the others have caught up.")
+    cluster.settings["min.insync.replicas"] = "1"
+    assert "(t-0): they are catching up." in await semel("cluster")
+
+
+async def test_the_same_for_machines(semel: Shell, cluster: FakeCluster) -> None:
+    cluster.places[T1].leader, cluster.places[T2].isr = 3, [3, 1]
+    cluster.places[T0].target = [1, 2]
+    cluster.stalled = True
+    told = json.loads(await semel("cluster", "--json"))
+    assert (told["verdict"], told["controller"], told["partitions"]) == ("degraded", 1, 4)
+    assert told["brokers"][2] == {
+        "id": 3,
+        "address": cluster.nodes[3].address,
+        "rack": None,
+        "leads": 2,
+        "preferred": 1,
+        "replicas": 3,
+        "in_sync": 3,
+    }
+    assert told["troubled"] == [
+        {
+            "topic": "t",
+            "partition": 2,
+            "state": "under-replicated",
+            "leader": 3,
+            "replicas": [3, 1, 2],
+            "in_sync": [3, 1],
+        }
+    ]
+    assert (told["not_led_by_preferred"], told["moving"]) == (["t-1"], ["t-0"])
+    seen = await semel("cluster")
+    assert "1 partition not led by the preferred broker: `semel topic elect`" in seen
+    assert "1 partition on the move" in seen
+
+
+async def test_replicas_that_a_move_adds_are_not_missing(semel: Shell, cluster: FakeCluster) -> None:
+    place = cluster.places[TopicPartition("u", 0)]
+    place.replicas, place.target = [1, 2], [1, 3]
+    cluster.stalled = True
+    assert "Healthy" in await semel("cluster")
+    assert "moving to 1,3" in await semel("topic", "describe", "u")
+
+
+async def test_without_a_controller_the_rest_is_told_at_once(semel: Shell, cluster: FakeCluster) -> None:
+    cluster.controller = NOBODY
+    cluster.places[T0].isr = [1, 2]
+    assert "1 of 4 partitions has replicas that are not in sync" in await semel("cluster")
+    cluster.places[T0].isr = [1, 2, 3]
+    assert "Degraded: there is no controller." in await semel("cluster")
+    assert "3 partitions" in await semel("topic", "describe", "t")
+
+
+# --- semel topic describe, list ---
+
+
+async def test_a_topic_is_described_with_leaders_epochs_and_what_is_missing(semel: Shell, cluster: FakeCluster) -> None:
+    assert "t: 3 partitions " in await semel("topic", "describe", "t")
+    await cluster.down(3)
+    out = await semel("topic", "describe", "t", "u")
+    assert "t: 3 partitions, 3 under-replicated" in out
+    assert "u: 1 partition " in out
+    assert cells(out, "2") == ["2", "1", "1", "0", "200", "3,1,2", "1,2", "under-replicated"]
+
+
+async def test_what_cannot_be_asked_is_left_open_and_the_rest_is_shown(semel: Shell, cluster: FakeCluster) -> None:
+    place = cluster.places[T1]
+    place.leader, place.isr = NOBODY, [3]
+    out = await semel("topic", "describe", "t")
+    assert "1 offline" in out
+    assert cells(out, "1") == ["1", "none", "0", "-", "-", "2,3,1", "3", "offline"]
+    assert cells(out, "2") == ["2", "3", "0", "0", "200", "3,1,2", "3,1,2", "ok"]
+    listed = await semel("topic", "list")
+    assert cells(listed, "t") == ["t", "3", "3", "-"]
+    assert cells(listed, "u") == ["u", "1", "2", "0"]
+
+
+# --- semel topic elect ---
+
+
+async def test_leadership_goes_back_to_the_preferred_brokers(semel: Shell, cluster: FakeCluster) -> None:
+    cluster.places[T1].leader = 3
+    out = await semel("topic", "elect", "t")
+    assert out.splitlines() == ["t-1: leader 3 -> 2", "1 new leader; 2 partitions had the preferred one."]
+    assert "0 new leaders; 4 partitions" in await semel("topic", "elect")
+
+
+async def test_an_election_that_cannot_be_is_explained(semel: Shell, cluster: FakeCluster) -> None:
+    cluster.places[T0].leader = cluster.places[T1].leader = 3
+    cluster.places[T1].isr = [3, 1]
+    await cluster.down(2)
+    cluster.places[T2].leader, cluster.places[T2].isr = 1, [1]
+    out = await semel("topic", "elect", "t", code=1)
+    assert out.splitlines() == [
+        "t-0: leader 3 -> 1",
+        "1 new leader; 0 partitions had the preferred one.",
+        "t-1: leader stays 3: broker 2 is away",
+        "t-2: leader stays 1: broker 3 has not caught up yet",
+    ]
+
+
+async def test_what_the_controller_refuses_is_told_for_each(
+    semel: Shell, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.places[T0].leader = cluster.places[T1].leader = 3
+    for node in cluster.nodes.values():
+        monkeypatch.setattr(node, "_elect", lambda at: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
+    first, second = (await semel("topic", "elect", code=1)).splitlines()
+    assert "PreferredLeaderNotAvailableError: [80 PREFERRED_LEADER_NOT_AVAILABLE] electing a leader of t-0." in first
+    assert first.endswith("bring it back, and elect again")
+    assert second.startswith("and [80 PREFERRED_LEADER_NOT_AVAILABLE] electing a leader of t-1.")
+
+
+# --- semel topic reassign ---
+
+
+async def test_a_plan_is_shown_and_nothing_is_moved(semel: Shell, cluster: FakeCluster) -> None:
+    out = await semel("topic", "reassign", "t", "--brokers", "1,2", "-r", "2")
+    assert "3 of 3 partitions change: 0 replicas to copy." in out
+    assert "Nothing has been moved: --execute does it." in out
+    assert "Nothing to move: 3 partitions lie evenly." in await semel("topic", "reassign", "t")
+    assert not cluster.asked(45)
+
+
+async def test_a_move_is_carried_out_and_waited_for(semel: Shell, cluster: FakeCluster) -> None:
+    asked = await semel.run("topic", "reassign", "t", "--brokers", "2,3", "-r", "2", "--execute", text="n\n")
+    assert asked.exit_code == 1
+    assert "Move 3 partitions?" in asked.output
+    assert not cluster.asked(45)
+    out = await semel("topic", "reassign", "t", "--brokers", "2,3", "-r", "2", "--execute", "--yes")
+    assert out.strip().endswith("3 partitions moved")
+    assert all(sorted(cluster.places[at].replicas) == [2, 3] for at in (T0, T1, T2))
+    out = await semel("topic", "reassign", "t:1", "-r", "3", "-x", "-y")
+    assert cells(out, "t-1")[-1] == "1"
+    assert "1 of 1 partition change: 1 replica to copy." in out
+    assert sorted(cluster.places[T1].replicas) == [1, 2, 3]
+
+
+async def test_a_move_under_way_is_left_alone_followed_or_cancelled(semel: Shell, cluster: FakeCluster) -> None:
+    cluster.stalled = True
+    cluster.places[T0].target = [2, 3]
+    out = await semel("topic", "reassign", "t", "-r", "2")
+    assert "t-0" not in out
+    assert "Left out: 1 partition on the move already. `semel topic reassign --watch` follows" in out
+    cluster.stalled = False
+    assert "1 partition moved" in await semel("topic", "reassign", "--watch")
+    assert cluster.places[T0].replicas == [2, 3]
+    assert "No partition is being moved." in await semel("topic", "reassign", "--watch")
+    cluster.stalled = True
+    cluster.places[T0].target = [1, 3]
+    assert "No partition is being moved." in await semel("topic", "reassign", "u", "--cancel", "-y")
+    assert "1 move cancelled" in await semel("topic", "reassign", "--cancel", "-y")
+    assert cluster.places[T0].replicas == [2, 3]
+
+
+async def test_a_move_that_somebody_cancels_is_not_told_as_done(semel: Shell, cluster: FakeCluster) -> None:
+    cluster.stalled = True
+    cluster.places[T0].target = [2, 3]
+    watching = asyncio.ensure_future(semel("topic", "reassign", "--watch", code=1))
+    while len(cluster.nodes[1].seen(46)) < 3:
+        await asyncio.sleep(0.005)
+    cluster.places[T0].target = None
+    out = await watching
+    assert "0 partitions moved" in out
+    assert "not moved: t-0. Somebody has cancelled that." in out
+
+
+async def test_a_partition_without_leader_is_left_out_of_the_plan(semel: Shell, cluster: FakeCluster) -> None:
+    cluster.places[T1].leader = NOBODY
+    out = await semel("topic", "reassign", "t", "-r", "1", "-x", "-y")
+    assert "2 of 2 partitions change: 0 replicas to copy." in out
+    assert "Left out: 1 partition without leader" in out
+    assert len(cluster.places[T1].replicas) == 3
+
+
+async def test_a_broker_that_is_away_is_named_in_the_plan(semel: Shell, cluster: FakeCluster) -> None:
+    await cluster.down(2)
+    out = await semel("topic", "reassign", "u")
+    assert cells(out, "u-0") == ["u-0", "1,2", "1,3", "1"]
+    assert "Broker 2 is away: others get its 1 replica. If it comes back, wait for it." in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("reassign", "t", "--brokers", "1,nine"), "write ids with commas between them, such as 1,2,3"),
+        (("reassign", "t", "--brokers", "1,9"), "broker 9 is not there; there are 1, 2, 3"),
+        (("reassign", "t", "--brokers", "1,2"), "3 replicas need as many brokers, and there are 2"),
+        (("reassign", "t", "--watch", "--cancel"), "one of --execute, --watch and --cancel at a time"),
+        (("reassign", "t", "--watch", "-r", "2"), "are for a new plan"),
+        (("reassign", "t:7"), "t has no partition 7; it has 3"),
+        (("reassign", "t:x"), "write TOPIC or TOPIC:PARTITION, such as orders:0"),
+        (("reassign", "nothing"), "Create the topic, or check its name"),
+        (("elect", "t:7"), "t has no partition 7; it has 3"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+async def test_mistakes_are_explained(semel: Shell, arguments: tuple[str, ...], says: str) -> None:
+    done = await semel.run("topic", *arguments)
+    assert done.exit_code != 0
+    assert says in done.output
+    assert "Traceback" not in done.output
+
+
+async def test_brokers_that_know_of_no_moves_are_described_all_the_same(semel: Shell, cluster: FakeCluster) -> None:
+    for node in cluster.nodes.values():
+        for key in (43, 45, 46):
+            del node.versions[key]
+    assert "Healthy" in await semel("cluster")
+    assert "Upgrade the broker" in await semel("topic", "reassign", "t", "-r", "1", "-x", "-y", code=1)
+    cluster.places[T1].leader = 3
+    assert "ElectLeaders" in await semel("topic", "elect", code=1)

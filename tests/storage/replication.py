@@ -1,0 +1,67 @@
+"""Two logs, one following the other as brokers do it, without brokers."""
+
+from semel_storage.epochs import EpochHistory
+from semel_storage.log import Log
+from semel_storage.replicated import truncation_offset
+from semel_storage.snapshot import encode
+from semel_storage.transactions import AbortedTransaction
+from storage.batches import NOW_MS
+
+ROUNDS_MAX = 200
+
+
+def divergence(leader: Log, epoch: int, offset: int) -> tuple[int, int] | None:
+    """What a leader answers a follower whose log ends at `offset`, with this epoch: (epoch, end) where they differ."""
+    found, end = leader.epochs.end_offset_for(epoch, leader.end_offset)
+    return (found, end) if epoch >= 0 and (found < epoch or end < offset) else None
+
+
+def step(leader: Log, follower: Log, *, bytes_max: int = 1 << 20, now_ms: int = NOW_MS) -> bool:
+    """One fetch and what follows from it; False when there was nothing left to do."""
+    offset = follower.end_offset
+    if offset < leader.start_offset:
+        follower.restart_at(leader.start_offset)
+        return True
+    found = divergence(leader, follower.epochs.latest, offset)
+    if found is not None:
+        epoch, end = found
+        own_epoch, own_end = follower.epochs.end_offset_for(epoch, offset)
+        follower.truncate_to(
+            truncation_offset(own_epoch, own_end, leader_epoch=epoch, leader_end=end, end_offset=offset)
+        )
+        return True
+    data = leader.read(offset, up_to=leader.end_offset, bytes_max=bytes_max)
+    follower.append_replicated(data, now_ms=now_ms)
+    if follower.start_offset < leader.start_offset:
+        follower.delete_records_before(leader.start_offset)
+    return bool(data)
+
+
+def replicate(leader: Log, follower: Log, *, bytes_max: int = 1 << 20) -> None:
+    """Until the follower has everything."""
+    for _ in range(ROUNDS_MAX):
+        if not step(leader, follower, bytes_max=bytes_max):
+            return
+    raise AssertionError(f"no end to it: leader {leader.epochs.entries}, follower {follower.epochs.entries}")
+
+
+def content(
+    log: Log, start: int | None = None
+) -> tuple[bytes, list[tuple[int, int]], bytes, list[int], list[AbortedTransaction]]:
+    """All that two replicas have in common from `start` on (where they begin may differ): stored bytes, epochs,
+    producers, open and aborted transactions. A leader also has its own epoch, before anything is written in it."""
+    start = log.start_offset if start is None else start
+    epochs = EpochHistory(log.epochs.entries)
+    epochs.truncate_from_start(start)
+    data, offset = b"", start
+    while offset < log.end_offset:
+        chunk, offset = log._read(offset, log.end_offset, 1 << 20, True)
+        data += chunk
+    log.first_unstable_offset(log.end_offset)  # all is committed: only what is open stays
+    return (
+        data,
+        [(epoch, since) for epoch, since in epochs.entries if since < log.end_offset],
+        encode(log.active_producers(), offset=log.end_offset),
+        log.unstable_offsets(),
+        log.aborted_transactions(start, log.end_offset),
+    )

@@ -1,0 +1,365 @@
+"""A follower's log: what its leader has, byte for byte; cut by epochs; begun anew where that has moved its start."""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from semel_protocol.batch import CorruptBatch, stamp
+from semel_protocol.control import ControlType, EndTxnMarker, build_marker
+from semel_storage.checkpoints import CLEANER_OFFSET
+from semel_storage.compaction import compact, dirtiness
+from semel_storage.log import Log
+from semel_storage.log_config import LogConfig
+from semel_storage.log_directory import LogDirectory
+from semel_storage.memory_disk import MachineStopped, MemoryDisk
+from semel_storage.replicated import checked_headers, truncation_offset
+from storage.batches import DIRECTORY, NOW_MS, make_batch, open_log, put, read_all
+from storage.replication import content, replicate
+
+SMALL = LogConfig(segment_bytes=900, index_interval_bytes=100)
+PRODUCER = 7
+
+
+def at_offset(batch: bytes, offset: int, epoch: int = 0) -> bytes:
+    stamped = bytearray(batch)
+    stamp(stamped, offset, epoch)
+    return bytes(stamped)
+
+
+def busy_leader(disk: MemoryDisk, config: LogConfig = SMALL) -> Log:
+    """Plain and idempotent batches, transactions that commit, abort and stay open, over three epochs."""
+    log = open_log(disk, config)
+    for n in range(30):
+        epoch = n // 12
+        put(log, make_batch(n % 3 + 1, value=b"plain %d" % n), leader_epoch=epoch)
+        put(log, make_batch(2, producer_id=1, sequence=2 * n), leader_epoch=epoch)
+        if n % 5 < 4:
+            put(log, make_batch(producer_id=2, sequence=n - n // 5, is_transactional=True), leader_epoch=epoch)
+        else:
+            log.append_marker(2, 0, n % 2 == 0, 3, leader_epoch=epoch, now_ms=NOW_MS)
+        if n == 22:
+            put(log, make_batch(producer_id=3, is_transactional=True), leader_epoch=epoch)
+    return log
+
+
+@pytest.mark.parametrize("bytes_max", [1, 400, 2500, 1 << 20])
+def test_followers_files_are_those_of_the_leader(bytes_max: int) -> None:
+    disks = MemoryDisk(), MemoryDisk()
+    leader, follower = busy_leader(disks[0]), open_log(disks[1], SMALL)
+    replicate(leader, follower, bytes_max=bytes_max)
+    assert content(follower) == content(leader)
+    assert len(leader.segments) > 5
+    assert leader.aborted_transactions(0, leader.end_offset)
+    leader.close()
+    follower.close()
+    names = disks[0].listdir(DIRECTORY)
+    assert disks[1].listdir(DIRECTORY) == names
+    for name in names:
+        assert disks[1].read_bytes(f"{DIRECTORY}/{name}") == disks[0].read_bytes(f"{DIRECTORY}/{name}"), name
+
+
+def test_many_batches_take_one_write() -> None:
+    leader, disk = busy_leader(MemoryDisk(), LogConfig()), MemoryDisk()
+    follower = open_log(disk)
+    data = leader.read(0, up_to=leader.end_offset, bytes_max=1 << 20)
+    aborted = len(leader.aborted_transactions(0, leader.end_offset))
+    disk.fuse = 1 + aborted  # their index has a write for each
+    assert aborted < len(checked_headers(data)) // 20
+    follower.append_replicated(data, now_ms=NOW_MS)
+    assert content(follower) == content(leader)
+
+
+@pytest.mark.parametrize("end", ["close", "kill", "crash"])
+def test_follower_is_the_same_after_a_restart(end: str) -> None:
+    leader, disk = busy_leader(MemoryDisk()), MemoryDisk()
+    follower = open_log(disk, SMALL)
+    replicate(leader, follower, bytes_max=700)
+    asyncio.run(follower.sync())
+    if end == "close":
+        follower.close()
+    getattr(disk, end if end != "close" else "kill")()
+    again = open_log(disk, SMALL, recovery_point=0)
+    assert content(again) == content(leader)
+
+
+def test_truncated_follower_catches_up_to_the_same() -> None:
+    """Producers, open transactions and the index of aborted ones follow the cut, at every place there is."""
+    leader = busy_leader(MemoryDisk())
+    for offset in range(0, leader.end_offset, 3):
+        follower = open_log(MemoryDisk(), SMALL)
+        replicate(leader, follower, bytes_max=2000)
+        follower.truncate_to(offset)
+        assert follower.end_offset <= offset
+        assert not [a for a in follower.aborted_transactions(0, 1000) if a.last_offset >= follower.end_offset]
+        assert all(state.last_offset < follower.end_offset for state in follower.active_producers())
+        replicate(leader, follower, bytes_max=2000)
+        assert content(follower) == content(leader)
+
+
+# Cutting by epochs
+
+
+def test_two_fast_failovers_with_unequal_tails_leave_the_same_log() -> None:
+    """KIP-101 and KIP-279: cutting to a high watermark would lose or keep what it must not; epochs tell the place."""
+    a, b = open_log(MemoryDisk()), open_log(MemoryDisk())
+    for n in range(10):
+        put(a, make_batch(value=b"both %d" % n), leader_epoch=0)
+    replicate(a, b)
+    for n in range(5):
+        put(a, make_batch(value=b"only a %d" % n), leader_epoch=0)  # a leads, b hears no more
+    for n in range(3):
+        put(b, make_batch(value=b"only b %d" % n), leader_epoch=1)  # b leads, a hears nothing
+    put(a, make_batch(value=b"a again"), leader_epoch=2)  # a leads again, before b has told it anything
+    replicate(a, b)
+    assert content(b) == content(a)
+    values = [value for _, value in read_all(b)]
+    assert values == [b"both %d" % n for n in range(10)] + [b"only a %d" % n for n in range(5)] + [b"a again"]
+
+
+def test_leaders_who_wrote_nothing_leave_no_trace_in_the_history() -> None:
+    a, b = open_log(MemoryDisk()), open_log(MemoryDisk())
+    put(a, make_batch(), leader_epoch=0)
+    replicate(a, b)
+    b.epochs.assign(1, b.end_offset)  # b led, and wrote nothing
+    a.epochs.assign(2, a.end_offset)
+    replicate(a, b)
+    assert b.epochs.entries == [(0, 0)]
+    put(a, make_batch(), leader_epoch=2)
+    replicate(a, b)
+    assert content(b) == content(a)
+
+
+def test_follower_older_than_the_leaders_history_loses_what_the_leader_does_not_know() -> None:
+    a, b = open_log(MemoryDisk()), open_log(MemoryDisk())
+    for epoch in (3, 5, 9):
+        put(a, make_batch(value=b"a"), leader_epoch=epoch)
+    for epoch in (1, 4, 6, 8):
+        put(b, make_batch(value=b"b"), leader_epoch=epoch)
+    replicate(a, b)
+    assert content(b) == content(a)
+
+
+@pytest.mark.parametrize(
+    ("own", "leader", "cut"),
+    [
+        ((5, 80), (5, 70), 70),
+        ((5, 80), (5, 120), 80),
+        ((4, 60), (5, 90), 60),  # the leader's epoch 5 is unknown here: back to where the one before it ended
+        ((-1, -1), (5, 90), 90),
+        ((-1, -1), (5, 200), 100),
+    ],
+)
+def test_truncation_offset(own: tuple[int, int], leader: tuple[int, int], cut: int) -> None:
+    assert truncation_offset(*own, leader_epoch=leader[0], leader_end=leader[1], end_offset=100) == cut
+
+
+# What a follower does not take
+
+
+def test_damaged_batches_are_refused_whole() -> None:
+    first, second = at_offset(make_batch(2), 0), at_offset(make_batch(2), 2)
+    marker = bytearray(
+        build_marker(EndTxnMarker(ControlType.ABORT, 1), producer_id=1, producer_epoch=0, timestamp_ms=NOW_MS)
+    )
+    stamp(marker, 2, 0)
+    follower = open_log(MemoryDisk())
+    for bad in (
+        first + second[:-1] + b"?",
+        first + second[:-3],
+        first + at_offset(make_batch(2), 1),
+        first + bytes(marker[:-1]) + b"\x01",
+        second[:61] + first,
+    ):
+        with pytest.raises(CorruptBatch):
+            follower.append_replicated(bad, now_ms=NOW_MS)
+        assert (follower.end_offset, follower.size) == (0, 0)
+    assert [header.base_offset for header in checked_headers(first + second)] == [0, 2]
+
+
+def test_what_the_log_has_already_is_our_own_mistake() -> None:
+    follower = open_log(MemoryDisk())
+    batch = at_offset(make_batch(3), 0)
+    follower.append_replicated(batch, now_ms=NOW_MS)
+    with pytest.raises(AssertionError):
+        follower.append_replicated(batch, now_ms=NOW_MS)
+    assert follower.append_replicated(b"", now_ms=NOW_MS) == []
+
+
+# Gaps
+
+
+@pytest.mark.parametrize("config", [SMALL, LogConfig(segment_bytes=900, cleanup_policy=("compact",))])
+@pytest.mark.parametrize("end", ["kill", "crash"])
+def test_gaps_that_compaction_left_survive_a_restart(config: LogConfig, end: str) -> None:
+    """Also when the topic is not compacted any more: above the recovery point a start would take a gap for a loss."""
+    disk = MemoryDisk()
+    follower = open_log(disk, config)
+    for offset in (3, 4, 90, 91, 500, 700):
+        follower.append_replicated(at_offset(make_batch(value=b"x" * 200), offset), now_ms=NOW_MS)
+    asyncio.run(follower.sync())
+    kept = content(follower)
+    getattr(disk, end)()
+    again = open_log(disk, config, recovery_point=0)
+    assert (again.end_offset, content(again)) == (701, kept)
+    assert disk.exists(f"{DIRECTORY}/{CLEANER_OFFSET}") is not config.is_compacted
+
+
+def test_gap_wider_than_an_index_can_tell() -> None:
+    """The journal of a busy group: after some weeks its first offsets and its last ones are 2^31 apart."""
+    compacted = LogConfig(cleanup_policy=("compact",))
+    for before in ([], [0], [0, 5]):
+        disk = MemoryDisk()
+        follower = open_log(disk, compacted)
+        offsets = [*before, 1 << 32, (1 << 32) + 1, 1 << 40]
+        for offset in offsets:
+            follower.append_replicated(at_offset(make_batch(value=b"%d" % offset), offset), now_ms=NOW_MS)
+        expected = [(offset, b"%d" % offset) for offset in offsets]
+        assert [(r, v) for r, v in records(follower)] == expected
+        asyncio.run(follower.sync())
+        disk.crash()
+        assert records(open_log(disk, compacted, recovery_point=0)) == expected
+
+
+def records(log: Log) -> list[tuple[int, bytes | None]]:
+    found = []
+    offset = log.start_offset
+    while offset < log.end_offset:
+        data, offset = log._read(offset, log.end_offset, 1, True)
+        found += [(header.base_offset, data[-header.size :]) for header in checked_headers(data)]
+    return [(base, batch[batch.rindex(b"k") + 2 : -1]) for base, batch in found]
+
+
+async def test_compacted_leader_and_its_follower_tell_the_same() -> None:
+    config = LogConfig(segment_bytes=700, cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0)
+    leader = busy_leader(MemoryDisk(), config)
+    leader.append_marker(3, 0, False, 1, leader_epoch=2, now_ms=NOW_MS)
+    await leader.checkpoint()
+    bytes_before = leader.size
+    dirty = dirtiness(leader, 0, last_stable_offset=leader.end_offset, now_ms=NOW_MS)
+    await compact(leader, dirty, now_ms=NOW_MS, keys_max=1000, pause=lambda: asyncio.sleep(0))
+    assert leader.size < bytes_before // 2
+    disk = MemoryDisk()
+    follower = open_log(disk, config)
+    replicate(leader, follower, bytes_max=500)
+    assert content(follower)[0] == content(leader)[0]
+    assert read_tail(follower) == read_tail(leader)
+    await follower.sync()
+    disk.crash()
+    assert content(open_log(disk, config, recovery_point=0))[0] == content(leader)[0]
+
+
+def read_tail(log: Log) -> tuple[int, list[tuple[int, int, int]]]:
+    return log.end_offset, [(p.producer_id, p.epoch, p.txn_first_offset) for p in log.active_producers()]
+
+
+# Beginning anew
+
+
+def test_restarted_log_is_empty_and_goes_on_at_its_offset() -> None:
+    disk = MemoryDisk()
+    log = busy_leader(disk)
+    log.restart_at(1000)
+    assert (log.start_offset, log.end_offset, log.synced_offset, log.recovery_point) == (1000, 1000, 1000, 1000)
+    assert content(log) == (b"", [], *content(open_log(MemoryDisk(), start_offset=1000))[2:])
+    assert len(log.segments) == 1
+    log.append_replicated(at_offset(make_batch(2), 1000, 8), now_ms=NOW_MS)
+    assert (log.end_offset, log.epochs.entries) == (1002, [(8, 1000)])
+    log.close()
+    again = open_log(disk, SMALL, recovery_point=1002, clean=True)
+    assert (again.start_offset, again.end_offset, again.epochs.entries) == (1000, 1002, [(8, 1000)])
+
+
+def test_truncation_below_the_first_segment_begins_anew() -> None:
+    log = open_log(MemoryDisk(), start_offset=100, recovery_point=100)
+    log.append_replicated(at_offset(make_batch(5), 100), now_ms=NOW_MS)
+    log.truncate_to(40)
+    assert (log.start_offset, log.end_offset, log.segments[0].base_offset) == (40, 40, 40)
+
+
+def test_leaders_start_amid_a_batch() -> None:
+    leader, follower = open_log(MemoryDisk()), open_log(MemoryDisk())
+    for _ in range(5):
+        put(leader, make_batch(10))
+    put(follower, make_batch(3))
+    leader.delete_records_before(27)
+    replicate(leader, follower)
+    assert content(follower) == content(leader)
+    assert (follower.start_offset, follower.end_offset, follower.segments[0].base_offset) == (27, 50, 20)
+    assert read_all(follower) == read_all(leader)
+
+
+class Restart:
+    """A follower whose log begins anew, at an offset above and then at one below, and goes on."""
+
+    def __init__(self, disk: MemoryDisk) -> None:
+        self.disk = disk
+        self.stage = 0
+
+    def open(self) -> LogDirectory:
+        directory = LogDirectory.open(self.disk, "data", node_id=1, cluster_id="c", directory_id="d")
+        directory.open_log("t", 0, SMALL, now_ms=NOW_MS, checkpoint_bytes=1500)
+        return directory
+
+    async def run(self) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the background sync stops as well
+        directory = self.open()
+        log = directory.logs["t", 0]
+        for offset in range(40):
+            log.append_replicated(self.batch(offset), now_ms=NOW_MS)
+        await log.sync()
+        log.delete_records_before(12)
+        for stage, offset in enumerate((500, 7), start=1):
+            self.stage = stage
+            log.restart_at(offset)
+            self.stage = -stage
+            for more in range(20):
+                log.append_replicated(self.batch(offset + more), now_ms=NOW_MS)
+            await log.sync()
+            await directory.checkpoint()
+        directory.close()
+
+    @staticmethod
+    def batch(offset: int) -> bytes:
+        epoch = offset // 10
+        return at_offset(make_batch(value=b"%d" % offset * 9, producer_id=PRODUCER, sequence=offset), offset, epoch)
+
+    def check(self) -> None:
+        log = self.open().logs["t", 0]
+        found = read_all(log)
+        assert all(value == b"%d" % offset * 9 for offset, value in found)
+        assert [offset for offset, _ in found] == list(range(log.start_offset, log.end_offset))
+        assert log.end_offset <= {0: 40, 1: 500, -1: 520, 2: 520, -2: 27}[self.stage]
+        for _, start in log.epochs.entries:
+            assert log.start_offset <= start <= log.end_offset
+        last = log.end_offset - 1
+        assert all(state.last_offset == last for state in log.active_producers()), "producers of what is gone"
+        if not found:
+            assert log.epochs.entries == []
+        end = log.end_offset
+        log.append_replicated(self.batch(end), now_ms=NOW_MS)
+        log.restart_at(3000)
+        assert log.end_offset == 3000
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [
+        pytest.param(lambda disk, _: disk.kill(), id="process-killed"),
+        pytest.param(lambda disk, _: disk.crash(), id="all-unsynced-lost"),
+        pytest.param(lambda disk, change: disk.crash(Random(change)), id="some-lost"),
+    ],
+)
+def test_beginning_anew_may_be_interrupted_anywhere(stop: Callable[[MemoryDisk, int], None]) -> None:
+    for change in range(1000):
+        disk = MemoryDisk()
+        restart = Restart(disk)
+        disk.fuse = change
+        try:
+            asyncio.run(restart.run())
+        except MachineStopped:
+            stop(disk, change)
+            restart.check()
+        else:
+            break
+    assert 100 < change < 999

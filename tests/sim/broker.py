@@ -95,6 +95,10 @@ class SimBroker:
         is_told_to_stop = self._stop is None or self._stop.done()
         return self.node is not None and not is_told_to_stop and loop is not None and not loop.paused
 
+    def nodes(self) -> list[Node]:
+        """The node, once it has started."""
+        return [] if self.node is None else [self.node]
+
     def boot(self) -> None:
         """Start the process; harmless when it runs."""
         if not self.host.is_running:

@@ -42,10 +42,9 @@ class SimCluster:
     def _settings(number: int, name: str, store_url: str) -> dict[str, object]:
         return {**CLUSTER_SETTINGS, "node.id": number, "peer.host.name": name, "etcd.endpoints": store_url}
 
-    @property
     def nodes(self) -> list[Node]:
         """The brokers that have started."""
-        return [broker.node for broker in self.brokers.values() if broker.node is not None]
+        return [node for broker in self.brokers.values() for node in broker.nodes()]
 
     @property
     def serves(self) -> bool:
@@ -67,7 +66,7 @@ class SimCluster:
         """The partitions that somebody leads, by topic and index."""
         return {
             (partition.topic, partition.index): partition
-            for node in self.nodes
+            for node in self.nodes()
             for partition in node.broker.topics.here()
             if partition.is_leading
         }
@@ -76,10 +75,10 @@ class SimCluster:
         """No transaction is open: those that nobody ends have timed out. Every partition has its leader."""
         led = self.led()
         return (
-            len(self.nodes) == len(self.brokers)
+            len(self.nodes()) == len(self.brokers)
             and all(
                 (partition.topic, partition.index) in led
-                for node in self.nodes
+                for node in self.nodes()
                 for partition in node.broker.topics.here()
             )
             and all(partition.last_stable_offset == partition.high_watermark for partition in led.values())
@@ -87,14 +86,14 @@ class SimCluster:
 
     def all_replicated(self) -> bool:
         """Every replica has what its leader has, is in sync, and knows it to be committed."""
-        if len(self.nodes) < len(self.brokers):
+        if len(self.nodes()) < len(self.brokers):
             return False
         led = self.led()
         return all(
             leader is not None
             and leader.end_offset == leader.high_watermark == replica.end_offset == replica.high_watermark
             and (leader.replicas is None or len(leader.replicas.isr) == len(leader.replicas.followers) + 1)
-            for node in self.nodes
+            for node in self.nodes()
             for replica in node.broker.topics.here()
             for leader in (led.get((replica.topic, replica.index)),)
         )

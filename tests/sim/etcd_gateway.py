@@ -73,7 +73,7 @@ class Gateway:
             case "/v3/lease/grant":
                 later(self.commit_s(), connection.says, lambda: etcd.grant(request.ttl_s, self.monotonic()))
             case "/v3/lease/revoke":
-                later(self.commit_s(), connection.says, lambda: self._written(etcd.revoke(request.lease)))
+                later(self.commit_s(), connection.says, lambda: self._revoked(request.lease))
             case "/v3/lease/keepalive":
                 connection.says(
                     lambda: messages.KeepAliveLine(etcd.keep_alive(request.lease, self.monotonic())), is_stream=True
@@ -83,9 +83,14 @@ class Gateway:
                 self._watchers[watcher] = None
                 watcher.tell()
 
-    def _written(self, answer: Any) -> Any:
+    def _written(self, answer: messages.TxnResponse) -> messages.TxnResponse:
         self.changed()
-        return messages.Nothing() if answer is None else answer
+        return answer
+
+    def _revoked(self, lease: int) -> messages.Nothing:
+        self.etcd.revoke(lease)
+        self.changed()
+        return messages.Nothing()
 
     def gone(self, watcher: Watcher) -> None:
         self._watchers.pop(watcher, None)

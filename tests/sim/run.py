@@ -114,20 +114,20 @@ class Run:
         groups = [group for workload in self.plan.workloads for group in workload.groups]
         if self.plan.brokers > 1 and not self._until(self.cluster.all_replicated, DRAINED_WITHIN_NS):
             self.final.undrained.append("some replica never gets what its leader has")
-        reading = Reading(self.cluster.address, self.history, groups, lambda: self.cluster.nodes)
+        reading = Reading(self.cluster.address, self.history, groups, self.cluster.nodes)
         undrained = self.final.undrained
         self.final = reading.final
         self.final.store = self.cluster.store.told() if self.cluster.store is not None else []
         self._alone("reader", reading.main, READ_WITHIN_NS)
         self.final.undrained += undrained
-        if self.plan.rot and self.cluster.nodes and not self.world.failures:
+        if self.plan.rot and self.cluster.nodes() and not self.world.failures:
             self._rot(*self.cluster.brokers.values())
 
     # Acts
 
     def _begin(self) -> None:
         self.cluster.boot()
-        if not self._until(lambda: len(self.cluster.nodes) == self.plan.brokers, SERVES_WITHIN_NS):
+        if not self._until(lambda: len(self.cluster.nodes()) == self.plan.brokers, SERVES_WITHIN_NS):
             self.world.fail("world", "the broker does not start")
 
     async def _prepare(self, host: Host) -> None:

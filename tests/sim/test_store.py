@@ -68,9 +68,9 @@ class SimHouse(House):
         return self.store
 
 
-def over(machine: SimStore, host: Host, **settings: float) -> EtcdStore:
+def over(machine: SimStore, host: Host, request_timeout_ms: float = 5_000) -> EtcdStore:
     world = BrokerWorld(now_ms=host.now_ms, monotonic=host.monotonic, rng=Random(1), disk=host.disk)
-    return EtcdStore([machine.url], namespace="/semel", world=world, **settings)
+    return EtcdStore([machine.url], namespace="/semel", world=world, request_timeout_ms=request_timeout_ms)
 
 
 def play(main: Callable[[SimStore, Host], Coroutine[Any, Any, None]], weather: NetworkWeather = CALM) -> None:

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import msgspec
 from semel import Admin, NewTopic
-from semel_broker.node import Node
 
 from sim.applications.enrich import BATCH_RECORDS, BATCHES, GROUP, PIPELINE, SOURCE, TARGET, TARGET_PARTITIONS, Enrich
 from sim.applications.steps import count_steps
@@ -88,7 +87,7 @@ class Play:
         steps, broker_steps = self.steps.disarm(), self.broker_steps.disarm()
         self.broker.boot()
         world.run(world.now_ns + WITHIN_NS, lambda: self.broker.node is not None)
-        reading = Reading(self.broker.address, self.history, [GROUP], self._nodes)
+        reading = Reading(self.broker.address, self.history, [GROUP], self.broker.nodes)
         self._alone("reader", reading.main)
         del self.steps, self.broker_steps  # with what the dead had still to run
         world.close()
@@ -135,9 +134,6 @@ class Play:
         self._alive[name] = None
         host.ended = ended
         host.boot(main)
-
-    def _nodes(self) -> list[Node]:
-        return [self.broker.node] if self.broker.node is not None else []
 
     def _alone(self, name: str, main: Callable[[Host], Any]) -> None:
         host = self.world.host(name)

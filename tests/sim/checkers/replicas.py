@@ -59,7 +59,9 @@ def _batches(one: Replica, other: Replica, start: int, up_to: int) -> Iterator[s
 def _records(mine: Sequence[Stored], yours: Sequence[Stored], start: int, up_to: int) -> Iterator[str]:
     """What is there is equal, and what is not there was superseded by something that is there, or had been."""
     there = {record.offset: record for record in yours}
-    latest = {record.key: record.offset for record in (*mine, *yours) if record.key is not None}
+    latest: dict[bytes | None, int] = {
+        record.key: record.offset for record in (*mine, *yours) if record.key is not None
+    }
     for record in mine:
         if not start <= record.offset < up_to:
             continue

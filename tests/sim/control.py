@@ -13,7 +13,7 @@ from random import Random
 
 import msgspec
 from semel_broker import world as broker_world
-from semel_broker.cluster import records
+from semel_broker.cluster import reassignments, records
 from semel_broker.cluster.controller import Controller
 from semel_broker.cluster.etcd_messages import PutRequest, RequestOp, TxnRequest
 from semel_broker.cluster.etcd_store import EtcdStore
@@ -21,7 +21,9 @@ from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import PartitionView
 from semel_broker.cluster.records import BrokerRecord, PartitionState, TopicRecord
 from semel_broker.cluster.registration import Registration
+from semel_broker.cluster.steps import Step
 from semel_broker.cluster.store import Expect, Put, StoreError, StoreUnavailableError
+from semel_protocol.errors import KafkaError
 
 from sim import faults
 from sim.broker import Logger, SimBroker
@@ -46,7 +48,8 @@ class Settings(msgspec.Struct):
     """Of one broker, as far as `cluster/` is concerned."""
 
     node_id: int
-    broker_session_timeout_ms: int = 3_000
+    broker_session_timeout_ms: int
+    is_synced: bool
     auto_leader_rebalance_enable: bool = True
     leader_imbalance_check_interval_seconds: int = 5
 
@@ -57,21 +60,13 @@ class ControlNode:
     def __init__(self, registration: Registration, feed: Feed, controller: Controller) -> None:
         self.registration, self.feed, self.controller = registration, feed, controller
 
-    def leads(self) -> Iterator[PartitionView]:
-        """The partitions that it may act as the leader of, right now, for all it knows."""
-        registration = self.registration
-        if registration.is_valid():
-            for view in self.feed.image.partitions():
-                if view.state.leader == registration.node_id:
-                    yield view
-
 
 class ControlBroker(SimBroker):
     """One broker, without its node."""
 
-    def __init__(self, host: Host, node_id: int, store: SimStore, ttl_ms: int) -> None:
+    def __init__(self, host: Host, node_id: int, store: SimStore, ttl_ms: int, *, is_synced: bool) -> None:
         super().__init__(host)
-        self.control_settings, self.store = Settings(node_id, ttl_ms), store
+        self.control_settings, self.store = Settings(node_id, ttl_ms, is_synced), store
         self._control: ControlNode | None = None
 
     @property
@@ -94,10 +89,17 @@ class ControlBroker(SimBroker):
         self._control = control = ControlNode(registration, feed, controller)
         directory_id = f"directory of {me}"
         await registration.register(
-            BrokerRecord(node_id=me, incarnation="", directory_id=directory_id, host=host.name, port=9092)
+            BrokerRecord(
+                node_id=me,
+                incarnation="",
+                directory_id=directory_id,
+                host=host.name,
+                port=9092,
+                is_synced=self.control_settings.is_synced,
+            )
         )
         host.world.note(host.name, "serves")
-        keeping = asyncio.get_running_loop().create_task(self._keep_isr(control, store, host.rng))
+        keeping = asyncio.get_running_loop().create_task(self._change(control, store, host.rng))
         await self._stop
         keeping.cancel()
         await registration.leave()
@@ -113,35 +115,61 @@ class ControlBroker(SimBroker):
             except StoreUnavailableError:
                 await asyncio.sleep(0.2)
 
-    async def _keep_isr(self, control: ControlNode, store: EtcdStore, rng: Random) -> None:
-        """What a leader does to its ISR: somebody falls behind, somebody has caught up."""
+    async def _change(self, control: ControlNode, store: EtcdStore, rng: Random) -> None:
+        """What brokers do to partitions: ISRs shrink and grow, operators move partitions and think better of it."""
         while True:
             await asyncio.sleep(rng.expovariate(4))
-            led = list(control.leads())
-            if not led:
+            views = list(control.feed.image.partitions())
+            if not views:
                 continue
-            view, image = rng.choice(led), control.feed.image
-            others = [each for each in view.replicas if each != view.state.leader]
-            isr, who = list(view.state.isr), rng.choice(others)
-            registered = image.registration(who)
-            epoch = control.registration.epoch
-            expects = [Expect(view.key, view.revision), Expect(records.broker_key(view.state.leader), epoch)]
-            if who in isr:
-                if rng.random() < 0.7:
-                    continue
-                isr.remove(who)
-            elif registered is not None and image.is_admitted(who):
-                isr.append(who)
-                expects.append(Expect(records.broker_key(who), registered.revision))
-            else:
+            step = moved(control, rng.choice(views), rng) if rng.random() < 0.1 else None
+            led = [view for view in views if view.state.leader == control.registration.node_id]
+            if step is None and led and control.registration.is_valid():
+                step = isr_changed(control, rng.choice(led), rng)
+            if step is None:
                 continue
-            state = PartitionState(view.state.leader, view.state.leader_epoch, isr)
             try:
-                revision = await store.transact(expects, [Put(view.key, msgspec.json.encode(state))])
+                revision = await store.transact(step.expects, step.changes)
             except StoreError:
                 continue
             if revision is not None:
                 await control.feed.reached(revision)
+
+
+def isr_changed(control: ControlNode, view: PartitionView, rng: Random) -> Step | None:
+    """One falls behind, or has caught up; expected is what a leader has to."""
+    image, me = control.feed.image, view.state.leader
+    others = [each for each in view.replicas if each != me]
+    if not others:
+        return None
+    isr, who = list(view.state.isr), rng.choice(others)
+    registered = image.registration(who)
+    expects = [Expect(view.key, view.revision), Expect(records.broker_key(me), control.registration.epoch)]
+    if who in isr:
+        if rng.random() < 0.7:
+            return None
+        isr.remove(who)
+    elif registered is not None and image.is_admitted(who):
+        isr.append(who)
+        expects.append(Expect(records.broker_key(who), registered.revision))
+    else:
+        return None
+    state = PartitionState(me, view.state.leader_epoch, isr)
+    return Step(expects=tuple(expects), changes=(Put(view.key, msgspec.json.encode(state)),), what="isr")
+
+
+def moved(control: ControlNode, view: PartitionView, rng: Random) -> Step | None:
+    """To any two or three brokers, or back again."""
+    image = control.feed.image
+    topic = image.by_id[view.topic_id]
+    target = rng.sample((1, 2, 3), rng.choice((2, 3)))
+    try:
+        if view.reassignment is not None and rng.random() < 0.3:
+            return reassignments.cancel(image, topic, [view.index])
+        reassignments.check(view, target, image)
+        return reassignments.begin(image, topic, {view.index: target})
+    except KafkaError:
+        return None
 
 
 class ControlRun:
@@ -153,9 +181,10 @@ class ControlRun:
         world.network.weather = NetworkWeather(latency_ms=rng.choice(((0.1, 2.0), (1.0, 40.0))))
         self.store = SimStore(world.host(STORE), keeps=rng.choice((5, 50, 1_000)))
         names = NAMES_OF[3]
-        ttl_ms = rng.choice((2_000, 3_000, 6_000))
+        ttl_ms, is_synced = rng.choice((2_000, 3_000, 6_000)), rng.random() < 0.7
         self.brokers: dict[str, ControlBroker] = {
-            name: ControlBroker(world.host(name), number, self.store, ttl_ms) for number, name in enumerate(names, 1)
+            name: ControlBroker(world.host(name), number, self.store, ttl_ms, is_synced=is_synced)
+            for number, name in enumerate(names, 1)
         }
         self.stage = Stage(world, self.brokers, lambda name: None, self.store)
         self.faults = list(draw(rng, names))

@@ -51,18 +51,20 @@ class Register:
             at = end
 
     def _transaction(self, changes: list[Told]) -> Iterator[str]:
-        before = dict(self._states)
         states = [each for each in changes if each.key.startswith(records.PARTITIONS) and each.value is not None]
+        was = {each.key: self._state(records.place_of(each.key)) for each in states}
+        admitted = dict(self._admitted)
         for each in changes:
             self._note(each)
         for each in states:
-            place = records.place_of(each.key)
-            if place[0] in self._topics:
-                was = before.get(place) or self._initial(place)
-                yield from self._wrong(each.revision, place, was, self._states[place])
+            place, before = records.place_of(each.key), was[each.key]
+            if before is not None and place[0] in self._topics:
+                yield from self._wrong(each.revision, place, before, self._states[place])
         for each in changes:
-            if each.key.startswith(records.ADMISSIONS) and each.value is not None:
-                yield from self._hasty(each.revision, int(each.key.rpartition("/")[2]))
+            if each.key.startswith(records.ADMISSIONS):
+                node_id = int(each.key.rpartition("/")[2])
+                if self._admitted.get(node_id) != admitted.get(node_id):
+                    yield from self._hasty(each.revision, node_id)
 
     def _note(self, told: Told) -> None:
         kind, _, rest = told.key.partition("/")
@@ -84,9 +86,14 @@ class Register:
             case records.REASSIGNMENTS:
                 _keep(self._moving, records.place_of(told.key), None if value is None else _reassignment(value))
 
-    def _initial(self, place: tuple[str, int]) -> PartitionState:
+    def _state(self, place: tuple[str, int]) -> PartitionState | None:
+        """As it stands; None: there is no such partition."""
+        topic_id, index = place
+        if topic_id not in self._topics or index >= len(self._topics[topic_id].replicas):
+            return None
         moving = self._moving.get(place)
-        return records.initial_state(self._replicas(place) if moving is None else moving.original)
+        initial = self._replicas(place) if moving is None else moving.original
+        return self._states.get(place) or records.initial_state(initial)
 
     def _replicas(self, place: tuple[str, int]) -> list[int]:
         return self._topics[place[0]].replicas[place[1]]
@@ -123,7 +130,8 @@ class Register:
             if self._created[topic_id] > self._brokers.get(node_id, 0):
                 continue  # it has had nothing of it that it could have lost
             for index in range(len(topic.replicas)):
-                state = self._states.get((topic_id, index)) or self._initial((topic_id, index))
+                state = self._state((topic_id, index))
+                assert state is not None
                 if node_id in state.isr and any(self._is_live(each) for each in state.isr if each != node_id):
                     where = f"{topic.name}-{index}: {_words(state)}"
                     yield f"{node_id} was admitted at revision {revision}, in sync for {where}"

@@ -205,8 +205,7 @@ def down(options: Options, volumes: bool) -> None:
     if options.state.is_taken():
         options.request("down")
         options.state.wait_until_free()
-    if namespaces.works():
-        asyncio.run(namespaces.sweep())  # what a killed runner left
+    asyncio.run(namespaces.sweep())  # what a killed runner left
     if volumes:
         options.state.remove_volumes()
 

@@ -55,19 +55,35 @@ class Half(asyncio.Protocol):
 
 
 class Outer(Half):
-    """The half that a client has; it asks for the other one and reads nothing until that is there."""
+    """The half that a client has. It asks for the other one, and keeps what the client says until that is there.
+
+    It does not pause before the first read: asyncio as of Python 3.11.2 reads on all the same.
+    """
 
     def __init__(self, address: str, port: int, running: dict[asyncio.Task[None], None]) -> None:
         super().__init__()
         self._address, self._port, self._running = address, port, running
+        self._early: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        assert self.transport is not None
-        self.transport.pause_reading()
         task = asyncio.get_running_loop().create_task(self._connect())
         self._running[task] = None
         task.add_done_callback(lambda done: self._running.pop(done, None))
+
+    def data_received(self, data: bytes) -> None:
+        if self.other is None:
+            assert self.transport is not None
+            self._early.append(data)
+            self.transport.pause_reading()  # one read is enough
+        else:
+            super().data_received(data)
+
+    def eof_received(self) -> bool:
+        if self.other is None:
+            self.ended = True
+            return True  # passed on once there is somebody
+        return super().eof_received()
 
     async def _connect(self) -> None:
         assert self.transport is not None
@@ -77,15 +93,16 @@ class Outer(Half):
         except OSError:
             self.transport.abort()  # nobody there: to the client this looks like a broker that went away
             return
-        self.other = inner
+        assert inner.transport is not None
         if self.transport.is_closing():
-            assert inner.transport is not None
-            inner.transport.close()
+            inner.transport.abort()
             return
         for each in (self.transport, inner.transport):
-            assert each is not None
-            sock = each.get_extra_info("socket")
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            each.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.other = inner
+        inner.transport.writelines(self._early)
+        if self.ended:
+            inner.transport.write_eof()
         self.transport.resume_reading()
 
 

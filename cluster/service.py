@@ -25,6 +25,9 @@ STEADY_S = 10.0
 """A service that ran for so long is started again without a growing delay."""
 
 
+STOP_PATIENCE_S = 0.02
+
+
 class State(StrEnum):
     CREATED = "created"
     RUNNING = "running"
@@ -134,7 +137,7 @@ class Running:
         if not self.up:
             return
         self._signal(self.spec.stop_signal)
-        self._signal(signal.SIGCONT)  # who is paused hears nothing else
+        self._signal_all(signal.SIGCONT)  # who is paused hears nothing else
         try:
             async with asyncio.timeout(self.spec.stop_grace_s):
                 await self.until(lambda: self.over)
@@ -153,13 +156,13 @@ class Running:
         await self.until(lambda: self.over)
 
     async def pause(self) -> None:
-        """SIGSTOP to all its processes; returns when the kernel has stopped them."""
+        """SIGSTOP to all its processes; returns when the kernel has stopped the first one."""
         if self.state is not State.RUNNING:
             raise ServiceError(f"{self.name} is {self.state}: only a running service can be paused")
-        assert self._process is not None
-        self._signal_all(signal.SIGSTOP)
-        while not _stopped(self._process.pid) and self.up:
-            await asyncio.sleep(0.001)  # the threads stop one after the other, and nothing tells when
+        while self.up and not await self._stood_still():
+            # Who waits in vfork for a child that was stopped before its exec cannot stop: let both go on a little.
+            self._signal_all(signal.SIGCONT)
+            await asyncio.sleep(STOP_PATIENCE_S)
         if self.up:
             self._become(State.PAUSED)
 
@@ -180,6 +183,15 @@ class Running:
     def _ring(self) -> None:
         bell, self._bell = self._bell, asyncio.Event()
         bell.set()
+
+    async def _stood_still(self) -> bool:
+        """Sends SIGSTOP and looks, for a moment, whether it has worked: threads stop one after the other."""
+        assert self._process is not None
+        self._signal_all(signal.SIGSTOP)
+        deadline = monotonic() + STOP_PATIENCE_S
+        while not (stopped := _stopped(self._process.pid)) and monotonic() < deadline:
+            await asyncio.sleep(0.001)
+        return stopped
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.returncode is None:

@@ -33,6 +33,15 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 @click.option("--advertised-port", type=int, help="Port told to clients (advertised.port).")
 @click.option("--broker-id", type=int, help="Id of this broker (node.id).")
 @click.option(
+    "--etcd", metavar="URL[,URL...]", help="Be one of several brokers, held together by etcd (etcd.endpoints)."
+)
+@click.option("--cluster", help="Which cluster of those that share an etcd (cluster.name).")
+@click.option("--rack", help="Where this broker stands; replicas are spread over racks (broker.rack).")
+@click.option("--peer-host", help="Address for other brokers to reach this one (peer.host.name).")
+@click.option("--peer-port", type=int, help="Port for other brokers only (peer.port); 0 takes a free one.")
+@click.option("--advertised-peer-host", help="Address told to other brokers (advertised.peer.host.name).")
+@click.option("--advertised-peer-port", type=int, help="Port told to other brokers (advertised.peer.port).")
+@click.option(
     "--config", "config_file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file."
 )
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Any setting, under Kafka's name.")
@@ -71,6 +80,13 @@ SETTING_OF = {
     "advertised_host": "advertised.host.name",
     "advertised_port": "advertised.port",
     "broker_id": "node.id",
+    "etcd": "etcd.endpoints",
+    "cluster": "cluster.name",
+    "rack": "broker.rack",
+    "peer_host": "peer.host.name",
+    "peer_port": "peer.port",
+    "advertised_peer_host": "advertised.peer.host.name",
+    "advertised_peer_port": "advertised.peer.port",
 }
 
 
@@ -124,6 +140,7 @@ def _why_not_started(config: BrokerConfig, error: Exception) -> str | None:
     from semel_storage.segment import CorruptLog
 
     from semel_broker.cluster.local_store import CorruptStoreError
+    from semel_broker.cluster.store import StoreUnavailableError
     from semel_broker.config import ConfigError
 
     where = f"{config.host_name}:{config.port}"
@@ -132,6 +149,8 @@ def _why_not_started(config: BrokerConfig, error: Exception) -> str | None:
             return str(error)
         case CorruptLog() | CorruptCheckpoint() | CorruptStoreError():
             return str(error)
+        case StoreUnavailableError():
+            return f"the cluster's store cannot be reached ({error}): is etcd up, and are --etcd's URLs right?"
         case OSError(errno=errno) if errno == EADDRINUSE:
             return f"{where} is in use by another process; stop it, or choose another port with --port"
         case OSError(errno=errno) if errno == EADDRNOTAVAIL:

@@ -10,6 +10,7 @@ from semel_broker.txn.identity import ClientName
 from semel_broker.world import Logger, World
 
 if TYPE_CHECKING:
+    from semel_broker.cluster.feed import Feed
     from semel_broker.cluster.store import Store
     from semel_broker.config import BrokerConfig
     from semel_broker.groups.coordinator import GroupCoordinator
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
 
 
 class Broker(msgspec.Struct, kw_only=True):
-    """One running broker as a plain record of its nouns. `host` and `port` are the advertised ones."""
+    """One running broker as a plain record of its nouns. `host` and `port` are the advertised ones; `feed.image` is the
+    cluster as this broker knows it."""
 
     world: World
     config: BrokerConfig
     store: Store
+    feed: Feed
     topics: Topics
     groups: GroupCoordinator
     transactions: TransactionCoordinator

@@ -17,7 +17,7 @@ from semel_broker.answers import InOrder
 from semel_broker.closing import CloseConnectionError
 from semel_broker.context import Broker, RequestContext
 from semel_broker.handlers import HANDLERS, Handler, k18_api_versions
-from semel_broker.versions import offered
+from semel_broker.versions import Versions, offered
 
 API_VERSIONS = 18
 Chunks = list[Buffer]
@@ -38,12 +38,17 @@ class Peer(msgspec.Struct, kw_only=True):
 
 
 class Dispatcher:
-    """Starts requests. One for all connections of a broker."""
+    """Starts requests. One for all connections of a listener. `versions`: by API key, if not those for clients."""
 
-    def __init__(self, broker: Broker, handlers: Mapping[int, Handler] = HANDLERS) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        handlers: Mapping[int, Handler] = HANDLERS,
+        versions: Mapping[int, Versions] | None = None,
+    ) -> None:
         self._broker = broker
         self._handlers = handlers
-        self._offered = offered(broker.config)
+        self._offered = offered(broker.config) if versions is None else versions
 
     def start(self, frame: bytearray, peer: Peer) -> Chunks | Coroutine[Any, Any, Chunks] | InOrder[Chunks]:
         """Start the request in `frame`; its answer, or a coroutine that waits for it (`InOrder`: what is behind it has

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from asyncio import get_running_loop
-from base64 import urlsafe_b64encode
 from contextlib import AsyncExitStack
 
-from semel_storage.checkpoints import META_PROPERTIES
 from semel_storage.log_directory import LogDirectory
 
 from semel_broker.cleaner import Cleaner
-from semel_broker.cluster.local_store import LocalStore
+from semel_broker.cluster.controller import Controller
+from semel_broker.cluster.records import BrokerRecord
+from semel_broker.cluster.registration import Registration
+from semel_broker.cluster.store import Store
 from semel_broker.config import BrokerConfig, ConfigError
 from semel_broker.context import Broker
 from semel_broker.dispatch import Dispatcher
 from semel_broker.groups.coordinator import GroupCoordinator
+from semel_broker.home import Home
 from semel_broker.producer_ids import ProducerIds
 from semel_broker.server import Server
 from semel_broker.topics import Topics
@@ -23,7 +25,6 @@ from semel_broker.world import World
 
 STOP_GRACE_S = 5.0
 UNDIALLABLE = ("", "0.0.0.0", "::")  # noqa: S104 (to be refused)
-STORE_FILE = "semel.store"
 
 
 class Node:
@@ -36,10 +37,12 @@ class Node:
         self._parts = parts
 
     @classmethod
-    async def start(cls, config: BrokerConfig, world: World) -> Node:
-        """Recover what is in `log.dir` and serve. What has been started is stopped again if a later part fails.
+    async def start(cls, config: BrokerConfig, world: World, store: Store | None = None) -> Node:
+        """Recover what is in `log.dir`, join the cluster, and serve. What has been started is stopped again if a later
+        part fails.
 
-        Raises DirectoryLocked, CorruptLog, CorruptStoreError, ConfigError, and OSError of the listening socket.
+        `store`: of a cluster, closed by this broker; None: that of the settings. Raises DirectoryLocked,
+        WrongDirectory, CorruptLog, CorruptStoreError, ConfigError, and OSError of the listening sockets.
         """
         host = config.advertised_host_name or config.host_name
         if host in UNDIALLABLE:
@@ -48,12 +51,18 @@ class Node:
                 "which address of this machine they are to use"
             )
         async with AsyncExitStack() as parts:
-            broker = await _open(config, world, parts)
+            home = await Home.open(config, world, store, parts)
+            registration = Registration(world, config, home.store, home.feed)
+            broker = await _open(config, world, home, registration, parts)
             server = Server(Dispatcher(broker), config, world.log, get_running_loop())
-            port = await server.listen(config.host_name, config.port)
+            parts.push_async_callback(server.abort)
+            port = await server.bind(config.host_name, config.port)
             broker.host, broker.port = host, config.advertised_port or port
+            await _join(broker, home.logs, registration, parts)
+            await server.serve()
 
             async def stop_server() -> None:
+                await registration.leave(config.controlled_shutdown_max_wait_ms)
                 server.stop_accepting()
                 await broker.transactions.close()  # answers those who are held
                 await broker.groups.close()  # answers those who wait in a rebalance
@@ -64,54 +73,65 @@ class Node:
         raise AssertionError("unreachable")
 
     async def stop(self) -> None:
-        """Answer what is in progress, then sync, snapshot and mark the data directory as cleanly shut down."""
+        """Let others lead, answer what is in progress, then sync, snapshot and mark the data directory as cleanly shut
+        down."""
         await self._parts.aclose()
 
 
-async def _open(config: BrokerConfig, world: World, parts: AsyncExitStack) -> Broker:
+async def _open(
+    config: BrokerConfig, world: World, home: Home, registration: Registration, parts: AsyncExitStack
+) -> Broker:
     """Everything below the listening socket, each part to be closed after those that stand on it."""
-    is_new = not world.disk.exists(f"{config.log_dir}/{META_PROPERTIES}")
-    logs = LogDirectory.open(
-        world.disk,
-        config.log_dir,
-        node_id=config.node_id,
-        cluster_id=_new_uuid(world) if is_new else "",  # the first broker names the cluster
-        directory_id=_new_uuid(world),
-        event=world.log.info,
+    lease = registration if home.is_shared else None
+    topics = await Topics.open(
+        world=world, config=config, store=home.store, feed=home.feed, logs=home.logs, lease=lease
     )
-    recovered = False
-    parts.callback(lambda: logs.close() if recovered else logs.abandon())  # never mark as clean what was not recovered
-    store = LocalStore.open(world.disk, f"{config.log_dir}/{STORE_FILE}")
-    parts.push_async_callback(store.close)
-    topics = await Topics.open(world=world, config=config, store=store, logs=logs)
-    recovered = True
+    home.is_recovered = True
     parts.push_async_callback(topics.close)
     groups = GroupCoordinator(world, config, topics)
     groups.start()
     parts.push_async_callback(groups.close)
-    producer_ids = ProducerIds(store)
+    producer_ids = ProducerIds(home.store)
     transactions = TransactionCoordinator(world, config, topics, producer_ids, groups.transaction_ended)
     transactions.start()
     parts.push_async_callback(transactions.close)
-    cleaner = Cleaner(world, config, partitions=topics.partitions, checkpoint=logs.checkpoint)
+    cleaner = Cleaner(world, config, partitions=topics.partitions, checkpoint=home.logs.checkpoint)
     cleaner.start()
     parts.push_async_callback(cleaner.stop)
     return Broker(
         world=world,
         config=config,
-        store=store,
+        store=home.store,
+        feed=home.feed,
         topics=topics,
         groups=groups,
         transactions=transactions,
         producer_ids=producer_ids,
         node_id=config.node_id,
-        cluster_id=logs.cluster_id,
+        cluster_id=home.logs.cluster_id,
         host=config.host_name,
         port=config.port,
         log=world.log,
     )
 
 
-def _new_uuid(world: World) -> str:
-    """A random id as Kafka writes them: 22 characters of base64."""
-    return urlsafe_b64encode(world.rng.randbytes(16)).decode().rstrip("=")
+async def _join(broker: Broker, logs: LogDirectory, registration: Registration, parts: AsyncExitStack) -> None:
+    """Be one of the cluster's brokers: from here on this one has roles, as long as its session lives."""
+    config = broker.config
+    registration.on_admitted.append(broker.topics.local.take_roles)
+    registration.on_lost.append(broker.topics.local.resign)
+    parts.push_async_callback(registration.close)
+    controller = Controller(broker.world, config, broker.store, broker.feed, registration)
+    controller.start()
+    parts.push_async_callback(controller.close)
+    await registration.register(
+        BrokerRecord(
+            node_id=broker.node_id,
+            incarnation="",
+            directory_id=logs.directory_id,
+            host=broker.host,
+            port=broker.port,
+            rack=config.broker_rack,
+            is_synced=config.durability == "fsync",
+        )
+    )

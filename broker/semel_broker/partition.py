@@ -199,19 +199,18 @@ class Partition(DurablePartition):
             self._appended(MARKER_BYTES)
         return result
 
-    @property
-    def in_sync(self) -> int:
-        """How many replicas are, this one included."""
-        return 1 if self.replicas is None else len(self.replicas.isr)
-
     def check_in_sync(self, log: Log) -> None:
-        """Raises NOT_ENOUGH_REPLICAS while fewer than min.insync.replicas are in sync."""
-        least = log.config.min_insync_replicas
-        if least > 1 and self.in_sync < least:
+        """Raises NOT_ENOUGH_REPLICAS while fewer than min.insync.replicas are in sync, or than there are (KIP-966)."""
+        replicas = self.replicas
+        if replicas is not None and len(replicas.isr) < self._in_sync_min(log, replicas):
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.topic}-{self.index}: min.insync.replicas is {least}, in sync are {self.in_sync}",
+                f"{self.topic}-{self.index}: in sync are brokers {list(replicas.isr)}, "
+                f"min.insync.replicas is {log.config.min_insync_replicas}",
             )
+
+    def _in_sync_min(self, log: Log, replicas: Replicas) -> int:
+        return min(log.config.min_insync_replicas, 1 + len(replicas.followers))
 
     def open_transaction(self, producer_id: int) -> int | None:
         """The first offset of the producer's transaction that is open in this partition; None: none is."""
@@ -305,6 +304,12 @@ class Partition(DurablePartition):
             self.high_watermark = offset
         self.log.truncate_to(offset)
 
+    def restart_at(self, offset: int) -> None:
+        """Of a follower: nothing of what is here is left in the leader's log, which starts at `offset`."""
+        assert self.role is Role.FOLLOWER, (self.topic, self.index, self.role)
+        self.log.restart_at(offset)
+        self.high_watermark = offset
+
     # --- life ------------------------------------------------------------------------------------------------
 
     def retire(self) -> None:
@@ -352,8 +357,7 @@ class Partition(DurablePartition):
         if replicas is not None:
             if self._lease is not None and not self._lease.is_valid():
                 return
-            assert self._log is not None or not end
-            least = self._log.config.min_insync_replicas if self._log is not None else 1
+            least = self._in_sync_min(self._log, replicas) if self._log is not None else 1
             end = replicas.high_watermark(end, self.high_watermark, isr_min=least)
         if end > self.high_watermark:
             self._advance(end, self._bytes_below(end))

@@ -30,14 +30,25 @@ class Server:
     def connection_count(self) -> int:
         return len(self._connections)
 
-    async def listen(self, host: str, port: int) -> int:
-        """Start to accept; returns the port. Raises OSError (EADDRINUSE, ...)."""
+    async def bind(self, host: str, port: int) -> int:
+        """Take the port, and return it; nobody is let in before `serve`. Raises OSError (EADDRINUSE, ...)."""
         commons = self.commons
         self._listener = await commons.loop.create_server(
-            lambda: Connection(commons, self._opened, self._lost), host, port, backlog=BACKLOG
+            lambda: Connection(commons, self._opened, self._lost), host, port, backlog=BACKLOG, start_serving=False
         )
-        self._sweep_later()
         bound: int = self._listener.sockets[0].getsockname()[1]
+        return bound
+
+    async def serve(self) -> None:
+        """Begin to accept. Raises OSError where somebody else has been quicker to listen on the port."""
+        assert self._listener is not None, "bind() first"
+        await self._listener.start_serving()
+        self._sweep_later()
+
+    async def listen(self, host: str, port: int) -> int:
+        """`bind` and `serve`."""
+        bound = await self.bind(host, port)
+        await self.serve()
         return bound
 
     def _opened(self, connection: Connection) -> None:

@@ -9,6 +9,7 @@ import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker import topic_configs
+from semel_broker.cluster import placement
 from semel_broker.cluster.records import TopicRecord
 from semel_broker.config import BrokerConfig, ConfigError
 
@@ -29,6 +30,13 @@ class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
     replication_factor: int = -1
     configs: Mapping[str, str | None] = _NO_CONFIGS
     assignments: Mapping[int, Sequence[int]] = _NO_ASSIGNMENTS
+
+
+class Sites(msgspec.Struct, frozen=True):
+    """Where replicas can be put: the brokers that are there, each with its rack ("": none), and what they carry."""
+
+    racks: Mapping[int, str]
+    load: placement.Load | None = None
 
 
 def text_of_id(topic_id: bytes) -> str:
@@ -54,15 +62,16 @@ def check_name(name: str, config: BrokerConfig) -> None:
 
 def internal_topic(name: str, config: BrokerConfig) -> NewTopic:
     """One of the broker's own topics as it is to be created."""
+    offsets_factor, transactions_factor = config.internal_topics_factor
     partitions, replication_factor, segment_bytes = {
         OFFSETS_TOPIC: (
             config.offsets_topic_num_partitions,
-            config.offsets_topic_replication_factor,
+            offsets_factor,
             config.offsets_topic_segment_bytes,
         ),
         TRANSACTIONS_TOPIC: (
             config.transaction_state_log_num_partitions,
-            config.transaction_state_log_replication_factor,
+            transactions_factor,
             config.transaction_state_log_segment_bytes,
         ),
     }[name]
@@ -76,18 +85,21 @@ def internal_topic(name: str, config: BrokerConfig) -> NewTopic:
             # A record holds a whole group with all that its members said, or a transaction with all its partitions:
             # it may outgrow message.max.bytes.
             "max.message.bytes": str(segment_bytes),
+            **({"min.insync.replicas": "2"} if replication_factor > 2 else {}),  # one of three may be away
         },
     )
 
 
-def create(new: NewTopic, *, topic_id: bytes, brokers: Sequence[int], config: BrokerConfig) -> TopicRecord:
+def create(new: NewTopic, *, topic_id: bytes, sites: Sites, config: BrokerConfig) -> TopicRecord:
     """The record of a new topic. Raises KafkaError 17, 37, 38, 39, 40, 42."""
+    brokers = list(sites.racks)
     check_name(new.name, config)
     if new.assignments:
         _check_count(len(new.assignments), config)
         replicas = _assigned(new, brokers)
     else:
-        replicas = _spread(_partition_count(new, config), _replication_factor(new, brokers, config), brokers, first=0)
+        count, factor = _partition_count(new, config), _replication_factor(new, brokers, config)
+        replicas = placement.place(count, factor, sites.racks, elsewhere=sites.load)
     return TopicRecord(new.name, text_of_id(topic_id), replicas, check_configs(new.configs, config))
 
 
@@ -96,17 +108,25 @@ def grow(
     count: int,
     *,
     assignments: Sequence[Sequence[int]] | None = None,
-    brokers: Sequence[int],
+    sites: Sites,
     config: BrokerConfig,
 ) -> TopicRecord:
-    """The record with `count` partitions in all. Raises KafkaError 37, 39."""
+    """The record with `count` partitions in all. Raises KafkaError 37, 38, 39."""
+    brokers = list(sites.racks)
     has = len(record.replicas)
     if count <= has:
         verb = "already has" if count == has else "cannot shrink: it has"
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"topic {record.name!r} {verb} {has} partitions")
     _check_count(count, config)
     if assignments is None:
-        more = _spread(count - has, len(record.replicas[0]), brokers, first=has)
+        factor = len(record.replicas[0])
+        if factor > len(brokers):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"topic {record.name!r} has {factor} replicas of each partition, and only {len(brokers)} brokers are "
+                "there: start the others, or assign the new partitions by hand",
+            )
+        more = placement.place(count - has, factor, sites.racks, existing=record.replicas, elsewhere=sites.load)
     else:
         if len(assignments) != count - has:
             raise _bad_assignment(f"{count - has} partitions are to be added, {len(assignments)} are assigned")
@@ -149,12 +169,6 @@ def _replication_factor(new: NewTopic, brokers: Sequence[int], config: BrokerCon
             f"replication factor {factor}: must be -1 for the default, or from 1 to {len(brokers)} (all brokers)",
         )
     return factor
-
-
-def _spread(count: int, factor: int, brokers: Sequence[int], *, first: int) -> list[list[int]]:
-    """Replica lists for `count` partitions from number `first` on, leaders and followers taking turns."""
-    n = len(brokers)
-    return [[brokers[(p + r) % n] for r in range(factor)] for p in range(first, first + count)]
 
 
 def _assigned(new: NewTopic, brokers: Sequence[int]) -> list[list[int]]:

@@ -15,7 +15,7 @@ import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker import topic_plan
-from semel_broker.cluster import records
+from semel_broker.cluster import placement, records
 from semel_broker.cluster.records import TopicRecord
 from semel_broker.cluster.store import (
     ABSENT,
@@ -31,7 +31,7 @@ from semel_broker.cluster.store import (
 from semel_broker.config_edits import Configs
 from semel_broker.known_topics import KnownTopics, Topic
 from semel_broker.local_partitions import STRAY_SUFFIX
-from semel_broker.topic_plan import INTERNAL_TOPICS, NewTopic
+from semel_broker.topic_plan import INTERNAL_TOPICS, NewTopic, Sites
 
 __all__ = ["STRAY_SUFFIX", "Topic", "Topics"]
 
@@ -49,7 +49,7 @@ class Topics(KnownTopics):
         """
         key = records.topic_key(new.name)
         while True:
-            record = topic_plan.create(new, topic_id=self._new_id(), brokers=self._brokers(), config=self._config)
+            record = topic_plan.create(new, topic_id=self._new_id(), sites=self._sites(), config=self._config)
             self._check_total(len(record.replicas))
             if (known := self._image.topics.get(key)) is not None:
                 raise _exists(new.name, known.value.name)
@@ -110,9 +110,7 @@ class Topics(KnownTopics):
         """Grow a topic to `count` partitions. Raises KafkaError 3, 7, 37, 39, 44."""
 
         def grow(record: TopicRecord) -> TopicRecord:
-            grown = topic_plan.grow(
-                record, count, assignments=assignments, brokers=self._brokers(), config=self._config
-            )
+            grown = topic_plan.grow(record, count, assignments=assignments, sites=self._sites(), config=self._config)
             self._check_total(count - len(record.replicas))
             return grown
 
@@ -188,9 +186,10 @@ class Topics(KnownTopics):
 
     # --- inside: checks --------------------------------------------------------------------------------------
 
-    def _brokers(self) -> list[int]:
-        """Who can be given replicas."""
-        return [record.node_id for record in self._image.live()] or [self._config.node_id]
+    def _sites(self) -> Sites:
+        """Where replicas can be put now."""
+        racks = {record.node_id: record.rack for record in self._image.live()}
+        return Sites(racks or {self._config.node_id: ""}, placement.load(self._image) if len(racks) > 1 else None)
 
     def _check_total(self, more: int) -> None:
         most = self._config.limits.partitions_max

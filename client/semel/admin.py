@@ -191,7 +191,7 @@ class Admin:
         The brokers go on by themselves: `list_partition_reassignments` tells what is not done yet.
 
         Raises UnknownTopicOrPartitionError, InvalidReplicationAssignmentError, NoReassignmentInProgressError,
-        ReassignmentInProgressError.
+        ReassignmentInProgress.
         """
         await _admin_replicas.alter_partition_reassignments(self._calls, targets, timeout_ms)
 

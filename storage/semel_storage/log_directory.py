@@ -34,6 +34,7 @@ class LogDirectory:
         self.root = root
         self.logs: dict[TopicPartition, Log] = {}
         self.cluster_id = ""
+        self.directory_id = ""
         self.node_id = -1
         self.was_clean = False
         self._unlock = unlock
@@ -199,6 +200,7 @@ class LogDirectory:
         if cluster_id and self.cluster_id != cluster_id:
             raise WrongDirectory(f"{path} says cluster.id={self.cluster_id}, this is cluster {cluster_id}")
         self.node_id = node_id
+        self.directory_id = stored.get("directory.id", directory_id)
 
     def _take(self) -> None:
         """The directory is ours: take the marker of a clean end away, finish deletions that were cut short."""

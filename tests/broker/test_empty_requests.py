@@ -13,9 +13,31 @@ from broker.harness import Harness, Wire
 from semel_broker.handlers import HANDLERS
 from semel_protocol.api import APIS
 from semel_protocol.messages.k18_api_versions import ApiVersionsRequest
+from semel_protocol.messages.k43_elect_leaders import ElectLeadersRequest, ElectLeadersRequestTopic
+from semel_protocol.messages.k45_alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsRequestPartition,
+    AlterPartitionReassignmentsRequestTopic,
+)
+from semel_protocol.messages.k46_list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequestTopic,
+)
 
 WIRE_CASES = Path(__file__).parents[1] / "data" / "wire-cases.txt"
 PRODUCE = 0
+
+NOT_IN_THE_CORPUS = [
+    ElectLeadersRequest(topic_partitions=[ElectLeadersRequestTopic(topic="t", partitions=[1])]),
+    AlterPartitionReassignmentsRequest(
+        topics=[
+            AlterPartitionReassignmentsRequestTopic(
+                name="t", partitions=[AlterPartitionReassignmentsRequestPartition(partition_index=1, replicas=[1])]
+            )
+        ]
+    ),
+    ListPartitionReassignmentsRequest(topics=[ListPartitionReassignmentsRequestTopic(name="t", partition_indexes=[1])]),
+]
 
 
 def served_requests() -> list[tuple[int, int, Any]]:
@@ -30,7 +52,13 @@ def served_requests() -> list[tuple[int, int, Any]]:
         if direction == "Q" and api.key in HANDLERS and api.low <= int(version) <= high:
             data = b"" if body == "-" else bytes.fromhex(body)
             cases.append((api.key, int(version), api.decode_request(data, int(version))))
-    return cases
+    return cases + [
+        (api.key, version, message)
+        for message in NOT_IN_THE_CORPUS
+        for api in APIS.values()
+        for version in range(api.low, api.high + 1)
+        if api.request is type(message)
+    ]
 
 
 def emptied(value: Any, rows: int) -> Any:

@@ -13,6 +13,7 @@ from semel_protocol.errors import ErrorCode
 from semel_protocol.messages import k02_list_offsets as list_offsets
 from semel_protocol.messages import k03_metadata as metadata
 from semel_protocol.messages import k10_find_coordinator as find_coordinator
+from semel_protocol.messages import k19_create_topics as create
 from semel_protocol.messages import k32_describe_configs as describe_configs
 from semel_protocol.messages import k43_elect_leaders as elect
 from semel_protocol.messages import k45_alter_partition_reassignments as alter
@@ -48,6 +49,8 @@ class FakeCluster:
         self.stalled = False
         self.coordinators: dict[str, int] = {}
         self.settings: dict[str, str] = {}
+        self.stale: dict[TopicPartition, Place | None] = {}
+        """What metadata still says, once, of partitions that have changed: brokers hear of it later."""
         versions = {key: (0, api.high) for key, api in APIS.items() if key not in (0, 9, 10)}
         versions[10] = (0, 2)
         self.nodes = {node_id: _Node(self, node_id, versions) for node_id in (1, 2, 3)}
@@ -92,6 +95,7 @@ class _Node(FakeBroker):
         self.cluster, self.node_id = cluster, node_id
         self.answers |= {
             2: self.list_offsets,
+            19: self.create_topics,
             32: self.describe_configs,
             43: self.elect_leaders,
             45: self.alter_reassignments,
@@ -104,11 +108,18 @@ class _Node(FakeBroker):
 
     async def metadata(self, request: metadata.MetadataRequest) -> metadata.MetadataResponse:
         cluster = self.cluster
-        known = dict.fromkeys(at.topic for at in cluster.places)
+        asked = None if request.topics is None else [row.name or "" for row in request.topics]
+        told = {
+            at: cluster.stale.pop(at, place)
+            for at, place in cluster.places.items()
+            if asked is None or at.topic in asked
+        }
+        places = {at: place for at, place in told.items() if place is not None}
+        known = dict.fromkeys(at.topic for at in places)
         topics = []
-        for name in known if request.topics is None else [row.name or "" for row in request.topics]:
+        for name in known if asked is None else asked:
             if name in known:
-                topics.append(metadata.MetadataResponseTopic(name=name, partitions=self._partitions(name)))
+                topics.append(metadata.MetadataResponseTopic(name=name, partitions=self._partitions(name, places)))
             else:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 topics.append(metadata.MetadataResponseTopic(name=name, error_code=code))
@@ -122,7 +133,9 @@ class _Node(FakeBroker):
             brokers=brokers, cluster_id="fake", controller_id=cluster.controller, topics=topics
         )
 
-    def _partitions(self, name: str) -> list[metadata.MetadataResponsePartition]:
+    def _partitions(
+        self, name: str, places: Mapping[TopicPartition, Place]
+    ) -> list[metadata.MetadataResponsePartition]:
         return [
             metadata.MetadataResponsePartition(
                 error_code=ErrorCode.NONE if place.leader in self.cluster.live else ErrorCode.LEADER_NOT_AVAILABLE,
@@ -133,9 +146,21 @@ class _Node(FakeBroker):
                 isr_nodes=place.isr,
                 offline_replicas=[node_id for node_id in place.replicas if node_id not in self.cluster.live],
             )
-            for at, place in self.cluster.places.items()
+            for at, place in places.items()
             if at.topic == name
         ]
+
+    async def create_topics(self, request: create.CreateTopicsRequest) -> create.CreateTopicsResponse:
+        """With the replicas asked for, else a single one here; other brokers hear of it later."""
+        rows = []
+        for topic in request.topics:
+            given = [row.broker_ids for row in topic.assignments] or [[self.node_id]] * max(topic.num_partitions, 1)
+            for index, ids in enumerate(given):
+                at = TopicPartition(topic.name, index)
+                self.cluster.places[at] = Place(list(ids), ids[0], list(ids))
+                self.cluster.stale[at] = None
+            rows.append(create.CreateTopicsResponseTopic(name=topic.name))
+        return create.CreateTopicsResponse(topics=rows)
 
     async def find_coordinator(self, request: Any) -> find_coordinator.FindCoordinatorResponse:
         node_id = self.cluster.coordinators.get(request.key, 1)
@@ -258,6 +283,7 @@ class _Node(FakeBroker):
         if moving and not self.cluster.stalled:
             place = self.cluster.places[moving[0]]
             assert place.target is not None
+            self.cluster.stale[moving[0]] = msgspec.structs.replace(place)
             place.replicas, place.isr, place.target = place.target, list(place.target), None
             if place.leader not in place.replicas:
                 place.leader, place.epoch = place.replicas[0], place.epoch + 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from client.fake_cluster import FakeCluster
-from semel.admin import EARLIEST, LATEST, Admin, PartitionReassignment
+from semel.admin import EARLIEST, LATEST, Admin, NewTopic, PartitionReassignment
 from semel.errors import (
     InvalidReplicationAssignmentError,
     KafkaTimeoutError,
@@ -52,6 +52,16 @@ async def test_the_cluster_and_its_partitions_are_described(cluster: FakeCluster
         (2, 0, (2, 3, 1), (2, 1), (3,)),
         (1, 1, (3, 1, 2), (1, 2), (3,)),
     ]
+
+
+async def test_a_topic_is_created_where_it_is_wanted(cluster: FakeCluster) -> None:
+    async with admin_of(cluster) as admin:
+        await admin.create_topics([NewTopic("x", replica_assignments={0: [2, 3], 1: [3, 1]})])
+        cluster.stale.clear()
+        (topic,) = await admin.describe_topics(["x"])
+    assert [partition.replicas for partition in topic.partitions] == [(2, 3), (3, 1)]
+    (request,) = cluster.nodes[1].seen(19)
+    assert (request.topics[0].num_partitions, request.topics[0].replication_factor) == (-1, -1)
 
 
 # --- who is asked ---

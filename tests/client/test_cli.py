@@ -39,7 +39,7 @@ def semel(broker: BrokerProcess) -> Shell:
 
 def test_help_lists_every_command_and_each_has_its_own(semel: Shell) -> None:
     out = semel("--help")
-    for command in ("consume", "group", "log", "produce", "serve", "topic"):
+    for command in ("cluster", "consume", "group", "log", "produce", "serve", "topic"):
         assert command in out
         assert "Usage" in semel(command, "--help")
 
@@ -61,6 +61,18 @@ def test_a_topic_is_created_shown_and_deleted(semel: Shell) -> None:
     assert "deleted" in semel("topic", "delete", "cli-a", "-y")
     assert semel.run("topic", "delete", "cli-a", "-y").exit_code == 1
     assert "does not exist" in semel("topic", "delete", "cli-a", "-y", "--if-exists")
+
+
+def test_a_single_broker_is_a_healthy_cluster(semel: Shell) -> None:
+    semel("topic", "create", "cli-cluster", "-p", "3")
+    out = semel("cluster")
+    assert "controller" in out
+    assert out.splitlines()[-1].startswith("Healthy: ")
+    assert json.loads(semel("cluster", "--json"))["verdict"] == "healthy"
+    described = semel("topic", "describe", "cli-cluster").splitlines()
+    assert [line.split()[-1] for line in described if line.split()[:1] in (["0"], ["1"], ["2"])] == ["ok"] * 3
+    assert "Nothing to move: 3 partitions lie evenly." in semel("topic", "reassign", "cli-cluster")
+    assert "0 new leaders; 3 partitions had the preferred one." in semel("topic", "elect", "cli-cluster")
 
 
 def test_deleting_asks_first(semel: Shell) -> None:

@@ -145,7 +145,13 @@ async def test_without_a_controller_the_rest_is_told_at_once(semel: Shell, clust
     assert "3 partitions" in await semel("topic", "describe", "t")
 
 
-# --- semel topic describe, list ---
+# --- semel topic create, describe, list ---
+
+
+async def test_a_topic_of_which_others_hear_later_is_created_all_the_same(semel: Shell, cluster: FakeCluster) -> None:
+    assert await semel("topic", "create", "new", "-p", "2") == "new created with 2 partitions\n"
+    assert len(cluster.asked(3)) > 0
+    assert not cluster.stale
 
 
 async def test_a_topic_is_described_with_leaders_epochs_and_what_is_missing(semel: Shell, cluster: FakeCluster) -> None:

@@ -210,6 +210,18 @@ async def test_a_published_port_leads_to_its_service(opened: Open) -> None:
         writer.close()
 
 
+async def test_words_that_come_before_the_service_is_reached_are_kept(opened: Open) -> None:
+    (port,) = free_ports(1)
+    async with opened(PAIR.replace("  store:\n", f'    ports: ["127.0.0.1:{port}:7000"]\n  store:\n')):
+        with socket.create_connection(("127.0.0.1", port)) as early:
+            early.sendall(b"early\n")  # the door has not even seen the connection
+            early.shutdown(socket.SHUT_WR)
+            reader, writer = await asyncio.open_connection(sock=early)
+            async with asyncio.timeout(10):
+                assert await reader.read() == b"early\n"
+            writer.close()
+
+
 async def _nothing(reader: asyncio.StreamReader) -> None:
     if await reader.read() == b"":
         raise ConnectionResetError("closed")

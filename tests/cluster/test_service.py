@@ -117,6 +117,18 @@ async def test_a_paused_service_stands_still_keeps_its_process_and_can_be_stoppe
         await one.kill()
 
 
+async def test_who_waits_for_a_child_that_begins_can_be_paused(services: Services, tmp_path: Path) -> None:
+    """In vfork a parent cannot stop before its child has begun, and a child that was stopped does not begin."""
+    code = "import subprocess; print('here', flush=True)\nwhile True: subprocess.run(['true'])"
+    one = service(services, tmp_path, code)
+    await one.start()
+    await says(one, "here")
+    for _ in range(60):
+        async with asyncio.timeout(20):
+            await one.pause()
+        await one.unpause()
+
+
 @pytest.mark.parametrize(
     ("policy", "status", "starts"),
     [("no", 1, 1), ("on-failure:2", 1, 3), ("on-failure", 0, 1), ("on-failure:2", 0, 1)],

@@ -192,6 +192,9 @@ class Listener:
     def close(self) -> None:
         self._loop.listeners.pop(self._port, None)
 
+    async def start_serving(self) -> None:
+        """It has never not done so."""
+
     async def wait_closed(self) -> None:
         """There is nothing to wait for."""
 

@@ -123,9 +123,15 @@ class SimLoop(asyncio.AbstractEventLoop):
     # The network
 
     async def create_server(  # type: ignore[override]  # fewer keywords, on purpose
-        self, protocol_factory: Callable[[], BaseProtocol], host: str, port: int, *, backlog: int = 100
+        self,
+        protocol_factory: Callable[[], BaseProtocol],
+        host: str,
+        port: int,
+        *,
+        backlog: int = 100,
+        start_serving: bool = True,
     ) -> AbstractServer:
-        return self.world.network.listen(self, protocol_factory, port)
+        return self.world.network.listen(self, protocol_factory, port, accepts=start_serving)
 
     async def create_connection(  # type: ignore[override]  # fewer keywords, on purpose
         self, protocol_factory: Callable[[], P], host: str, port: int, *, ssl: None = None

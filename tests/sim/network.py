@@ -134,13 +134,16 @@ class Network:
 
     # What loops ask
 
-    def listen(self, loop: SimLoop, factory: Callable[[], BaseProtocol], port: int) -> Listener:
+    def listen(
+        self, loop: SimLoop, factory: Callable[[], BaseProtocol], port: int, *, accepts: bool = True
+    ) -> Listener:
         host = loop.host
         if port == 0:
             port = max([9091, *host.listeners]) + 1
         if port in host.listeners:
             raise OSError(errno.EADDRINUSE, f"port {port} of {host.name} is taken")
         host.listeners[port] = listener = Listener(loop, factory, host, port)  # type: ignore[abstract]
+        listener.accepts = accepts
         return listener
 
     async def connect(self, loop: SimLoop, factory: Callable[[], P], host: str, port: int) -> tuple[Endpoint, P]:
@@ -222,7 +225,7 @@ class _Dial:
                 self._retry_ns *= 2
             return
         listener = target.listeners.get(self.port)
-        if listener is None:
+        if listener is None or not listener.accepts:
             error = ConnectionRefusedError(errno.ECONNREFUSED, f"{target.name}:{self.port} refuses")
             world.after(self._latency_ns(), self._fail, error)
             return

@@ -252,10 +252,14 @@ class Listener(AbstractServer):
     def __init__(self, loop: SimLoop, factory: Callable[[], BaseProtocol], host: Host, port: int) -> None:
         self.loop, self.factory, self.host, self.port = loop, factory, host, port
         self.sockets = (_ListeningSocket(host.name, port),)
+        self.accepts = True
 
     def accept(self, endpoint: Endpoint) -> None:
         """In the process: a connection that its kernel has taken already."""
         endpoint.connected(self.factory())
+
+    async def start_serving(self) -> None:
+        self.accepts = True
 
     def close(self) -> None:
         if self.host.listeners.get(self.port) is self:
@@ -265,7 +269,7 @@ class Listener(AbstractServer):
         """Listening ends at once."""
 
     def is_serving(self) -> bool:
-        return self.host.listeners.get(self.port) is self
+        return self.accepts and self.host.listeners.get(self.port) is self
 
     def get_loop(self) -> SimLoop:
         return self.loop

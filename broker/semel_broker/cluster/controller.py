@@ -226,7 +226,7 @@ class Controller:
 
     async def _write(self, office: Expect, steps: Sequence[Step]) -> bool:
         """Write the steps, several transactions at a time; whether all were written. What was not is dirty still."""
-        batches = list(pack(steps, office, self._size_max))
+        batches = list(pack(steps, self._size_max, (office,)))
         is_done = True
         for at in range(0, len(batches), TRANSACTIONS_AT_ONCE):
             done = await gather(*map(self._write_batch, batches[at : at + TRANSACTIONS_AT_ONCE]))

@@ -54,7 +54,7 @@ def check(view: PartitionView, target: Sequence[int], image: Image, *, may_chang
         problem = f"there is no broker {unknown[0]} now; the brokers are {live}"
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
-    has = len(view.replicas if view.reassignment is None else view.reassignment.original)
+    has = len(original_of(view))
     if not may_change_factor and len(target) != has:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -62,41 +62,45 @@ def check(view: PartitionView, target: Sequence[int], image: Image, *, may_chang
         )
 
 
-def begin(image: Image, topic: Kept[TopicRecord], targets: Mapping[int, Sequence[int]]) -> Step | None:
-    """Send partitions (index -> replicas, each `check`ed) of one topic on their way, at most PARTITIONS_PER_STEP of
-    them. A partition that is on its way already gets another aim. None: they are all there already."""
+def alter(
+    image: Image,
+    topic: Kept[TopicRecord],
+    targets: Mapping[int, Sequence[int] | None],
+    *,
+    may_change_factor: bool = True,
+) -> tuple[Step | None, dict[int, KafkaError]]:
+    """Send partitions (index -> replicas) of one topic on their way, or back (None); at most PARTITIONS_PER_STEP.
+
+    What has to be written, if anything; and those that cannot be done, by index: 3 no such partition, 38, 39 as `check`
+    says, 85 and 39 as `going_back` says. A partition that is on its way already gets another aim.
+    """
     assert len(targets) <= PARTITIONS_PER_STEP, len(targets)
     edit = _Edit(image, topic)
-    for index, wanted in sorted(targets.items()):
-        view, target = edit.view(index), list(wanted)
-        moving = view.reassignment
-        if moving is None and target == list(view.replicas):
-            continue
-        if moving is not None and target == moving.target:
-            continue
-        union = [*target, *(node_id for node_id in view.replicas if node_id not in target)]
-        original = list(view.replicas) if moving is None else moving.original
-        edit.move(view, union, Put(_key(view), msgspec.json.encode(Reassignment(target, original))))
-    return edit.step("reassignment-begun")
+    refused: dict[int, KafkaError] = {}
+    for index, target in sorted(targets.items()):
+        view = image.partition(topic.value.topic_id, index)
+        try:
+            if view is None:
+                what = f"there is no partition {index} of topic {topic.value.name!r}"
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
+            if target is None:
+                edit.end(view, original_of(view), going_back(image, view))
+            else:
+                check(view, target, image, may_change_factor=may_change_factor)
+                edit.begin(view, list(target))
+        except KafkaError as error:
+            refused[index] = error
+    return edit.step("reassignment-altered"), refused
 
 
-def cancel(image: Image, topic: Kept[TopicRecord], indexes: Sequence[int]) -> Step | None:
-    """Partitions of one topic go back to the replicas that they had, at most PARTITIONS_PER_STEP of them.
-
-    Raises KafkaError 85 where nothing is under way, 39 where none of the old replicas could lead.
-    """
-    assert len(indexes) <= PARTITIONS_PER_STEP, len(indexes)
-    edit = _Edit(image, topic)
-    for index in sorted(indexes):
-        view = edit.view(index)
-        state = going_back(image, view)
-        assert view.reassignment is not None
-        edit.settle(view, view.reassignment.original, state)
-    return edit.step("reassignment-cancelled")
+def original_of(view: PartitionView) -> list[int]:
+    """The replicas that the partition had, or has, when it is not on its way."""
+    return list(view.replicas) if view.reassignment is None else view.reassignment.original
 
 
 def going_back(image: Image, view: PartitionView) -> PartitionState:
-    """The state of a partition whose reassignment is given up. Raises as `cancel`."""
+    """The state of a partition whose reassignment is given up. Raises KafkaError 85 where none is under way, 39 where
+    no old replica could lead."""
     if view.reassignment is None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{view.topic}-{view.index} is not on its way anywhere")
     state = _within(view, view.reassignment.original, Standing.of(image))
@@ -119,19 +123,18 @@ def arrived(view: PartitionView, standing: Standing) -> PartitionState | None:
 
 def finish(image: Image, standing: Standing, places: Sequence[Place]) -> list[Step]:
     """End the reassignments among `places` that have arrived: for each topic one step at most."""
-    by_topic: dict[str, dict[int, PartitionState]] = {}
-    for topic_id, index in places:
-        view = image.partition(topic_id, index)
+    by_topic: dict[str, list[tuple[PartitionView, PartitionState]]] = {}
+    for place in places:
+        view = image.partition(*place)
         state = None if view is None else arrived(view, standing)
-        if state is not None:
-            by_topic.setdefault(topic_id, {})[index] = state
+        if view is not None and state is not None:
+            by_topic.setdefault(view.topic_id, []).append((view, state))
     steps = []
-    for topic_id, states in by_topic.items():
+    for topic_id, rows in by_topic.items():
         edit = _Edit(image, image.by_id[topic_id])
-        for index, state in sorted(states.items())[:PARTITIONS_PER_STEP]:
-            view = edit.view(index)
+        for view, state in rows[:PARTITIONS_PER_STEP]:
             assert view.reassignment is not None
-            edit.settle(view, view.reassignment.target, state)
+            edit.end(view, view.reassignment.target, state)
         step = edit.step("reassignment-finished")
         assert step is not None, topic_id
         steps.append(step)
@@ -166,23 +169,25 @@ class _Edit:
         self._changes: list[Change] = []
         self._places: dict[Place, None] = {}
 
-    def view(self, index: int) -> PartitionView:
-        view = self._image.partition(self._topic.value.topic_id, index)
-        assert view is not None, (self._topic.value.name, index)
-        return view
+    def begin(self, view: PartitionView, target: list[int]) -> None:
+        """The partition is on its way to `target` from now on, unless it is already, or is there."""
+        moving = view.reassignment
+        if target == (list(view.replicas) if moving is None else moving.target):
+            return
+        union = [*target, *(node_id for node_id in view.replicas if node_id not in target)]
+        self._move(view, union, Put(_key(view), msgspec.json.encode(Reassignment(target, original_of(view)))))
 
-    def move(self, view: PartitionView, replicas: list[int], note: Put | Delete) -> None:
-        """The partition has these replicas from now on, and its note is written or gone."""
+    def end(self, view: PartitionView, replicas: list[int], state: PartitionState) -> None:
+        """The partition is on its way no longer: these are its replicas, and this is its state."""
+        self._move(view, replicas, Delete(_key(view)))
+        self._expects.append(Expect(view.key, view.revision))
+        self._changes.append(Put(view.key, msgspec.json.encode(state)))
+
+    def _move(self, view: PartitionView, replicas: list[int], note: Put | Delete) -> None:
         self._replicas[view.index] = replicas
         self._places[view.place] = None
         self._expects.append(Expect(note.key, self._image.reassignment_revision(view.place)))
         self._changes.append(note)
-
-    def settle(self, view: PartitionView, replicas: list[int], state: PartitionState) -> None:
-        """The partition is on its way no longer: these are its replicas, and this is its state."""
-        self.move(view, replicas, Delete(_key(view)))
-        self._expects.append(Expect(view.key, view.revision))
-        self._changes.append(Put(view.key, msgspec.json.encode(state)))
 
     def step(self, what: str) -> Step | None:
         """All of it; None if there is nothing to do."""

@@ -29,12 +29,12 @@ class Batch(msgspec.Struct, frozen=True):
     steps: list[Step]
 
 
-def pack(steps: Sequence[Step], common: Expect, size_max: int) -> Iterator[Batch]:
-    """All steps, in order, in transactions of at most `size_max` changes and as many expectations, of which `common` is
-    one. A step that is larger than that goes alone."""
+def pack(steps: Sequence[Step], size_max: int, common: Sequence[Expect] = ()) -> Iterator[Batch]:
+    """All steps, in order, in transactions of at most `size_max` changes and as many expectations, `common` among them.
+    A step that is larger than that goes alone."""
     at = 0
     while at < len(steps):
-        expects = {common.key: common}
+        expects = {expect.key: expect for expect in common}
         changes: list[Change] = []
         end = at
         for step in steps[at:]:

@@ -118,7 +118,7 @@ def _append(
             if (refusal := refusals.get((topic, row.index))) is not None:
                 raise _as_seen_by_producers(refusal, ctx)
             _check_transaction(request.transactional_id or "", partition, header, ctx)
-        result = partition.append(row.records, header=header)
+        result = partition.append(row.records, header=header, acks_all=request.acks == ACKS_ALL)
     except KafkaError as error:
         return _refused(row.index, error)
     if request.acks == ACKS_ALL and partition.high_watermark <= result.last_offset:
@@ -151,6 +151,7 @@ def _writable(name: str, index: int, ctx: RequestContext) -> Partition:
     topic = topics.get(name)
     if topic is not None and topic.is_internal:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal: only the broker writes to it")
+    partition.check_leading()
     return partition
 
 
@@ -294,40 +295,53 @@ async def _join_and_append(request: ProduceRequest, ctx: RequestContext, joining
 # --- answering -----------------------------------------------------------------------------------------------
 
 
+Waiting = tuple[Partition, Future[None]]
+
+
 async def _when_committed(
     response: ProduceResponse, uncommitted: list[tuple[Partition, int]], timeout_ms: int
 ) -> ProduceResponse:
-    waiting = [future for partition, offset in uncommitted if (future := partition.committing(offset)) is not None]
+    waiting = [
+        (partition, future) for partition, offset in uncommitted if (future := partition.committing(offset)) is not None
+    ]
     if not waiting:
         return response
-    patience = get_running_loop().call_later(max(timeout_ms, 0) / 1000, _wait_no_longer, waiting)
+    patience = get_running_loop().call_later(max(timeout_ms, 0) / 1000, _wait_no_longer, waiting, timeout_ms)
+    failures: dict[TopicPartition, KafkaError] = {}
     try:
-        for future in waiting:
-            await future
+        for partition, future in waiting:
+            try:
+                await future
+            except KafkaError as error:
+                failures[partition.topic, partition.index] = error
     finally:
         patience.cancel()
-    late = {(at.topic, at.index) for at, offset in uncommitted if at.high_watermark < offset}
-    if late:
+    if failures:
         for topic in response.responses:
             topic.partition_responses = [
-                _too_late(topic.name, row, timeout_ms) if (topic.name, row.index) in late else row
+                _refused(row.index, failure) if (failure := failures.get((topic.name, row.index))) is not None else row
                 for row in topic.partition_responses
             ]
     return response
 
 
-def _wait_no_longer(waiting: Sequence[Future[None]]) -> None:
-    for future in waiting:
+def _wait_no_longer(waiting: Sequence[Waiting], timeout_ms: int) -> None:
+    for partition, future in waiting:
         if not future.done():
-            future.set_result(None)
+            future.set_exception(_too_late(partition, timeout_ms))
 
 
-def _too_late(topic: str, row: ProduceResponsePartition, timeout_ms: int) -> ProduceResponsePartition:
-    message = (
-        f"{topic}-{row.index}: the batch is written, but was not durable within the request's timeout_ms={timeout_ms}; "
-        "send it again, unchanged, to hear whether it is"
+def _too_late(partition: Partition, timeout_ms: int) -> KafkaError:
+    """The batch is written, and nobody knows yet what becomes of it."""
+    try:
+        partition.check_in_sync(partition.log)
+    except KafkaError as error:
+        return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"written, not replicated: {error.message}")
+    return KafkaError(
+        ErrorCode.REQUEST_TIMED_OUT,
+        f"{partition.topic}-{partition.index}: the batch is written, but was not committed within the request's "
+        f"timeout_ms={timeout_ms}; send it again, unchanged, to hear whether it is",
     )
-    return _refused(row.index, KafkaError(ErrorCode.REQUEST_TIMED_OUT, message))
 
 
 def _raise_first_error(response: ProduceResponse) -> None:

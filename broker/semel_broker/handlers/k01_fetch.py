@@ -99,6 +99,7 @@ class Fetch:
                 or row is None
                 or partition.high_watermark != row.high_watermark
                 or partition.is_retired
+                or not partition.is_leading
             ):
                 self._read_one(at)
 
@@ -126,6 +127,7 @@ class Fetch:
         )
 
     def _row(self, partition: Partition, wanted: FetchRequestPartition) -> FetchResponsePartition:
+        partition.check_leading()
         if wanted.current_leader_epoch >= 0:
             partition.check_leader_epoch(wanted.current_leader_epoch)
         bytes_max = max(0, min(wanted.partition_max_bytes, self._bytes_max - self._bytes_read))

@@ -2,12 +2,12 @@
 
 Served: v1 to v7. -1 latest (high watermark, or last stable offset for read_committed), -2 earliest, -3 the record with
 the greatest timestamp (v7); any other negative value is INVALID_REQUEST. No record at or after a timestamp is no error:
-offset and timestamp are -1.
+offset and timestamp are -1. OFFSET_NOT_AVAILABLE (before v5 LEADER_NOT_AVAILABLE): the leader is too new to know.
 """
 
 from __future__ import annotations
 
-from semel_protocol.errors import KafkaError
+from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k02_list_offsets import (
     ListOffsetsRequest,
     ListOffsetsRequestPartition,
@@ -17,6 +17,8 @@ from semel_protocol.messages.k02_list_offsets import (
 )
 
 from semel_broker.context import RequestContext
+
+NOT_AVAILABLE_VERSION = 5
 
 
 def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse:
@@ -36,10 +38,14 @@ def _look_up(
 ) -> ListOffsetsResponsePartition:
     try:
         partition = ctx.broker.topics.partition(topic, row.partition_index)
+        partition.check_leading()
         partition.check_leader_epoch(row.current_leader_epoch)
         offset, timestamp = partition.offset_for(row.timestamp, isolation)
     except KafkaError as error:
-        return ListOffsetsResponsePartition(partition_index=row.partition_index, error_code=error.code)
+        code = error.code
+        if code is ErrorCode.OFFSET_NOT_AVAILABLE and ctx.api_version < NOT_AVAILABLE_VERSION:
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+        return ListOffsetsResponsePartition(partition_index=row.partition_index, error_code=code)
     return ListOffsetsResponsePartition(
         partition_index=row.partition_index, offset=offset, timestamp=timestamp, leader_epoch=partition.leader_epoch
     )

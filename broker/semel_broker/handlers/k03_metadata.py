@@ -1,13 +1,14 @@
 """Metadata (key 3): the brokers, the topics and who leads their partitions.
 
-Served: v0 to v5. All topics: an empty list in v0, null from v1 on (from then an empty list means none). A topic that
-does not exist is created when both the request (v4+; older ones always) and `auto.create.topics.enable` allow it,
-otherwise it is answered with UNKNOWN_TOPIC_OR_PARTITION; an illegal name with INVALID_TOPIC_EXCEPTION.
+Served: v0 to v7 (leader epochs). All topics: an empty list in v0, null from v1 on (from then an empty list means none).
+A topic that does not exist is created when both the request (v4+; older ones always) and `auto.create.topics.enable`
+allow it, otherwise it is answered with UNKNOWN_TOPIC_OR_PARTITION; an illegal name with INVALID_TOPIC_EXCEPTION. A
+partition that nobody leads for now has leader -1 and LEADER_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
 
-from semel_protocol.errors import KafkaError
+from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k03_metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -16,6 +17,8 @@ from semel_protocol.messages.k03_metadata import (
     MetadataResponseTopic,
 )
 
+from semel_broker.cluster.image import Image
+from semel_broker.cluster.records import NO_LEADER
 from semel_broker.context import Broker, RequestContext
 from semel_broker.topic_plan import INTERNAL_TOPICS
 from semel_broker.topics import Topic
@@ -24,12 +27,23 @@ from semel_broker.topics import Topic
 async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataResponse:
     broker = ctx.broker
     may_create = request.allow_auto_topic_creation and broker.config.auto_create_topics_enable
+    topics = [await _describe(name, broker, may_create) for name in _names(request, ctx)]
+    image = broker.feed.image
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=broker.node_id, host=broker.host, port=broker.port)],
+        brokers=[
+            MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack or None)
+            for each in image.live()
+        ],
         cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
-        topics=[await _describe(name, broker, may_create) for name in _names(request, ctx)],
+        controller_id=controller_of(image),
+        topics=topics,
     )
+
+
+def controller_of(image: Image) -> int:
+    """The broker to ask for changes; any would do. -1 while there is none."""
+    controller = image.controller
+    return controller.value.node_id if controller is not None and image.is_admitted(controller.value.node_id) else -1
 
 
 def _names(request: MetadataRequest, ctx: RequestContext) -> list[str]:
@@ -46,17 +60,28 @@ async def _describe(name: str, broker: Broker, may_create: bool) -> MetadataResp
             topic = await _create(name, broker, may_create)
         except KafkaError as error:
             return MetadataResponseTopic(error_code=error.code, name=name)
-    leader = [broker.node_id]
     return MetadataResponseTopic(
         name=name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=[
-            MetadataResponsePartition(
-                partition_index=index, leader_id=broker.node_id, leader_epoch=0, replica_nodes=leader, isr_nodes=leader
-            )
-            for index in range(topic.partition_count)
-        ],
+        partitions=[_partition(topic, index, broker) for index in range(topic.partition_count)],
+    )
+
+
+def _partition(topic: Topic, index: int, broker: Broker) -> MetadataResponsePartition:
+    image = broker.feed.image
+    view = broker.topics.view(topic.name, index)
+    leader = image.leader(*view.place)
+    here = topic.opened.get(index)
+    epoch = view.state.leader_epoch if here is None or not here.is_leading else here.leader_epoch
+    return MetadataResponsePartition(
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader is None else ErrorCode.NONE,
+        partition_index=index,
+        leader_id=NO_LEADER if leader is None else leader,
+        leader_epoch=epoch,
+        replica_nodes=list(view.replicas),
+        isr_nodes=view.state.isr,
+        offline_replicas=[node_id for node_id in view.replicas if not image.is_admitted(node_id)],
     )
 
 

@@ -1,4 +1,4 @@
-"""DescribeCluster (key 60): this broker, which is also the controller (KIP-700).
+"""DescribeCluster (key 60): the brokers, and which of them is the controller (KIP-700).
 
 Served: v0 and v1. Endpoint type 2 (controllers) is refused with INVALID_REQUEST: they have no listener of their own.
 """
@@ -13,6 +13,7 @@ from semel_protocol.messages.k60_describe_cluster import (
 )
 
 from semel_broker.context import RequestContext
+from semel_broker.handlers.k03_metadata import controller_of
 
 BROKERS = 1
 
@@ -20,9 +21,14 @@ BROKERS = 1
 def handle(request: DescribeClusterRequest, ctx: RequestContext) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "only brokers (endpoint type 1) can be described on this listener")
-    broker = ctx.broker
+    image = ctx.broker.feed.image
     return DescribeClusterResponse(
-        cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
-        brokers=[DescribeClusterResponseBroker(broker_id=broker.node_id, host=broker.host, port=broker.port)],
+        cluster_id=ctx.broker.cluster_id,
+        controller_id=controller_of(image),
+        brokers=[
+            DescribeClusterResponseBroker(
+                broker_id=each.node_id, host=each.host, port=each.port, rack=each.rack or None
+            )
+            for each in image.live()
+        ],
     )

@@ -16,6 +16,7 @@ from semel.cli.times import plural
 from semel.errors import UnsupportedVersionError
 
 POLL_SECONDS = 0.5
+TRIES = 6
 MOVED = "partitions moved"
 Replicas = Mapping[TopicPartition, tuple[int, ...]]
 
@@ -39,12 +40,23 @@ async def watch(admin: Admin, targets: Replicas) -> None:
         while left := await admin.list_partition_reassignments(targets):
             progress.update(bar, completed=len(targets) - len(left), description=await _waiting_for(admin, left))
             await asyncio.sleep(POLL_SECONDS)
-    found = await partitions_of(admin, list(dict.fromkeys(at.topic for at in targets)))
-    elsewhere = [at for at, replicas in targets.items() if sorted(found[at].replicas) != sorted(replicas)]
+    elsewhere = await _not_there(admin, targets)
     click.echo(f"{plural(len(targets) - len(elsewhere), 'partition')} moved")
     if elsewhere:
         names = ", ".join(f"{at.topic}-{at.partition}" for at in elsewhere)
         raise click.ClickException(f"no longer on the move, but not moved: {names}. Somebody has cancelled that.")
+
+
+async def _not_there(admin: Admin, targets: Replicas) -> list[TopicPartition]:
+    """Whose replicas are not those. Who is asked may hear of the last moves a little later than the controller."""
+    topics = list(dict.fromkeys(at.topic for at in targets))
+    for _ in range(TRIES):
+        found = await partitions_of(admin, topics)
+        elsewhere = [at for at, replicas in targets.items() if sorted(found[at].replicas) != sorted(replicas)]
+        if not elsewhere:
+            break
+        await asyncio.sleep(POLL_SECONDS)
+    return elsewhere
 
 
 async def _waiting_for(admin: Admin, left: Mapping[TopicPartition, PartitionReassignment]) -> str:

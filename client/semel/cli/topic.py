@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 import click
@@ -24,6 +25,9 @@ from semel.cli.reassign import reassign
 from semel.cli.stuck import stuck_topic
 from semel.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from semel.structs import TopicMetadata
+
+POLL_SECONDS = 0.2
+TRIES = 25
 
 
 @click.group()
@@ -66,10 +70,20 @@ def create(
                 if not if_not_exists:
                     raise
                 return f"{name} exists already"
-            (made,) = await admin.describe_topics([name])
-            return f"{name} created with {_count(made)}"
+            return f"{name} created with {_count(await _made(admin, name))}"
 
     click.echo(run(work()))
+
+
+async def _made(admin: Admin, name: str) -> TopicMetadata:
+    """The new topic. Who is asked may hear of it a little later than who created it."""
+    for _ in range(TRIES):
+        try:
+            (made,) = await admin.describe_topics([name])
+            return made
+        except UnknownTopicOrPartitionError:
+            await asyncio.sleep(POLL_SECONDS)
+    raise click.ClickException(f"{name} is created, but brokers do not list it yet: see `semel cluster`")
 
 
 @topic.command("list")

@@ -229,7 +229,7 @@ class UnknownProducerId(BrokerResponseError, code=ErrorCode.UNKNOWN_PRODUCER_ID)
     advice = "The broker no longer knows this producer"
 
 
-class ReassignmentInProgressError(BrokerResponseError, code=ErrorCode.REASSIGNMENT_IN_PROGRESS):
+class ReassignmentInProgress(BrokerResponseError, code=ErrorCode.REASSIGNMENT_IN_PROGRESS):
     advice = "Wait until the reassignment is done, or cancel it first"
 
 

@@ -24,7 +24,7 @@ from semel_broker.cluster.image import Image
 from semel_broker.cluster.local_store import LocalSession, LocalStore
 from semel_broker.cluster.records import PartitionState, TopicRecord
 from semel_broker.cluster.registration import Registration
-from semel_broker.cluster.store import Change, Entry, Expect, Listing, Put, Session, Store, Watch
+from semel_broker.cluster.store import Change, Entry, Expect, Listing, OutcomeUnknownError, Put, Session, Store, Watch
 from semel_broker.world import World
 from semel_storage.memory_disk import MemoryDisk
 from support.etcd import EtcdProcess
@@ -104,9 +104,9 @@ class MortalSession:
 
 
 class GatedWatch:
-    def __init__(self, watch: Watch, gate: asyncio.Event) -> None:
+    def __init__(self, watch: Watch, *gates: asyncio.Event) -> None:
         self._watch = watch
-        self._gate = gate
+        self._gates = gates
 
     @property
     def revision(self) -> int:
@@ -117,7 +117,8 @@ class GatedWatch:
 
     async def __anext__(self) -> object:
         changes = await anext(self._watch)
-        await self._gate.wait()
+        for gate in self._gates:
+            await gate.wait()
         return changes
 
     async def close(self) -> None:
@@ -129,8 +130,9 @@ class GatedStore:
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self.store = store
-        self.gate = asyncio.Event()
+        self.gate, self.watch_gate = asyncio.Event(), asyncio.Event()
         self.gate.set()
+        self.watch_gate.set()
         self.failing: list[Exception] = []
         self.transactions: list[tuple[Sequence[Expect], Sequence[Change], int | None]] = []
         self._clock = clock
@@ -146,6 +148,8 @@ class GatedStore:
     async def transact(self, expects: Sequence[Expect], changes: Sequence[Change]) -> int | None:
         await self.gate.wait()
         error = self.failing.pop(0) if self.failing else None
+        if error is not None and not isinstance(error, OutcomeUnknownError):
+            raise error  # nothing is written
         revision = await self.store.transact(expects, changes)
         self.transactions.append((expects, changes, revision))
         if error is not None:
@@ -153,7 +157,7 @@ class GatedStore:
         return revision
 
     def watch(self, prefix: str, revision: int) -> Watch:
-        return GatedWatch(self.store.watch(prefix, revision), self.gate)  # type: ignore[return-value]
+        return GatedWatch(self.store.watch(prefix, revision), self.gate, self.watch_gate)  # type: ignore[return-value]
 
     async def open_session(self, ttl_ms: int) -> Session:
         await self.gate.wait()
@@ -234,6 +238,7 @@ class Member:
         self.store = GatedStore(cluster.ground.store(), cluster.ground.clock)
         self.record = broker(node_id, directory_id=directory_id, is_synced=is_synced)
         self.heard: list[str] = []
+        self.last_session: Session
         self.feed: Feed
         self.registration: Registration
         self.controller: Controller
@@ -278,7 +283,7 @@ class Member:
 
     async def kill(self, *, expire: bool = True) -> None:
         """The process is gone, and after a while its session too."""
-        session = self.session
+        session = self.last_session = self.session
         registration, controller = self.registration._task, self.controller._task
         assert registration is not None
         assert controller is not None
@@ -296,6 +301,7 @@ class Member:
 
     def resume(self) -> None:
         self.store.gate.set()
+        self.store.watch_gate.set()
 
 
 class Cluster:

@@ -259,6 +259,7 @@ async def test_one_partition_that_is_changed_by_others_all_the_time_does_not_hol
         await two.kill()
         for index in (0, 50, 99):
             await settled(local, topic_id, PartitionState(3, 1, [3, 1]), index)
+        await until(lambda: refused == 6)
     finally:
         one.store.store.transact = transact  # type: ignore[method-assign]
     await settled(local, topic_id, PartitionState(3, 1, [1, 3]), 7)
@@ -344,7 +345,7 @@ async def test_a_reassignment_ends_when_all_of_the_target_are_in_sync(cluster: C
     topic_id = await cluster.topic([1, 2], [2, 1])
     topic = one.image.topic("t")
     assert topic is not None
-    step = reassignments.begin(one.image, topic, {0: [3, 4], 1: [2, 4]})
+    step, _ = reassignments.alter(one.image, topic, {0: [3, 4], 1: [2, 4]})
     assert step is not None
     hand = cluster.ground.hand
     assert await hand.transact(step.expects, step.changes) is not None
@@ -376,7 +377,7 @@ async def test_many_reassignments_of_one_topic_all_end(local: Cluster) -> None:
     for first in range(0, 80, 20):
         topic = one.image.topic("t")
         assert topic is not None
-        step = reassignments.begin(one.image, topic, {index: [2, 3] for index in range(first, first + 20)})
+        step, _ = reassignments.alter(one.image, topic, {index: [2, 3] for index in range(first, first + 20)})
         assert step is not None
         revision = await hand.transact(step.expects, step.changes)
         assert revision is not None

@@ -31,6 +31,7 @@ from semel_broker.cluster.store import (
     StoreUnavailableError,
     Watch,
 )
+from semel_broker.eager import begin
 from support.etcd import EtcdProcess, free_ports
 
 SOON_S = 20
@@ -372,3 +373,24 @@ def test_large_numbers_of_etcd_are_read_exactly() -> None:
         b'{"ID":"7587883212297104641","TTL":"6"}', type=etcd_messages.LeaseResponse, strict=False
     )
     assert (lease.lease, lease.ttl_s) == (7587883212297104641, 6)
+
+
+async def test_the_store_can_be_asked_by_a_request_that_was_begun_without_a_task(house: EtcdHouse) -> None:
+    """Handlers are (eager.py): CreateTopics asked etcd first thing, and found no task to set a time limit in."""
+    loop = asyncio.get_running_loop()
+    begun: asyncio.Future[int | asyncio.Task[int]] = loop.create_future()
+
+    def data_received() -> None:
+        assert asyncio.current_task() is None
+        try:
+            begun.set_result(begin(house.store.transact([], [Put("a", b"1")]), loop))
+        except RuntimeError as error:
+            begun.set_exception(error)
+
+    loop.call_soon(data_received)
+    transaction = await begun
+    assert isinstance(transaction, asyncio.Task)
+    await transaction
+    entry = await house.store.get("a")
+    assert entry is not None
+    assert entry.value == b"1"

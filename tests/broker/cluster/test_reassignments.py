@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from broker.cluster.images import TOPIC, TOPIC_ID, Sketch
@@ -11,10 +11,18 @@ from hypothesis import strategies as st
 from semel_broker.cluster import reassignments
 from semel_broker.cluster.elections import Standing, unsettled
 from semel_broker.cluster.image import Kept
-from semel_broker.cluster.reassignments import PARTITIONS_PER_STEP, adding, begin, cancel, check, finish, removing
+from semel_broker.cluster.reassignments import PARTITIONS_PER_STEP, adding, check, finish, removing
 from semel_broker.cluster.records import NO_LEADER, PartitionState, Reassignment, TopicRecord
+from semel_broker.cluster.steps import Step
 from semel_broker.cluster.store import ABSENT
 from semel_protocol.errors import ErrorCode, KafkaError
+
+
+def alter(sketch: Sketch, targets: Mapping[int, Sequence[int] | None]) -> Step | None:
+    step, refused = reassignments.alter(sketch.image, topic_of(sketch), targets)
+    for error in refused.values():
+        raise error
+    return step
 
 
 def topic_of(sketch: Sketch) -> Kept[TopicRecord]:
@@ -24,13 +32,13 @@ def topic_of(sketch: Sketch) -> Kept[TopicRecord]:
 
 
 def go(sketch: Sketch, target: Sequence[int], index: int = 0) -> None:
-    step = begin(sketch.image, topic_of(sketch), {index: target})
+    step = alter(sketch, {index: target})
     assert step is not None
     sketch.write([step])
 
 
 def back(sketch: Sketch, index: int = 0) -> None:
-    step = cancel(sketch.image, topic_of(sketch), [index])
+    step = alter(sketch, {index: None})
     assert step is not None
     sketch.write([step])
 
@@ -94,9 +102,9 @@ def test_another_order_alone_is_a_reassignment_too(five: Sketch) -> None:
 
 
 def test_where_it_is_already_there_is_nothing_to_begin(five: Sketch) -> None:
-    assert begin(five.image, topic_of(five), {0: [1, 2]}) is None
+    assert alter(five, {0: [1, 2]}) is None
     go(five, [3, 4])
-    assert begin(five.image, topic_of(five), {0: [3, 4]}) is None
+    assert alter(five, {0: [3, 4]}) is None
 
 
 def test_it_does_not_end_while_nobody_of_the_target_lives(five: Sketch) -> None:
@@ -152,18 +160,18 @@ def test_there_is_no_way_back_that_would_lose_records(five: Sketch) -> None:
     go(five, [3, 4])
     five.state(3, 5, [3])
     with pytest.raises(KafkaError) as caught:
-        cancel(five.image, topic_of(five), [0])
+        alter(five, {0: None})
     assert caught.value.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
     five.state(NO_LEADER, 6, [2])
     five.dies(2)
     with pytest.raises(KafkaError) as caught:
-        cancel(five.image, topic_of(five), [0])
+        alter(five, {0: None})
     assert caught.value.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
 def test_going_back_from_nowhere(five: Sketch) -> None:
     with pytest.raises(KafkaError) as caught:
-        cancel(five.image, topic_of(five), [0])
+        alter(five, {0: None})
     assert caught.value.code is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 
@@ -233,7 +241,7 @@ def test_whatever_happens_nobody_leads_or_is_in_sync_who_was_not_before(
         allowed = list(before.state.isr)
         if move == "go" and list(before.replicas) != about:
             assert isinstance(about, list)
-            step = begin(sketch.image, topic_of(sketch), {0: about})
+            step, _ = reassignments.alter(sketch.image, topic_of(sketch), {0: about})
             sketch.write([] if step is None else [step])
         elif move == "back" and before.reassignment is not None:
             original, live = before.reassignment.original, Standing.of(sketch.image).live
@@ -269,8 +277,8 @@ def test_whatever_happens_nobody_leads_or_is_in_sync_who_was_not_before(
 
 
 def test_two_that_begin_at_once_do_not_both_succeed(five: Sketch) -> None:
-    one = begin(five.image, topic_of(five), {0: [3]})
-    other = begin(five.image, topic_of(five), {0: [4]})
+    one = alter(five, {0: [3]})
+    other = alter(five, {0: [4]})
     assert one is not None
     assert other is not None
     five.write([one])

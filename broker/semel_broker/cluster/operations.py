@@ -1,0 +1,103 @@
+"""What operators ask for: elections, and moves of partitions. Any broker does it, by compare-and-swap.
+
+What is answered was written, and is seen in this broker's image; what somebody else has changed meanwhile is looked at
+again and decided again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from semel_protocol.errors import ErrorCode, KafkaError
+
+from semel_broker.cluster import elections
+from semel_broker.cluster.feed import Feed
+from semel_broker.cluster.image import Place
+from semel_broker.cluster.reassignments import PARTITIONS_PER_STEP, alter
+from semel_broker.cluster.steps import Batch, pack
+from semel_broker.cluster.store import (
+    CHANGES_MAX,
+    OutcomeUnknownError,
+    Store,
+    StoreClosedError,
+    StoreUnavailableError,
+)
+from semel_broker.world import Logger
+
+
+class Operations:
+    """Made for one request: the store to write to, the feed that shows what is there."""
+
+    def __init__(self, store: Store, feed: Feed, log: Logger) -> None:
+        self._store = store
+        self._feed = feed
+        self._log = log
+
+    async def elect(self, places: Iterable[Place], *, unclean: bool) -> dict[Place, KafkaError]:
+        """Elect as `elections.elect` says; those of `places` for which it could not be done, and why.
+
+        Raises KafkaError 7 while the store cannot be reached: then a part may have been done.
+        """
+        refused: dict[Place, KafkaError] = {}
+        to_do, is_unsure = list(dict.fromkeys(places)), False
+        while to_do:
+            steps = []
+            for place in to_do:
+                try:
+                    steps.append(elections.elect(self._feed.image, place, unclean=unclean))
+                except KafkaError as error:
+                    if not (is_unsure and error.code is ErrorCode.ELECTION_NOT_NEEDED):  # it may have been this request
+                        refused[place] = error
+            batches = list(pack(steps, CHANGES_MAX))
+            to_do = [place for batch in batches if not await self._write(batch) for place in places_of(batch)]
+            is_unsure = True
+        return refused
+
+    async def reassign(
+        self, name: str, targets: Mapping[int, Sequence[int] | None], *, may_change_factor: bool = True
+    ) -> dict[int, KafkaError]:
+        """Send partitions of a topic to other replicas, or back (None); those for which it could not be done, and why.
+
+        Raises KafkaError 3 (no such topic), and 7 while the store cannot be reached: then a part may have been done.
+        """
+        refused: dict[int, KafkaError] = {}
+        indexes = sorted(targets)
+        while some := indexes[:PARTITIONS_PER_STEP]:
+            del indexes[:PARTITIONS_PER_STEP]
+            portion = {index: targets[index] for index in some}
+            is_written = is_unsure = False
+            while not is_written:
+                topic = self._feed.image.topic(name)
+                if topic is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+                step, errors = alter(self._feed.image, topic, portion, may_change_factor=may_change_factor)
+                is_written = step is None or all([await self._write(batch) for batch in pack([step], CHANGES_MAX)])
+                if is_unsure:  # what was to be called off may have been called off by this request
+                    errors = {i: e for i, e in errors.items() if e.code is not ErrorCode.NO_REASSIGNMENT_IN_PROGRESS}
+                is_unsure = True
+            refused |= errors
+        return refused
+
+    async def _write(self, batch: Batch) -> bool:
+        """Whether it was written; either way the image is as new as that. Raises KafkaError 7."""
+        try:
+            try:
+                revision = await self._store.transact(batch.expects, batch.changes)
+            except OutcomeUnknownError:
+                revision = None
+            if revision is None:
+                await self._feed.barrier()
+                return False
+            await self._feed.reached(revision)
+        except (StoreUnavailableError, OutcomeUnknownError, StoreClosedError) as error:
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT, f"the store of the cluster cannot be reached ({error}): try again"
+            ) from None
+        for step in batch.steps:
+            self._log.info(step.what, **step.facts)
+        return True
+
+
+def places_of(batch: Batch) -> list[Place]:
+    """The partitions that a transaction is about."""
+    return [place for step in batch.steps for place in step.places]

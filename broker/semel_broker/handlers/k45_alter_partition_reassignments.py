@@ -1,0 +1,56 @@
+"""AlterPartitionReassignments (key 45): partitions to other brokers, or back (KIP-455); the controller ends it.
+
+v1 can insist on the number of replicas (KIP-860). A partition that is on its way already gets another aim.
+
+3 no such topic or partition; 39 the replicas cannot be, or there is no way back; 38 another number of replicas than is
+allowed; 85 nothing to call off; 42 named twice; 7 the store of the cluster cannot be reached.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k45_alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsRequestTopic,
+    AlterPartitionReassignmentsResponse,
+    AlterPartitionReassignmentsResponsePartition,
+    AlterPartitionReassignmentsResponseTopic,
+)
+
+from semel_broker.cluster.operations import Operations
+from semel_broker.context import RequestContext
+
+
+async def handle(
+    request: AlterPartitionReassignmentsRequest, ctx: RequestContext
+) -> AlterPartitionReassignmentsResponse:
+    """A row for each partition, in the order of the request."""
+    operations = Operations(ctx.broker.store, ctx.broker.feed, ctx.broker.log)
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        responses=[
+            await _alter(topic, operations, request.allow_replication_factor_change) for topic in request.topics
+        ],
+    )
+
+
+async def _alter(
+    topic: AlterPartitionReassignmentsRequestTopic, operations: Operations, may_change_factor: bool
+) -> AlterPartitionReassignmentsResponseTopic:
+    times = Counter(row.partition_index for row in topic.partitions)
+    targets = {row.partition_index: row.replicas for row in topic.partitions if times[row.partition_index] == 1}
+    twice = KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice in one request")
+    refused = {index: twice for index, count in times.items() if count > 1}
+    try:
+        refused |= await operations.reassign(topic.name, targets, may_change_factor=may_change_factor)
+    except KafkaError as error:
+        refused |= dict.fromkeys(targets, error)
+    rows = []
+    for index in times:
+        row = AlterPartitionReassignmentsResponsePartition(partition_index=index)
+        if (refusal := refused.get(index)) is not None:
+            row.error_code, row.error_message = refusal.code, refusal.message
+        rows.append(row)
+    return AlterPartitionReassignmentsResponseTopic(name=topic.name, partitions=rows)

@@ -1,0 +1,33 @@
+"""ListPartitionReassignments (key 46): the partitions that are on their way to other brokers (KIP-455).
+
+Those that are not, or do not exist, are left out. `replicas` are all that a partition has meanwhile.
+"""
+
+from __future__ import annotations
+
+from semel_protocol.messages.k46_list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsResponsePartition,
+    ListPartitionReassignmentsResponseTopic,
+)
+
+from semel_broker.cluster import reassignments
+from semel_broker.context import RequestContext
+
+
+def handle(request: ListPartitionReassignmentsRequest, ctx: RequestContext) -> ListPartitionReassignmentsResponse:
+    """By topic and index."""
+    asked = None if request.topics is None else {topic.name: topic.partition_indexes for topic in request.topics}
+    rows: dict[str, list[ListPartitionReassignmentsResponsePartition]] = {}
+    for view in ctx.broker.feed.image.reassignments():
+        if asked is None or view.index in asked.get(view.topic, ()):
+            row = ListPartitionReassignmentsResponsePartition(
+                partition_index=view.index,
+                replicas=list(view.replicas),
+                adding_replicas=reassignments.adding(view),
+                removing_replicas=reassignments.removing(view),
+            )
+            rows.setdefault(view.topic, []).append(row)
+    topics = [ListPartitionReassignmentsResponseTopic(name=name, partitions=found) for name, found in rows.items()]
+    return ListPartitionReassignmentsResponse(topics=topics)

@@ -1,0 +1,30 @@
+"""The shelf of what brokers ask of each other, on a listener of their own: clients never get here, and none of this is
+served to them (CVE-2018-1288: a client that poses as a replica).
+
+Brokers of a cluster speak one version of each API, the newest that is declared, so there is no ApiVersions here.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from semel_broker.handlers import Handler
+from semel_broker.peer_handlers import k01_replica_fetch, k23_offset_for_leader_epoch
+from semel_broker.replication.sessions import Sessions
+from semel_broker.versions import Versions
+
+PEER_VERSIONS: dict[int, Versions] = {
+    1: (15, 15),
+    23: (4, 4),
+    24: (4, 5),
+    27: (1, 1),
+}
+"""API key -> versions that brokers use among each other."""
+
+
+def peer_handlers(sessions: Sessions) -> dict[int, Handler]:
+    """API key -> handler. `sessions`: of the followers of this broker."""
+    return {
+        1: partial(k01_replica_fetch.handle, sessions),
+        23: partial(k23_offset_for_leader_epoch.handle, sessions),
+    }

@@ -1,0 +1,65 @@
+"""Fetch (key 1) of a follower, v15: stored batches as they are, up to the end of the log.
+
+A fetch says at which offset the follower goes on, and so that it has everything below; that counts before anything is
+waited for, and may move the high watermark (KIP-101). It names the leader epoch that it believes in and the epoch of
+its last batch: where the logs part, the answer says so instead of sending data (KIP-595, `diverging_epoch`), and the
+offset does not count. Its registration's epoch comes along (KIP-903). Incremental: see `replication.sessions`; the
+session epoch 0 begins a session, and then each request has the next one.
+
+Answered as soon as a partition has data, an error or a divergence, else after `max_wait_ms`; high watermarks that the
+follower does not know go with the answer, and are no reason for one. The first partition with data gives at least one
+whole batch, also above the limits.
+"""
+
+from __future__ import annotations
+
+from asyncio import get_running_loop
+from collections.abc import Coroutine
+from typing import Any
+
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k01_fetch import (
+    FetchRequest,
+    FetchResponse,
+    FetchResponsePartition,
+    FetchResponseTopic,
+)
+
+from semel_broker.context import RequestContext
+from semel_broker.replication.sessions import FetchSession, Place, Sessions
+
+
+def handle(
+    sessions: Sessions, request: FetchRequest, ctx: RequestContext
+) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
+    session = sessions.take(request)
+    bytes_max = min(request.max_bytes, ctx.broker.config.replica_fetch_response_max_bytes)
+    found = session.news(bytes_max)
+    if found or request.max_wait_ms <= 0:
+        return _response(session, found)
+    return _when_there_is(session, bytes_max, request.max_wait_ms)
+
+
+async def _when_there_is(session: FetchSession, bytes_max: int, max_wait_ms: int) -> FetchResponse:
+    loop = get_running_loop()
+    deadline = loop.call_later(max_wait_ms / 1000, session.nudge)
+    try:
+        while True:
+            await session.wait(loop.create_future())
+            found = session.news(bytes_max)
+            if found or session.is_nudged:
+                return _response(session, found)
+    finally:
+        deadline.cancel()
+
+
+def _response(session: FetchSession, found: list[tuple[Place, FetchResponsePartition]]) -> FetchResponse:
+    if session.is_closed:
+        raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {session.number} is over")
+    topics: dict[bytes, FetchResponseTopic] = {}
+    for (topic_id, _), row in (*found, *session.rest()):
+        topic = topics.get(topic_id)
+        if topic is None:
+            topic = topics[topic_id] = FetchResponseTopic(topic_id=topic_id, partitions=[])
+        topic.partitions.append(row)
+    return FetchResponse(session_id=session.number, responses=list(topics.values()))

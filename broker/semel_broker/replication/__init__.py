@@ -1,0 +1,1 @@
+"""What brokers are to each other: connections, followers that fetch, leaders that keep the ISR."""

@@ -1,0 +1,305 @@
+"""What keeps this broker's replicas like those of one other broker, which leads them: one long-poll for all of them.
+
+A round: name what is due, wait for the answer, append what came, sync it (all partitions of an answer share that), and
+at once the next round, which says so. Partitions about which there is nothing to say are in neither request nor answer
+(KIP-227); the leader knows them from the session.
+"""
+
+from __future__ import annotations
+
+from asyncio import Event, Task, TimerHandle, get_running_loop, sleep, wait
+from base64 import urlsafe_b64decode
+from contextlib import suppress
+from typing import Final, Protocol
+
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k01_fetch import (
+    FetchRequest,
+    FetchRequestForgottenTopic,
+    FetchRequestReplicaState,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponsePartition,
+)
+from semel_protocol.messages.k23_offset_for_leader_epoch import OffsetForLeaderEpochRequest
+
+from semel_broker.partition import Partition
+from semel_broker.replication.backoff import Backoff
+from semel_broker.replication.followed import Followed, Outcome, State
+from semel_broker.replication.peers import Peers
+from semel_broker.replication.sessions import SESSION_EPOCH_MAX, START_SESSION_EPOCH, Place
+from semel_broker.replication.settings import REQUEST_TIMEOUT_MS, RETRY_S_MAX, Registered, ReplicationSettings
+from semel_broker.replication.throttle import Throttle
+from semel_broker.world import World
+
+FETCH, FETCH_VERSION = 1, 15
+OFFSET_FOR_LEADER_EPOCH, OFFSET_FOR_LEADER_EPOCH_VERSION = 23, 4
+NO_SESSION: Final = 0
+SHARE_S_MIN: Final = 0.05
+"""Replicas that catch up rest at least so long for having had their share."""
+
+
+class InSync(Protocol):
+    """Who is in sync, as this broker knows it."""
+
+    def __call__(self, partition: Partition) -> bool: ...
+
+
+class Fetcher:
+    """One per broker that leads something here; a task of its own from `start` to `close`."""
+
+    def __init__(
+        self,
+        source: int,
+        *,
+        world: World,
+        config: ReplicationSettings,
+        peers: Peers,
+        registration: Registered,
+        throttle: Throttle,
+        is_in_sync: InSync,
+    ) -> None:
+        self.source = source
+        self._world = world
+        self._config = config
+        self._peers = peers
+        self._registration = registration
+        self._throttle = throttle
+        self._is_in_sync = is_in_sync
+        self._rows: dict[Place, Followed] = {}
+        self._due: dict[Place, None] = {}
+        self._resting: dict[Place, None] = {}
+        self._told: dict[Place, None] = {}  # what the leader's session has
+        self._forgotten: dict[Place, None] = {}  # of these, what is not to be fetched at present
+        self._session_id = NO_SESSION
+        self._session_epoch = START_SESSION_EPOCH
+        self._backoff = Backoff(world.rng)
+        self._has_work = Event()
+        self._is_asking = False
+        self._is_nudged = False
+        self._nudging: Task[None] | None = None
+        self._alarm: TimerHandle | None = None
+        self._task: Task[None] | None = None
+
+    # --- what is followed ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._task = get_running_loop().create_task(self._run(), name=f"fetch from broker {self.source}")
+
+    @property
+    def partitions(self) -> list[Partition]:
+        """In the order they came in."""
+        return [row.partition for row in self._rows.values()]
+
+    def add(self, partition: Partition) -> None:
+        """Follow the source in this partition from now on, from where it stands."""
+        place = place_of(partition)
+        self._rows[place] = Followed(partition, self._world)
+        self._fall_due(place)
+
+    def remove(self, partition: Partition) -> None:
+        """Follow it no longer. An answer that is under way is not taken any more."""
+        place = place_of(partition)
+        if self._rows.pop(place, None) is not None:
+            self._due.pop(place, None)
+            self._resting.pop(place, None)
+            self._forget(place)
+
+    def _forget(self, place: Place) -> None:
+        if place in self._told:
+            self._forgotten[place] = None
+
+    async def close(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        for task in (self._nudging, self._task):
+            if task is not None and not task.done():
+                task.cancel()
+                await wait((task,))
+
+    # --- the rounds ------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            if not self._rows:
+                self._has_work.clear()
+                await self._has_work.wait()
+            try:
+                await self._settle()
+                await self._round()
+            except (OSError, KafkaError) as error:
+                self._end_session()
+                pause_s = self._backoff.failed()
+                self._world.log.debug("fetch_failed", source=self.source, error=str(error))
+                self._has_work.clear()
+                await sleep(pause_s)
+            except Exception:  # a bug of ours; the other replicas are not to suffer for ever
+                self._world.log.exception("fetcher_failed", source=self.source)
+                self._end_session()
+                await sleep(self._backoff.failed())
+
+    async def _round(self) -> None:
+        request = self._request()
+        self._is_asking, self._is_nudged = True, False
+        try:
+            timeout_ms = request.max_wait_ms + REQUEST_TIMEOUT_MS
+            answer: FetchResponse = await self._peers.call(self.source, FETCH, FETCH_VERSION, request, timeout_ms)
+        finally:
+            self._is_asking = False
+        if answer.error_code:
+            self._end_session()
+            if answer.error_code not in (
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+            ):
+                raise KafkaError(ErrorCode(answer.error_code), f"broker {self.source} refuses the fetch")
+            return
+        self._backoff.succeeded()
+        self._session_id = answer.session_id
+        self._session_epoch = 1 if self._session_epoch >= SESSION_EPOCH_MAX else self._session_epoch + 1
+        self._take(answer)
+
+    async def _settle(self) -> None:
+        """What is due must be durable before the leader hears of it. All that came in one answer share a sync."""
+        for place in list(self._due):
+            row = self._rows.get(place)
+            if row is None or row.partition.fetch_offset == row.partition.end_offset:
+                continue
+            with suppress(KafkaError):  # it was deleted meanwhile
+                await row.partition.synced()
+
+    def _request(self) -> FetchRequest:
+        named: dict[bytes, FetchRequestTopic] = {}
+        due, self._due = self._due, {}
+        for place in due:
+            row = self._rows[place]
+            if row.partition.is_retired:
+                continue
+            if row.partition.fetch_offset != row.partition.end_offset:
+                self._due[place] = None  # appended to in the very turn in which it was synced: by its last leader, us
+                continue
+            topic = named.get(place[0])
+            if topic is None:
+                topic = named[place[0]] = FetchRequestTopic(topic_id=place[0], partitions=[])
+            topic.partitions.append(row.wanted(self._config.replica_fetch_max_bytes))
+            self._told[place] = None
+            self._forgotten.pop(place, None)
+        return FetchRequest(
+            replica_state=FetchRequestReplicaState(
+                replica_id=self._config.node_id, replica_epoch=self._registration.epoch
+            ),
+            max_wait_ms=0 if self._due else self._config.replica_fetch_wait_max_ms,
+            min_bytes=1,
+            max_bytes=self._config.replica_fetch_response_max_bytes,
+            isolation_level=0,
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+            topics=list(named.values()),
+            forgotten_topics_data=self._no_longer(),
+        )
+
+    def _no_longer(self) -> list[FetchRequestForgottenTopic]:
+        forgotten, self._forgotten = self._forgotten, {}
+        topics: dict[bytes, FetchRequestForgottenTopic] = {}
+        for place in forgotten:
+            del self._told[place]
+            topic = topics.get(place[0])
+            if topic is None:
+                topic = topics[place[0]] = FetchRequestForgottenTopic(topic_id=place[0], partitions=[])
+            topic.partitions.append(place[1])
+        return list(topics.values())
+
+    def _take(self, answer: FetchResponse) -> None:
+        now = self._world.monotonic()
+        for topic in answer.responses:
+            for told in topic.partitions:
+                place = topic.topic_id, told.partition_index
+                row = self._rows.get(place)
+                if row is None or not row.is_expecting:
+                    continue
+                outcome = self._take_one(row, told)
+                if outcome is Outcome.FAILED:
+                    self._rest(place)
+                elif outcome is Outcome.MOVED:
+                    self._due[place] = None
+                    if told.records and not self._is_in_sync(row.partition):
+                        self._throttle.note(len(told.records), now)
+        self._hold_back(now)
+        self._set_alarm(now)
+
+    def _take_one(self, row: Followed, told: FetchResponsePartition) -> Outcome:
+        try:
+            return row.take(told)
+        except Exception:  # a bug of ours, which should cost no more than this replica
+            self._world.log.exception("replica_failed", topic=row.partition.topic, partition=row.partition.index)
+            row.rest(RETRY_S_MAX)
+            return Outcome.FAILED
+
+    def _rest(self, place: Place) -> None:
+        self._resting[place] = None
+        self._due.pop(place, None)
+        self._forget(place)
+
+    def _hold_back(self, now: float) -> None:
+        """Those that are catching up have had their share for a while."""
+        rest_s = self._throttle.wait_s(now)
+        if rest_s <= 0:
+            return
+        for place in list(self._due):
+            row = self._rows[place]
+            if not self._is_in_sync(row.partition):
+                row.rest(max(rest_s, SHARE_S_MIN))
+                self._rest(place)
+
+    # --- time ------------------------------------------------------------------------------------------------
+
+    def _fall_due(self, place: Place) -> None:
+        self._due[place] = None
+        self._has_work.set()
+        if self._is_asking and not self._is_nudged:
+            self._is_nudged = True
+            if self._nudging is None or self._nudging.done():
+                self._nudging = get_running_loop().create_task(self._nudge(), name=f"nudge broker {self.source}")
+
+    async def _nudge(self) -> None:
+        """Have the fetch that waits answered, so that the next one can ask for more. It ends soon by itself, too."""
+        request = OffsetForLeaderEpochRequest(replica_id=self._config.node_id, topics=[])
+        with suppress(OSError, KafkaError):
+            await self._peers.call(
+                self.source, OFFSET_FOR_LEADER_EPOCH, OFFSET_FOR_LEADER_EPOCH_VERSION, request, REQUEST_TIMEOUT_MS
+            )
+
+    def _set_alarm(self, now: float) -> None:
+        """For the first of those that rest."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        ends = [self._rows[place].rests_until for place in self._resting]
+        if ends:
+            self._alarm = get_running_loop().call_later(max(0.0, min(ends) - now), self._wake_up)
+
+    def _wake_up(self) -> None:
+        self._alarm = None
+        now = self._world.monotonic()
+        for place in list(self._resting):
+            row = self._rows[place]
+            if row.rests_until <= now:
+                row.state = State.DUE
+                del self._resting[place]
+                self._fall_due(place)
+        self._set_alarm(now)
+
+    def _end_session(self) -> None:
+        """Name everything anew in the next request."""
+        self._session_id, self._session_epoch = NO_SESSION, START_SESSION_EPOCH
+        self._told.clear()
+        self._forgotten.clear()
+        for place, row in self._rows.items():
+            if place not in self._resting:
+                row.state = State.DUE
+                self._due[place] = None
+
+
+def place_of(partition: Partition) -> Place:
+    """A partition as fetches name it."""
+    return urlsafe_b64decode(f"{partition.topic_id}=="), partition.index

@@ -1,0 +1,183 @@
+"""A partition that this broker follows: where it stands towards its leader, and what an answer does to it."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k01_fetch import FetchRequestPartition, FetchResponsePartition
+from semel_storage.replicated import truncation_offset
+
+from semel_broker.partition import Partition, Role
+from semel_broker.replication.backoff import Backoff
+from semel_broker.world import World
+
+
+class State(Enum):
+    """DUE: to be named in the next fetch. NAMED: the leader's session has it. RESTING: not to be asked for before a
+    moment, after an error or because it has had its share."""
+
+    DUE = "due"
+    NAMED = "named"
+    RESTING = "resting"
+
+
+class Outcome(Enum):
+    """What came of an answer."""
+
+    NOTHING = "nothing"
+    """There was nothing new, or nothing that was asked for."""
+    MOVED = "moved"
+    """Records were appended, or cut off: the leader is to hear of it, once that is durable."""
+    FAILED = "failed"
+    """Not for now."""
+
+
+class Verdict(Enum):
+    """What an error code asks a follower to do."""
+
+    BEGIN_ANEW = "begin anew at the leader's start"
+    ASK_AGAIN = "ask again soon: one of both has not heard the news yet"
+    COMPLAIN = "ask again later, and tell an operator"
+
+
+VERDICTS: Final = {
+    ErrorCode.OFFSET_OUT_OF_RANGE: Verdict.BEGIN_ANEW,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: Verdict.ASK_AGAIN,
+    ErrorCode.FENCED_LEADER_EPOCH: Verdict.ASK_AGAIN,
+    ErrorCode.UNKNOWN_LEADER_EPOCH: Verdict.ASK_AGAIN,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Verdict.ASK_AGAIN,
+    ErrorCode.UNKNOWN_TOPIC_ID: Verdict.ASK_AGAIN,
+    ErrorCode.REPLICA_NOT_AVAILABLE: Verdict.ASK_AGAIN,
+}
+"""All others: COMPLAIN."""
+
+UNKNOWN: Final = -1
+
+
+class Followed:
+    """`epoch` and `offset` are those that the leader was told last; an answer is only taken for these."""
+
+    def __init__(self, partition: Partition, world: World) -> None:
+        self.partition = partition
+        self.state = State.DUE
+        self.rests_until = 0.0
+        self.epoch = UNKNOWN
+        self.offset = UNKNOWN
+        self._world = world
+        self._backoff = Backoff(world.rng)
+
+    def wanted(self, bytes_max: int) -> FetchRequestPartition:
+        """The row of the next request. Everything below its offset is here for good."""
+        partition = self.partition
+        self.state = State.NAMED
+        self.epoch, self.offset = partition.leader_epoch, partition.fetch_offset
+        assert self.offset == partition.end_offset, (partition.topic, partition.index, self.offset)
+        return FetchRequestPartition(
+            partition=partition.index,
+            current_leader_epoch=self.epoch,
+            fetch_offset=self.offset,
+            last_fetched_epoch=partition.log.epochs.latest if partition.is_open else UNKNOWN,
+            log_start_offset=partition.log_start_offset,
+            partition_max_bytes=bytes_max,
+        )
+
+    def rest(self, seconds: float) -> None:
+        self.state = State.RESTING
+        self.rests_until = self._world.monotonic() + seconds
+
+    @property
+    def is_expecting(self) -> bool:
+        """Whether things are as they were when the leader was asked: else its answer is about what was (an answer of an
+        old epoch must not be counted)."""
+        partition = self.partition
+        return (
+            self.state is State.NAMED
+            and partition.role is Role.FOLLOWER
+            and not partition.is_retired
+            and partition.leader_epoch == self.epoch
+            and partition.end_offset == self.offset
+        )
+
+    def take(self, answer: FetchResponsePartition) -> Outcome:
+        """What the leader says. Only for one that `is_expecting`."""
+        if answer.error_code:
+            return self._refused(ErrorCode(answer.error_code), answer)
+        if answer.diverging_epoch.end_offset >= 0:
+            return self._diverged(answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset)
+        partition = self.partition
+        if not answer.records:
+            partition.note_leader(answer.high_watermark, answer.log_start_offset)
+            return Outcome.NOTHING
+        try:
+            partition.append_replicated(
+                answer.records,
+                leader_epoch=self.epoch,
+                high_watermark=answer.high_watermark,
+                log_start_offset=answer.log_start_offset,
+            )
+        except KafkaError as error:
+            return self._complain(error.code, error.message)
+        self._backoff.succeeded()
+        self.state = State.DUE
+        return Outcome.MOVED
+
+    def _diverged(self, epoch: int, end_offset: int) -> Outcome:
+        """The log parts from the leader's at the end of `epoch` there, or before."""
+        partition = self.partition
+        own_epoch, own_end = partition.log.epochs.end_offset_for(epoch, partition.end_offset)
+        offset = truncation_offset(
+            own_epoch, own_end, leader_epoch=epoch, leader_end=end_offset, end_offset=partition.end_offset
+        )
+        self._world.log.info(
+            "log_truncated",
+            topic=partition.topic,
+            partition=partition.index,
+            leader=partition.leader,
+            leader_epoch=self.epoch,
+            end_offset=partition.end_offset,
+            high_watermark=partition.high_watermark,
+            offset=offset,
+        )
+        partition.truncate_to(offset)
+        self.state = State.DUE
+        return Outcome.MOVED
+
+    def _refused(self, code: ErrorCode, answer: FetchResponsePartition) -> Outcome:
+        verdict = VERDICTS.get(code, Verdict.COMPLAIN)
+        if verdict is Verdict.BEGIN_ANEW and answer.log_start_offset > self.offset:
+            return self._begin_anew(answer.log_start_offset, answer.high_watermark)
+        if verdict is Verdict.ASK_AGAIN:
+            self.rest(self._backoff.failed())
+            return Outcome.FAILED
+        return self._complain(code, "the leader says so")
+
+    def _begin_anew(self, offset: int, high_watermark: int) -> Outcome:
+        """The leader has deleted what would come next: retention has been quicker than this replica."""
+        partition = self.partition
+        self._world.log.warning(
+            "log_begun_anew",
+            topic=partition.topic,
+            partition=partition.index,
+            leader=partition.leader,
+            end_offset=partition.end_offset,
+            offset=offset,
+        )
+        partition.restart_at(offset)
+        partition.note_leader(high_watermark, offset)
+        self.state = State.DUE
+        return Outcome.MOVED
+
+    def _complain(self, code: int, reason: str) -> Outcome:
+        partition = self.partition
+        self._world.log.error(
+            "replica_not_followed",
+            topic=partition.topic,
+            partition=partition.index,
+            leader=partition.leader,
+            code=int(code),
+            reason=reason,
+        )
+        self.rest(self._backoff.failed())
+        return Outcome.FAILED

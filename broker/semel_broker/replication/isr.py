@@ -1,0 +1,211 @@
+"""The leader's keeper of who is in sync: takes out who lags behind, lets in who has caught up.
+
+The store decides. A change is a compare-and-swap on the partition's state, and on the registrations of those that it
+rests on: this broker's, so that one whose session is over changes nothing, and that of everybody who joins, as they
+named it in their fetches, so that a broker which was started anew does not join for what it was before (KIP-841).
+Who is about to join counts for the high watermark before the store is asked, as from then on the store may say yes.
+"""
+
+from __future__ import annotations
+
+from asyncio import Event, Task, get_running_loop, sleep, wait
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from semel_broker.cluster import records
+from semel_broker.cluster.feed import Feed
+from semel_broker.cluster.image import PartitionView
+from semel_broker.cluster.records import PartitionState
+from semel_broker.cluster.store import (
+    CHANGES_MAX,
+    Expect,
+    OutcomeUnknownError,
+    Put,
+    Store,
+    StoreClosedError,
+    StoreUnavailableError,
+)
+from semel_broker.partition import Partition
+from semel_broker.replicas import Replicas
+from semel_broker.replication.backoff import Backoff
+from semel_broker.replication.settings import Registered, ReplicationSettings
+from semel_broker.world import World
+
+BATCH: Final = CHANGES_MAX // 2
+"""Partitions in one transaction; each rests on its own key, and all on some registrations."""
+LOOKS_PER_LAG: Final = 4
+
+
+class Proposal(msgspec.Struct, frozen=True):
+    """An ISR to ask the store for. `joining`: (replica, broker epoch)."""
+
+    partition: Partition
+    replicas: Replicas
+    view: PartitionView
+    isr: list[int]
+    joining: list[tuple[int, int]]
+
+
+class IsrKeeper:
+    """One per broker. `look` at all partitions from time to time, `heard` when a follower fetches."""
+
+    def __init__(
+        self, world: World, config: ReplicationSettings, store: Store, feed: Feed, registration: Registered
+    ) -> None:
+        self._world = world
+        self._config = config
+        self._store = store
+        self._feed = feed
+        self._registration = registration
+        self._due: dict[Partition, None] = {}
+        self._under_way: dict[Partition, None] = {}
+        self._has_work = Event()
+        self._task: Task[None] | None = None
+
+    @property
+    def interval_s(self) -> float:
+        """How often to `look`."""
+        return self._config.replica_lag_time_max_ms / 1000 / LOOKS_PER_LAG
+
+    def start(self) -> None:
+        self._task = get_running_loop().create_task(self._run(), name="isr keeper")
+
+    async def close(self) -> None:
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await wait((self._task,))
+
+    # --- what is seen ----------------------------------------------------------------------------------------
+
+    def heard(self, partition: Partition, replica: int) -> None:
+        """A follower has fetched."""
+        replicas = partition.replicas
+        if replicas is not None and replica not in replicas.isr:
+            self._consider(partition)
+
+    def look(self, partitions: Sequence[Partition]) -> None:
+        """See who lags, and who has caught up although nobody heard of it."""
+        for partition in partitions:
+            if partition.is_leading and partition.replicas is not None:
+                self._consider(partition)
+
+    def _consider(self, partition: Partition) -> None:
+        if partition not in self._under_way and partition not in self._due and self._decide(partition) is not None:
+            self._due[partition] = None
+            self._has_work.set()
+
+    def _decide(self, partition: Partition) -> Proposal | None:
+        """What should change about the ISR, as things stand now; None: nothing."""
+        replicas = partition.replicas
+        view = self._feed.image.partition(partition.topic_id, partition.index)
+        if replicas is None or view is None or partition.is_retired or not partition.is_leading:
+            return None
+        state = view.state
+        if (state.leader, state.leader_epoch) != (self._config.node_id, partition.leader_epoch):
+            return None  # the image is ahead, and the partition is about to hear of it
+        now_ms = int(self._world.monotonic() * 1000)
+        lagging = replicas.lagging(now_ms, self._config.replica_lag_time_max_ms)
+        joining = [
+            (replica, epoch)
+            for replica, epoch in replicas.caught_up(partition.high_watermark)
+            if replica in view.replicas and self._is_there(replica, epoch)
+        ]
+        isr = [*(each for each in state.isr if each not in lagging), *(replica for replica, _ in joining)]
+        if isr == state.isr:
+            return None
+        return Proposal(partition, replicas, view, isr, joining)
+
+    def _is_there(self, replica: int, epoch: int) -> bool:
+        """Whether the broker is admitted, and the one that has fetched."""
+        image = self._feed.image
+        kept = image.registration(replica)
+        is_it = kept is not None and kept.revision == epoch and image.is_admitted(replica)
+        return is_it and not image.is_leaving(replica)
+
+    # --- what is done ----------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        backoff = Backoff(self._world.rng)
+        while True:
+            await self._has_work.wait()
+            due = list(self._due)[:BATCH]
+            for partition in due:
+                del self._due[partition]
+            if not self._due:
+                self._has_work.clear()
+            proposals = [proposal for partition in due if (proposal := self._decide(partition)) is not None]
+            if not proposals or not self._registration.is_valid():
+                continue
+            try:
+                await self._propose(proposals)
+                backoff.succeeded()
+            except StoreClosedError:
+                return
+            except StoreUnavailableError as error:
+                self._world.log.warning("isr_not_changed", partitions=len(proposals), error=str(error))
+                await sleep(backoff.failed())
+
+    async def _propose(self, proposals: list[Proposal]) -> None:
+        for proposal in proposals:
+            self._under_way[proposal.partition] = None
+            proposal.replicas.propose(proposal.isr)
+        try:
+            if not await self._write(proposals) and len(proposals) > 1:
+                for proposal in proposals:  # one of them was changed by somebody else: which one?
+                    if not await self._write([proposal]):
+                        await self._catch_up(proposal)
+            elif len(proposals) == 1:
+                await self._catch_up(proposals[0])
+        finally:
+            for proposal in proposals:
+                del self._under_way[proposal.partition]
+                self._settle(proposal)
+
+    async def _write(self, proposals: list[Proposal]) -> bool:
+        """Have the store say yes or no for certain. Raises StoreUnavailableError when nothing was written."""
+        expects = {f"{records.BROKERS}{self._config.node_id}": self._registration.epoch}
+        for proposal in proposals:
+            expects |= {f"{records.BROKERS}{replica}": epoch for replica, epoch in proposal.joining}
+            expects[proposal.view.key] = proposal.view.revision
+        puts = []
+        for proposal in proposals:
+            state = PartitionState(proposal.view.state.leader, proposal.view.state.leader_epoch, proposal.isr)
+            puts.append(Put(proposal.view.key, msgspec.json.encode(state)))
+        revision = await self._transact([Expect(key, revision) for key, revision in expects.items()], puts)
+        if revision is None:
+            return False
+        await self._feed.reached(revision)  # from here on the partitions know, if they are still led
+        for proposal in proposals:
+            self._world.log.info(
+                "isr_changed",
+                topic=proposal.view.topic,
+                partition=proposal.view.index,
+                isr=proposal.isr,
+                before=proposal.view.state.isr,
+            )
+        return True
+
+    async def _transact(self, expects: list[Expect], puts: list[Put]) -> int | None:
+        """A transaction whose outcome is unknown is sent again: whatever the first one did or may yet do, the second
+        answer tells, as both expect the same."""
+        backoff = Backoff(self._world.rng)
+        while True:
+            try:
+                return await self._store.transact(expects, puts)
+            except OutcomeUnknownError as error:
+                self._world.log.warning("isr_change_unknown", partitions=len(puts), error=str(error))
+                await sleep(backoff.failed())
+
+    async def _catch_up(self, proposal: Proposal) -> None:
+        """Somebody else was first, perhaps a transaction of ours that was not answered: know what there is now."""
+        entry = await self._store.get(proposal.view.key)
+        if entry is not None:
+            await self._feed.reached(entry.revision)
+
+    def _settle(self, proposal: Proposal) -> None:
+        """Nothing is proposed any more: the ISR is that of the image."""
+        view = self._feed.image.partition(proposal.partition.topic_id, proposal.partition.index)
+        if view is not None and proposal.partition.replicas is proposal.replicas:
+            proposal.partition.update_isr(view.state.isr)

@@ -1,0 +1,151 @@
+"""The other brokers, to be asked: connections to their peer listeners, opened when needed and dropped with their time.
+
+A broker answers the requests of one connection in order, and some of them wait. So there is a connection for each API:
+a fetch that waits for data holds up no marker of a transaction, and no marker a question.
+"""
+
+from __future__ import annotations
+
+from asyncio import Task, get_running_loop, shield, timeout, wait
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+from semel_protocol.api import APIS
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.schema import Message
+
+from semel_broker.cluster.feed import Feed
+from semel_broker.cluster.image import Kept, Touched
+from semel_broker.cluster.records import BrokerRecord
+from semel_broker.replication.backoff import Backoff
+from semel_broker.replication.peer import PeerConnection
+from semel_broker.replication.settings import CONNECT_TIMEOUT_S, ReplicationSettings
+from semel_broker.world import World
+
+
+class Link:
+    """The way to one registration of a broker, for one API: a connection, being opened, or not to be tried before a
+    moment. `broker_epoch`: of the registration; a broker that was started anew is reached by another link."""
+
+    def __init__(self, kept: Kept[BrokerRecord], client_id: str, rng: Random) -> None:
+        self.broker_epoch = kept.revision
+        self._record = kept.value
+        self._client_id = client_id
+        self._connection: PeerConnection | None = None
+        self._opening: Task[PeerConnection] | None = None
+        self._backoff = Backoff(rng)
+        self._not_before = 0.0
+        self._failure = ""
+        self._is_closed = False
+
+    async def connection(self) -> PeerConnection:
+        """The open connection. Raises OSError; for a while after a failure at once."""
+        if self._connection is not None and not self._connection.is_lost:
+            return self._connection
+        loop = get_running_loop()
+        if self._opening is None:
+            if loop.time() < self._not_before:
+                raise ConnectionRefusedError(self._failure)
+            self._opening = loop.create_task(self._open(), name=f"connect to {self._name}")
+            self._opening.add_done_callback(_look_at)
+        return await shield(self._opening)
+
+    async def _open(self) -> PeerConnection:
+        loop = get_running_loop()
+        record = self._record
+        try:
+            async with timeout(CONNECT_TIMEOUT_S):
+                _, connection = await loop.create_connection(
+                    lambda: PeerConnection(self._name, self._client_id, loop), record.peer_host, record.peer_port
+                )
+        except OSError as error:
+            self._failure = f"{self._name} cannot be reached: {error or type(error).__name__}"
+            self._not_before = loop.time() + self._backoff.failed()
+            raise ConnectionRefusedError(self._failure) from error
+        else:
+            if self._is_closed:
+                connection.close("another broker is there now")
+                raise ConnectionResetError(f"{self._name} is not that broker any more")
+            self._backoff.succeeded()
+            self._connection = connection
+            return connection
+        finally:
+            self._opening = None
+
+    @property
+    def _name(self) -> str:
+        record = self._record
+        return f"broker {record.node_id} at {record.peer_host}:{record.peer_port}"
+
+    def close(self, reason: str) -> None:
+        """For good: whoever waits gets an OSError."""
+        self._is_closed = True
+        if self._connection is not None:
+            self._connection.close(reason)
+
+    async def closed(self) -> None:
+        """Return once nothing is under way any more."""
+        if self._opening is not None:
+            self._opening.cancel()
+            await wait((self._opening,))
+
+
+def _look_at(task: Task[PeerConnection]) -> None:
+    """Whoever waited for it may have gone."""
+    if not task.cancelled():
+        task.exception()
+
+
+class Peers:
+    """One per broker. Where the others are comes from the image."""
+
+    def __init__(self, world: World, feed: Feed, config: ReplicationSettings) -> None:
+        self._feed = feed
+        self._rng = world.rng
+        self._client_id = f"broker-{config.node_id}"
+        self._links: dict[tuple[int, int], Link] = {}
+        feed.listeners.append(self._on_touched)
+
+    async def call(self, node_id: int, api_key: int, version: int, message: Message, timeout_ms: float) -> Any:
+        """Ask another broker; its response.
+
+        Raises OSError (TimeoutError is one) when it cannot be reached or the connection is lost, whatever became of
+        the request; KafkaError REPLICA_NOT_AVAILABLE when no such broker is registered. A caller that is cancelled
+        ends the connection, so that nobody waits behind an answer that nobody wants.
+        """
+        connection = await self._link(node_id, api_key).connection()
+        future = connection.send(APIS[api_key], version, message, timeout_ms)
+        try:
+            return await future
+        finally:
+            if future.cancelled():
+                connection.close("a request was given up")
+
+    def _link(self, node_id: int, api_key: int) -> Link:
+        kept = self._feed.image.registration(node_id)
+        if kept is None:
+            raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"broker {node_id} is not there at present")
+        link = self._links.get((node_id, api_key))
+        if link is None or link.broker_epoch != kept.revision:
+            if link is not None:
+                link.close("the broker was started anew")
+            link = self._links[node_id, api_key] = Link(kept, self._client_id, self._rng)
+        return link
+
+    def _on_touched(self, touched: Touched) -> None:
+        for (node_id, api_key), link in list(self._links.items()):
+            if node_id in touched.brokers:
+                kept = self._feed.image.registration(node_id)
+                if kept is None or kept.revision != link.broker_epoch:
+                    link.close("the broker is gone, or was started anew")
+                    del self._links[node_id, api_key]
+
+    async def close(self) -> None:
+        """Whoever waits gets an OSError."""
+        with suppress(ValueError):
+            self._feed.listeners.remove(self._on_touched)
+        links, self._links = list(self._links.values()), {}
+        for link in links:
+            link.close("this broker is stopping")
+            await link.closed()

@@ -1,0 +1,114 @@
+"""A broker's part in replication: follow who leads, and keep count of who follows.
+
+Hears of every change of role (`Topics.listeners`) and hands the partition to the fetcher of its leader, or takes it
+away. What followers fetch from here is in `sessions`; who of them is in sync, `isr` decides.
+"""
+
+from __future__ import annotations
+
+from asyncio import TimerHandle, get_running_loop
+from contextlib import suppress
+
+from semel_protocol.errors import ErrorCode, KafkaError
+
+from semel_broker.cluster.feed import Feed
+from semel_broker.cluster.store import Store
+from semel_broker.partition import Partition, Role
+from semel_broker.replication.fetcher import Fetcher
+from semel_broker.replication.isr import IsrKeeper
+from semel_broker.replication.peers import Peers
+from semel_broker.replication.sessions import Place, Sessions
+from semel_broker.replication.settings import Registered, ReplicationSettings
+from semel_broker.replication.throttle import Throttle
+from semel_broker.topics import Topics
+from semel_broker.world import World
+
+
+class Replicator:
+    """One per broker, also for one that is alone: then it has nothing to do. `peers` and `topics` are closed by
+    others, after this."""
+
+    def __init__(
+        self,
+        world: World,
+        config: ReplicationSettings,
+        *,
+        store: Store,
+        feed: Feed,
+        topics: Topics,
+        peers: Peers,
+        registration: Registered,
+    ) -> None:
+        self.isr = IsrKeeper(world, config, store, feed, registration)
+        self.sessions = Sessions(world, self._find, self.isr.heard)
+        self._world = world
+        self._config = config
+        self._feed = feed
+        self._topics = topics
+        self._peers = peers
+        self._registration = registration
+        self._throttle = Throttle(config.replication_quota_bytes_per_second, world.monotonic())
+        self._fetchers: dict[int, Fetcher] = {}
+        self._source: dict[Partition, int] = {}
+        self._timer: TimerHandle | None = None
+
+    def start(self) -> None:
+        """From here on roles are followed."""
+        self.isr.start()
+        self._topics.listeners.append(self._on_role)
+        for partition in self._topics.local.all():
+            self._on_role(partition)
+        self._look_later()
+
+    async def close(self) -> None:
+        """Fetch no more, and let nobody wait."""
+        with suppress(ValueError):
+            self._topics.listeners.remove(self._on_role)
+        if self._timer is not None:
+            self._timer.cancel()
+        self.sessions.close()
+        await self.isr.close()
+        for _, fetcher in sorted(self._fetchers.items()):
+            await fetcher.close()
+
+    def _on_role(self, partition: Partition) -> None:
+        before = self._source.pop(partition, None)
+        if before is not None:
+            self._fetchers[before].remove(partition)
+        if partition.role is not Role.FOLLOWER or partition.leader < 0 or partition.is_retired:
+            return
+        self._source[partition] = partition.leader
+        self._fetcher(partition.leader).add(partition)
+
+    def _fetcher(self, source: int) -> Fetcher:
+        fetcher = self._fetchers.get(source)
+        if fetcher is None:
+            fetcher = self._fetchers[source] = Fetcher(
+                source,
+                world=self._world,
+                config=self._config,
+                peers=self._peers,
+                registration=self._registration,
+                throttle=self._throttle,
+                is_in_sync=self._is_in_sync,
+            )
+            fetcher.start()
+        return fetcher
+
+    def _is_in_sync(self, partition: Partition) -> bool:
+        view = self._feed.image.partition(partition.topic_id, partition.index)
+        return view is not None and self._config.node_id in view.state.isr
+
+    def _find(self, place: Place) -> Partition:
+        topic = self._topics.get_by_id(place[0])
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic of that id here")
+        return self._topics.partition(topic.name, place[1])
+
+    def _look_later(self) -> None:
+        self._timer = get_running_loop().call_later(self.isr.interval_s, self._look)
+
+    def _look(self) -> None:
+        self._look_later()
+        self.sessions.note_again()
+        self.isr.look([partition for partition in self._topics.local.all() if partition.is_leading])

@@ -1,0 +1,390 @@
+"""The leader's side of followers' fetches: what each follower fetches, and what of that is news to it.
+
+A follower names a partition once and then again when something has changed for it: a new offset, which says that it
+has everything below, or a new leader epoch (KIP-227, incremental fetches). Its session stands in line with each
+partition meanwhile and hears of every append, so that a fetch costs what has happened and not what there is: of a
+thousand partitions those that are idle cost nothing.
+
+One session per follower. A follower that lost its connection, or this broker its memory, begins a new one.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k01_fetch import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchResponseDivergingEpoch,
+    FetchResponseLeader,
+    FetchResponsePartition,
+    FetchResponseSnapshotId,
+)
+from semel_storage.segment import CorruptLog
+
+from semel_broker.partition import LOG_END, Partition
+from semel_broker.waiters import FetchWaiter
+from semel_broker.world import World
+
+Place = tuple[bytes, int]
+"""(topic id as on the wire, partition index)."""
+
+NO_LEADER, NO_DIVERGENCE, NO_SNAPSHOT = FetchResponseLeader(), FetchResponseDivergingEpoch(), FetchResponseSnapshotId()
+UNKNOWN: Final = -1
+START_SESSION_EPOCH: Final = 0
+SESSION_EPOCH_MAX: Final = 0x7FFFFFFF
+STARTS_PER_ANSWER: Final = 16
+"""Partitions of which each answer sees whether the start of the log has moved: nobody tells of that."""
+IDLE_S: Final = 120.0
+"""A session that is not used for so long is given up."""
+
+
+class Watched(FetchWaiter):
+    """A partition that a follower fetches: a waiter that never ends. `offset`, `leader_epoch`, `last_epoch` as the
+    follower named them; `is_claimed`: it was heard that the follower has everything below the offset."""
+
+    __slots__ = (
+        "bytes_max",
+        "high_watermark_told",
+        "is_claimed",
+        "last_epoch",
+        "leader_epoch",
+        "mark",
+        "offset",
+        "partition",
+        "place",
+        "start_told",
+    )
+
+    def __init__(self, place: Place, mark: Callable[[Watched], None]) -> None:
+        self.place = place
+        self.mark = mark
+        self.partition: Partition | None = None
+        self.offset = self.leader_epoch = self.last_epoch = UNKNOWN
+        self.bytes_max = 0
+        self.is_claimed = False
+        self.high_watermark_told = self.start_told = UNKNOWN
+
+    def name(self, wanted: FetchRequestPartition) -> None:
+        """The follower asks for the partition, or asks anew."""
+        if (self.offset, self.leader_epoch) == (wanted.fetch_offset, wanted.current_leader_epoch):
+            self.high_watermark_told = self.start_told = UNKNOWN
+        self.offset, self.last_epoch = wanted.fetch_offset, wanted.last_fetched_epoch
+        self.leader_epoch, self.bytes_max = wanted.current_leader_epoch, wanted.partition_max_bytes
+        self.is_claimed = False
+
+    def wake(self, bytes_more: int) -> None:
+        self.mark(self)
+
+    def release(self) -> None:
+        self.mark(self)
+
+    def watch(self, partition: Partition) -> Partition:
+        if partition is not self.partition:
+            self.forget()
+            self.partition = partition
+            partition.add_fetch_waiter(self, LOG_END)
+        return partition
+
+    def forget(self) -> None:
+        if self.partition is not None:
+            self.partition.remove_fetch_waiter(self)
+            self.partition = None
+
+
+class FetchSession:
+    """One follower's. `answer` is made of what `take` was told and of what has happened since."""
+
+    def __init__(
+        self,
+        number: int,
+        replica: int,
+        world: World,
+        find: Callable[[Place], Partition],
+        heard: Callable[[Partition, int], None],
+    ) -> None:
+        self.number = number
+        self.replica = replica
+        self.broker_epoch = UNKNOWN
+        self.next_epoch = START_SESSION_EPOCH
+        self.fetched_s = 0.0
+        self.is_closed = False
+        self._world = world
+        self._find = find
+        self._heard = heard
+        self._rows: dict[Place, Watched] = {}
+        self._news: dict[Watched, None] = {}
+        self._unsettled: dict[Watched, None] = {}
+        self._to_look_at: deque[Watched] = deque()
+        self._waiting: Future[None] | None = None
+        self.is_nudged = False
+        """Whether the fetch that waits, or the next one, is to be answered whatever there is."""
+
+    # --- what the follower wants -----------------------------------------------------------------------------
+
+    def take(self, request: FetchRequest) -> None:
+        """A request of this session, the next one in order."""
+        self.broker_epoch = request.replica_state.replica_epoch
+        self.fetched_s = self._world.monotonic()
+        self.next_epoch = 1 if request.session_epoch >= SESSION_EPOCH_MAX else request.session_epoch + 1
+        for topic in request.topics:
+            for wanted in topic.partitions:
+                place = topic.topic_id, wanted.partition
+                row = self._rows.get(place)
+                if row is None:
+                    row = self._rows[place] = Watched(place, self._mark)
+                row.name(wanted)
+                self._news[row] = None
+        for gone in request.forgotten_topics_data:
+            for index in gone.partitions:
+                self._drop((gone.topic_id, index))
+
+    def _drop(self, place: Place) -> None:
+        row = self._rows.pop(place, None)
+        if row is not None:
+            row.forget()
+            self._news.pop(row, None)
+            self._unsettled.pop(row, None)
+
+    def _mark(self, row: Watched) -> None:
+        self._news[row] = None
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    # --- waiting ---------------------------------------------------------------------------------------------
+
+    def wait(self, future: Future[None]) -> Future[None]:
+        """`future` is done as soon as there is something to look at, or nobody wants to wait any longer."""
+        self._waiting = future
+        if self._news or self.is_nudged:
+            future.set_result(None)
+        return future
+
+    def nudge(self) -> None:
+        """Let the fetch that waits, or the next one, wait no longer: the follower has something else to ask for."""
+        self.is_nudged = True
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    # --- answering -------------------------------------------------------------------------------------------
+
+    def news(self, bytes_max: int) -> list[tuple[Place, FetchResponsePartition]]:
+        """Partitions with data, or with something else that the follower has to act on; those that get data go to the
+        end of the line. What is left for want of `bytes_max` comes first the next time."""
+        found: list[tuple[Place, FetchResponsePartition]] = []
+        room, due, self._news = bytes_max, self._news, {}
+        turn = iter(due)
+        for row in turn:
+            answer = self._serve(row, room, at_least_one=not found)
+            if answer is not None:
+                found.append((row.place, answer))
+                room -= len(answer.records or b"")
+                if room <= 0:
+                    break
+        self._news = {row: None for row in (*turn, *self._news) if self._rows.get(row.place) is row}
+        return found
+
+    def rest(self) -> Iterator[tuple[Place, FetchResponsePartition]]:
+        """High watermarks and starts of logs that the follower has not been told, for an answer that is due anyway."""
+        self._waiting, self.is_nudged = None, False
+        for row in list(self._unsettled):
+            if (answer := self._tell(row)) is not None:
+                yield row.place, answer
+        if not self._to_look_at:
+            self._to_look_at.extend(self._rows.values())
+        for _ in range(min(STARTS_PER_ANSWER, len(self._to_look_at))):
+            row = self._to_look_at.popleft()
+            partition = row.partition
+            has_moved = partition is not None and partition.log_start_offset != row.start_told
+            if has_moved and (answer := self._tell(row)) is not None:
+                yield row.place, answer
+
+    def _serve(self, row: Watched, room: int, *, at_least_one: bool) -> FetchResponsePartition | None:
+        try:
+            if row.partition is None or row.partition.is_retired:
+                row.watch(self._find(row.place))
+            partition = row.partition
+            assert partition is not None
+            partition.check_leading()
+            partition.check_leader_epoch(row.leader_epoch)
+            if not row.is_claimed and (divergence := self._claim(row, partition)) is not None:
+                return _row(row, partition, diverging_epoch=divergence)
+            records = partition.read_replica(row.offset, bytes_max=min(row.bytes_max, room), at_least_one=at_least_one)
+        except CorruptLog as error:
+            self._world.log.error("log_unreadable", replica=self.replica, reason=str(error))
+            return self._refuse(row, ErrorCode.KAFKA_STORAGE_ERROR)
+        except KafkaError as error:
+            return self._refuse(row, error.code)
+        if records:
+            return self._note_told(row, partition, records)
+        if row.offset < partition.end_offset:
+            self._news[row] = None  # there was no room for its first batch
+        elif row.high_watermark_told != partition.high_watermark:
+            self._unsettled[row] = None
+        return None
+
+    def _claim(self, row: Watched, partition: Partition) -> FetchResponseDivergingEpoch | None:
+        """The follower says that it has everything below its offset. If that is what the leader has, it counts."""
+        row.is_claimed = False
+        if row.offset < partition.log_start_offset:
+            raise _out_of_range(row, partition)
+        if row.offset > 0 and row.last_epoch >= 0:
+            epoch, end = partition.log.epochs.end_offset_for(row.last_epoch, partition.end_offset)
+            if end < 0:
+                raise _out_of_range(row, partition)  # a leader knows its own epoch at least
+            if epoch < row.last_epoch or end < row.offset:
+                return FetchResponseDivergingEpoch(epoch=epoch, end_offset=end)
+        if row.offset > partition.end_offset:
+            raise _out_of_range(row, partition)
+        row.is_claimed = True
+        self._note_replica(row, partition, self._world.monotonic())
+        return None
+
+    def _note_replica(self, row: Watched, partition: Partition, now_s: float) -> None:
+        partition.note_replica(self.replica, self.broker_epoch, row.offset, int(now_s * 1000))
+        self._heard(partition, self.replica)
+
+    def _refuse(self, row: Watched, code: int) -> FetchResponsePartition:
+        """The follower will ask again when it thinks that it makes sense."""
+        row.is_claimed = False
+        self._unsettled.pop(row, None)
+        partition = row.partition
+        is_leading = partition is not None and partition.is_leading and not partition.is_retired
+        return FetchResponsePartition(
+            partition_index=row.place[1],
+            error_code=code,
+            high_watermark=partition.high_watermark if partition is not None and is_leading else UNKNOWN,
+            log_start_offset=partition.log_start_offset if partition is not None and is_leading else UNKNOWN,
+            records=b"",
+        )
+
+    def _tell(self, row: Watched) -> FetchResponsePartition | None:
+        """No data, but where the log starts and up to where it is committed, if the follower does not know."""
+        partition = row.partition
+        if partition is None or not row.is_claimed or partition.leader_epoch != row.leader_epoch:
+            self._unsettled.pop(row, None)
+            return None
+        told = row.high_watermark_told, row.start_told
+        if told == (partition.high_watermark, partition.log_start_offset):
+            if partition.high_watermark >= partition.end_offset:
+                self._unsettled.pop(row, None)
+            return None
+        return self._note_told(row, partition, b"")
+
+    def _note_told(self, row: Watched, partition: Partition, records: bytes) -> FetchResponsePartition:
+        row.high_watermark_told, row.start_told = partition.high_watermark, partition.log_start_offset
+        if row.high_watermark_told < partition.end_offset:
+            self._unsettled[row] = None
+        else:
+            self._unsettled.pop(row, None)
+        return _row(row, partition, records=records)
+
+    # --- keeping ---------------------------------------------------------------------------------------------
+
+    def note_again(self) -> None:
+        """The last fetch spoke for all partitions of the session: those that it did not name stand where they stood."""
+        for row in list(self._rows.values()):
+            partition = row.partition
+            if partition is None or not row.is_claimed or partition.leader_epoch != row.leader_epoch:
+                continue
+            try:
+                self._note_replica(row, partition, self.fetched_s)
+            except KafkaError:  # it is led elsewhere; the next answer says so
+                self._mark(row)
+
+    def close(self) -> None:
+        """No partition has to do with it any more; a fetch that waits is told so."""
+        self.is_closed = True
+        for row in self._rows.values():
+            row.forget()
+        self._rows.clear()
+        self._news.clear()
+        self._unsettled.clear()
+        self._to_look_at.clear()
+        self.nudge()
+
+
+class Sessions:
+    """All followers' sessions. `find`: the partition at a place, raises KafkaError; `heard`: called after a follower
+    was heard of."""
+
+    def __init__(
+        self, world: World, find: Callable[[Place], Partition], heard: Callable[[Partition, int], None]
+    ) -> None:
+        self._world = world
+        self._find = find
+        self._heard = heard
+        self._by_replica: dict[int, FetchSession] = {}
+
+    def take(self, request: FetchRequest) -> FetchSession:
+        """The session that a follower's fetch belongs to, a new one if it says so, with what it asks for taken in.
+
+        Raises KafkaError: 42 for who is no replica, 70 and 71 for a session that is not known (any more).
+        """
+        replica = request.replica_state.replica_id
+        if replica < 0:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "consumers fetch from a listener for clients")
+        session = self._by_replica.get(replica)
+        if request.session_epoch == START_SESSION_EPOCH:
+            if session is not None:
+                session.close()
+            number = self._world.rng.randint(1, 0x7FFFFFFF)
+            session = self._by_replica[replica] = FetchSession(number, replica, self._world, self._find, self._heard)
+        elif session is None or session.number != request.session_id:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {request.session_id}")
+        elif session.next_epoch != request.session_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                f"request {request.session_epoch} of fetch session {session.number}, {session.next_epoch} is due",
+            )
+        session.take(request)
+        return session
+
+    def nudge(self, replica: int) -> None:
+        """The follower wants the fetch that waits to be answered."""
+        if (session := self._by_replica.get(replica)) is not None:
+            session.nudge()
+
+    def note_again(self) -> None:
+        """See `FetchSession.note_again`. Sessions that are not used any more are given up."""
+        now = self._world.monotonic()
+        for replica, session in sorted(self._by_replica.items()):
+            if now - session.fetched_s > IDLE_S:
+                session.close()
+                del self._by_replica[replica]
+            else:
+                session.note_again()
+
+    def close(self) -> None:
+        for _, session in sorted(self._by_replica.items()):
+            session.close()
+        self._by_replica.clear()
+
+
+def _row(
+    row: Watched,
+    partition: Partition,
+    *,
+    records: bytes = b"",
+    diverging_epoch: FetchResponseDivergingEpoch = NO_DIVERGENCE,
+) -> FetchResponsePartition:
+    return FetchResponsePartition(
+        partition_index=row.place[1],
+        high_watermark=partition.high_watermark,
+        log_start_offset=partition.log_start_offset,
+        records=records,
+        current_leader=NO_LEADER,
+        diverging_epoch=diverging_epoch,
+        snapshot_id=NO_SNAPSHOT,
+    )
+
+
+def _out_of_range(row: Watched, partition: Partition) -> KafkaError:
+    return KafkaError(
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        f"offset {row.offset} is outside [{partition.log_start_offset}, {partition.end_offset}]",
+    )

@@ -1,0 +1,293 @@
+"""A broker's session: admitted before it counts, nothing beyond its deadline, and back again for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from random import Random
+
+import msgspec
+import pytest
+from broker.cluster.brokers import SOON_S, Clock, Cluster, EtcdGround, LocalGround, MortalSession, until
+from semel_broker.cluster import records, registration
+from semel_broker.cluster.feed import Feed
+from semel_broker.cluster.local_store import LocalStore
+from semel_broker.cluster.records import BROKERS, BrokerRecord
+from semel_broker.cluster.registration import NodeIdTakenError, Registration
+from semel_broker.cluster.store import Delete, OutcomeUnknownError, StoreUnavailableError
+from semel_broker.config import ConfigError
+from semel_broker.world import SilentLogger, World
+from semel_storage.memory_disk import MemoryDisk
+
+
+@pytest.fixture(params=["local", "etcd"])
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    ground = LocalGround() if request.param == "local" else EtcdGround(request.getfixturevalue("etcd_process"))
+    cluster = Cluster(ground)
+    yield cluster
+    await cluster.close()
+
+
+@pytest.fixture
+async def local(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+    monkeypatch.setattr(registration, "RETRY_S", 0.001)
+    monkeypatch.setattr(registration, "WAIT_FOR_OTHER_S", 0.001)
+    cluster = Cluster(LocalGround())
+    yield cluster
+    await cluster.close()
+
+
+async def there(cluster: Cluster, node_id: int) -> BrokerRecord | None:
+    entry = await cluster.ground.hand.get(records.broker_key(node_id))
+    return None if entry is None else msgspec.json.decode(entry.value, type=BrokerRecord)
+
+
+def clock_of(cluster: Cluster) -> Clock:
+    assert isinstance(cluster.ground.clock, Clock)
+    return cluster.ground.clock
+
+
+# --- coming ---
+
+
+async def test_a_broker_counts_once_it_is_admitted_and_its_image_is_as_new_as_that(cluster: Cluster) -> None:
+    one = cluster.member(1)
+    await one.begin()
+    assert not one.registration.is_valid()
+    assert one.registration.deadline == -math.inf
+    await one.registration.register(one.record)
+    assert one.registration.is_valid()
+    assert one.registration.deadline > cluster.ground.clock()
+    assert one.heard == ["admitted"]
+    assert one.image.is_admitted(1)
+    kept = one.image.registration(1)
+    assert kept is not None
+    assert one.registration.epoch == kept.revision
+    admission = await cluster.ground.hand.get("admissions/1")
+    assert admission is not None
+    assert one.image.revision >= admission.revision
+
+
+async def test_each_run_has_an_incarnation_and_a_broker_epoch_of_its_own(cluster: Cluster) -> None:
+    (one,) = await cluster.start(1)
+    first, epoch = await there(cluster, 1), one.registration.epoch
+    await one.stop()
+    assert await there(cluster, 1) is None
+    (again,) = await cluster.start(1)
+    second = await there(cluster, 1)
+    assert first is not None
+    assert second is not None
+    assert first.incarnation != second.incarnation
+    assert msgspec.structs.replace(first, incarnation="") == msgspec.structs.replace(second, incarnation="")
+    assert again.registration.epoch > epoch
+
+
+async def test_while_nobody_is_controller_a_broker_waits_and_says_so(
+    local: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration, "SAY_S", 0.001)
+    one, two = local.member(1), local.member(2)
+    await one.begin()
+    await one.controller.close()
+    joining = asyncio.ensure_future(one.registration.register(one.record))
+    await until(lambda: "waiting_for_admission" in one.log.events())
+    assert not one.registration.is_valid()
+    assert one.registration.lease is not None
+    await two.start()  # and is elected
+    await joining
+    assert one.registration.is_valid()
+
+
+async def test_a_store_that_is_away_is_waited_for(local: Cluster) -> None:
+    one = local.member(1)
+    await one.begin()
+    one.store.failing = [StoreUnavailableError("no store")]
+    await one.registration.register(one.record)
+    assert "store_unavailable" in one.log.events()
+    assert one.registration.is_valid()
+
+
+async def test_a_registration_whose_answer_got_lost_is_not_made_twice(local: Cluster) -> None:
+    one = local.member(1)
+    await one.begin()
+    one.store.failing = [OutcomeUnknownError("who knows")]
+    await one.registration.register(one.record)
+    entry = await local.ground.hand.get(records.broker_key(1))
+    assert entry is not None
+    assert entry.revision == one.registration.epoch
+    assert sum(changes[0].key == "brokers/1" for _, changes, _ in one.store.transactions) == 1
+
+
+# --- ids that are taken ---
+
+
+async def test_another_live_broker_with_the_same_id_is_named_and_this_one_does_not_start(local: Cluster) -> None:
+    await local.start(1)
+    other = local.member(1, "another directory")
+    joining = asyncio.ensure_future(other.start())
+    await until(lambda: "node_id_taken" in other.log.events())
+    clock_of(local).now += 100
+    with pytest.raises(NodeIdTakenError, match=r"127\.0\.0\.1:9001 \(directory directory 1\)"):
+        await joining
+    assert issubclass(NodeIdTakenError, ConfigError)
+    assert len((await local.ground.hand.list(BROKERS)).entries) == 1
+    assert not other.registration.is_valid()
+
+
+async def test_a_dead_broker_with_the_same_id_and_another_directory_is_waited_for(local: Cluster) -> None:
+    (one,) = await local.start(1)
+    await one.kill(expire=False)
+    other = local.member(1, "another directory")
+    joining = asyncio.ensure_future(other.start())
+    await until(lambda: "node_id_taken" in other.log.events())
+    assert isinstance(one.last_session, MortalSession)
+    await one.last_session.expire()
+    await joining
+    assert other.registration.is_valid()
+
+
+async def test_who_lost_its_id_to_another_waits_for_it_and_stays_fenced(local: Cluster) -> None:
+    one, _ = await local.start(1, 2)
+    one.pause()
+    await local.ground.expire(one.session)
+    thief = await local.member(1, "another directory").start()
+    one.resume()
+    await until(lambda: "node_id_taken" in one.log.events())
+    clock_of(local).now += 100
+    await until(lambda: one.log.events().count("node_id_taken") > 1)
+    assert not one.registration.is_valid()
+    await thief.stop()
+    await until(one.registration.is_valid)
+
+
+# --- losing the session ---
+
+
+async def test_nothing_counts_after_the_deadline_even_before_any_timer_has_run(local: Cluster) -> None:
+    one, _ = await local.start(1, 2)
+    session = one.session
+    assert isinstance(session, MortalSession)
+    session.deadline = clock_of(local).now + 6
+    clock_of(local).now += 5.999
+    assert one.registration.is_valid()
+    clock_of(local).now += 0.001  # it was paused: its first act is not to run timers
+    assert not one.registration.is_valid()
+    assert one.registration.lease is None
+    assert one.heard == ["admitted"]
+
+
+async def test_at_the_deadline_everybody_hears_of_it_and_the_broker_comes_back_under_a_new_epoch(
+    cluster: Cluster,
+) -> None:
+    one, two = await cluster.start(1, 2)
+    before, epoch = await there(cluster, 1), one.registration.epoch
+    heard_of: list[tuple[bool, int]] = []
+    one.registration.on_lost.append(lambda: heard_of.append((one.registration.is_valid(), one.registration.epoch)))
+    await cluster.ground.expire(one.session)
+    await until(lambda: one.heard == ["admitted", "lost", "admitted"])
+    after = await there(cluster, 1)
+    assert heard_of == [(False, 0)]
+    assert one.registration.epoch > epoch
+    assert one.registration.is_valid()
+    assert before is not None
+    assert after is not None
+    assert before.incarnation != after.incarnation
+    await until(lambda: two.image.is_admitted(1))
+
+
+async def test_a_timer_tells_of_the_deadline_when_the_store_says_nothing() -> None:
+    """Over real time: the session of a local store that says it has a moment left, and never says that it has ended."""
+    loop = asyncio.get_running_loop()
+    disk = MemoryDisk()
+    disk.mkdir("data")
+    store = LocalStore.open(disk, "data/store")
+    feed = await Feed.open(store, SilentLogger())
+    world = World(now_ms=lambda: 0, monotonic=loop.time, rng=Random(1), disk=disk)
+    cluster = Cluster(LocalGround())
+    mute = Registration(world, cluster.settings, store, feed)
+    lost = asyncio.Event()
+    mute.on_lost.append(lost.set)
+    session = MortalSession(await store.open_session(0), loop.time)
+    session.deadline = loop.time() + 0.05
+    mute.epoch, mute._session, mute._admitted = 1, session, session
+    assert mute.is_valid()
+    began = loop.time()
+    async with asyncio.timeout(SOON_S):
+        await mute._until_over(session)
+    assert loop.time() - began > 0.04
+    assert not mute.is_valid()
+    await feed.close()
+    await store.close()
+
+
+async def test_what_the_image_shows_is_enough_to_stop_also_if_the_session_seems_alive(local: Cluster) -> None:
+    one, _ = await local.start(1, 2)
+    epoch = one.registration.epoch
+    await local.ground.hand.transact([], [Delete(records.broker_key(1))])
+    await until(lambda: one.heard == ["admitted", "lost", "admitted"])
+    assert one.registration.epoch > epoch
+
+
+async def test_an_old_image_does_not_make_a_new_session_valid(local: Cluster) -> None:
+    """A leader was paused past its deadline; it opens a new session while all it sees of the cluster is of before, when
+    it was admitted and led. It must not lead by the new session on the strength of that."""
+    one, two = await local.start(1, 2)
+    topic_id, epoch = await local.topic([1, 2]), one.registration.epoch
+    one.store.watch_gate.clear()
+    session = one.session
+    assert isinstance(session, MortalSession)
+    session.deadline = clock_of(local).now
+    session.hears()
+    await until(lambda: one.registration.epoch > epoch)
+    await until(lambda: two.image.leader(topic_id, 0) == 2 and two.image.is_admitted(1))
+    assert one.image.is_admitted(1)
+    assert one.image.leader(topic_id, 0) == 1
+    assert one.registration.lease is not None
+    assert not one.registration.is_valid()
+    one.store.watch_gate.set()
+    await until(one.registration.is_valid)
+    assert one.image.leader(topic_id, 0) == 2
+
+
+async def test_a_listener_that_fails_does_not_keep_the_others_from_hearing(local: Cluster) -> None:
+    (one,) = await local.start(1)
+    one.registration.on_lost.insert(0, lambda: 1 // 0)  # type: ignore[arg-type, return-value]
+    await local.ground.expire(one.session)
+    await until(lambda: one.heard == ["admitted", "lost", "admitted"])
+    assert "registration_listener_failed" in one.log.events()
+
+
+# --- going ---
+
+
+async def test_after_a_clean_stop_nothing_of_the_broker_is_left_but_its_admission(cluster: Cluster) -> None:
+    (one,) = await cluster.start(1)
+    await one.stop()
+    assert [entry.key for entry in (await cluster.ground.hand.list("")).entries] == ["admissions/1"]
+    assert not one.registration.is_valid()
+    assert one.heard == ["admitted"], "nobody has lost anything"
+
+
+async def test_a_broker_that_stops_while_it_registers_leaves_nothing(local: Cluster) -> None:
+    one = local.member(1)
+    await one.begin()
+    await one.controller.close()
+    joining = asyncio.ensure_future(one.registration.register(one.record))
+    await until(lambda: one.registration.lease is not None and one.registration.epoch > 0)
+    joining.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await joining
+    assert (await local.ground.hand.list("")).entries == ()
+
+
+async def test_the_first_broker_costs_three_writes_and_its_stop_one(local: Cluster) -> None:
+    (one,) = await local.start(1)
+    assert [[change.key for change in changes] for _, changes, _ in one.store.transactions] == [
+        ["brokers/1"],
+        ["controller"],
+        ["admissions/1"],
+    ]
+    revision = (await local.ground.hand.list("")).revision
+    await one.stop()
+    assert (await local.ground.hand.list("")).revision == revision + 1

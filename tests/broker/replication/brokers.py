@@ -1,0 +1,265 @@
+"""Brokers with logs, roles and replication, and nothing for clients: several in one loop, over real sockets and one
+store, with disks in memory that lose power."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+from time import monotonic, time_ns
+from typing import Any, cast
+
+import msgspec
+from broker.cluster.brokers import GatedStore, LocalGround, MortalSession, Notes, until
+from semel_broker.cluster.controller import Controller
+from semel_broker.cluster.feed import Feed
+from semel_broker.cluster.records import BrokerRecord, PartitionState
+from semel_broker.cluster.registration import Registration
+from semel_broker.cluster.store import Put
+from semel_broker.config import BrokerConfig, load
+from semel_broker.context import Broker
+from semel_broker.dispatch import Dispatcher
+from semel_broker.partition import Partition, Role
+from semel_broker.peer_handlers import PEER_VERSIONS, peer_handlers
+from semel_broker.replication.peers import Peers
+from semel_broker.replication.replicator import Replicator
+from semel_broker.server import Server
+from semel_broker.topic_plan import NewTopic
+from semel_broker.topics import Topics
+from semel_broker.world import World
+from semel_protocol.batch import read_header
+from semel_storage.log_directory import LogDirectory
+from semel_storage.memory_disk import MemoryDisk
+from storage.batches import make_batch
+from storage.replication import content
+
+SETTINGS = {
+    "replica.lag.time.max.ms": "400",
+    "replica.fetch.wait.max.ms": "100",
+    "broker.session.timeout.ms": "600000",
+    "auto.leader.rebalance.enable": "false",
+}
+
+
+class RealTime(LocalGround):
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = monotonic
+
+
+class Replicant:
+    """One broker. `start` again after `stop`, `kill` (the process) or `crash` (the machine: what was not synced is
+    gone)."""
+
+    def __init__(self, cluster: Cluster, node_id: int, **settings: str) -> None:
+        self.cluster = cluster
+        self.node_id = node_id
+        self.disk = MemoryDisk()
+        self.log = Notes()
+        self.boots = 0
+        given = {"node.id": str(node_id), "log.dir": "data", **SETTINGS, **cluster.settings, **settings}
+        self.config: BrokerConfig = load(overrides=[f"{name}={value}" for name, value in given.items()])
+        self.topics: Topics
+        self.peers: Peers
+        self.replicator: Replicator
+        self.registration: Registration
+
+    async def start(self) -> Replicant:
+        self.boots += 1
+        loop = asyncio.get_running_loop()
+        self.store = GatedStore(self.cluster.ground.store(), monotonic)
+        self.world = world = World(
+            now_ms=lambda: time_ns() // 1_000_000,
+            monotonic=monotonic,
+            rng=Random(1000 * self.node_id + self.boots),
+            disk=self.disk,
+            log=self.log,
+        )
+        self.logs = LogDirectory.open(
+            self.disk, "data", node_id=self.node_id, cluster_id="c", directory_id=f"directory-{self.node_id}"
+        )
+        self.feed = await Feed.open(self.store, self.log)
+        self.registration = Registration(world, self.config, self.store, self.feed)
+        self.topics = await Topics.open(
+            world=world,
+            config=self.config,
+            store=self.store,
+            feed=self.feed,
+            logs=self.logs,
+            lease=self.registration,
+        )
+        self.registration.on_admitted.append(self.topics.local.take_roles)
+        self.registration.on_lost.append(self.topics.local.resign)
+        self.controller = Controller(world, self.config, self.store, self.feed, self.registration)
+        self.controller.start()
+        self.peers = Peers(world, self.feed, self.config)
+        self.replicator = Replicator(
+            world,
+            self.config,
+            store=self.store,
+            feed=self.feed,
+            topics=self.topics,
+            peers=self.peers,
+            registration=self.registration,
+        )
+        self.replicator.start()
+        dispatcher = Dispatcher(cast("Broker", self), peer_handlers(self.replicator.sessions), PEER_VERSIONS)
+        self.server = Server(dispatcher, self.config, self.log, loop)
+        port = await self.server.bind("127.0.0.1", 0)
+        await self.server.serve()
+        async with asyncio.timeout(20):
+            await self.registration.register(
+                BrokerRecord(
+                    node_id=self.node_id,
+                    incarnation="",
+                    directory_id=f"directory-{self.node_id}",
+                    host="127.0.0.1",
+                    port=0,
+                    peer_host="127.0.0.1",
+                    peer_port=port,
+                    is_synced=self.config.durability == "fsync",
+                )
+            )
+        return self
+
+    @property
+    def session(self) -> MortalSession:
+        session = self.registration._session
+        assert isinstance(session, MortalSession)
+        return session
+
+    async def stop(self) -> None:
+        """In good order."""
+        await self.registration.leave()
+        await self._halt()
+        await self.topics.close()
+        await self.controller.close()
+        await self.feed.close()
+        self.logs.close()
+
+    async def die(self, how: str = "kill", *, is_noticed: bool = True) -> None:
+        """`kill` of the process or `crash` of the machine. `is_noticed`: its session has run out."""
+        session = self.session
+        tasks = [task for task in (self.registration._task, self.controller._task) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        await self._halt()
+        await self.feed.close()
+        getattr(self.disk, how)()
+        if is_noticed:
+            await session.expire()
+
+    async def _halt(self) -> None:
+        await self.replicator.close()
+        await self.peers.close()
+        await self.server.abort()
+
+    def cut_off(self) -> None:
+        """Its session is over, and it cannot know."""
+        self.store.watch_gate.clear()
+        self.store.gate.clear()
+
+    def partition(self, index: int = 0, topic: str = "t") -> Partition:
+        return self.topics.partition(topic, index)
+
+    def append(
+        self, value: bytes, *, index: int = 0, topic: str = "t", count: int = 1, **fields: Any
+    ) -> tuple[int, int]:
+        """A batch; (its first offset, the one behind it)."""
+        batch = make_batch(count, value=value, **fields)
+        result = self.partition(index, topic).append(batch, header=read_header(batch))
+        return result.base_offset, result.last_offset + 1
+
+    async def put(self, value: bytes, *, index: int = 0, topic: str = "t", **fields: Any) -> int:
+        """A batch, with acks=all. Its first offset."""
+        base_offset, end = self.append(value, index=index, topic=topic, **fields)
+        async with asyncio.timeout(20):
+            await self.partition(index, topic).committed(end)
+        return base_offset
+
+
+class Cluster:
+    def __init__(self, ground: LocalGround | None = None, **settings: str) -> None:
+        self.ground = ground or RealTime()
+        self.settings = settings
+        self.brokers: dict[int, Replicant] = {}
+
+    async def start(self, *node_ids: int, **settings: str) -> list[Replicant]:
+        for node_id in node_ids:
+            self.brokers[node_id] = await Replicant(self, node_id, **settings).start()
+        return [self.brokers[node_id] for node_id in node_ids]
+
+    async def topic(
+        self, *replicas: Sequence[int], name: str = "t", by: int | None = None, configs: dict[str, str] | None = None
+    ) -> None:
+        """A topic with these replicas, the first one of each leads; all brokers that have replicas know them."""
+        maker = self.brokers[replicas[0][0] if by is None else by]
+        await maker.topics.create(
+            NewTopic(name=name, assignments={n: list(row) for n, row in enumerate(replicas)}, configs=configs or {})
+        )
+        for index, row in enumerate(replicas):
+            for node_id in row:
+                await self.role(node_id, row[0], index=index, topic=name)
+
+    async def role(self, node_id: int, leader: int, *, index: int = 0, topic: str = "t") -> None:
+        """Wait until a broker knows who leads."""
+        it = self.brokers[node_id]
+        role = Role.LEADER if leader == node_id else Role.FOLLOWER
+
+        def knows() -> bool:
+            if it.topics.get(topic) is None:
+                return False
+            partition = it.partition(index, topic)
+            return partition.role is role and partition.leader in (leader, -1 if role is Role.LEADER else leader)
+
+        await until(knows, f"broker {node_id} never knew that {leader} leads {topic}-{index}")
+
+    def state(self, index: int = 0, topic: str = "t", by: int | None = None) -> PartitionState:
+        """As a broker knows it."""
+        it = self.brokers[next(iter(self.brokers)) if by is None else by]
+        return it.topics.view(topic, index).state
+
+    async def isr(self, *node_ids: int, index: int = 0, topic: str = "t", by: int | None = None) -> None:
+        """Wait until these are in sync, and no others."""
+        await until(
+            lambda: sorted(self.state(index, topic, by).isr) == sorted(node_ids),
+            f"{topic}-{index}: {self.state(index, topic, by)}",
+        )
+
+    async def same(self, *node_ids: int, index: int = 0, topic: str = "t") -> None:
+        """Wait until the replicas have the same end, and see that they have the same in them."""
+        partitions = [self.brokers[node_id].partition(index, topic) for node_id in node_ids]
+        await until(
+            lambda: (
+                len({(p.end_offset, p.durable_end) for p in partitions}) == 1
+                and partitions[0].end_offset == partitions[0].durable_end
+            ),
+            f"{[(p.leader_epoch, p.durable_end, p.end_offset) for p in partitions]}",
+        )
+        start = max(p.log_start_offset for p in partitions)
+        first, *others = [content(p.log, start) for p in partitions]
+        for node_id, other in zip(node_ids[1:], others, strict=True):
+            assert other == first, f"broker {node_id} has something else than broker {node_ids[0]}"
+
+    async def elect(self, leader: int, *, index: int = 0, topic: str = "t", without: Sequence[int] = ()) -> None:
+        """Have the store say that another replica leads from now on; `without`: those out of the ISR."""
+        by = self.brokers[leader]
+        view = by.topics.view(topic, index)
+        isr = [each for each in view.state.isr if each not in without]
+        state = PartitionState(leader, view.state.leader_epoch + 1, isr)
+        assert leader in isr
+        await self.ground.hand.transact([], [Put(view.key, msgspec.json.encode(state))])
+        await self.role(leader, leader, index=index, topic=topic)
+
+    async def close(self) -> None:
+        for it in self.brokers.values():
+            it.store.gate.set()
+            it.store.watch_gate.set()
+        for it in self.brokers.values():
+            await it._halt()
+            await it.topics.close()
+            await it.controller.close()
+            await it.registration.close()
+            await it.feed.close()
+        await self.ground.close()

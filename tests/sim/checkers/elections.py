@@ -36,7 +36,7 @@ class Register:
         self._ids: dict[str, str] = {}  # by key
         self._created: dict[str, int] = {}
         self._brokers: dict[int, int] = {}
-        self._admitted: dict[int, int] = {}
+        self._admitted: dict[int, Admission] = {}
         self._states: dict[tuple[str, int], PartitionState] = {}
         self._moving: dict[tuple[str, int], Reassignment] = {}
 
@@ -53,7 +53,7 @@ class Register:
     def _transaction(self, changes: list[Told]) -> Iterator[str]:
         states = [each for each in changes if each.key.startswith(records.PARTITIONS) and each.value is not None]
         was = {each.key: self._state(records.place_of(each.key)) for each in states}
-        admitted = dict(self._admitted)
+        before_all = dict(self._admitted)
         for each in changes:
             self._note(each)
         for each in states:
@@ -63,8 +63,10 @@ class Register:
         for each in changes:
             if each.key.startswith(records.ADMISSIONS):
                 node_id = int(each.key.rpartition("/")[2])
-                if self._admitted.get(node_id) != admitted.get(node_id):
-                    yield from self._hasty(each.revision, node_id)
+                was_admitted = before_all.get(node_id)
+                now_admitted = self._admitted.get(node_id)
+                if now_admitted is not None and (was_admitted is None or was_admitted.epoch != now_admitted.epoch):
+                    yield from self._hasty(each.revision, node_id, was_admitted)
 
     def _note(self, told: Told) -> None:
         kind, _, rest = told.key.partition("/")
@@ -80,7 +82,7 @@ class Register:
             case records.BROKERS:
                 _keep(self._brokers, int(rest), None if value is None else told.revision)
             case records.ADMISSIONS:
-                _keep(self._admitted, int(rest), None if value is None else _admission(value).epoch)
+                _keep(self._admitted, int(rest), None if value is None else _admission(value))
             case records.PARTITIONS:
                 _keep(self._states, records.place_of(told.key), None if value is None else _state(value))
             case records.REASSIGNMENTS:
@@ -99,7 +101,8 @@ class Register:
         return self._topics[place[0]].replicas[place[1]]
 
     def _is_live(self, node_id: int) -> bool:
-        return node_id in self._brokers and self._admitted.get(node_id) == self._brokers[node_id]
+        admission = self._admitted.get(node_id)
+        return admission is not None and admission.epoch == self._brokers.get(node_id)
 
     def _wrong(self, revision: int, place: tuple[str, int], was: PartitionState, now: PartitionState) -> Iterator[str]:
         where = f"{self._topics[place[0]].name}-{place[1]} at revision {revision}: {_words(was)}, then {_words(now)}"
@@ -124,14 +127,17 @@ class Register:
             if each not in was.isr and now.leader_epoch != was.leader_epoch:
                 yield f"{where}: {each} came to be in sync by an election"
 
-    def _hasty(self, revision: int, node_id: int) -> Iterator[str]:
-        """Of what it was before nothing is left, where anybody else who is there could take it over."""
+    def _hasty(self, revision: int, node_id: int, was: Admission | None) -> Iterator[str]:
+        """Of what it was before nothing is left, where anybody else who is there could take it over. Where nobody leads
+        it may stay in sync, if all that it had said to have was synced."""
         for topic_id, topic in self._topics.items():
             if self._created[topic_id] > self._brokers.get(node_id, 0):
                 continue  # it has had nothing of it that it could have lost
             for index in range(len(topic.replicas)):
                 state = self._state((topic_id, index))
                 assert state is not None
+                if state.leader == records.NO_LEADER and was is not None and was.is_synced:
+                    continue
                 if node_id in state.isr and any(self._is_live(each) for each in state.isr if each != node_id):
                     where = f"{topic.name}-{index}: {_words(state)}"
                     yield f"{node_id} was admitted at revision {revision}, in sync for {where}"

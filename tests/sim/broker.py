@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 
 from semel_broker import world as broker_world
+from semel_broker.cluster.store import OutcomeUnknownError, StoreUnavailableError
 from semel_broker.config import load
 from semel_broker.node import Node
 from semel_storage.checkpoints import CorruptCheckpoint
@@ -136,6 +137,9 @@ class SimBroker:
             undo(host.disk, self.damaged)
             self.damaged.clear()
             host.exit("refused to start")
+        except (StoreUnavailableError, OutcomeUnknownError) as error:
+            host.world.note(host.name, f"starts in vain: {error}")
+            host.exit("the store is not there")
         self.damaged.clear()
         host.world.note(host.name, "serves")
         self.watch.has_come(SERVES)

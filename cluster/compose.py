@@ -19,7 +19,7 @@ Condition = Literal["service_started", "service_healthy", "service_completed_suc
 Words = str | list[str]
 ServiceName = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_-]{0,40}$")]
 
-CONTAINER_ONLY = ("build", "cap_drop", "init", "read_only", "security_opt", "tmpfs", "user")
+CONTAINER_ONLY = ("build", "cap_drop", "init", "pull_policy", "read_only", "security_opt", "tmpfs", "user")
 """Keys that say something about a container and nothing about its process."""
 
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h)")
@@ -107,6 +107,7 @@ class Service(_Part):
     # What only a container has; noted, so that nobody believes it holds here.
     cap_drop: list[str] = []
     init: bool = False
+    pull_policy: Literal["always", "never", "missing", "build"] | None = None
     read_only: bool = False
     security_opt: list[str] = []
     tmpfs: Words = []

@@ -64,8 +64,10 @@ def program(name: str, project: Project, command: list[str] | None = None) -> Pr
 
 
 def declared(project: Project, service: Service) -> tuple[list[str], list[str]]:
-    """ENTRYPOINT and CMD of the last stage, or of the target, in the Dockerfile that the service is built from."""
-    build = Build(context=service.build) if isinstance(service.build, str) else service.build or Build()
+    """ENTRYPOINT and CMD of the last stage, or of the target, in the Dockerfile that its image is built from."""
+    same = [each.build for each in project.services.values() if each.image == service.image and each.build]
+    given = service.build or (same[0] if same else Build())
+    build = Build(context=given) if isinstance(given, str) else given
     file = Path(project.folder) / build.context / build.dockerfile
     stage = ""
     found: dict[str, dict[str, list[str]]] = {}

@@ -5,8 +5,6 @@ from __future__ import annotations
 from asyncio import get_running_loop
 from contextlib import AsyncExitStack
 
-from semel_storage.log_directory import LogDirectory
-
 from semel_broker.cleaner import Cleaner
 from semel_broker.cluster.controller import Controller
 from semel_broker.cluster.records import BrokerRecord
@@ -17,7 +15,10 @@ from semel_broker.context import Broker
 from semel_broker.dispatch import Dispatcher
 from semel_broker.groups.coordinator import GroupCoordinator
 from semel_broker.home import Home
+from semel_broker.peer_handlers import PEER_VERSIONS, peer_handlers
 from semel_broker.producer_ids import ProducerIds
+from semel_broker.replication.peers import Peers
+from semel_broker.replication.replicator import Replicator
 from semel_broker.server import Server
 from semel_broker.topics import Topics
 from semel_broker.txn.coordinator import TransactionCoordinator
@@ -45,11 +46,10 @@ class Node:
         WrongDirectory, CorruptLog, CorruptStoreError, ConfigError, and OSError of the listening sockets.
         """
         host = config.advertised_host_name or config.host_name
-        if host in UNDIALLABLE:
-            raise ConfigError(
-                f"clients cannot dial {host or 'an empty host'}: say with --advertised-host (advertised.host.name) "
-                "which address of this machine they are to use"
-            )
+        _check_diallable("clients", host, "--advertised-host (advertised.host.name)")
+        if config.is_clustered:
+            peer_host = config.advertised_peer_host_name or config.peer_host_name or config.host_name
+            _check_diallable("brokers", peer_host, "--advertised-peer-host (advertised.peer.host.name)")
         async with AsyncExitStack() as parts:
             home = await Home.open(config, world, store, parts)
             registration = Registration(world, config, home.store, home.feed)
@@ -58,7 +58,8 @@ class Node:
             parts.push_async_callback(server.abort)
             port = await server.bind(config.host_name, config.port)
             broker.host, broker.port = host, config.advertised_port or port
-            await _join(broker, home.logs, registration, parts)
+            peer_port = await _listen_to_peers(broker, home, registration, parts) if home.is_shared else 0
+            await _join(broker, home, registration, peer_port, parts)
             await server.serve()
 
             async def stop_server() -> None:
@@ -76,6 +77,14 @@ class Node:
         """Let others lead, answer what is in progress, then sync, snapshot and mark the data directory as cleanly shut
         down."""
         await self._parts.aclose()
+
+
+def _check_diallable(who: str, host: str, option: str) -> None:
+    if host in UNDIALLABLE:
+        raise ConfigError(
+            f"{who} cannot dial {host or 'an empty host'}: say with {option} which address of this machine they are to "
+            "use"
+        )
 
 
 async def _open(
@@ -115,7 +124,29 @@ async def _open(
     )
 
 
-async def _join(broker: Broker, logs: LogDirectory, registration: Registration, parts: AsyncExitStack) -> None:
+async def _listen_to_peers(broker: Broker, home: Home, registration: Registration, parts: AsyncExitStack) -> int:
+    """Follow and be followed; the port that other brokers reach this one at."""
+    config, world = broker.config, broker.world
+    peers = Peers(world, home.feed, config)
+    parts.push_async_callback(peers.close)
+    replicator = Replicator(
+        world,
+        config,
+        store=home.store,
+        feed=home.feed,
+        topics=broker.topics,
+        peers=peers,
+        registration=registration,
+    )
+    replicator.start()
+    parts.push_async_callback(replicator.close)
+    dispatcher = Dispatcher(broker, peer_handlers(replicator.sessions), PEER_VERSIONS)
+    server = Server(dispatcher, config, world.log, get_running_loop())
+    parts.push_async_callback(server.abort)
+    return await server.listen(config.peer_host_name or config.host_name, config.peer_port)
+
+
+async def _join(broker: Broker, home: Home, registration: Registration, peer_port: int, parts: AsyncExitStack) -> None:
     """Be one of the cluster's brokers: from here on this one has roles, as long as its session lives."""
     config = broker.config
     registration.on_admitted.append(broker.topics.local.take_roles)
@@ -124,13 +155,16 @@ async def _join(broker: Broker, logs: LogDirectory, registration: Registration, 
     controller = Controller(broker.world, config, broker.store, broker.feed, registration)
     controller.start()
     parts.push_async_callback(controller.close)
+    peer_host = config.advertised_peer_host_name or config.peer_host_name or config.host_name
     await registration.register(
         BrokerRecord(
             node_id=broker.node_id,
             incarnation="",
-            directory_id=logs.directory_id,
+            directory_id=home.logs.directory_id,
             host=broker.host,
             port=broker.port,
+            peer_host=peer_host if home.is_shared else "",
+            peer_port=(config.advertised_peer_port or peer_port) if home.is_shared else 0,
             rack=config.broker_rack,
             is_synced=config.durability == "fsync",
         )

@@ -55,6 +55,15 @@ def test_every_image_has_a_tag_that_stays(project: Project) -> None:
     assert tuple(map(int, version.groups())) >= (3, 5, 16), "older ones can lose data"
 
 
+def test_an_image_is_built_by_one_service_and_pulled_by_none(project: Project) -> None:
+    """Builders that make one tag at the same time fail on a machine that has not built it before."""
+    built = [service.image for service in project.services.values() if service.build]
+    assert len(built) == len(set(built))
+    for name, service in project.services.items():
+        if service.image in built:
+            assert service.pull_policy == ("build" if service.build else "never"), name
+
+
 def test_brokers_differ_in_nothing_but_their_names_and_ports(project: Project) -> None:
     def plain(text: str, number: int) -> str:
         return text.replace(f"broker-{number}", "broker-N").replace(str(19091 + number), "PORT")

@@ -70,6 +70,12 @@ def test_an_entrypoint_forgets_the_command_below_it(tmp_path: Path) -> None:
     assert declared(found, found.services["one"]) == (["python3"], [])
 
 
+def test_who_shares_an_image_shares_its_entrypoint(tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text(DOCKERFILE)
+    text = "services: {a: {image: semel, build: {target: third}}, b: {image: semel, command: [x]}}"
+    assert program("b", parse(text, {}, str(tmp_path))).command == ["python3", "x"]
+
+
 def test_flags_that_an_older_etcd_calls_otherwise_are_renamed_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "etcd_words", lambda _: ("3.5.1", " --data-dir\n --experimental-watch-x '5s'\n"))
     line, told = etcd_flags("kv", ["etcd", "--data-dir=/d", "--watch-x=5s"], "etcd")

@@ -155,15 +155,14 @@ class Registration:
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await wait((self._task,))
+        if self._first is not None:
+            self._first.cancel()
         if self._on_touched in self._feed.listeners:
             self._feed.listeners.remove(self._on_touched)
         session = self._session
         self._forget_session()
         if session is not None:
-            try:
-                await session.close()
-            except StoreError as error:
-                self._world.log.info("session_not_closed", error=str(error))
+            await self._end(session)
 
     async def _let_others_lead(self) -> None:
         session, epoch = self._session, self.epoch
@@ -181,24 +180,40 @@ class Registration:
     async def _stay_registered(self, record: BrokerRecord) -> None:
         first = self._first
         assert first is not None
-        try:
-            while not self._is_leaving:
-                session = await self._open_session()
-                try:
-                    await self._enter(session, record)
-                    await self._until_over(session)
-                except SessionEndedError as error:
-                    self._world.log.info("not_registered", node_id=self._node_id, error=str(error))
-                self._lose()
-                if not session.has_ended:
-                    await session.close()
-        except Exception as error:
-            if not first.done():
-                first.set_exception(error)
-                return
-            if not isinstance(error, StoreClosedError):
+        while not self._is_leaving:
+            try:
+                await self._one_session(record)
+            except SessionEndedError as error:
+                self._world.log.info("not_registered", node_id=self._node_id, error=str(error))
+            except Exception as error:
+                if not first.done():
+                    first.set_exception(error)
+                    return
+                if isinstance(error, StoreClosedError):
+                    return
                 self._world.log.exception("registration_failed", node_id=self._node_id)
+                await sleep(RETRY_S)
+
+    async def _one_session(self, record: BrokerRecord) -> None:
+        """From its beginning to its end. Raises SessionEndedError, NodeIdTakenError, StoreError."""
+        session = await self._open_session()
+        try:
+            await self._enter(session, record)
+            await self._until_over(session)
+        except Exception:
             self._lose()
+            await self._end(session)
+            raise
+        self._lose()
+        await self._end(session)
+
+    async def _end(self, session: Session) -> None:
+        """Remove what is left of it, if there is anything and the store can be told."""
+        try:
+            if not session.has_ended:
+                await session.close()
+        except StoreError as error:
+            self._world.log.info("session_not_closed", error=str(error))
 
     async def _open_session(self) -> Session:
         while True:

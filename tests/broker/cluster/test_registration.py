@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator
 from random import Random
+from time import monotonic
 
 import msgspec
 import pytest
@@ -15,10 +16,11 @@ from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.local_store import LocalStore
 from semel_broker.cluster.records import BROKERS, BrokerRecord
 from semel_broker.cluster.registration import NodeIdTakenError, Registration
-from semel_broker.cluster.store import Delete, OutcomeUnknownError, StoreUnavailableError
+from semel_broker.cluster.store import Delete, OutcomeUnknownError, StoreError, StoreUnavailableError
 from semel_broker.config import ConfigError
 from semel_broker.world import SilentLogger, World
 from semel_storage.memory_disk import MemoryDisk
+from support.etcd import EtcdProcess
 
 
 @pytest.fixture(params=["local", "etcd"])
@@ -117,6 +119,21 @@ async def test_a_registration_whose_answer_got_lost_is_not_made_twice(local: Clu
     assert entry is not None
     assert entry.revision == one.registration.epoch
     assert sum(changes[0].key == "brokers/1" for _, changes, _ in one.store.transactions) == 1
+
+
+async def test_a_store_that_refuses_keeps_a_broker_from_starting_but_not_from_coming_back(local: Cluster) -> None:
+    one = local.member(1)
+    await one.begin()
+    one.store.failing = [StoreError("the store is full")]
+    with pytest.raises(StoreError, match="is full"):
+        await one.registration.register(one.record)
+    assert (await local.ground.hand.list("")).entries == ()
+    two, three = await local.start(2, 3)
+    three.store.failing = [StoreError("the store is full"), StoreError("the store is full")]
+    await local.ground.expire(three.session)
+    await until(lambda: three.heard == ["admitted", "lost", "admitted"])
+    assert three.log.events().count("registration_failed") == 2
+    assert two.registration.is_valid()
 
 
 # --- ids that are taken ---
@@ -291,3 +308,39 @@ async def test_the_first_broker_costs_three_writes_and_its_stop_one(local: Clust
     revision = (await local.ground.hand.list("")).revision
     await one.stop()
     assert (await local.ground.hand.list("")).revision == revision + 1
+
+
+# --- over real time ---
+
+
+async def test_an_etcd_that_does_not_answer_costs_the_session_at_its_deadline(etcd_process: EtcdProcess) -> None:
+    cluster = Cluster(EtcdGround(etcd_process), broker_session_timeout_ms=2_000)
+    one, two = await cluster.start(1, 2)
+    epoch = one.registration.epoch
+    lost_at: list[float] = []
+    one.registration.on_lost.append(lambda: lost_at.append(monotonic()))
+    etcd_process.pause()
+    try:
+        deadline = one.registration.deadline
+        await until(lambda: bool(lost_at))
+        assert deadline <= lost_at[0]
+        assert not one.registration.is_valid()
+        assert one.registration.deadline == -math.inf
+    finally:
+        etcd_process.resume()
+    await until(lambda: one.registration.is_valid() and two.registration.is_valid())
+    assert one.registration.epoch > epoch
+    await cluster.close()
+
+
+async def test_a_broker_that_died_without_a_word_is_succeeded_when_its_session_has_run_out(
+    etcd_process: EtcdProcess,
+) -> None:
+    cluster = Cluster(EtcdGround(etcd_process), broker_session_timeout_ms=2_000)
+    one, two, _ = await cluster.start(1, 2, 3)
+    topic_id = await cluster.topic([1, 2, 3])
+    deadline = one.registration.deadline
+    await one.kill(expire=False)
+    await until(lambda: two.image.leader(topic_id, 0) == 2)
+    assert monotonic() > deadline, "nobody may be elected before the dead one would have known"
+    await cluster.close()

@@ -1,0 +1,44 @@
+"""Steps are put into transactions: all of them, whole, in order, within what a store takes."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from semel_broker.cluster.steps import Step, pack
+from semel_broker.cluster.store import Delete, Expect
+
+
+@st.composite
+def some_steps(draw: st.DrawFn) -> list[Step]:
+    steps = []
+    for number in range(draw(st.integers(0, 30))):
+        own = [Expect(f"{number}/{i}", i + 1) for i in range(draw(st.integers(0, 4)))]
+        shared = [Expect(f"broker {i}", 9) for i in draw(st.lists(st.integers(0, 3), max_size=2, unique=True))]
+        changes = [Delete(f"{number}/{i}") for i in range(draw(st.integers(1, 4)))]
+        steps.append(Step(expects=(*own, *shared), changes=tuple(changes), what=str(number)))
+    return steps
+
+
+@given(some_steps(), st.integers(1, 20), st.booleans())
+def test_each_step_is_in_one_transaction_with_all_that_it_expects(
+    steps: list[Step], size_max: int, has_office: bool
+) -> None:
+    office = (Expect("controller", 5),) if has_office else ()
+    batches = list(pack(steps, size_max, office))
+    assert [step for batch in batches for step in batch.steps] == steps
+    for batch in batches:
+        keys = [expect.key for expect in batch.expects]
+        assert len(keys) == len(dict.fromkeys(keys)), "each is expected once"
+        assert all(expect in batch.expects for step in batch.steps for expect in (*office, *step.expects))
+        assert batch.changes == [change for step in batch.steps for change in step.changes]
+        if len(batch.steps) > 1:
+            assert max(len(batch.expects), len(batch.changes)) <= size_max
+
+
+@given(some_steps(), st.integers(1, 20))
+def test_no_transaction_is_left_that_could_have_held_the_next_step_too(steps: list[Step], size_max: int) -> None:
+    batches = list(pack(steps, size_max))
+    for i in range(len(batches) - 1):
+        first = batches[i + 1].steps[0]
+        together = {expect.key for expect in (*batches[i].expects, *first.expects)}
+        assert max(len(together), len(batches[i].changes) + len(first.changes)) > size_max

@@ -23,8 +23,10 @@ MAYBE_STORED = (
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
 )
-"""Answers that leave open whether the batch is in the log."""
+"""Answers that leave open whether the batch is in the log. A leader that ceases to be one while it waits for followers
+says the same as one that never was."""
 
 LOST_DATA = (
     "%s: the broker has lost records that it had acknowledged, or what it knew of this producer: was its power cut, "

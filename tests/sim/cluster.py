@@ -51,6 +51,13 @@ class SimCluster:
         """All of them do."""
         return all(broker.serves for broker in self.brokers.values())
 
+    def has_formed(self) -> bool:
+        """All of them have started, and know of each other."""
+        nodes = self.nodes()
+        return len(nodes) == len(self.brokers) and all(
+            len(node.broker.feed.image.live()) == len(nodes) for node in nodes
+        )
+
     def boot(self) -> None:
         if self.store is not None:
             self.store.boot()

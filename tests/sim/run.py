@@ -127,7 +127,7 @@ class Run:
 
     def _begin(self) -> None:
         self.cluster.boot()
-        if not self._until(lambda: len(self.cluster.nodes()) == self.plan.brokers, SERVES_WITHIN_NS):
+        if not self._until(self.cluster.has_formed, SERVES_WITHIN_NS):
             self.world.fail("world", "the broker does not start")
 
     async def _prepare(self, host: Host) -> None:

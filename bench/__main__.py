@@ -13,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench import curves, isolation, many, sections, simulator, transactions
+from bench import clusters, curves, isolation, many, scale, sections, simulator, transactions
 from bench.figure import Figure
 
 SECTIONS = {
@@ -32,6 +32,11 @@ SECTIONS = {
     "partitions": curves.partitions,
     "connections": curves.connections,
     "simulator": simulator.simulator,
+    "replicated": clusters.replicated,
+    "failover": clusters.failover,
+    "idle": clusters.idle,
+    "many-leaders": clusters.many_leaders,
+    "scale": scale.scale,
 }
 
 

@@ -11,6 +11,7 @@ import json
 import statistics
 import sys
 import time
+from itertools import pairwise
 from typing import Any
 
 VALUE = b"x" * 100
@@ -231,6 +232,36 @@ def crowd(address: str, producers: int, transactions: int) -> dict[str, float]:
     return asyncio.run(_crowd(address, producers, transactions))
 
 
+def probe(address: str, topic: str, seconds: float, every_s: float) -> dict[str, float]:
+    """A record every now and then, each sent at once: for how long none was acknowledged, and how long each took."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 0})
+    acknowledged: list[float] = []
+    took: list[float] = []
+
+    def sent(at: float, error: object) -> None:
+        if error is not None:
+            raise SystemExit(f"a record was not delivered: {error}")
+        acknowledged.append(time.perf_counter())
+        took.append(acknowledged[-1] - at)
+
+    producer.produce(topic, VALUE, partition=0)
+    producer.flush(30)
+    started = time.perf_counter()
+    while (now := time.perf_counter()) - started < seconds:
+        producer.produce(topic, VALUE, partition=0, on_delivery=lambda error, _, at=now: sent(at, error))
+        producer.poll(max(0.0, every_s - (time.perf_counter() - now)))
+    producer.flush(60)
+    took.sort()
+    return {
+        "gap_s": round(max(after - before for before, after in pairwise(acknowledged)), 3),
+        "p99_s": round(took[int(len(took) * 0.99)], 4),
+        "max_s": round(took[-1], 4),
+        "records": len(took),
+    }
+
+
 WORK = {
     f.__name__: f
     for f in (
@@ -242,6 +273,7 @@ WORK = {
         asyncio_consume,
         asyncio_transactions,
         crowd,
+        probe,
     )
 }
 

@@ -26,6 +26,8 @@ STEADY_S = 10.0
 
 
 STOP_PATIENCE_S = 0.02
+NO_PROGRAM = 127
+"""The exit status of a shell for a program that is not there."""
 
 
 class State(StrEnum):
@@ -230,7 +232,14 @@ class Running:
                 delay_s = RESTART_DELAY_S
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, RESTART_DELAY_MAX_S)
-            await self._spawn()
+            try:
+                await self._spawn()
+            except OSError as error:
+                with self.spec.log.open("a") as log:
+                    log.write(f"cannot be started again: {error}\n")
+                self.exit_status = NO_PROGRAM
+                self._become(State.EXITED)
+                return
 
     def _comes_back(self, status: int) -> bool:
         policy, _, most = self.spec.restart.partition(":")
@@ -267,7 +276,10 @@ class Running:
 
     async def _examine(self, check: Check) -> str | None:
         """What a failed check said, None for one that passed."""
-        process = await spawn(check.command, self.spec, None)
+        try:
+            process = await spawn(check.command, self.spec, None)
+        except OSError as error:
+            return f"the check cannot be run: {error}"
         try:
             async with asyncio.timeout(check.timeout_s):
                 said, _ = await process.communicate()

@@ -16,7 +16,7 @@ async def metadata(wire: Wire, names: list[str] | None, version: int = 5, *, cre
     return await wire.call(MetadataRequest(topics=topics, allow_auto_topic_creation=create), version)
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(8))
 async def test_a_topic_and_its_leader_in_every_version(broker: Harness, version: int) -> None:
     wire = await broker.wire()
     await wire.create_topic("t", partitions=3)

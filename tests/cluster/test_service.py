@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
@@ -166,6 +167,28 @@ async def test_who_waits_for_its_restart_can_be_stopped(services: Services, tmp_
         await one.until(lambda: one.state is State.RESTARTING and one.starts == 3)
     await one.stop()
     assert (one.state, one.starts) == (State.EXITED, 3)
+
+
+async def test_who_cannot_be_started_again_is_over_and_its_log_says_why(services: Services, tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\nrm $0; exit 1\n")
+    program.chmod(0o755)
+    one = service(services, tmp_path, "", restart="always")
+    one.spec = msgspec.structs.replace(one.spec, command=[str(program)])
+    await one.start()
+    async with asyncio.timeout(20):
+        await one.until(lambda: one.over)
+    assert (one.starts, one.exit_status) == (1, 127)
+    assert "cannot be started again: [Errno 2]" in one.spec.log.read_text()
+
+
+async def test_a_check_that_cannot_be_run_has_failed(services: Services, tmp_path: Path) -> None:
+    quick = Check(command=["no-such-program"], interval_s=0.02, retries=1)
+    one = service(services, tmp_path, SLEEPS, check=quick)
+    await one.start()
+    async with asyncio.timeout(20):
+        await one.until(lambda: one.health is Health.UNHEALTHY)
+    assert "the check cannot be run" in one.last_check
 
 
 def check(code: str, **settings: object) -> Check:

@@ -26,7 +26,7 @@ from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import PartitionView, Place, Touched
 from semel_broker.cluster.records import ADMISSIONS, CONTROLLER, Admission, ControllerRecord
 from semel_broker.cluster.registration import NOT_REGISTERED, Registration
-from semel_broker.cluster.steps import Batch, Step, pack
+from semel_broker.cluster.steps import Batch, Step, pack, tell
 from semel_broker.cluster.store import (
     CHANGES_MAX,
     Delete,
@@ -163,19 +163,15 @@ class Controller:
     # --- deciding: no waiting in here ------------------------------------------------------------------------
 
     def _decide(self) -> Sequence[Step]:
-        """What is to be written next, all of it true of the present image. Leaders come first; a broker is admitted
-        only when nothing is left to be taken from what it was before."""
+        """What is to be written next, all of it true of the present image. Leaders come first. A broker is admitted
+        when nothing is left to be taken from what it was before, but does not wait for anything else."""
         standing = Standing.of(self._feed.image)
-        steps = self._settle(standing)
-        if not steps:
-            steps = [*self._admit(), *self._sweep()]
-        if not steps and get_running_loop().time() >= self._rebalance_at:
-            self._put_off_rebalance()
-            if self._config.auto_leader_rebalance_enable:
-                steps = list(elections.preferred(self._feed.image.contested(), standing))
-        return steps
+        for look in (self._settle, self._admit, self._finish, self._sweep, self._rebalance):
+            if steps := look(standing):
+                return steps
+        return ()
 
-    def _settle(self, standing: Standing) -> list[Step]:
+    def _settle(self, standing: Standing) -> Sequence[Step]:
         image = self._feed.image
         views: list[PartitionView]
         if self._all_dirty:
@@ -185,17 +181,12 @@ class Controller:
             views = [view for view in found if view is not None]
             self._has_orphans |= len(views) < len(found)
         steps = list(elections.unsettled(views, standing))
-        unsettled = {place: None for step in steps for place in step.places}
-        arrived = [
-            view.place
-            for view in views
-            if view.place not in unsettled and reassignments.arrived(view, standing) is not None
-        ]
+        arrived = [view.place for view in views if reassignments.arrived(view, standing) is not None]
         self._all_dirty = False
-        self._dirty = unsettled | dict.fromkeys(arrived)
-        return [*steps, *reassignments.finish(image, standing, arrived)]
+        self._dirty = dict.fromkeys([*(place for step in steps for place in step.places), *arrived])
+        return steps
 
-    def _admit(self) -> list[Step]:
+    def _admit(self, _: Standing) -> Sequence[Step]:
         steps = []
         image = self._feed.image
         for kept in image.registered():
@@ -205,19 +196,32 @@ class Controller:
                 step = Step(
                     expects=(Expect(records.broker_key(broker.node_id), epoch),),
                     changes=(Put(f"{ADMISSIONS}{broker.node_id}", msgspec.json.encode(admission)),),
-                    what="admitted",
+                    what="broker_admitted",
                     facts={"broker": broker.node_id, "broker_epoch": epoch},
                 )
                 steps.append(step)
         return steps
 
-    def _sweep(self) -> list[Step]:
+    def _finish(self, standing: Standing) -> Sequence[Step]:
+        """All is settled, so what is dirty still is where it was to go."""
+        return reassignments.finish(self._feed.image, standing, list(self._dirty))
+
+    def _sweep(self, _: Standing) -> Sequence[Step]:
         """What deleted topics have left in the store."""
         if not self._has_orphans:
-            return []
+            return ()
         orphans = self._feed.image.orphans()
         self._has_orphans = bool(orphans)
-        return [Step(expects=(), changes=(Delete(key),), what="swept", facts={"key": key}) for key in orphans]
+        return [Step(expects=(), changes=(Delete(key),), what="orphan_swept", facts={"key": key}) for key in orphans]
+
+    def _rebalance(self, standing: Standing) -> Sequence[Step]:
+        """Back to the preferred leaders, once in a while."""
+        if get_running_loop().time() < self._rebalance_at:
+            return ()
+        self._put_off_rebalance()
+        if not self._config.auto_leader_rebalance_enable:
+            return ()
+        return list(elections.preferred(self._feed.image.contested(), standing))
 
     def _put_off_rebalance(self) -> None:
         self._rebalance_at = get_running_loop().time() + self._config.leader_imbalance_check_interval_seconds
@@ -240,8 +244,7 @@ class Controller:
     async def _write_batch(self, batch: Batch) -> bool:
         if not await self._transact(batch.expects, batch.changes):
             return False
-        for step in batch.steps:
-            self._world.log.info(step.what, **step.facts)
+        tell(self._world.log, batch.steps)
         return True
 
     async def _transact(self, expects: Sequence[Expect], changes: Sequence[Put | Delete]) -> bool:

@@ -99,17 +99,28 @@ def _changed(state: PartitionState, leader: int, isr: list[int]) -> PartitionSta
     return PartitionState(leader=leader, leader_epoch=state.leader_epoch + 1, isr=isr)
 
 
-def election(view: PartitionView, state: PartitionState, standing: Standing, what: str) -> Step:
+def election(view: PartitionView, state: PartitionState, standing: Standing, why: str) -> Step:
     """To write `state` in place of what `view` has, if that is still so and the new leader's registration stands."""
     expects = [Expect(view.key, view.revision)]
-    if state.leader != view.state.leader and state.leader in standing.live:
-        expects.append(Expect(records.broker_key(state.leader), standing.live[state.leader]))
+    what = "isr_shrunk"
+    if state.leader != view.state.leader:
+        what = "nobody_leads" if state.leader == NO_LEADER else "leader_elected"
+        if state.leader in standing.live:
+            expects.append(Expect(records.broker_key(state.leader), standing.live[state.leader]))
     return Step(
         expects=tuple(expects),
         changes=(Put(view.key, msgspec.json.encode(state)),),
         places=(view.place,),
         what=what,
-        facts={"topic": view.topic, "partition": view.index, "before": view.state, "after": state},
+        facts={
+            "topic": view.topic,
+            "partition": view.index,
+            "leader": state.leader,
+            "leader_epoch": state.leader_epoch,
+            "isr": state.isr,
+            "was": view.state.leader,
+            "why": why,
+        },
     )
 
 
@@ -118,7 +129,7 @@ def unsettled(views: Iterable[PartitionView], standing: Standing) -> Iterator[St
     for view in views:
         state = settled(view, standing)
         if state is not view.state:
-            yield election(view, state, standing, "settled")
+            yield election(view, state, standing, "brokers came or went")
 
 
 def leave(image: Image, node_id: int) -> list[PartitionView]:
@@ -137,7 +148,7 @@ def preferred(views: Iterable[PartitionView], standing: Standing) -> Iterator[St
     for view in views:
         first = view.replicas[0]
         if view.state.leader in standing.live and view.state.leader != first and _may_lead(first, view, standing):
-            yield election(view, _changed(view.state, first, view.state.isr), standing, "preferred")
+            yield election(view, _changed(view.state, first, view.state.isr), standing, "preferred leader")
 
 
 def _may_lead(node_id: int, view: PartitionView, standing: Standing) -> bool:
@@ -167,7 +178,7 @@ def elect(image: Image, place: Place, *, unclean: bool) -> Step:
             f"broker {first}, the preferred leader of {view.topic}-{view.index}, {why}; in sync: {state.isr}",
         )
     present = [node_id for node_id in state.isr if node_id in standing.live]
-    return election(view, _changed(state, first, present), standing, "elected")
+    return election(view, _changed(state, first, present), standing, "asked for")
 
 
 def _elect_unclean(view: PartitionView, standing: Standing) -> Step:
@@ -178,11 +189,11 @@ def _elect_unclean(view: PartitionView, standing: Standing) -> Step:
         )
     clean = settled(view, standing)
     if clean.leader in standing.live:
-        return election(view, clean, standing, "elected")
+        return election(view, clean, standing, "asked for")
     leader = _first(view, standing.live, or_else=NO_LEADER)
     if leader == NO_LEADER:
         raise KafkaError(
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
             f"none of the replicas {list(view.replicas)} of {view.topic}-{view.index} is there",
         )
-    return election(view, PartitionState(leader, state.leader_epoch + 1, [leader]), standing, "elected-unclean")
+    return election(view, PartitionState(leader, state.leader_epoch + 1, [leader]), standing, "asked for, unclean")

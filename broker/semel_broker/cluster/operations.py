@@ -14,7 +14,7 @@ from semel_broker.cluster import elections
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import Place
 from semel_broker.cluster.reassignments import PARTITIONS_PER_STEP, alter
-from semel_broker.cluster.steps import Batch, pack
+from semel_broker.cluster.steps import Batch, Step, pack, tell
 from semel_broker.cluster.store import (
     CHANGES_MAX,
     OutcomeUnknownError,
@@ -39,18 +39,23 @@ class Operations:
         Raises KafkaError 7 while the store cannot be reached: then a part may have been done.
         """
         refused: dict[Place, KafkaError] = {}
-        to_do, is_unsure = list(dict.fromkeys(places)), False
+        to_do, is_current, is_unsure = list(dict.fromkeys(places)), False, False
         while to_do:
-            steps = []
+            steps: list[Step] = []
+            errors: dict[Place, KafkaError] = {}
             for place in to_do:
                 try:
                     steps.append(elections.elect(self._feed.image, place, unclean=unclean))
                 except KafkaError as error:
                     if not (is_unsure and error.code is ErrorCode.ELECTION_NOT_NEEDED):  # it may have been this request
-                        refused[place] = error
+                        errors[place] = error
+            if errors and not is_current:
+                is_current = await self._catch_up()
+                continue
+            refused |= errors
             batches = list(pack(steps, CHANGES_MAX))
             to_do = [place for batch in batches if not await self._write(batch) for place in places_of(batch)]
-            is_unsure = True
+            is_current = is_unsure = True
         return refused
 
     async def reassign(
@@ -65,18 +70,37 @@ class Operations:
         while some := indexes[:PARTITIONS_PER_STEP]:
             del indexes[:PARTITIONS_PER_STEP]
             portion = {index: targets[index] for index in some}
-            is_written = is_unsure = False
-            while not is_written:
-                topic = self._feed.image.topic(name)
-                if topic is None:
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-                step, errors = alter(self._feed.image, topic, portion, may_change_factor=may_change_factor)
-                is_written = step is None or all([await self._write(batch) for batch in pack([step], CHANGES_MAX)])
-                if is_unsure:  # what was to be called off may have been called off by this request
-                    errors = {i: e for i, e in errors.items() if e.code is not ErrorCode.NO_REASSIGNMENT_IN_PROGRESS}
-                is_unsure = True
-            refused |= errors
+            refused |= await self._reassign_some(name, portion, may_change_factor)
         return refused
+
+    async def _reassign_some(
+        self, name: str, targets: Mapping[int, Sequence[int] | None], may_change_factor: bool
+    ) -> dict[int, KafkaError]:
+        is_current = is_unsure = False
+        while True:
+            topic = self._feed.image.topic(name)
+            if topic is None and is_current:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+            if topic is None:
+                is_current = await self._catch_up()
+                continue
+            step, errors = alter(self._feed.image, topic, targets, may_change_factor=may_change_factor)
+            if errors and not is_current:
+                is_current = await self._catch_up()
+            elif step is None or all([await self._write(batch) for batch in pack([step], CHANGES_MAX)]):
+                if is_unsure:  # what was to be called off may have been called off by this request
+                    return {i: e for i, e in errors.items() if e.code is not ErrorCode.NO_REASSIGNMENT_IN_PROGRESS}
+                return errors
+            else:
+                is_current = is_unsure = True
+
+    async def _catch_up(self) -> bool:
+        """What is refused is refused on an image of now. True. Raises KafkaError 7."""
+        try:
+            await self._feed.barrier()
+        except (StoreUnavailableError, OutcomeUnknownError, StoreClosedError) as error:
+            raise _unreachable(error) from None
+        return True
 
     async def _write(self, batch: Batch) -> bool:
         """Whether it was written; either way the image is as new as that. Raises KafkaError 7."""
@@ -90,14 +114,15 @@ class Operations:
                 return False
             await self._feed.reached(revision)
         except (StoreUnavailableError, OutcomeUnknownError, StoreClosedError) as error:
-            raise KafkaError(
-                ErrorCode.REQUEST_TIMED_OUT, f"the store of the cluster cannot be reached ({error}): try again"
-            ) from None
-        for step in batch.steps:
-            self._log.info(step.what, **step.facts)
+            raise _unreachable(error) from None
+        tell(self._log, batch.steps)
         return True
 
 
 def places_of(batch: Batch) -> list[Place]:
     """The partitions that a transaction is about."""
     return [place for step in batch.steps for place in step.places]
+
+
+def _unreachable(error: Exception) -> KafkaError:
+    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the store of the cluster cannot be reached ({error}): try again")

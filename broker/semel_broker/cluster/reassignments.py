@@ -90,7 +90,7 @@ def alter(
                 edit.begin(view, list(target))
         except KafkaError as error:
             refused[index] = error
-    return edit.step("reassignment-altered"), refused
+    return edit.step("reassignment_altered"), refused
 
 
 def original_of(view: PartitionView) -> list[int]:
@@ -135,7 +135,7 @@ def finish(image: Image, standing: Standing, places: Sequence[Place]) -> list[St
         for view, state in rows[:PARTITIONS_PER_STEP]:
             assert view.reassignment is not None
             edit.end(view, view.reassignment.target, state)
-        step = edit.step("reassignment-finished")
+        step = edit.step("reassignment_finished")
         assert step is not None, topic_id
         steps.append(step)
     return steps

@@ -1,13 +1,18 @@
-"""PURE: what the controller wants written, in portions that hold together, and how they are put into transactions."""
+"""What the controller wants written, in portions that hold together, how they are put into transactions, and told."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import msgspec
 
 from semel_broker.cluster.image import Place
 from semel_broker.cluster.store import Change, Expect
+from semel_broker.world import Logger
+
+TOLD_ONE_BY_ONE_MAX: Final = 10
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,3 +51,14 @@ def pack(steps: Sequence[Step], size_max: int, common: Sequence[Expect] = ()) ->
             end += 1
         yield Batch(list(expects.values()), changes, list(steps[at:end]))
         at = end
+
+
+def tell(log: Logger, steps: Sequence[Step]) -> None:
+    """Log what was written: step by step, or many of a kind as one."""
+    if len(steps) <= TOLD_ONE_BY_ONE_MAX:
+        for step in steps:
+            log.info(step.what, **step.facts)
+        return
+    for what, count in sorted(Counter(step.what for step in steps).items()):
+        first = next(step for step in steps if step.what == what)
+        log.info(what, count=count, **{f"first_{name}": fact for name, fact in first.facts.items()})

@@ -163,7 +163,7 @@ async def test_all_brokers_stop_at_once(cluster: Cluster) -> None:
 
 async def test_a_controller_that_wakes_after_its_succession_is_refused_by_the_store(cluster: Cluster) -> None:
     one, two, three = await cluster.start(1, 2, 3)
-    topic_id = await cluster.topic([3, 1, 2])
+    topic_id = await cluster.topic([2, 1, 3])
     assert in_office(one) == [1]
     one.pause()
     # Three dies. The paused one has still seen that, and its decision is on the way into the store.
@@ -179,10 +179,10 @@ async def test_a_controller_that_wakes_after_its_succession_is_refused_by_the_st
     await until(lambda: len(one.store.transactions) > before)
     _, changes, revision = one.store.transactions[before]
     assert isinstance(changes[0], Put)
-    assert msgspec.json.decode(changes[0].value, type=PartitionState) == PartitionState(1, 1, [1, 2])
+    assert msgspec.json.decode(changes[0].value, type=PartitionState) == PartitionState(2, 0, [2, 1])
     assert revision is None, "the store refused what the successor does not know of"
     assert await cluster.ground.hand.get(CONTROLLER) == office
-    await settled(cluster, topic_id, PartitionState(3, 0, [3, 2]))
+    await settled(cluster, topic_id, PartitionState(2, 0, [2, 3]))
 
 
 async def test_a_broker_whose_session_is_lost_is_controller_no_longer_and_its_successor_is_another(
@@ -263,6 +263,35 @@ async def test_one_partition_that_is_changed_by_others_all_the_time_does_not_hol
     finally:
         one.store.store.transact = transact  # type: ignore[method-assign]
     await settled(local, topic_id, PartitionState(3, 1, [1, 3]), 7)
+
+
+async def test_a_reassignment_that_the_store_refuses_to_end_keeps_nobody_from_being_admitted(
+    local: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "REFUSED_S", 0.001)
+    one, _ = await local.start(1, 2)
+    topic_id = await local.topic([1, 2])
+    transact = one.store.store.transact
+    refused = 0
+
+    async def refuse(expects: list[Expect], changes: list[Change]) -> int | None:
+        nonlocal refused
+        if any(change.key.startswith(records.REASSIGNMENTS) for change in changes):
+            refused += 1
+            raise StoreError("the request is too large")
+        return await transact(expects, changes)
+
+    topic = one.image.topic("t")
+    assert topic is not None
+    step, _ = reassignments.alter(one.image, topic, {0: [2]})
+    assert step is not None
+    one.store.store.transact = refuse  # type: ignore[method-assign, assignment]
+    assert await transact(step.expects, step.changes) is not None
+    await until(lambda: refused > 2)
+    (three,) = await local.start(3)
+    assert three.registration.is_valid()
+    one.store.store.transact = transact  # type: ignore[method-assign]
+    await settled(local, topic_id, PartitionState(2, 1, [2]))
 
 
 # --- how much ---

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from broker.cluster.images import TOPIC_ID, Sketch
 from hypothesis import given
@@ -13,7 +14,7 @@ from semel_broker.cluster.elections import Standing, leave, preferred, settled, 
 from semel_broker.cluster.image import PartitionView
 from semel_broker.cluster.records import NO_LEADER, PartitionState
 from semel_broker.cluster.steps import Step
-from semel_broker.cluster.store import Expect
+from semel_broker.cluster.store import Expect, Put
 from semel_protocol.errors import ErrorCode, KafkaError
 
 
@@ -314,8 +315,9 @@ def test_whatever_happens_a_preferred_leader_is_live_in_sync_and_stays(
 ) -> None:
     view, standing = situation
     for step in preferred([view], standing):
-        after = step.facts["after"]
-        assert isinstance(after, PartitionState)
+        (change,) = step.changes
+        assert isinstance(change, Put)
+        after = msgspec.json.decode(change.value, type=PartitionState)
         assert after.leader == view.replicas[0]
         assert after.isr == view.state.isr
         assert after.leader_epoch == view.state.leader_epoch + 1

@@ -215,6 +215,23 @@ async def test_a_hundred_moves_in_one_request(cluster: Cluster) -> None:
 # --- while others write too, and the store fails ---
 
 
+async def test_nothing_is_refused_because_of_what_this_broker_has_not_seen_yet(local: Cluster) -> None:
+    one, two, _ = await local.start(1, 2, 3)
+    await local.topic([1, 2])
+    two.store.watch_gate.clear()
+    await local.start(4)
+    new = records.TopicRecord("u", "id-of-u", [[1, 2]], {})
+    await local.ground.hand.transact([], [Put(records.topic_key("u"), msgspec.json.encode(new))])
+    moved = asyncio.ensure_future(reassign(two, (0, [4])))
+    shrunk = asyncio.ensure_future(reassign(two, (0, [2]), topic="u"))
+    await until(lambda: one.image.topic("u") is not None)
+    assert not moved.done()
+    assert not shrunk.done()
+    two.store.watch_gate.set()
+    assert await moved == [NONE]
+    assert await shrunk == [NONE]
+
+
 async def test_two_brokers_that_move_partitions_of_one_topic_at_once_both_succeed(cluster: Cluster) -> None:
     one, two, _ = await cluster.start(1, 2, 3)
     await cluster.topic([1, 2], [1, 2])

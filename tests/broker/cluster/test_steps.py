@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from broker.cluster.brokers import Notes
 from hypothesis import given
 from hypothesis import strategies as st
-from semel_broker.cluster.steps import Step, pack
+from semel_broker.cluster.steps import Step, pack, tell
 from semel_broker.cluster.store import Delete, Expect
 
 
@@ -42,3 +43,16 @@ def test_no_transaction_is_left_that_could_have_held_the_next_step_too(steps: li
         first = batches[i + 1].steps[0]
         together = {expect.key for expect in (*batches[i].expects, *first.expects)}
         assert max(len(together), len(batches[i].changes) + len(first.changes)) > size_max
+
+
+def test_many_steps_of_a_kind_are_told_as_one() -> None:
+    steps = [Step(expects=(), changes=(), what="isr_shrunk", facts={"partition": i}) for i in range(9)]
+    more = [Step(expects=(), changes=(), what="leader_elected", facts={"partition": i}) for i in range(5, 7)]
+    few, many = Notes(), Notes()
+    tell(few, steps[:2])
+    tell(many, [*steps, *more])
+    assert few.lines == [("isr_shrunk", {"partition": 0}), ("isr_shrunk", {"partition": 1})]
+    assert many.lines == [
+        ("isr_shrunk", {"count": 9, "first_partition": 0}),
+        ("leader_elected", {"count": 2, "first_partition": 5}),
+    ]

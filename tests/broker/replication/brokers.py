@@ -160,6 +160,37 @@ class Replicant:
         self.store.watch_gate.clear()
         self.store.gate.clear()
 
+    def unplug(self) -> None:
+        """It cannot reach the others, in the middle of whatever it asks."""
+
+        async def call(*_: object) -> None:
+            raise ConnectionRefusedError("unplugged")
+
+        self.peers.call = call  # type: ignore[assignment,method-assign]
+        for link in self.peers._links.values():
+            if link._connection is not None:
+                link._connection.close("unplugged")
+
+    async def hold_answers(self, source: int) -> Held:
+        """From now on, fetched records reach this broker from that one when the test says so."""
+        held, ask = Held(), self.peers.call
+
+        async def call(node_id: int, api_key: int, *rest: Any) -> Any:
+            held.asked[node_id] = None
+            answer = await ask(node_id, api_key, *rest)
+            has_records = api_key == 1 and any(row.records for topic in answer.responses for row in topic.partitions)
+            if node_id == source and has_records:
+                held.is_there.set()
+                await held.gate.wait()
+            return answer
+
+        self.peers.call = call  # type: ignore[method-assign]
+        await until(lambda: source in held.asked)  # what was asked before is answered
+        return held
+
+    def plug_in(self) -> None:
+        del self.peers.call  # type: ignore[method-assign]
+
     def partition(self, index: int = 0, topic: str = "t") -> Partition:
         return self.topics.partition(topic, index)
 
@@ -177,6 +208,14 @@ class Replicant:
         async with asyncio.timeout(20):
             await self.partition(index, topic).committed(end)
         return base_offset
+
+
+class Held:
+    """An answer on its way."""
+
+    def __init__(self) -> None:
+        self.asked: dict[int, None] = {}
+        self.is_there, self.gate = asyncio.Event(), asyncio.Event()
 
 
 class Cluster:

@@ -1,0 +1,121 @@
+"""What several brokers cost, and how long nobody leads: the figures about clusters."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.figure import Figure, at_most, per_second, ratio
+from bench.measure import broker, cpu_s, work
+from bench.three import Three, three
+
+REPLICATED_RATIO = 0.4
+LEASES_MS = (6_000, 2_000)
+OVER_LEASE_S = 1
+RESTART_P99_S = 1
+IDLE_PARTITIONS = 1_000
+IDLE_SHARE = 0.05
+IDLE_S = 20
+SETTLE_S = 5
+LEADERS = 1_000
+LEADERS_S = 5
+MARKER_MS = 3
+PROBE_S = 0.02
+"""Between two records of a probe, whose acknowledgements show when there was a leader."""
+
+
+def replicated(directory: Path, records: int, runs: int) -> list[Figure]:
+    """Idempotent produce with three replicas, acks=all and two of them in sync at least, beside a single broker's."""
+    some = min(records, 500_000)
+    alone, together = [], []
+    for run in range(runs):
+        with broker(directory / f"alone-{run}", **{"num.partitions": "3"}) as process:
+            done = work("librdkafka_produce", address=process.address, records=some, partitions=3)
+            alone.append(done["records_per_s"])
+        with three(directory / f"three-{run}") as cluster:
+            cluster.create("bench", [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
+            done = work("librdkafka_produce", address=cluster.addresses, records=some, partitions=3)
+            together.append(done["records_per_s"])
+    single, replicas = statistics.median(alone), statistics.median(together)
+    return [
+        per_second("produce to a single broker (fsync), 3 partitions", single),
+        per_second("produce to three brokers, 3 replicas, acks=all", replicas),
+        ratio("  of the single broker's", replicas / single, REPLICATED_RATIO),
+    ]
+
+
+def failover(directory: Path, records: int, runs: int) -> list[Figure]:
+    """A leader is killed under load, with the default session timeout and a short one; then a broker is restarted in
+    good order."""
+    figures = []
+    for lease_ms in LEASES_MS:
+        gaps = []
+        for run in range(runs):
+            with three(directory / f"{lease_ms}-{run}", **{"broker.session.timeout.ms": str(lease_ms)}) as cluster:
+                cluster.create("probe", [[2, 1, 3]])
+                found = probe(cluster, cluster.brokers[2].kill, lease_ms / 1000 + 6)
+                gaps.append(found["gap_s"])
+        figures.append(
+            at_most(
+                f"no writable leader after SIGKILL of it, session timeout {lease_ms / 1000:g} s",
+                statistics.median(gaps),
+                "s",
+                lease_ms / 1000 + OVER_LEASE_S,
+            )
+        )
+    with three(directory / "restart") as cluster:
+        cluster.create("probe", [[2, 1, 3]])
+
+        def restart() -> None:
+            cluster.brokers[2].stop()
+            cluster.brokers[2].start()
+
+        found = probe(cluster, restart, 8)
+    name = "produce latency while a leader is restarted in good order, p99"
+    figures.append(at_most(name, found["p99_s"], "s", RESTART_P99_S))
+    figures.append(at_most("  the longest", found["max_s"], "s"))
+    return figures
+
+
+def probe(cluster: Three, strike: Callable[[], object], after_s: float) -> dict[str, float]:
+    """One record every `PROBE_S`, and a blow amid them; what a producer felt of it."""
+    timer = threading.Timer(3, strike)
+    timer.start()
+    found = work("probe", address=cluster.addresses, topic="probe", seconds=3 + after_s, every_s=PROBE_S)
+    timer.join()
+    return found
+
+
+def idle(directory: Path, records: int, runs: int) -> list[Figure]:
+    """Many replicated partitions to which nothing happens."""
+    with three(directory) as cluster:
+        cluster.create("idle", [[1 + i % 3, 1 + (i + 1) % 3, 1 + (i + 2) % 3] for i in range(IDLE_PARTITIONS)])
+        time.sleep(SETTLE_S)  # what creating them has left to do
+        before = {node_id: cpu_s(process) for node_id, process in cluster.brokers.items()}
+        time.sleep(IDLE_S)
+        shares = [(cpu_s(process) - before[node_id]) / IDLE_S for node_id, process in cluster.brokers.items()]
+    return [
+        at_most(
+            f"{IDLE_PARTITIONS:,} partitions with 3 replicas, idle: CPU of the busiest broker",
+            100 * max(shares),
+            "% of a core",
+            100 * IDLE_SHARE,
+            1,
+        )
+    ]
+
+
+def many_leaders(directory: Path, records: int, runs: int) -> list[Figure]:
+    """A broker that leads very many partitions is killed."""
+    lease_s = 2.0
+    with three(directory, **{"broker.session.timeout.ms": str(int(lease_s * 1000))}) as cluster:
+        cluster.create("many", [[2, 1 + i % 2 * 2, 3 - i % 2 * 2] for i in range(LEADERS)])
+        cluster.brokers[2].kill()
+        took = cluster.wait("many", lambda partition: partition.leader in (1, 3))
+    return [
+        at_most(f"{LEADERS:,} partitions have a new leader after SIGKILL, session timeout {lease_s:g} s", took, "s"),
+        at_most("  beyond the session timeout", max(0.0, took - lease_s), "s", LEADERS_S),
+    ]

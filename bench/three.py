@@ -1,0 +1,99 @@
+"""Three brokers over an etcd, as processes, for the figures about clusters."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from semel import Admin
+from semel.admin import NewTopic
+from semel.structs import PartitionMetadata
+from support.etcd import EtcdProcess
+from support.processes import BrokerProcess
+
+NODES = (1, 2, 3)
+WAIT_S = 120
+LOOK_S = 0.02
+
+
+class Three:
+    """The etcd and its brokers by node id, all running."""
+
+    def __init__(self, directory: Path, **settings: str) -> None:
+        self.etcd = EtcdProcess(directory / "etcd")
+        self.brokers: dict[int, BrokerProcess] = {}
+        self._directory = directory
+        self._settings = settings
+
+    def start(self) -> None:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self.etcd.start()
+        for node_id in NODES:
+            process = self.brokers[node_id] = BrokerProcess(
+                self._directory / f"broker-{node_id}",
+                **{
+                    "node.id": str(node_id),
+                    "etcd.endpoints": self.etcd.url,
+                    "cluster.name": "bench",
+                    "default.replication.factor": "3",
+                    "min.insync.replicas": "2",
+                    "replica.lag.time.max.ms": "10000",
+                    **self._settings,
+                },
+            )
+            process.start()
+
+    def stop(self) -> None:
+        for process in self.brokers.values():
+            process.stop()
+        self.etcd.kill()
+
+    @property
+    def addresses(self) -> str:
+        """Of all brokers, as clients take them."""
+        return ",".join(process.address for process in self.brokers.values())
+
+    def create(self, topic: str, assignments: list[list[int]]) -> None:
+        """A topic with these replicas, all of them in sync when this returns."""
+
+        async def create(admin: Admin) -> None:
+            await admin.create_topics([NewTopic(topic, replica_assignments=dict(enumerate(assignments)))])
+
+        self._ask(create)
+        self.wait(topic, lambda partition: len(partition.isr) == len(partition.replicas) and partition.leader >= 0)
+
+    def wait(self, topic: str, is_so: Callable[[PartitionMetadata], bool]) -> float:
+        """Until all partitions of the topic are like that; the seconds it took."""
+
+        async def look(admin: Admin) -> None:
+            async with asyncio.timeout(WAIT_S):
+                while True:
+                    (described,) = await admin.describe_topics([topic])
+                    if all(is_so(partition) for partition in described.partitions):
+                        return
+                    await asyncio.sleep(LOOK_S)
+
+        started = time.perf_counter()
+        self._ask(look)
+        return time.perf_counter() - started
+
+    def _ask(self, ask: Callable[[Admin], object]) -> None:
+        async def run() -> None:
+            async with Admin(bootstrap_servers=self.addresses) as admin:
+                await ask(admin)  # type: ignore[misc]
+
+        asyncio.run(run())
+
+
+@contextmanager
+def three(directory: Path, **settings: str) -> Iterator[Three]:
+    """A fresh cluster; `settings` are those of its brokers."""
+    cluster = Three(directory, **settings)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()

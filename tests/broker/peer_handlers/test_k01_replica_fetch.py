@@ -1,0 +1,368 @@
+"""A follower's fetches, asked by hand: what is answered, when, and what of it counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from broker.replication.brokers import Cluster, Replicant
+from semel_broker.context import RequestContext
+from semel_broker.peer_handlers import k01_replica_fetch, k23_offset_for_leader_epoch
+from semel_broker.replicas import Replicas
+from semel_protocol.batch import iterate
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k01_fetch import (
+    FetchRequest,
+    FetchRequestForgottenTopic,
+    FetchRequestPartition,
+    FetchRequestReplicaState,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponsePartition,
+)
+from semel_protocol.messages.k23_offset_for_leader_epoch import OffsetForLeaderEpochRequest
+
+FOLLOWER, OTHER = 2, 3
+
+
+class Follower:
+    """One that does nothing but ask."""
+
+    def __init__(self, leader: Replicant, node_id: int = FOLLOWER) -> None:
+        self.leader = leader
+        self.node_id = node_id
+        self.session_id = self.session_epoch = 0
+
+    @property
+    def sessions(self) -> Any:
+        return self.leader.replicator.sessions
+
+    def request(
+        self,
+        *wanted: tuple[int, int],
+        epoch: int = 0,
+        last: int = -1,
+        wait_ms: int = 0,
+        bytes_max: int = 1 << 20,
+        partition_bytes_max: int = 1 << 20,
+        forget: list[int] | None = None,
+    ) -> FetchRequest:
+        """`wanted`: (partition, offset)."""
+        topic = self.leader.topics.required("t")
+        rows = [
+            FetchRequestPartition(
+                partition=index,
+                current_leader_epoch=epoch,
+                fetch_offset=offset,
+                last_fetched_epoch=last,
+                partition_max_bytes=partition_bytes_max,
+            )
+            for index, offset in wanted
+        ]
+        gone = [FetchRequestForgottenTopic(topic_id=topic.topic_id, partitions=forget)] if forget else []
+        return FetchRequest(
+            replica_state=FetchRequestReplicaState(replica_id=self.node_id, replica_epoch=50),
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=bytes_max,
+            isolation_level=0,
+            session_id=self.session_id,
+            session_epoch=self.session_epoch,
+            topics=[FetchRequestTopic(topic_id=topic.topic_id, partitions=rows)] if rows else [],
+            forgotten_topics_data=gone,
+        )
+
+    def ask(self, *wanted: tuple[int, int], **fields: Any) -> Any:
+        """The response, or a coroutine of it."""
+        context = cast("RequestContext", SimpleNamespace(broker=self.leader))
+        return k01_replica_fetch.handle(self.sessions, self.request(*wanted, **fields), context)
+
+    def fetch(self, *wanted: tuple[int, int], **fields: Any) -> dict[int, FetchResponsePartition]:
+        """What is answered at once, by partition."""
+        return self.took(self.ask(*wanted, **fields))
+
+    def took(self, answer: FetchResponse) -> dict[int, FetchResponsePartition]:
+        assert answer.error_code == 0
+        self.session_id, self.session_epoch = answer.session_id, self.session_epoch + 1
+        return {row.partition_index: row for topic in answer.responses for row in topic.partitions}
+
+    def nudge(self) -> None:
+        request = OffsetForLeaderEpochRequest(replica_id=self.node_id, topics=[])
+        context = cast("RequestContext", SimpleNamespace(broker=self.leader))
+        k23_offset_for_leader_epoch.handle(self.sessions, request, context)
+
+
+@pytest.fixture
+async def leader() -> AsyncIterator[Replicant]:
+    """It leads six partitions, whose other replicas are not there."""
+    cluster = Cluster(**{"replica.lag.time.max.ms": "1000000"})
+    (one,) = await cluster.start(1)
+    await one.topics.create(_topic(6))
+    await cluster.role(1, 1)
+    for index in range(6):
+        partition = one.partition(index)
+        replicas = Replicas(1, [1, FOLLOWER, OTHER], [1, FOLLOWER], epoch_start_offset=0, now_ms=0)
+        partition.become_leader(0, replicas)
+    yield one
+    await cluster.close()
+
+
+def _topic(count: int) -> Any:
+    from semel_broker.topic_plan import NewTopic
+
+    return NewTopic(name="t", assignments={n: [1] for n in range(count)})
+
+
+def bases(row: FetchResponsePartition) -> list[int]:
+    return [header.base_offset for header, _ in iterate(row.records or b"")]
+
+
+async def test_stored_bytes_up_to_the_end_of_the_log_synced_or_not(leader: Replicant) -> None:
+    leader.disk.hold_syncs()
+    for _ in range(3):
+        leader.append(b"x")
+    assert leader.partition().durable_end == 0
+    row = Follower(leader).fetch((0, 0))[0]
+    assert row.records == leader.partition().log.read(0, up_to=3, bytes_max=10_000)
+    assert (row.high_watermark, row.log_start_offset, row.error_code) == (0, 0, 0)
+    leader.disk.release_syncs()
+
+
+async def test_offset_counts_before_anything_is_waited_for(leader: Replicant) -> None:
+    leader.append(b"x")
+    await leader.partition().synced()
+    follower = Follower(leader)
+    follower.fetch((0, 0))
+    assert leader.partition().high_watermark == 0
+    waiting = follower.ask((0, 1), last=0, wait_ms=60_000)
+    assert leader.partition().high_watermark == 1
+    waiting.close()
+
+
+async def test_only_what_is_news_is_answered(leader: Replicant) -> None:
+    """KIP-227: a partition is named once, and then when its offset has changed."""
+    follower = Follower(leader)
+    assert sorted(follower.fetch(*[(n, 0) for n in range(6)])) == list(range(6)), "high watermarks are new to it"
+    assert follower.fetch() == {}
+    leader.append(b"x", index=4)
+    found = follower.fetch()
+    assert {index: bases(row) for index, row in found.items()} == {4: [0]}
+    await leader.partition(4).synced()
+    found = follower.fetch((4, 1), last=0)
+    assert [(i, row.high_watermark, row.records) for i, row in found.items()] == [(4, 1, b"")]
+    assert follower.fetch() == {}
+
+
+async def test_start_of_the_log_travels_without_data_too(leader: Replicant) -> None:
+    for _ in range(4):
+        leader.append(b"x")
+    await leader.partition().synced()
+    follower = Follower(leader)
+    follower.fetch((0, 4), last=0)
+    assert follower.fetch() == {}
+    leader.partition().delete_records(3)
+    assert [row.log_start_offset for row in follower.fetch().values()] == [3]
+    assert follower.fetch() == {}
+
+
+async def test_append_ends_the_wait_and_brings_what_else_there_is(leader: Replicant) -> None:
+    follower = Follower(leader)
+    follower.fetch((0, 0), (1, 0), (2, 0))
+    waiting = asyncio.ensure_future(follower.ask(wait_ms=60_000))
+    await asyncio.sleep(0)
+    leader.append(b"x", index=1)
+    leader.append(b"y", index=2)
+    leader.append(b"z", index=1)
+    found = follower.took(await waiting)
+    assert {index: bases(row) for index, row in found.items()} == {1: [0, 1], 2: [0]}
+
+
+async def test_wait_ends_by_time_and_by_a_nudge(leader: Replicant) -> None:
+    follower = Follower(leader)
+    follower.fetch((0, 0))
+    assert follower.took(await follower.ask(wait_ms=20)) == {}
+    waiting = asyncio.ensure_future(follower.ask(wait_ms=60_000))
+    await asyncio.sleep(0)
+    follower.nudge()
+    assert follower.took(await waiting) == {}
+    follower.nudge()  # before the fetch that it was meant for
+    assert follower.took(await follower.ask(wait_ms=60_000)) == {}
+    waiting = asyncio.ensure_future(follower.ask(wait_ms=60_000))
+    await asyncio.sleep(0.02)
+    assert not waiting.done(), "it counts once"
+    waiting.cancel()
+
+
+async def test_diverging_log_is_told_so_and_its_offset_does_not_count(leader: Replicant) -> None:
+    partition = leader.partition()
+    leader.append(b"of epoch 0")
+    partition.become_leader(4, partition.replicas)
+    leader.append(b"of epoch 4")
+    await partition.synced()
+    follower = Follower(leader)
+    for offset, last, expected in (
+        (3, 4, (4, 2)),  # it has more of the present epoch than there is
+        (2, 3, (0, 1)),  # an epoch that the leader never had
+        (2, 0, (0, 1)),
+    ):
+        row = follower.fetch((0, offset), epoch=4, last=last)[0]
+        assert (row.diverging_epoch.epoch, row.diverging_epoch.end_offset) == expected
+        assert (row.records, row.error_code) == (b"", 0)
+        assert partition.high_watermark == 0
+        assert partition.replicas is not None
+        assert partition.replicas.offsets[FOLLOWER] == -1
+    assert bases(follower.fetch((0, 1), epoch=4, last=0)[0]) == [1]
+    assert partition.replicas.offsets[FOLLOWER] == 1
+
+
+async def test_leader_epochs_must_agree(leader: Replicant) -> None:
+    """Reliability, "fetch replies of an old epoch counted", on the leader's side: nor are fetches of one."""
+    partition = leader.partition()
+    leader.append(b"x")
+    await partition.synced()
+    partition.become_leader(4, partition.replicas)
+    follower = Follower(leader)
+    old, new = follower.fetch((0, 1), epoch=3, last=0)[0], follower.fetch((0, 1), epoch=5, last=0)[0]
+    assert old.error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert new.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert partition.high_watermark == 0
+
+
+async def test_fetch_that_waits_hears_that_the_leader_leads_no_more(leader: Replicant) -> None:
+    follower = Follower(leader)
+    follower.fetch((0, 0))
+    waiting = asyncio.ensure_future(follower.ask(wait_ms=60_000))
+    await asyncio.sleep(0)
+    leader.partition().become_follower(3, 1)
+    assert follower.took(await waiting)[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize(("offset", "is_below"), [(0, True), (9, False)])
+async def test_offset_outside_of_the_log(leader: Replicant, offset: int, is_below: bool) -> None:
+    for _ in range(5):
+        leader.append(b"x")
+    await leader.partition().synced()
+    leader.partition().high_watermark = 5
+    leader.partition().delete_records(3)
+    row = Follower(leader).fetch((0, offset))[0]
+    assert (row.error_code, row.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 3)
+    assert leader.partition().replicas is not None
+    assert leader.partition().replicas.offsets[FOLLOWER] == -1
+
+
+async def test_who_has_no_replica_gets_nothing(leader: Replicant) -> None:
+    leader.append(b"x")
+    row = Follower(leader, 9).fetch((0, 0))[0]
+    assert (row.error_code, row.records) == (ErrorCode.REPLICA_NOT_AVAILABLE, b"")
+    with pytest.raises(KafkaError) as refused:
+        Follower(leader, -1).fetch((0, 0))
+    assert refused.value.code == ErrorCode.INVALID_REQUEST
+
+
+async def test_unknown_topic_and_partition(leader: Replicant) -> None:
+    follower = Follower(leader)
+    assert follower.fetch((77, 0))[77].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    request = follower.request((0, 0))
+    request.topics[0].topic_id = b"?" * 16
+    request.session_epoch = 0
+    context = cast("RequestContext", SimpleNamespace(broker=leader))
+    answer = k01_replica_fetch.handle(follower.sessions, request, context)
+    assert isinstance(answer, FetchResponse)
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+async def test_bytes_are_bounded_and_partitions_take_turns(leader: Replicant) -> None:
+    offsets = dict.fromkeys(range(6), 0)
+    for _ in range(8):
+        for index in offsets:
+            leader.append(b"x" * 1000, index=index)
+    follower = Follower(leader)
+    wanted = list(offsets.items())
+    served: list[int] = []
+    for _ in range(16):
+        found = follower.fetch(*wanted, bytes_max=4000, partition_bytes_max=2500, last=0)
+        data = {index: row for index, row in found.items() if row.records}
+        assert 0 < sum(len(row.records or b"") for row in data.values()) <= 4000
+        wanted = []
+        for index, row in data.items():
+            served.append(index)
+            assert len(bases(row)) in (1, 2)
+            assert bases(row)[0] == offsets[index]
+            offsets[index] = bases(row)[-1] + 1
+            wanted.append((index, offsets[index]))
+    assert offsets == dict.fromkeys(range(6), 8)
+    assert sorted(served[:6]) == list(range(6)), "nobody comes twice before everybody has come"
+
+
+async def test_batch_larger_than_every_bound_comes_whole_and_alone(leader: Replicant) -> None:
+    leader.append(b"x" * 5000, index=0)
+    leader.append(b"y", index=1)
+    follower = Follower(leader)
+    found = follower.fetch((0, 0), (1, 0), bytes_max=100, partition_bytes_max=100)
+    assert {index: bases(row) for index, row in found.items() if row.records} == {0: [0]}
+    found = follower.fetch((0, 1), last=0, bytes_max=100, partition_bytes_max=100)
+    assert {index: bases(row) for index, row in found.items() if row.records} == {1: [0]}
+
+
+async def test_forgotten_partition_is_not_served_any_more(leader: Replicant) -> None:
+    follower = Follower(leader)
+    follower.fetch((0, 0), (1, 0))
+    follower.fetch(forget=[0])
+    leader.append(b"x", index=0)
+    leader.append(b"x", index=1)
+    assert list(follower.fetch()) == [1]
+    assert [row.place[1] for row in leader.partition(0)._fetching] == []  # type: ignore[attr-defined]
+    assert list(follower.fetch((0, 0))) == [0]
+
+
+async def test_sessions_that_are_not_known_are_refused(leader: Replicant) -> None:
+    follower = Follower(leader)
+    follower.fetch((0, 0))
+    for session_id, epoch, code in (
+        (follower.session_id + 1, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (follower.session_id, 5, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+    ):
+        request = follower.request()
+        request.session_id, request.session_epoch = session_id, epoch
+        with pytest.raises(KafkaError) as refused:
+            follower.sessions.take(request)
+        assert refused.value.code == code
+
+
+async def test_new_session_ends_the_one_before(leader: Replicant) -> None:
+    """The follower has lost its connection, and a fetch of the old one may still wait here."""
+    follower = Follower(leader)
+    follower.fetch((0, 0))
+    waiting = asyncio.ensure_future(follower.ask(wait_ms=60_000))
+    await asyncio.sleep(0)
+    Follower(leader).fetch((0, 0), (1, 0))
+    with pytest.raises(KafkaError) as over:
+        await waiting
+    assert over.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(leader.partition(0)._fetching) == 1
+
+
+async def test_session_speaks_for_partitions_that_are_not_named(leader: Replicant) -> None:
+    """The leader's count of who lags goes by fetches; of a quiet partition there are none but those of the session."""
+    partition = leader.partition()
+    leader.append(b"x")
+    await partition.synced()
+    follower = Follower(leader)
+    follower.fetch((0, 1), last=0)
+    assert partition.replicas is not None
+    before = partition.replicas._followers[FOLLOWER].caught_up_ms
+    await asyncio.sleep(0.01)
+    follower.sessions.note_again()
+    assert partition.replicas._followers[FOLLOWER].caught_up_ms == before, "it has not asked since"
+    follower.fetch()
+    follower.sessions.note_again()
+    assert partition.replicas._followers[FOLLOWER].caught_up_ms > before
+    leader.append(b"y")
+    await asyncio.sleep(0.01)
+    caught_up_ms = partition.replicas._followers[FOLLOWER].caught_up_ms
+    follower.fetch()
+    follower.sessions.note_again()
+    assert partition.replicas._followers[FOLLOWER].caught_up_ms == caught_up_ms, "it is not at the end"

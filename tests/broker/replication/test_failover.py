@@ -1,0 +1,240 @@
+"""Leaders come and go, die and come back; what was acknowledged stays, and replicas end up the same. Who is elected is
+mostly said by the tests: the worst choices among those that are allowed."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import pytest
+from broker.cluster.brokers import until
+from broker.replication.brokers import Cluster, Replicant
+from semel_protocol.errors import ErrorCode, KafkaError
+from storage.batches import read_all
+
+
+def values(it: Replicant) -> list[bytes | None]:
+    return [value for _, value in read_all(it.partition().log)]
+
+
+async def test_two_fast_failovers_with_unequal_tails(cluster: Cluster) -> None:
+    """Reliability, "truncating to HW instead of by leader epoch". Nobody hears of anybody between the elections."""
+    brokers = one, two, three = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
+    await cluster.topic([1, 2, 3])
+    for n in range(10):
+        await one.put(b"all %d" % n)
+    for it in brokers:
+        it.unplug()
+    for n in range(5):
+        one.append(b"only 1, %d" % n)
+    await cluster.elect(2)
+    for n in range(3):
+        two.append(b"only 2, %d" % n)
+    await cluster.elect(3)
+    for n in range(4):
+        three.append(b"only 3, %d" % n)
+    await cluster.elect(1)
+    one.append(b"1 again")
+    for it in brokers:
+        await cluster.role(it.node_id, 1)
+        it.plug_in()
+    await cluster.same(1, 2, 3)
+    expected = [b"all %d" % n for n in range(10)] + [b"only 1, %d" % n for n in range(5)] + [b"1 again"]
+    assert values(two) == values(three) == expected
+    assert await one.put(b"goes on") == 16
+    assert "committed_records_truncated" not in [event for it in brokers for event in it.log.events()]
+
+
+async def test_high_watermark_of_a_new_leader_may_be_behind_and_loses_nothing(cluster: Cluster) -> None:
+    """A follower hears of the high watermark one fetch late. Who cuts its log there when it begins to follow somebody
+    else loses what was acknowledged (KIP-101, first scenario)."""
+    one, two = await cluster.start(1, 2)
+    await cluster.topic([1, 2])
+    await one.put(b"first")
+    base_offset = await one.put(b"acknowledged")
+    two.unplug()
+    assert two.partition().high_watermark <= base_offset
+    await cluster.elect(2)
+    await cluster.role(1, 2)
+    await cluster.elect(1)
+    await cluster.role(2, 1)
+    two.plug_in()
+    await cluster.same(1, 2)
+    assert values(one) == [b"first", b"acknowledged"]
+
+
+async def test_answer_of_an_old_epoch_is_not_taken(cluster: Cluster) -> None:
+    """Reliability, "fetch replies of an old epoch counted": it comes when the follower has another leader already."""
+    one, two, three = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
+    await cluster.topic([1, 2, 3])
+    await one.put(b"all")
+    two.unplug()
+    held = await three.hold_answers(1)
+    one.append(b"of 1, and nobody else's")
+    await held.is_there.wait()
+    await cluster.elect(2)
+    await cluster.role(3, 2)
+    held.gate.set()
+    await asyncio.sleep(0.05)
+    assert values(three) == [b"all"]
+    two.plug_in()
+    two.append(b"of 2")
+    await cluster.same(1, 2, 3)
+    assert values(three) == [b"all", b"of 2"]
+
+
+async def test_same_leader_in_a_new_epoch_does_not_have_old_answers_counted_either(cluster: Cluster) -> None:
+    one, two = await cluster.start(1, 2, **{"replica.lag.time.max.ms": "60000"})
+    await cluster.topic([1, 2])
+    await one.put(b"first")
+    held = await two.hold_answers(1)
+    one.append(b"second")
+    await held.is_there.wait()
+    await cluster.elect(1)
+    await until(lambda: two.partition().leader_epoch == one.partition().leader_epoch == 1)
+    assert two.partition().end_offset == 1
+    (row,) = two.replicator._fetchers[1]._rows.values()
+    assert not row.is_expecting
+    held.gate.set()
+    await cluster.same(1, 2)
+    assert await one.put(b"third") == 2
+
+
+async def test_follower_that_knows_more_than_its_leader_asks_until_that_has_heard(cluster: Cluster) -> None:
+    """Reliability, "metadata older than what is known"."""
+    one, two = await cluster.start(1, 2)
+    await cluster.topic([1, 2])
+    await one.put(b"first")
+    one.store.watch_gate.clear()
+    state = asyncio.create_task(cluster.elect(1))
+    await until(lambda: two.partition().leader_epoch == 1)
+    assert one.partition().leader_epoch == 0
+    await until(lambda: two.replicator._fetchers[1]._resting != {})
+    one.store.watch_gate.set()
+    await state
+    await until(lambda: one.partition().leader_epoch == 1)
+    assert await one.put(b"second") == 1
+    await cluster.same(1, 2)
+
+
+async def test_rebooted_broker_does_not_rejoin_under_its_old_registration(cluster: Cluster) -> None:
+    """Reliability: it may have lost what it said it had. Its first incarnation's last fetch arrives when the second one
+    is there, with fewer records."""
+    one, two = await cluster.start(1, 2, **{"replica.lag.time.max.ms": "60000"})
+    await cluster.topic([1, 2])
+    await one.put(b"both")
+    old_epoch = two.registration.epoch
+    await two.die("crash")
+    await cluster.isr(1, by=1)
+    for _ in range(3):
+        await one.put(b"one")
+    one.store.watch_gate.clear()  # the leader does not hear that it is another one now
+    two.config.replica_fetch_wait_max_ms = 100
+    begun = asyncio.create_task(two.start())
+    await until(lambda: hasattr(two, "registration") and two.registration.epoch not in (0, old_epoch))
+    partition = one.partition()
+    partition.note_replica(2, old_epoch, partition.end_offset, int(one.world.monotonic() * 1000))
+    one.replicator.isr.heard(partition, 2)
+    await asyncio.sleep(0.05)
+    one.store.watch_gate.set()
+    await begun
+    assert cluster.state(by=1).isr == [1] or two.partition().end_offset == 4
+    await cluster.isr(1, 2, by=1)
+    await cluster.same(1, 2)
+
+
+async def test_last_replica_standing_leads_again_with_everything(cluster: Cluster) -> None:
+    one, two = await cluster.start(1, 2)
+    await cluster.topic([1, 2])
+    await one.put(b"both")
+    await two.die()
+    await cluster.isr(1, by=1)
+    for n in range(5):
+        await one.put(b"only 1, %d" % n)
+    await one.die("crash")
+    await two.start()
+    await asyncio.sleep(0.3)
+    with pytest.raises(KafkaError) as refused:
+        two.append(b"2 must not lead: it has not got everything")
+    assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    await one.start()
+    await cluster.role(1, 1)
+    await cluster.isr(1, 2, by=1)
+    await cluster.same(1, 2)
+    assert values(two) == [b"both"] + [b"only 1, %d" % n for n in range(5)]
+
+
+async def test_replica_at_the_high_watermark_but_below_the_epochs_start_does_not_join(cluster: Cluster) -> None:
+    """Reliability, "early ISR expansion": the high watermark of a new leader is behind; who has only that lacks what
+    was acknowledged by the leader before (KIP-207, KIP-679: kafka's `isFollowerInSync`)."""
+    one, two, three = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
+    await cluster.topic([1, 2, 3])
+    await one.put(b"all")
+    await three.die()
+    await cluster.isr(1, 2, by=1)
+    for _ in range(5):
+        await one.put(b"1 and 2")
+    one.unplug()
+    two.unplug()
+    await cluster.elect(2)
+    partition = two.partition()
+    assert partition.replicas is not None
+    assert partition.replicas.epoch_start_offset == 6
+    partition.high_watermark = 3  # as if it had not been told
+    await three.start()
+    now_ms = int(two.world.monotonic() * 1000)
+    partition.note_replica(3, three.registration.epoch, 4, now_ms)
+    two.replicator.isr.heard(partition, 3)
+    assert two.replicator.isr._due == {}
+    partition.note_replica(3, three.registration.epoch, 6, now_ms)
+    two.replicator.isr.heard(partition, 3)
+    assert list(two.replicator.isr._due) == [partition]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_what_was_acknowledged_survives_any_two_of_three(seed: int) -> None:
+    """Brokers die, by process and by power, at any moment, and come back; all that was acknowledged is there at
+    its offset, and all replicas are the same."""
+    rng = Random(seed)
+    cluster = Cluster(**{"min.insync.replicas": "2", "replica.lag.time.max.ms": "200"})
+    try:
+        await cluster.start(1, 2, 3)
+        await cluster.topic([1, 2, 3])
+        acknowledged: dict[int, bytes] = {}
+        written = 0
+        for _ in range(6):
+            for _ in range(rng.randint(1, 8)):
+                written += 1
+                value = b"%d" % written
+                leader = next((it for it in cluster.brokers.values() if it.partition().is_leading), None)
+                if leader is None:
+                    await asyncio.sleep(0.01)
+                    continue
+                try:
+                    async with asyncio.timeout(1):
+                        acknowledged[await leader.put(value)] = value
+                except (KafkaError, TimeoutError):
+                    await asyncio.sleep(0.02)
+            victim = cluster.brokers[rng.randint(1, 3)]
+            for n in range(rng.randint(0, 3)):
+                if victim.partition().is_leading:
+                    with_one = b"unacknowledged %d.%d" % (written, n)
+                    try:
+                        victim.append(with_one)
+                    except KafkaError:
+                        break
+            await victim.die(rng.choice(("kill", "crash")))
+            await asyncio.sleep(rng.random() * 0.1)
+            await victim.start()
+            await until(lambda: any(it.partition().is_leading for it in cluster.brokers.values()), "no leader")
+        await until(lambda: len(cluster.state().isr) == 3, "not all are in sync again")
+        await cluster.same(1, 2, 3)
+        found = dict(read_all(cluster.brokers[1].partition().log))
+        assert acknowledged, "nothing was acknowledged"
+        assert {offset: found.get(offset) for offset in acknowledged} == acknowledged
+        events = [event for it in cluster.brokers.values() for event in it.log.events()]
+        assert "committed_records_truncated" not in events
+        assert "replica_failed" not in events
+        assert "fetcher_failed" not in events
+    finally:
+        await cluster.close()

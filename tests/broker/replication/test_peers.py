@@ -1,0 +1,264 @@
+"""Asking another broker: pipelined, in order, within a time; what becomes of connections when brokers come and go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import nullcontext
+from random import Random
+from time import monotonic
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+from semel_broker.cluster.feed import Feed
+from semel_broker.cluster.image import Image
+from semel_broker.cluster.records import BrokerRecord
+from semel_broker.cluster.store import Entry, Gone
+from semel_broker.replication.backoff import Backoff
+from semel_broker.replication.peers import Peers
+from semel_broker.world import World
+from semel_protocol.api import APIS
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.headers import encode_response_frame, read_request_header
+from semel_protocol.messages.k23_offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from semel_storage.memory_disk import MemoryDisk
+
+API, VERSION = 23, 4
+QUESTION = OffsetForLeaderEpochRequest(topics=[])
+
+
+class Other:
+    """Another broker's listener. `answers`: what is written for each request (None: nothing)."""
+
+    def __init__(self) -> None:
+        self.connections: list[asyncio.StreamWriter] = []
+        self.requests: list[tuple[int, int]] = []  # (connection, correlation id)
+        self.answer: Callable[[int], bytes | None] = good_answer
+        self.server: asyncio.Server
+
+    async def listen(self) -> int:
+        self.server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        port: int = self.server.sockets[0].getsockname()[1]
+        return port
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        number = len(self.connections)
+        self.connections.append(writer)
+        try:
+            while True:
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                header = read_request_header(await reader.readexactly(size))
+                self.requests.append((number, header.correlation_id))
+                if (answer := self.answer(header.correlation_id)) is not None:
+                    writer.write(answer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    def close(self) -> None:
+        self.server.close()
+        for writer in self.connections:
+            writer.transport.abort()
+
+
+def good_answer(correlation_id: int) -> bytes:
+    answer = OffsetForLeaderEpochResponse(throttle_time_ms=correlation_id)
+    return b"".join(encode_response_frame(APIS[API], VERSION, correlation_id, answer))
+
+
+class Asker:
+    """This broker: an image, and `Peers` over it."""
+
+    def __init__(self) -> None:
+        self.image = Image()
+        self.feed = SimpleNamespace(image=self.image, listeners=[])
+        world = World(now_ms=lambda: 0, monotonic=monotonic, rng=Random(1), disk=MemoryDisk())
+        self.peers = Peers(world, cast("Feed", self.feed), cast("Any", SimpleNamespace(node_id=1)))
+        self.revision = 0
+
+    def register(self, node_id: int, port: int) -> None:
+        self.revision += 1
+        record = BrokerRecord(
+            node_id=node_id,
+            incarnation="",
+            directory_id="",
+            host="",
+            port=0,
+            peer_host="127.0.0.1",
+            peer_port=port,
+            is_synced=True,
+        )
+        self.tell(Entry(f"brokers/{node_id}", msgspec.json.encode(record), self.revision))
+
+    def tell(self, change: Entry | Gone) -> None:
+        touched = self.image.apply([change], change.revision)
+        for listener in self.feed.listeners:
+            listener(touched)
+
+    async def ask(self, timeout_ms: float = 5000) -> int:
+        answer = await self.peers.call(2, API, VERSION, QUESTION, timeout_ms)
+        number: int = answer.throttle_time_ms
+        return number
+
+
+@pytest.fixture
+async def other() -> AsyncIterator[Other]:
+    other = Other()
+    yield other
+    other.close()
+
+
+@pytest.fixture
+async def asker(other: Other) -> AsyncIterator[Asker]:
+    asker = Asker()
+    asker.register(2, await other.listen())
+    yield asker
+    await asker.peers.close()
+
+
+async def test_requests_are_pipelined_on_one_connection(asker: Asker, other: Other) -> None:
+    assert await asyncio.gather(*(asker.ask() for _ in range(20))) == list(range(1, 21))
+    assert len(other.connections) == 1
+
+
+async def test_each_api_has_a_connection_of_its_own(asker: Asker, other: Other) -> None:
+    """So that nothing waits behind a fetch that waits for data."""
+    other.answer = lambda _: None
+    waiting = asyncio.create_task(asker.ask())
+    while not other.requests:
+        await asyncio.sleep(0.001)
+    with pytest.raises(TimeoutError):
+        await asker.peers.call(2, 27, 1, APIS[27].request(markers=[]), 20)
+    assert [number for number, _ in other.requests] == [0, 1]
+    assert not waiting.done()
+    waiting.cancel()
+
+
+async def test_answer_that_does_not_come_in_time_ends_the_connection(asker: Asker, other: Other) -> None:
+    other.answer = lambda _: None
+    with pytest.raises(TimeoutError, match="did not answer OffsetForLeaderEpoch within 30 ms"):
+        await asker.ask(30)
+    other.answer = good_answer
+    assert await asker.ask() == 1
+    assert len(other.connections) == 2
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        good_answer(77),
+        b"\xff\xff\xff\xff",
+        b"\x7f\xff\xff\xff",
+        b"\x00\x00\x00\x02ab",
+        good_answer(1)[:-1] + b"\xff",
+        good_answer(1) + good_answer(2),
+    ],
+)
+async def test_garbage_ends_the_connection_and_not_the_broker(asker: Asker, other: Other, garbage: bytes) -> None:
+    other.answer = lambda _: garbage
+    is_answered_first = garbage.startswith(good_answer(1))
+    with nullcontext() if is_answered_first else pytest.raises(ConnectionAbortedError, match=r"broker 2 at 127.0.0.1"):
+        assert await asker.ask() == 1
+    await asyncio.sleep(0.01)
+    other.answer = good_answer
+    assert await asker.ask() == 1, "on a new connection"
+
+
+async def test_who_waits_hears_that_the_connection_is_lost(asker: Asker, other: Other) -> None:
+    other.answer = lambda _: None
+    asking = [asyncio.create_task(asker.ask()) for _ in range(3)]
+    while len(other.requests) < 3:
+        await asyncio.sleep(0.001)
+    other.connections[0].transport.abort()
+    errors = await asyncio.gather(*asking, return_exceptions=True)
+    assert [type(error) for error in errors] == [ConnectionResetError] * 3
+    other.answer = good_answer
+    assert await asker.ask() == 1
+
+
+async def test_broker_that_was_started_anew_is_asked_anew(asker: Asker, other: Other) -> None:
+    """An answer of its former life must not count for the present one."""
+    other.answer = lambda _: None
+    asking = asyncio.create_task(asker.ask())
+    while not other.requests:
+        await asyncio.sleep(0.001)
+    successor = Other()
+    asker.register(2, await successor.listen())
+    with pytest.raises(ConnectionResetError, match="started anew"):
+        await asking
+    assert await asker.ask() == 1
+    assert (len(other.connections), len(successor.connections)) == (1, 1)
+    successor.close()
+
+
+async def test_broker_that_is_not_registered_is_not_asked(asker: Asker, other: Other) -> None:
+    assert await asker.ask() == 1
+    asker.tell(Gone("brokers/2", 99))
+    with pytest.raises(KafkaError) as refused:
+        await asker.ask()
+    assert refused.value.code == ErrorCode.REPLICA_NOT_AVAILABLE
+    asker.revision = 100
+    asker.register(2, other.server.sockets[0].getsockname()[1])
+    assert await asker.ask() == 1
+
+
+async def test_unreachable_broker_is_not_dialled_for_every_question(asker: Asker, other: Other) -> None:
+    port = other.server.sockets[0].getsockname()[1]
+    other.close()
+    await other.server.wait_closed()
+    dialled = 0
+    loop = asyncio.get_running_loop()
+    connect = loop.create_connection
+
+    async def count(*rest: Any, **named: Any) -> Any:
+        nonlocal dialled
+        dialled += 1
+        return await connect(*rest, **named)
+
+    loop.create_connection = count  # type: ignore[assignment]
+    errors = await asyncio.gather(*(asker.ask() for _ in range(50)), return_exceptions=True)
+    assert all(isinstance(error, ConnectionRefusedError) for error in errors)
+    assert f"broker 2 at 127.0.0.1:{port} cannot be reached" in str(errors[0])
+    assert dialled == 1
+    with pytest.raises(ConnectionRefusedError):
+        await asker.ask()
+    assert dialled == 1, "not before a pause"
+
+
+async def test_request_that_is_given_up_holds_up_nobody(asker: Asker, other: Other) -> None:
+    other.answer = lambda _: None
+    asking = asyncio.create_task(asker.ask())
+    while not other.requests:
+        await asyncio.sleep(0.001)
+    asking.cancel()
+    await asyncio.wait((asking,))
+    other.answer = good_answer
+    async with asyncio.timeout(5):
+        assert await asker.ask() == 1
+    assert len(other.connections) == 2
+
+
+async def test_close_ends_everything(asker: Asker, other: Other) -> None:
+    other.answer = lambda _: None
+    asking = asyncio.create_task(asker.ask())
+    while not other.requests:
+        await asyncio.sleep(0.001)
+    await asker.peers.close()
+    with pytest.raises(ConnectionResetError, match="this broker is stopping"):
+        await asking
+    assert asker.feed.listeners == []
+
+
+def test_pauses_grow_to_a_bound_and_begin_anew() -> None:
+    backoff = Backoff(Random(2), 0.1, 1.0)
+    pauses = [backoff.failed() for _ in range(8)]
+    assert all(
+        0.8 * exact <= pause <= 1.2 * exact
+        for pause, exact in zip(pauses, (0.1, 0.2, 0.4, 0.8, 1, 1, 1, 1), strict=True)
+    )
+    backoff.succeeded()
+    assert backoff.failed() <= 0.12

@@ -8,14 +8,25 @@ from __future__ import annotations
 
 import asyncio
 
-from semel_broker.cluster.store import ABSENT, Expect, Put, Store
+from semel_protocol.errors import ErrorCode, KafkaError
+
+from semel_broker.cluster.store import (
+    ABSENT,
+    Expect,
+    OutcomeUnknownError,
+    Put,
+    Store,
+    StoreClosedError,
+    StoreUnavailableError,
+)
 
 BLOCK_SIZE = 1000
 KEY = "producer-ids/next"
 
 
 class ProducerIds:
-    """`await next()` is a number that nobody else ever gets."""
+    """`await next()` is a number that nobody else ever gets. Raises COORDINATOR_LOAD_IN_PROGRESS, as Kafka does, while
+    there are none to be had."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -37,8 +48,16 @@ class ProducerIds:
     async def _claim(self) -> int:
         """The first id of a block that is ours, durably."""
         while True:
-            entry = await self._store.get(KEY)
-            first = int(entry.value) if entry else 0
-            expect = Expect(KEY, entry.revision if entry else ABSENT)
-            if await self._store.transact([expect], [Put(KEY, str(first + BLOCK_SIZE).encode())]) is not None:
-                return first
+            try:
+                entry = await self._store.get(KEY)
+                first = int(entry.value) if entry else 0
+                expect = Expect(KEY, entry.revision if entry else ABSENT)
+                if await self._store.transact([expect], [Put(KEY, str(first + BLOCK_SIZE).encode())]) is not None:
+                    return first
+            except OutcomeUnknownError:
+                continue  # if the block is ours it is lost, as that of a broker that died
+            except (StoreUnavailableError, StoreClosedError) as error:
+                raise KafkaError(
+                    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                    f"no producer ids are left here, and the store cannot be reached for more ({error}): try again",
+                ) from None

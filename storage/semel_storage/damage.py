@@ -56,11 +56,11 @@ def _starts_valid(segment: Segment) -> bool:
 
 
 def _next_valid(segment: Segment, position: int, end_offset: int) -> int | None:
-    """Where a batch with a good CRC and an offset above `end_offset` starts after `position`, if one does."""
+    """Where a batch with a good CRC and an offset above `end_offset` starts behind one at `position`, if one does."""
     prefix = end_offset >> 24
     likely = b"|".join(re.escape(top.to_bytes(5, "big")) for top in (prefix, prefix + 1))
     pattern = re.compile(b"(?=(?:" + likely + rb").{11}\x02)", re.DOTALL)
-    at = position + 1
+    at = position + HEADER_BYTES
     while at + HEADER_BYTES <= segment.size:
         window = segment.file.pread(SEARCH_WINDOW_BYTES, at)
         for match in pattern.finditer(window):
@@ -75,7 +75,7 @@ def _is_valid(segment: Segment, position: int, end_offset: int) -> bool:
         header = read_header(segment.file.pread(HEADER_BYTES, position))
     except KafkaError:
         return False
-    if header.base_offset < end_offset or position + header.size > segment.size:
+    if header.base_offset <= end_offset or position + header.size > segment.size:
         return False
     return crc_ok(segment.file.pread(header.size, position), header)
 

@@ -130,22 +130,35 @@ class SimBroker:
         try:
             self.node = node = await Node.start(config, world)
         except (CorruptLog, CorruptCheckpoint) as error:
-            if not self.damaged:
-                raise
-            host.world.count("came/damage: the broker refused to start")
-            host.world.note(host.name, f"refuses to start: {error}")
-            undo(host.disk, self.damaged)
-            self.damaged.clear()
+            self._repair(error)
             host.exit("refused to start")
         except (StoreUnavailableError, OutcomeUnknownError) as error:
             host.world.note(host.name, f"starts in vain: {error}")
             host.exit("the store is not there")
         self.damaged.clear()
+        host.disk.stale.clear()
         host.world.note(host.name, "serves")
         self.watch.has_come(SERVES)
         await self._stop
         await node.stop()
         host.world.note(host.name, "stopped")
+
+    def _repair(self, error: CorruptLog | CorruptCheckpoint) -> None:
+        """What an operator does about a start that was refused. Raises what no damage explains.
+
+        A stale sector with a whole batch of another log in it may look like one of this log behind a damaged one.
+        """
+        host = self.host
+        if isinstance(error, CorruptLog) and error.path in host.disk.stale:
+            host.world.count("came/stale sectors: the broker refused to start")
+            host.disk.put(error.path, host.disk.stale.pop(error.path))
+        elif self.damaged:
+            host.world.count("came/damage: the broker refused to start")
+            undo(host.disk, self.damaged)
+            self.damaged.clear()
+        else:
+            raise error
+        host.world.note(host.name, f"refuses to start: {error}")
 
     def _ended(self, how: str) -> None:
         world = self.host.world

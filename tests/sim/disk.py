@@ -113,6 +113,8 @@ class SimDisk(MemoryDisk):
         self.changed: Callable[[str, Sequence[Buffer]], object] = lambda path, chunks: None
         self.stand_still = stand_still
         self._end_process = end_process
+        self.stale: dict[str, bytes] = {}
+        """Files in which the last loss of power has left stale sectors, by path: how they are with zeros there."""
         self._freed: deque[bytes] = deque(maxlen=FREED_SECTORS_MAX)
 
     def open(self, path: str) -> SimFile:
@@ -196,6 +198,7 @@ class SimDisk(MemoryDisk):
         sectors, a sector that is lost reading as zeros (or, with `stale_tails`, as something that once lay elsewhere).
         """
         self._names_lost()
+        self.stale.clear()
         before = {path: bytes(inode.data) for path, inode in self._durable_names.items()}
         synced = {path: inode.synced_size for path, inode in self._durable_names.items()}
         self.crash(self.rng)
@@ -203,12 +206,17 @@ class SimDisk(MemoryDisk):
             if len(before[path]) > synced[path]:
                 self._count_loss(path, synced[path], before[path])
                 if self.weather.stale_tails:
-                    self._leave_stale(self._names[path], synced[path], before[path])
+                    self._leave_stale(path, synced[path], before[path])
         self.world.note(self.name, f"disk after power loss: {len(self._names)} files, {self.used_bytes()} bytes")
 
     def paths(self) -> list[str]:
         """Every file there is."""
         return sorted(self._names)
+
+    def is_durable(self, path: str) -> bool:
+        """Whether a loss of power cannot take the file, or anything in it."""
+        inode = self._names[path]
+        return self._durable_names.get(path) is inode and inode.synced_size == len(inode.data)
 
     def put(self, path: str, data: Buffer) -> None:
         """These bytes are there from now on, durably, as an editor would have left them."""
@@ -250,9 +258,9 @@ class SimDisk(MemoryDisk):
             what = "holed"  # something behind the hole is there
         self.world.count(f"came/power loss: unsynced end of a .{kind} {what}")
 
-    def _leave_stale(self, inode: _Inode, synced: int, before: bytes) -> None:
-        data = inode.data
-        start = synced
+    def _leave_stale(self, path: str, synced: int, before: bytes) -> None:
+        data = self._names[path].data
+        with_zeros, start = bytes(data), synced
         while start < len(data):
             end = min(len(data), (start // SECTOR_BYTES + 1) * SECTOR_BYTES)
             if data[start:end] != before[start:end] and self.rng.random() < 0.5:
@@ -261,4 +269,5 @@ class SimDisk(MemoryDisk):
                     old = self.rng.randbytes(end - start)
                 data[start:end] = old
                 self.world.count("came/power loss: stale sectors")
+                self.stale[path] = with_zeros
             start = end

@@ -319,8 +319,8 @@ def _late_args(rng: Random, role: str) -> dict[str, float]:
         "api_key": rng.choice(held),
         "until": rng.choice(until),
         "past": rng.choice((1, 1, 1, 2, 3)),
-        "by_ms": rng.choice((0.0, 2.0, 20.0, 200.0, 2_000.0)) * (0.5 + rng.random()),
-        "breaks": int(rng.random() < 0.7),
+        "by_ms": rng.choice((0.0, 2.0, 2.0, 20.0, 200.0, 2_000.0)) * (0.5 + rng.random()),
+        "breaks": int(rng.random() < 0.5),
     }
 
 

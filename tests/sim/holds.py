@@ -34,7 +34,7 @@ API_KEYS_OF: Mapping[str, tuple[int, ...]] = {
 }
 """Requests that are worth being late, or being struck at, by the role of who sends them."""
 LATE_OF: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
-    "writer": ((0,), (0, 0, 22)),
+    "writer": ((0,), (0, 0, 0, 22)),
     "member": ((8, 8, 8, 11, 12, 14), (8, 11, 11, 14, 14)),
     "transactor": ((0, 0, 24, 26, 26), (0, 22, 24, 26, 26)),
     "worker": ((0, 0, 8, 24, 25, 26, 26, 28, 28), (0, 14, 22, 24, 26, 26, 28)),

@@ -109,15 +109,15 @@ class Network:
         self.aims.append(aim)
 
     def heal(self) -> None:
-        """All links are open and fast again, nothing more is held, and segments take no longer than they have to."""
+        """Links are open and fast again, nothing is held any longer, and segments take no longer than they have to."""
         self.weather = msgspec.structs.replace(self.weather, spike_rate=0.0)
         self._cut.clear()
         self._slow.clear()
         self.holds.clear()
         self.aims.clear()
-        for late in self.late:
-            late.release()
         self.late.clear()
+        for endpoint in self._pairs:
+            endpoint.outgoing.release()
         self.world.note("network", "healed")
 
     def latency_ns(self, rng: Random, source: Host, sink: Host) -> int:

@@ -53,7 +53,7 @@ MOMENTS_OF: Mapping[str, Mapping[str, int]] = {
     "member": {GENERATION: 3, OFFSETS: 3},
 }
 """The moments that clients in this role bring about, with their weights."""
-AT_ALL_TIMES = {SERVES: 4, SNAPSHOT: 3, SWAP: 2}
+AT_ALL_TIMES = {SERVES: 4, SNAPSHOT: 3, SWAP: 3}
 """Those that come by themselves."""
 
 

@@ -276,3 +276,25 @@ def test_a_rotten_bit_is_there_for_good() -> None:
     assert found[:50] + found[51:] == bytes(99)
     assert found[50].bit_count() == 1
     world.close()
+
+
+def test_what_stale_sectors_would_be_as_zeros_is_known_until_the_next_loss_of_power() -> None:
+    left = []
+    for seed in range(30):
+        world = World(seed)
+        host = world.host("a")
+        host.disk.weather.stale_tails = True
+        host.disk.mkdir("d")
+        file = host.disk.open("d/f")
+        host.disk.sync_dir("d")
+        file.append(b"a" * 3_000)
+        host.power_loss()
+        for path, with_zeros in host.disk.stale.items():
+            found = host.disk.read_bytes(path)
+            assert found != with_zeros
+            assert all(there == zero or not zero for there, zero in zip(found, with_zeros, strict=True))
+        left.append(len(host.disk.stale))
+        host.power_loss()
+        assert not host.disk.stale
+        world.close()
+    assert {0, 1} == {*left}

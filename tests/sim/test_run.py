@@ -10,8 +10,10 @@ from random import Random
 
 import msgspec
 import pytest
+from semel_storage.segment import CorruptLog
 
 from sim import shrink
+from sim.broker import SimBroker
 from sim.checkers import Anomaly
 from sim.coverage import Coverage
 from sim.faults import FAULTS, Fault
@@ -19,6 +21,7 @@ from sim.plan import RunPlan, draw
 from sim.run import Verdict, run
 from sim.trace import describe, replay
 from sim.workloads import WORKLOADS
+from sim.world import World
 
 SEEDS = (5, 13)
 DIGESTS = """
@@ -181,3 +184,21 @@ def test_what_runs_meet_is_counted_and_added_up() -> None:
     assert coverage.times["fault/kill broker"] == coverage.within["fault/kill broker"] == 2
     assert coverage.times["came/transactions committed"] > 10
     assert "kill broker" in text
+
+
+def test_a_start_is_refused_for_a_reason_or_fails_the_run() -> None:
+    world = World(1)
+    broker = SimBroker(world.host("broker"))
+    disk, path = broker.host.disk, "data/t-0/00000000000000000000.log"
+    disk.put(path, b"old")
+    with pytest.raises(CorruptLog):
+        broker._repair(CorruptLog(path, 0, "damaged"))
+    disk.stale = {path: b"zeros"}
+    broker._repair(CorruptLog(path, 0, "damaged"))
+    assert disk.read_bytes(path) == b"zeros"
+    broker.damaged = {path: b"before"}
+    broker._repair(CorruptLog(path, 0, "damaged"))
+    assert disk.read_bytes(path) == b"before"
+    with pytest.raises(CorruptLog):
+        broker._repair(CorruptLog(path, 0, "damaged"))
+    world.close()

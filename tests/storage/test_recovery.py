@@ -119,6 +119,19 @@ def test_garbage_tail_is_cut(disk: MemoryDisk, length: int) -> None:
     expect(log, 4)
 
 
+@pytest.mark.parametrize(("offset", "garbage_bytes"), [(900, 18), (900, 60), (4, 61), (4, 300)])
+def test_a_tail_of_old_sectors_is_cut_although_a_valid_batch_lies_in_it(
+    disk: MemoryDisk, offset: int, garbage_bytes: int
+) -> None:
+    """What a power loss leaves may be what lay there before, of another log: nothing that could stand behind a batch
+    which is lost here."""
+    data, _ = sizes_of(disk)
+    stale = bytearray(make_batch(producer_id=9, sequence=3, value=b"of another log"))
+    stale[:8] = offset.to_bytes(8, "big")
+    log, _ = reopened(data + b"\x07" * garbage_bytes + stale)
+    expect(log, 4)
+
+
 def test_file_of_nothing_but_garbage_is_an_empty_log() -> None:
     log, _ = reopened(b"\x07" * 1000)
     expect(log, 0)

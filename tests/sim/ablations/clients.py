@@ -25,9 +25,23 @@ from semel_protocol.records import Columns
 
 from sim.ablations.ablation import Seam, both, faults, old_transactions, safeguard
 from sim.ablations.worlds import any_connection, carefree_clients
+from sim.plan import RunPlan
 
 TRANSACTIONAL = ("transactional", "pipeline")
-LOSES_ANSWERS = faults("reset", "kill broker", "cut", "hold", "power loss", "slow link")
+LOSES_ANSWERS = faults("reset", "kill broker", "cut", "hold", "late", "power loss", "slow link")
+
+
+def late_for_the_impatient(plan: RunPlan) -> bool:
+    """Requests of a writer come late that gives a batch up as soon as one try was in vain."""
+    clients = [client for workload in plan.workloads for client in workload.clients if client.role == "writer"]
+    impatient = [
+        client.name
+        for client in clients
+        if client.settings["delivery_timeout_ms"]
+        <= client.settings["request_timeout_ms"] + client.settings["linger_ms"]
+        and client.settings["max_in_flight_requests_per_connection"] > 1
+    ]
+    return any(fault.kind == "late" and fault.host in impatient for fault in plan.faults)
 
 
 @safeguard(
@@ -47,8 +61,7 @@ def sequences_kept(seam: Seam) -> None:
     "doubtful batches get no new epoch",
     "a batch that may be stored is not sent again under another epoch",
     "idempotent",
-    "churn",
-    shows=faults("hold", "cut", "slow link", "power loss"),
+    shows=late_for_the_impatient,
 )
 def doubtful_batches(seam: Seam) -> None:
     rewind = PartitionQueue.rewind

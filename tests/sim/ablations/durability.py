@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from semel_broker.cluster.local_store import LocalStore
+from semel_broker.durable_partition import DurablePartition
 from semel_broker.groups.journal import Journal as GroupJournal
 from semel_broker.handlers import k00_produce
 from semel_broker.partition import READ_COMMITTED, Partition
+from semel_broker.partition_reader import PartitionReader
 from semel_broker.producer_ids import BLOCK_SIZE, ProducerIds
 from semel_protocol.messages.k00_produce import ProduceResponse
 from semel_storage import recovery
@@ -46,24 +48,24 @@ def sync_before_ack(seam: Seam) -> None:
 
 @safeguard("high watermark follows the sync", "it moves over what is durable, and acks follow it", shows=DARK)
 def watermark_follows_sync(seam: Seam) -> None:
-    appended = Partition._appended
+    appended = DurablePartition._appended
 
-    def at_once(self: Partition, size: int) -> None:
-        appended(self, size)
+    def at_once(self: Partition, size: int, lazily: bool = False) -> None:
+        appended(self, size, lazily)
         if self._fsync:
             self._advance(self.end_offset, self._bytes_appended)
 
-    seam.replace(Partition, "_appended", at_once)
+    seam.replace(DurablePartition, "_appended", at_once)
 
 
 @safeguard(
     "readers stay below the high watermark", "nobody reads what a power loss could take back", shows=DARK_AND_SLOW
 )
 def readers_below_watermark(seam: Seam) -> None:
-    def visible_end(self: Partition, isolation: int) -> int:
+    def visible_end(self: PartitionReader, isolation: int) -> int:
         return self.last_stable_offset if isolation == READ_COMMITTED else self.end_offset
 
-    seam.replace(Partition, "visible_end", visible_end)
+    seam.replace(PartitionReader, "visible_end", visible_end)
 
 
 @safeguard("sync before offsets are committed", "a group's committed offset survives a power loss", shows=DARK_AND_SLOW)

@@ -13,11 +13,12 @@ from semel_broker.groups.records import group_row
 from semel_broker.groups.turn import Change
 from semel_protocol.errors import ErrorCode, KafkaError
 
-from sim.ablations.ablation import Seam, broker_ends, safeguard
+from sim.ablations.ablation import Seam, broker_ends, faults, safeguard
 from sim.ablations.durability import DARK_AND_SLOW
 from sim.ablations.worlds import slow_load
 
 CHURN = ("churn", "idempotent")
+COMES_LATE = faults("hold", "late")
 
 
 def forgiving(seam: Seam, name: str, forgiven: ErrorCode) -> None:
@@ -34,7 +35,7 @@ def forgiving(seam: Seam, name: str, forgiven: ErrorCode) -> None:
     seam.replace(state, name, forgiving_check)
 
 
-@safeguard("generation of OffsetCommit", "a member of an earlier generation commits nothing", *CHURN)
+@safeguard("generation of OffsetCommit", "a member of an earlier generation commits nothing", "churn", shows=COMES_LATE)
 def generation_of_commit(seam: Seam) -> None:
     forgiving(seam, "check_commit", ErrorCode.ILLEGAL_GENERATION)
 

@@ -12,10 +12,11 @@ from semel_storage.producers import BatchPlace, ProducerState
 from semel_storage.snapshot import Snapshots
 
 from sim.ablations.ablation import Seam, both, broker_ends, faults, power_fails, safeguard
-from sim.ablations.worlds import short_memory
+from sim.ablations.durability import slow_disk
+from sim.ablations.worlds import moody_snapshots, short_memory
 from sim.plan import RunPlan
 
-LOSES_ANSWERS = faults("reset", "kill broker", "cut", "hold", "power loss", "slow link")
+LOSES_ANSWERS = faults("reset", "kill broker", "cut", "hold", "late", "power loss", "slow link")
 
 
 def idempotent_bursts(plan: RunPlan) -> bool:
@@ -25,6 +26,11 @@ def idempotent_bursts(plan: RunPlan) -> bool:
         client.settings.get("enable_idempotence", True) and client.settings["max_batch_size"] <= 200
         for client in clients
     )
+
+
+def frequent_checkpoints(plan: RunPlan) -> bool:
+    """Snapshots are written all the time."""
+    return bool(plan.settings["log.flush.offset.checkpoint.interval.ms"] == 500)
 
 
 def long_transactions(plan: RunPlan) -> bool:
@@ -89,7 +95,8 @@ def state_in_snapshots(seam: Seam) -> None:
 @safeguard(
     "snapshots end with the log",
     "a snapshot of records that a power loss took does not vouch for those in their place",
-    shows=power_fails,
+    shows=both(power_fails, slow_disk, frequent_checkpoints),
+    given=moody_snapshots,
 )
 def snapshots_end_with_log(seam: Seam) -> None:
     seam.replace(Snapshots, "remove_above", lambda self, offset: None)

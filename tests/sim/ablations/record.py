@@ -20,7 +20,9 @@ HEAD = """# Ablations
 Would the simulator see it? Each line below is a safeguard of semel that was switched off, from the outside, in the
 process that simulates; then seeds were run until a checker fired on one that is clean with the safeguard on. *Seed* is
 that seed, *runs* how many it took: seeds are passed over whose plan cannot show the safeguard, such as those without a
-power loss for one that matters only then. The product has no switches for this: see `tests/sim/ablations`.
+power loss for one that matters only then. Some stand alone, or have their occasion within a run, only in a world that
+is a little different, with them as well as without (`worlds.py`). The product has no switches for this: see
+`tests/sim/ablations`.
 
 ```
 make ablations                                  # all of them; the table below is written by WRITE=1

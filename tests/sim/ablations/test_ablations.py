@@ -9,12 +9,13 @@ from __future__ import annotations
 import pytest
 
 from sim.ablations import ABLATIONS, record
+from sim.ablations.__main__ import CAUGHT_SHARE_MIN
 from sim.ablations.ablation import Ablation, Seam, without
 from sim.ablations.search import compare, find
 from sim.plan import draw
 
 TRIED_MORE = 40
-CAUGHT_MIN = 25
+CAUGHT_MIN = 30
 
 FINDINGS = record.load()
 CAUGHT = [name for name, finding in FINDINGS.items() if finding.is_caught]
@@ -38,10 +39,10 @@ class TestSecondHalf:
         assert is_caught(name), f"make ablations NAME={name!r} WRITE=1"
 
 
-def test_what_is_recorded_is_there() -> None:
+def test_each_that_is_needed_has_been_looked_for_and_nearly_all_are_caught() -> None:
     needed = [name for name, ablation in ABLATIONS.items() if not ablation.needless]
-    assert not [name for name in FINDINGS if name not in needed], "make ablations WRITE=1"
-    assert len(CAUGHT) >= CAUGHT_MIN
+    assert list(FINDINGS) == needed, "make ablations WRITE=1"
+    assert len(CAUGHT) >= max(CAUGHT_MIN, CAUGHT_SHARE_MIN * len(needed))
 
 
 def test_the_table_for_people_is_that_of_the_record() -> None:

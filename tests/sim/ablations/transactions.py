@@ -80,8 +80,8 @@ def prepare_durable(seam: Seam) -> None:
 @safeguard(
     "epochs are durable before they are told",
     "a producer id and epoch are not given out a second time",
-    *KINDS,
-    shows=power_fails,
+    "transactional",
+    shows=both(power_fails, shared_ids),
 )
 def epochs_durable(seam: Seam) -> None:
     hasty(seam, EMPTY)
@@ -188,7 +188,12 @@ def zombie_init(seam: Seam) -> None:
     seam.replace(state, "init", naive)
 
 
-@safeguard("the coordinator checks epochs", "who was replaced can neither add to a transaction nor end it", *KINDS)
+@safeguard(
+    "the coordinator checks epochs",
+    "who was replaced can neither add to a transaction nor end it",
+    "transactional",
+    shows=shared_ids,
+)
 def coordinator_checks_epochs(seam: Seam) -> None:
     owned = state._owned
 
@@ -271,13 +276,17 @@ def wait_for_end(seam: Seam) -> None:
     "verification of Produce",
     "what comes late, after the marker, does not open a transaction that nobody ends (KIP-890)",
     *KINDS,
+    shows=both(old_transactions, faults("hold", "late")),
 )
 def verify_produce(seam: Seam) -> None:
     seam.replace(k00_produce, "_check_transaction", lambda *_: None)
 
 
 @safeguard(
-    "verification of TxnOffsetCommit", "offsets that come late do not become part of another transaction", "pipeline"
+    "verification of TxnOffsetCommit",
+    "offsets that come late do not become part of another transaction",
+    "pipeline",
+    shows=both(old_transactions, faults("hold", "late")),
 )
 def verify_offsets(seam: Seam) -> None:
     commit = GroupCoordinator.commit_in_transaction

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 from semel._transactions import Transactions
 from semel_broker.groups import journal
 from semel_broker.txn import identity, metadata, state
 from semel_broker.txn.slots import Slot
+from semel_protocol.batch import BatchHeader
 from semel_storage.producer_table import ProducerTable
+from semel_storage.snapshot import SNAPSHOT
 
 from sim.ablations.ablation import Seam
+from sim.disk import SimDisk
 
 
 def few_epochs(seam: Seam) -> None:
@@ -22,13 +26,21 @@ def few_epochs(seam: Seam) -> None:
 
 
 def slow_load(seam: Seam) -> None:
-    """Reading what groups have stored takes a while, as it does where much is stored."""
+    """Reading what groups have stored takes a while, as it does where much is stored; most of it in the partition that
+    comes last."""
+    replay = journal.Journal.replay
 
     async def pause(_: float) -> None:
         await asyncio.sleep(0.02)
 
+    async def replay_slowly(self: journal.Journal) -> AsyncIterator[tuple[int, BatchHeader, memoryview]]:
+        async for found in replay(self):
+            yield found
+        await asyncio.sleep(0.5)
+
     seam.replace(journal, "READ_BYTES", 500)
     seam.replace(journal, "sleep", pause)
+    seam.replace(journal.Journal, "replay", replay_slowly)
 
 
 def short_memory(seam: Seam) -> None:
@@ -39,6 +51,25 @@ def short_memory(seam: Seam) -> None:
         expire(self, now_ms, 2_000)
 
     seam.replace(ProducerTable, "expire", expire_soon)
+
+
+def moody_snapshots(seam: Seam) -> None:
+    """A loss of power takes a snapshot that nobody has synced, or leaves it whole; and does so evenly."""
+    power_loss = SimDisk.power_loss
+
+    def moody(self: SimDisk) -> None:
+        loose = [path for path in self.paths() if path.endswith(SNAPSHOT) and not self.is_durable(path)]
+        before = {path: self.read_bytes(path) for path in loose}
+        power_loss(self)
+        for path, data in before.items():
+            if not self.exists(path.rpartition("/")[0]):
+                continue
+            if self.rng.random() < 0.5:
+                self.put(path, data)
+            else:
+                self.take(path)
+
+    seam.replace(SimDisk, "power_loss", moody)
 
 
 def any_connection(seam: Seam) -> None:

@@ -157,6 +157,23 @@ def test_compaction_keeps_the_last_of_each_key() -> None:
         assert tale.found() == expected, rows
 
 
+def test_a_tombstone_that_nobody_has_acknowledged_may_have_deleted_its_key() -> None:
+    for rows, certain, expected in (
+        ([], False, []),
+        ([], True, ["lost-write"]),
+        ([(0, "x1")], False, ["lost-write"]),
+    ):
+        tale = Tale(cleanup="compact")
+        shop = tale.witness("shop")
+        tale.send(shop, "x1", 0, key="x")
+        tale.send(shop, "x2", 1, key="x")
+        op = tale.send(shop, None, key="x")
+        shop.not_stored(op, "no answer", is_certain=certain)
+        tale.send(shop, "y", 3, key="y")
+        tale.ends([*rows, (3, "y")], keys={0: "x", 3: "y"})
+        assert tale.found() == expected, rows
+
+
 def test_a_tombstone_may_go_with_all_that_it_deleted_but_not_before() -> None:
     for rows, expected in (([(1, None)], []), ([], []), ([(0, "x1")], ["lost-write"])):
         tale = Tale(cleanup="compact")

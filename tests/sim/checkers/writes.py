@@ -58,7 +58,10 @@ def unseen(story: Story) -> Iterator[Anomaly]:
 
 
 def _lost_by_compaction(story: Story) -> Iterator[Anomaly]:
-    """The last acknowledged write of a key is gone, or an older value has come back."""
+    """The last acknowledged write of a key is gone, or an older value has come back.
+
+    A tombstone that nobody has acknowledged may be stored all the same, and may have been dropped by now, too.
+    """
     last: dict[tuple[Place, str], Write] = {}
     for write in story.writes.values():
         if not write.is_promised or write.offset < 0 or write.sent.key is None:
@@ -76,10 +79,16 @@ def _lost_by_compaction(story: Story) -> Iterator[Anomaly]:
         for row in end.committed:
             if row.key is not None:
                 kept[place, row.key] = max(row.offset, kept.get((place, row.key), -1))
+    may_be_deleted = {
+        (write.sent.topic, write.sent.key): None
+        for write in story.writes.values()
+        if write.sent.value is None and write.offset < 0 and not write.is_impossible
+    }
     found = [
         f"key {key!r}: {write}, but the last record of it is at {kept.get((place, key), 'no offset')}"
         for (place, key), write in last.items()
         if place in story.final.partitions
+        and ((place, key) in kept or (place[0], key) not in may_be_deleted)
         and kept.get((place, key), -1 if write.sent.value is not None else write.offset) < write.offset
     ]
     if found:

@@ -203,7 +203,7 @@ class Compacted(Workload):
             "delete.retention.ms": rng.choice(("0", "1000", "86400000")),
         }
         topics = draw_topics(rng, prefix, ("table",), cleanup="compact", configs=configs)
-        pace, keys = draw_pace(rng), rng.choice((2, 8))
+        pace, keys = draw_pace(rng), rng.choice((2, 8, 40))
         clients = draw_writers(rng, prefix, topics, pace, rng.choice((1, 2)), keys)
         if rng.random() < 0.6:
             clients += draw_transactors(rng, prefix, topics, pace, 1, keys)

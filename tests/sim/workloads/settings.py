@@ -25,7 +25,7 @@ def producer(rng: Random) -> dict[str, Any]:
     return {
         **settings,
         "linger_ms": linger_ms,
-        "delivery_timeout_ms": settings["request_timeout_ms"] + linger_ms + rng.choice((0, 3_000, 60_000)),
+        "delivery_timeout_ms": settings["request_timeout_ms"] + linger_ms + rng.choice((0, 0, 3_000, 60_000)),
         "max_batch_size": rng.choice((1, 200, 16_384)),
         "max_in_flight_requests_per_connection": rng.choice((1, 2, 5, 5)),
         "compression_type": rng.choice((None, None, None, "gzip", "lz4", "snappy", "zstd")),

@@ -37,6 +37,6 @@ COPY --from=wheels /opt/semel /opt/semel
 EXPOSE 9092 9093
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=15s --timeout=10s --start-period=30s --start-interval=1s --retries=3 \
-    CMD ["semel", "topic", "list", "--bootstrap-server", "127.0.0.1:9092"]
+    CMD ["semel", "topic", "list", "--quiet", "--bootstrap-server", "127.0.0.1:9092"]
 ENTRYPOINT ["semel"]
 CMD ["serve", "--host", "0.0.0.0", "--advertised-host", "127.0.0.1", "--data-dir", "/var/lib/semel"]

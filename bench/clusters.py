@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.figure import Figure, at_most, per_second, ratio
-from bench.measure import broker, cpu_s, work
+from bench.measure import broker, cpu_s, rss_mib, work
 from bench.three import Three, three
 
 REPLICATED_RATIO = 0.4
@@ -97,6 +97,7 @@ def idle(directory: Path, records: int, runs: int) -> list[Figure]:
         before = {node_id: cpu_s(process) for node_id, process in cluster.brokers.items()}
         time.sleep(IDLE_S)
         shares = [(cpu_s(process) - before[node_id]) / IDLE_S for node_id, process in cluster.brokers.items()]
+        memory = max(rss_mib(process) for process in cluster.brokers.values())
     return [
         at_most(
             f"{IDLE_PARTITIONS:,} partitions with 3 replicas, idle: CPU of the busiest broker",
@@ -104,7 +105,8 @@ def idle(directory: Path, records: int, runs: int) -> list[Figure]:
             "% of a core",
             100 * IDLE_SHARE,
             1,
-        )
+        ),
+        at_most("  its memory", memory, "MiB", digits=0),
     ]
 
 

@@ -13,7 +13,7 @@ import msgspec
 from cluster.cluster import Cluster, status_words
 from cluster.compose import ComposeError, Port, ports
 from cluster.places import NotAvailableError
-from cluster.service import ServiceError
+from cluster.service import ServiceError, cancelled
 
 LINE_BYTES_MAX = 1 << 20
 
@@ -71,13 +71,26 @@ class Desk:
         try:
             line = await reader.readline()
             if line:
-                answer = await self.answer(msgspec.json.decode(line, type=Request))
+                answer = await self._answer_while_there(msgspec.json.decode(line, type=Request), reader)
                 writer.write(msgspec.json.encode(answer) + b"\n")
                 await writer.drain()
         except ConnectionError:
             pass  # who asked does not want to know any more
         finally:
             writer.close()
+
+    async def _answer_while_there(self, request: Request, reader: asyncio.StreamReader) -> Answer:
+        """What is asked is done, whether who asked stays or not; a service that was to be run ends with who ran it."""
+        answering = asyncio.create_task(self.answer(request))
+        gone = asyncio.create_task(reader.read())
+        try:
+            await asyncio.wait([answering, gone], return_when=asyncio.FIRST_COMPLETED)
+            if not answering.done() and request.do == "run":
+                await cancelled(answering)
+                raise ConnectionResetError("who ran a service went away")
+            return await answering
+        finally:
+            gone.cancel()
 
     async def answer(self, request: Request) -> Answer:
         """Does what is asked. What cannot be done is an answer with an error."""
@@ -137,7 +150,11 @@ async def _run(desk: Desk, request: Request) -> Answer:
         await cluster.up(needed)
     cluster.add(name, command or None)
     await cluster.start(name)
-    return Answer(status=await cluster.ended(name))
+    try:
+        return Answer(status=await cluster.ended(name))
+    except asyncio.CancelledError:
+        await cluster.stop(name)
+        raise
 
 
 async def _partition(desk: Desk, request: Request) -> None:

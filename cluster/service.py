@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from time import monotonic
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 
@@ -334,7 +334,7 @@ def _stopped(pid: int) -> bool:
     return all(text.rpartition(")")[2].split()[0] in "TtZX" for text in stats)
 
 
-async def cancelled(task: asyncio.Task[None]) -> None:
+async def cancelled(task: asyncio.Task[Any]) -> None:
     """Cancels a task and waits for its end; another error than that is raised."""
     task.cancel()
     try:

@@ -87,7 +87,7 @@ def test_what_a_broker_tells_clients_is_what_the_host_publishes() -> None:
             assert (told["advertised-host"], int(told["advertised-port"])) == (published.host, published.published)
             assert int(told["port"]) == published.target == port
             assert told["advertised-peer-host"] == name
-        asked = compose.words(project.services["demo"].command)[-1]
+        asked = compose.words(project.services["demo"].entrypoint)[-1]
         assert asked == ",".join(f"{host or '127.0.0.1'}:{port}" for port in ports)
 
 

@@ -163,6 +163,27 @@ def test_ctrl_c_stops_everything_in_reverse_order(commands: Commands) -> None:
     assert [line.split()[0] for line in said.splitlines() if "ended" in line] == ["app", "store"]
 
 
+def test_ctrl_c_of_a_run_stops_its_service_and_nothing_else(commands: Commands) -> None:
+    commands.done("up", "-d", "--on", "loopback")
+    sleeps = "import time; print('sleeps', flush=True); time.sleep(60)"
+    with subprocess.Popen(
+        [*commands.line, "run", "once", "python3", "-c", sleeps],
+        cwd=ROOT,
+        env=commands.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "once | sleeps\n"
+        assert commands.row("once")[1] == "running"
+        process.send_signal(signal.SIGINT)
+    deadline = time.monotonic() + 20
+    while commands.row("once")[1:3] != ["exited", "(SIGTERM)"]:
+        assert time.monotonic() < deadline
+    assert commands.row("store")[1] == "running"
+
+
 def test_a_runner_that_is_killed_takes_its_services_with_it_and_can_be_run_again(commands: Commands) -> None:
     commands.done("up", "-d", "--on", "loopback")
     processes = [psutil.Process(int(commands.row(name)[-2])) for name in ("store", "app")]

@@ -152,12 +152,11 @@ class IsrKeeper:
             self._under_way[proposal.partition] = None
             proposal.replicas.propose(proposal.isr)
         try:
-            if not await self._write(proposals) and len(proposals) > 1:
-                for proposal in proposals:  # one of them was changed by somebody else: which one?
-                    if not await self._write([proposal]):
-                        await self._catch_up(proposal)
-            elif len(proposals) == 1:
-                await self._catch_up(proposals[0])
+            if await self._write(proposals):
+                return
+            for proposal in proposals:  # one of them was changed by somebody else: which one?
+                if len(proposals) == 1 or not await self._write([proposal]):
+                    await self._catch_up(proposal)
         finally:
             for proposal in proposals:
                 del self._under_way[proposal.partition]

@@ -1,4 +1,4 @@
-"""PURE: how fast replicas that are not in sync may catch up, so that they do not take the network from those that are."""
+"""PURE: how fast replicas that are not in sync may catch up, so that they leave the network to those that are."""
 
 from __future__ import annotations
 

@@ -343,3 +343,14 @@ class Cluster:
                 await member.registration.close()
                 await member.feed.close()
         await self.ground.close()
+
+
+async def settled(cluster: Cluster, topic_id: str, state: PartitionState | None, index: int = 0) -> None:
+    """Wait until the partition's state is this."""
+    last: PartitionState | None = None
+    try:
+        async with asyncio.timeout(SOON_S):
+            while (last := await cluster.state(topic_id, index)) != state:
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        assert last == state

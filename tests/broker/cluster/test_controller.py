@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
-from broker.cluster.brokers import SOON_S, Cluster, EtcdGround, LocalGround, Member, until
+from broker.cluster.brokers import SOON_S, Cluster, EtcdGround, LocalGround, Member, settled, until
+from broker.cluster.images import broker
 from semel_broker.cluster import controller, elections, reassignments, records
 from semel_broker.cluster.records import CONTROLLER, NO_LEADER, PartitionState
 from semel_broker.cluster.store import (
     CHANGES_MAX,
     Change,
-    Delete,
     Expect,
     Gone,
     OutcomeUnknownError,
@@ -36,17 +36,6 @@ async def local() -> AsyncIterator[Cluster]:
     cluster = Cluster(LocalGround())
     yield cluster
     await cluster.close()
-
-
-async def settled(cluster: Cluster, topic_id: str, state: PartitionState | None, index: int = 0) -> None:
-    """Wait until the partition's state is this."""
-    last: PartitionState | None = None
-    try:
-        async with asyncio.timeout(SOON_S):
-            while (last := await cluster.state(topic_id, index)) != state:
-                await asyncio.sleep(0.005)
-    except TimeoutError:
-        assert last == state
 
 
 def in_office(*members: Member) -> list[int]:
@@ -161,9 +150,55 @@ async def test_all_brokers_stop_at_once(cluster: Cluster) -> None:
 # --- two controllers ---
 
 
+async def test_of_several_candidates_at_once_one_is_elected(local: Cluster) -> None:
+    members = [local.member(node_id) for node_id in (1, 2, 3)]
+    transact = local.ground.hand.transact
+    outcomes: list[int | None] = []
+    candidates = asyncio.Semaphore(0)
+    all_there = asyncio.Event()
+
+    async def meet(expects: list[Expect], changes: list[Change]) -> int | None:
+        if changes[0].key != CONTROLLER:
+            return await transact(expects, changes)
+        candidates.release()
+        await all_there.wait()
+        outcomes.append(await transact(expects, changes))
+        return outcomes[-1]
+
+    local.ground.hand.transact = meet  # type: ignore[method-assign, assignment]
+    starting = asyncio.gather(*(member.start() for member in members))
+    for _ in members:
+        await candidates.acquire()
+    all_there.set()
+    await starting
+    assert [outcome is None for outcome in sorted(outcomes, key=str)] == [False, True, True]
+    await until(lambda: len(in_office(*members)) == 1)
+
+
+async def test_a_registration_that_was_replaced_meanwhile_is_not_admitted(local: Cluster) -> None:
+    one, _ = await local.start(1, 2)
+    transact = one.store.store.transact
+    outcomes: list[int | None] = []
+
+    async def replace_first(expects: list[Expect], changes: list[Change]) -> int | None:
+        is_admission = any(change.key == "admissions/3" for change in changes)
+        if is_admission and not outcomes:
+            await transact([], [Put(records.broker_key(3), msgspec.json.encode(broker(3)))])
+        outcome = await transact(expects, changes)
+        if is_admission:
+            outcomes.append(outcome)
+        return outcome
+
+    one.store.store.transact = replace_first  # type: ignore[method-assign, assignment]
+    (three,) = await local.start(3)
+    one.store.store.transact = transact  # type: ignore[method-assign]
+    assert outcomes[0] is None
+    assert three.registration.is_valid()
+
+
 async def test_a_controller_that_wakes_after_its_succession_is_refused_by_the_store(cluster: Cluster) -> None:
     one, two, three = await cluster.start(1, 2, 3)
-    topic_id = await cluster.topic([2, 1, 3])
+    topic_id = await cluster.topic([2, 3])  # so that the death of the paused one itself changes nothing here
     assert in_office(one) == [1]
     one.pause()
     # Three dies. The paused one has still seen that, and its decision is on the way into the store.
@@ -179,10 +214,10 @@ async def test_a_controller_that_wakes_after_its_succession_is_refused_by_the_st
     await until(lambda: len(one.store.transactions) > before)
     _, changes, revision = one.store.transactions[before]
     assert isinstance(changes[0], Put)
-    assert msgspec.json.decode(changes[0].value, type=PartitionState) == PartitionState(2, 0, [2, 1])
+    assert msgspec.json.decode(changes[0].value, type=PartitionState) == PartitionState(2, 0, [2])
     assert revision is None, "the store refused what the successor does not know of"
     assert await cluster.ground.hand.get(CONTROLLER) == office
-    await settled(cluster, topic_id, PartitionState(2, 0, [2, 3]))
+    assert await cluster.state(topic_id) is None
 
 
 async def test_a_broker_whose_session_is_lost_is_controller_no_longer_and_its_successor_is_another(
@@ -248,7 +283,7 @@ async def test_one_partition_that_is_changed_by_others_all_the_time_does_not_hol
 
     async def interfere(expects: list[Expect], changes: list[Change]) -> int | None:
         nonlocal refused
-        if any(change.key == interfering for change in changes) and refused < 6:
+        if any(change.key == interfering for change in changes):
             refused += 1
             isr = [2, 3, 1] if refused % 2 else [2, 1, 3]
             await transact([], [Put(interfering, msgspec.json.encode(PartitionState(2, 0, isr)))])
@@ -259,10 +294,10 @@ async def test_one_partition_that_is_changed_by_others_all_the_time_does_not_hol
         await two.kill()
         for index in (0, 50, 99):
             await settled(local, topic_id, PartitionState(3, 1, [3, 1]), index)
-        await until(lambda: refused == 6)
+        assert refused > 1
     finally:
         one.store.store.transact = transact  # type: ignore[method-assign]
-    await settled(local, topic_id, PartitionState(3, 1, [1, 3]), 7)
+    await until(lambda: one.image.leader(topic_id, 7) == 3)
 
 
 async def test_a_reassignment_that_the_store_refuses_to_end_keeps_nobody_from_being_admitted(
@@ -316,103 +351,3 @@ async def test_what_nothing_has_happened_to_is_not_written(cluster: Cluster) -> 
     await two.kill()
     await cluster.start(2)
     assert [change.key for _, changes, _ in one.store.transactions[before:] for change in changes] == ["admissions/2"]
-
-
-# --- back to the preferred leaders ---
-
-
-async def test_leaders_go_back_to_where_they_are_preferred_after_the_interval() -> None:
-    cluster = Cluster(LocalGround(), leader_imbalance_check_interval_seconds=0.02)
-    _, two, _ = await cluster.start(1, 2, 3)
-    topic_id = await cluster.topic([2, 3, 1])
-    await two.kill()
-    await settled(cluster, topic_id, PartitionState(3, 1, [3, 1]))
-    await cluster.start(2)
-    assert await cluster.state(topic_id) == PartitionState(3, 1, [3, 1]), "it has to catch up first"
-    key = records.partition_key(topic_id, 0)
-    await cluster.ground.hand.transact([], [Put(key, msgspec.json.encode(PartitionState(3, 1, [3, 1, 2])))])
-    await settled(cluster, topic_id, PartitionState(2, 2, [3, 1, 2]))
-    await cluster.close()
-
-
-async def test_leaders_stay_where_they_are_if_nobody_wants_them_back() -> None:
-    cluster = Cluster(LocalGround(), leader_imbalance_check_interval_seconds=0.001, auto_leader_rebalance_enable=False)
-    one, *_ = await cluster.start(1, 2)
-    topic_id = await cluster.topic([2, 1])
-    moved = PartitionState(1, 1, [1, 2])
-    key = records.partition_key(topic_id, 0)
-    await cluster.ground.hand.transact([], [Put(key, msgspec.json.encode(moved))])
-    for _ in range(3):
-        due = one.controller._rebalance_at
-        await until(lambda: one.controller._rebalance_at > due)  # noqa: B023
-    assert await cluster.state(topic_id) == moved
-    await cluster.close()
-
-
-# --- topics that go ---
-
-
-async def test_states_of_deleted_topics_are_swept_also_those_written_too_late(cluster: Cluster) -> None:
-    _, two, _ = await cluster.start(1, 2, 3)
-    topic_id = await cluster.topic([2, 3], [3, 2])
-    await two.kill()
-    await settled(cluster, topic_id, PartitionState(3, 1, [3]), 0)
-    hand = cluster.ground.hand
-    await hand.transact([], [Delete(records.topic_key("t"))])
-    await settled(cluster, topic_id, None, 0)
-    await settled(cluster, topic_id, None, 1)
-    late = records.partition_key(topic_id, 1)
-    await hand.transact([], [Put(late, msgspec.json.encode(PartitionState(3, 5, [3])))])
-    await settled(cluster, topic_id, None, 1)
-
-
-# --- reassignments ---
-
-
-async def test_a_reassignment_ends_when_all_of_the_target_are_in_sync(cluster: Cluster) -> None:
-    one, *_ = await cluster.start(1, 2, 3, 4)
-    topic_id = await cluster.topic([1, 2], [2, 1])
-    topic = one.image.topic("t")
-    assert topic is not None
-    step, _ = reassignments.alter(one.image, topic, {0: [3, 4], 1: [2, 4]})
-    assert step is not None
-    hand = cluster.ground.hand
-    assert await hand.transact(step.expects, step.changes) is not None
-
-    def replicas(index: int) -> list[int]:
-        view = one.image.partition(topic_id, index)
-        assert view is not None
-        return list(view.replicas)
-
-    await until(lambda: replicas(0) == [3, 4, 1, 2] and replicas(1) == [2, 4, 1])
-    state = records.partition_key(topic_id, 0)
-    await hand.transact([], [Put(state, msgspec.json.encode(PartitionState(1, 0, [1, 2, 3])))])
-    await hand.transact(
-        [], [Put(records.partition_key(topic_id, 1), msgspec.json.encode(PartitionState(2, 0, [4, 2])))]
-    )
-    await until(lambda: replicas(1) == [2, 4])
-    assert await cluster.state(topic_id, 1) == PartitionState(2, 0, [4, 2])
-    assert replicas(0) == [3, 4, 1, 2], "one of the two is not in sync yet"
-    await hand.transact([], [Put(state, msgspec.json.encode(PartitionState(1, 0, [1, 2, 3, 4])))])
-    await until(lambda: replicas(0) == [3, 4])
-    assert await cluster.state(topic_id, 0) == PartitionState(3, 1, [3, 4])
-    assert (await hand.list(records.REASSIGNMENTS)).entries == ()
-
-
-async def test_many_reassignments_of_one_topic_all_end(local: Cluster) -> None:
-    one, *_ = await local.start(1, 2, 3)
-    topic_id = await local.topic(*[[1, 2]] * 80)
-    hand = local.ground.hand
-    for first in range(0, 80, 20):
-        topic = one.image.topic("t")
-        assert topic is not None
-        step, _ = reassignments.alter(one.image, topic, {index: [2, 3] for index in range(first, first + 20)})
-        assert step is not None
-        revision = await hand.transact(step.expects, step.changes)
-        assert revision is not None
-        await one.feed.reached(revision)
-    assert len(one.image.reassignments()) == 80
-    done = msgspec.json.encode(PartitionState(1, 0, [1, 2, 3]))
-    await hand.transact([], [Put(records.partition_key(topic_id, index), done) for index in range(80)])
-    await until(lambda: one.image.reassignments() == [])
-    assert all(view.replicas == [2, 3] and view.state == PartitionState(2, 1, [2, 3]) for view in one.image.contested())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 from broker.cluster.images import TOPIC_ID, Sketch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from semel_broker.cluster import elections, records
 from semel_broker.cluster.elections import Standing, leave, preferred, settled, unsettled
@@ -84,6 +84,15 @@ def test_a_partition_of_one_replica_keeps_its_leader_and_its_epoch_while_that_is
     assert settle(sketch) == (1, 0, [1])
     sketch.registers(1)
     assert settle(sketch) == (1, 0, [1])
+
+
+def test_a_partition_of_one_replica_that_nobody_leads_is_led_once_that_is_there() -> None:
+    sketch = Sketch()
+    sketch.topic([1])
+    sketch.state(NO_LEADER, 4, [1])
+    assert settle(sketch) == (NO_LEADER, 4, [1])
+    sketch.lives(1)
+    assert settle(sketch) == (1, 5, [1])
 
 
 def test_all_of_an_isr_that_die_at_once_may_come_back_in_any_order(three: Sketch) -> None:
@@ -266,6 +275,7 @@ def situations(draw: st.DrawFn) -> tuple[PartitionView, Standing]:
     return view, Standing(live, leaving, lacking)
 
 
+@settings(deadline=None)
 @given(situations())
 def test_whatever_happens_only_an_isr_member_is_elected_and_each_change_of_leader_is_an_epoch(
     situation: tuple[PartitionView, Standing],
@@ -282,6 +292,7 @@ def test_whatever_happens_only_an_isr_member_is_elected_and_each_change_of_leade
         assert after.leader in standing.live
 
 
+@settings(deadline=None)
 @given(situations())
 def test_whatever_happens_a_partition_is_led_if_a_live_broker_is_in_sync(
     situation: tuple[PartitionView, Standing],
@@ -296,6 +307,7 @@ def test_whatever_happens_a_partition_is_led_if_a_live_broker_is_in_sync(
         assert after.leader not in standing.leaving
 
 
+@settings(deadline=None)
 @given(situations())
 def test_whatever_happens_one_look_is_enough_and_nothing_changes_that_need_not(
     situation: tuple[PartitionView, Standing],
@@ -309,6 +321,7 @@ def test_whatever_happens_one_look_is_enough_and_nothing_changes_that_need_not(
         assert after is view.state
 
 
+@settings(deadline=None)
 @given(situations())
 def test_whatever_happens_a_preferred_leader_is_live_in_sync_and_stays(
     situation: tuple[PartitionView, Standing],

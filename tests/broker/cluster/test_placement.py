@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import json
 from semel_broker.cluster.image import Image
@@ -30,6 +30,7 @@ def all_replicas(replicas: list[list[int]]) -> Counter[int]:
     return Counter(broker for row in replicas for broker in row)
 
 
+@settings(deadline=None)
 @given(racks_of_brokers, st.integers(1, 40), st.data())
 def test_leaders_are_even_and_no_broker_or_rack_is_taken_twice_before_all_are(
     racks: dict[int, str], count: int, data: st.DataObject
@@ -45,6 +46,7 @@ def test_leaders_are_even_and_no_broker_or_rack_is_taken_twice_before_all_are(
         assert len(Counter(racks[broker] for broker in row)) == min(factor, rack_count)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 40), st.data())
 def test_followers_are_about_even_where_racks_are_of_one_size(
     rack_count: int, in_rack: int, count: int, data: st.DataObject
@@ -55,6 +57,7 @@ def test_followers_are_about_even_where_racks_are_of_one_size(
     assert spread(all_replicas(replicas) - leaders(replicas), racks) <= 2
 
 
+@settings(deadline=None)
 @given(racks_of_brokers, st.integers(1, 20), st.integers(1, 20), st.data())
 def test_a_topic_that_grew_lies_like_one_that_was_that_large_from_the_beginning(
     racks: dict[int, str], first: int, more: int, data: st.DataObject

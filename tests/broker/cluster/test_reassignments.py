@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 from broker.cluster.images import TOPIC, TOPIC_ID, Sketch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from semel_broker.cluster import reassignments
 from semel_broker.cluster.elections import Standing, unsettled
@@ -85,6 +85,15 @@ def test_a_leader_that_stays_leads_on_in_its_epoch(five: Sketch) -> None:
     five.state(1, 4, [1, 2, 3])
     end(five)
     assert five.view().state == PartitionState(1, 4, [1, 2, 3])
+
+
+def test_it_does_not_end_on_the_strength_of_an_isr_that_has_shrunk_meanwhile(five: Sketch) -> None:
+    go(five, [3, 4])
+    five.state(1, 0, [1, 2, 3, 4])
+    steps = finish(five.image, Standing.of(five.image), [(TOPIC_ID, 0)])
+    five.state(1, 0, [1, 2, 3])
+    with pytest.raises(AssertionError):
+        five.write(steps)
 
 
 def test_fewer_replicas_need_nobody_to_catch_up(five: Sketch) -> None:
@@ -229,6 +238,7 @@ moves = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(targets, moves)
 def test_whatever_happens_nobody_leads_or_is_in_sync_who_was_not_before(
     first: list[int], moves: list[tuple[str, object]]

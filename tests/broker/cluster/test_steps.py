@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.cluster.brokers import Notes
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from semel_broker.cluster.steps import Step, pack, tell
 from semel_broker.cluster.store import Delete, Expect
@@ -20,6 +20,7 @@ def some_steps(draw: st.DrawFn) -> list[Step]:
     return steps
 
 
+@settings(deadline=None)
 @given(some_steps(), st.integers(1, 20), st.booleans())
 def test_each_step_is_in_one_transaction_with_all_that_it_expects(
     steps: list[Step], size_max: int, has_office: bool
@@ -36,6 +37,7 @@ def test_each_step_is_in_one_transaction_with_all_that_it_expects(
             assert max(len(batch.expects), len(batch.changes)) <= size_max
 
 
+@settings(deadline=None)
 @given(some_steps(), st.integers(1, 20))
 def test_no_transaction_is_left_that_could_have_held_the_next_step_too(steps: list[Step], size_max: int) -> None:
     batches = list(pack(steps, size_max))

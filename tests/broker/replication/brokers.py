@@ -295,6 +295,8 @@ class Cluster:
         for it in self.brokers.values():
             it.store.gate.set()
             it.store.watch_gate.set()
+            if it.disk.held is not None:
+                it.disk.release_syncs()
         for it in self.brokers.values():
             await it._halt()
             await it.topics.close()

@@ -1,7 +1,10 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from broker.cluster.conftest import etcd_process
 from broker.replication.brokers import Cluster
+
+__all__ = ["cluster", "etcd_process"]
 
 
 @pytest.fixture

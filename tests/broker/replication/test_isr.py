@@ -1,0 +1,175 @@
+"""Changes of the ISR by compare-and-swap: what they rest on, and what comes of them when the store is mute."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from broker.cluster.brokers import until
+from broker.replication.brokers import Cluster, Replicant
+from semel_broker.cluster.records import PartitionState
+from semel_broker.cluster.store import Expect, OutcomeUnknownError, Put, StoreUnavailableError
+from semel_broker.replication.isr import BATCH
+
+
+def isr_changes(it: Replicant) -> list[tuple[list[str], bool]]:
+    """(keys that were expected to be as they were, whether they were) of each change of ISRs, in order."""
+    found = []
+    for expects, changes, revision in it.store.transactions:
+        if changes and changes[0].key.startswith("partitions/") and not any(e.key == "controller" for e in expects):
+            found.append(([expect.key for expect in expects], revision is not None))
+    return found
+
+
+async def out_and_about(cluster: Cluster, partitions: int = 1) -> tuple[Replicant, Replicant]:
+    """Two brokers; 2 has been away, is there again, and may not fetch yet. 1 alone is in sync."""
+    one, two = await cluster.start(1, 2)
+    await cluster.topic(*[[1, 2]] * partitions)
+    await asyncio.gather(*(one.put(b"x", index=index) for index in range(partitions)))
+    await two.die()
+    for index in range(partitions):
+        await cluster.isr(1, by=1, index=index)
+    starting = two.start()
+    await starting
+    return one, two
+
+
+async def test_change_rests_on_the_partition_and_on_both_registrations(cluster: Cluster) -> None:
+    one, two = await out_and_about(cluster)
+    await cluster.isr(1, 2, by=1)
+    view = one.topics.view("t", 0)
+    assert isr_changes(one)[-1] == (["brokers/1", "brokers/2", view.key], True)
+    expects = one.store.transactions[-1][0]
+    assert Expect("brokers/2", two.registration.epoch) in expects
+    assert Expect("brokers/1", one.registration.epoch) in expects
+
+
+async def test_many_partitions_change_together(cluster: Cluster) -> None:
+    many = BATCH + 20
+    one, _ = await out_and_about(cluster, many)
+    before = len(isr_changes(one))
+    for index in range(many):
+        await cluster.isr(1, 2, by=1, index=index)
+    assert len(isr_changes(one)) - before < many / 4
+
+
+async def test_unknown_outcome_is_found_out_by_asking_again(cluster: Cluster) -> None:
+    """It may have been applied, or may yet be: until that is known the joiner counts for the high watermark."""
+    one, two = await out_and_about(cluster)
+    await cluster.isr(1, 2, by=1)
+    two.disk.hold_syncs()
+    _, end = one.append(b"for the lag")
+    one.store.failing = [OutcomeUnknownError("no answer"), OutcomeUnknownError("none again")]
+    await cluster.isr(1, by=1)
+    await until(lambda: one.partition().high_watermark == end)
+    await until(lambda: one.replicator.isr._under_way == {})
+    assert [was for _, was in isr_changes(one)[-3:]] == [True, False, False], "the first one had been applied"
+    one.store.failing = [OutcomeUnknownError("no answer")]
+    two.disk.release_syncs()
+    await cluster.isr(1, 2, by=1)
+    await one.put(b"both")
+    await cluster.same(1, 2)
+    assert one.partition().replicas is not None
+    assert not one.partition().replicas.is_proposing
+
+
+async def test_store_that_is_away_only_delays_it(cluster: Cluster) -> None:
+    one, two = await out_and_about(cluster)
+    await cluster.isr(1, 2, by=1)
+    transact, failures = one.store.transact, []
+
+    async def unavailable(*_: object) -> int | None:
+        failures.append(1)
+        raise StoreUnavailableError("no etcd")
+
+    one.store.transact = unavailable  # type: ignore[method-assign]
+    two.disk.hold_syncs()
+    one.append(b"for the lag")
+    await until(lambda: len(failures) >= 3)
+    assert cluster.state(by=1).isr == [1, 2]
+    assert one.partition().high_watermark < one.partition().end_offset, "nobody was taken out"
+    one.store.transact = transact  # type: ignore[method-assign]
+    await cluster.isr(1, by=1)
+    two.disk.release_syncs()
+    await cluster.isr(1, 2, by=1)
+
+
+async def test_who_is_about_to_join_counts_before_the_store_has_said_so(cluster: Cluster) -> None:
+    """From the moment the store is asked it may say yes, and then the joiner may be elected (KIP-497)."""
+    one, two = await out_and_about(cluster)
+    await cluster.isr(1, 2, by=1)
+    two.disk.hold_syncs()
+    one.append(b"for the lag")
+    await cluster.isr(1, by=1)
+    one.store.gate.clear()  # the answer of the store, and all that comes after, keeps waiting
+    two.disk.release_syncs()
+    replicas = one.partition().replicas
+    assert replicas is not None
+    await until(lambda: replicas.is_proposing)
+    two.disk.hold_syncs()
+    _, end = one.append(b"the leader has it, the joiner does not")
+    await until(lambda: one.partition().durable_end == end)
+    await asyncio.sleep(0.05)
+    assert one.partition().high_watermark < end
+    assert cluster.state(by=1).isr == [1]
+    one.store.gate.set()
+    two.disk.release_syncs()
+    await cluster.isr(1, 2, by=1)
+    await until(lambda: one.partition().high_watermark == end)
+
+
+async def test_one_change_of_a_partition_at_a_time(cluster: Cluster) -> None:
+    one, two = await out_and_about(cluster)
+    await cluster.isr(1, 2, by=1)
+    two.disk.hold_syncs()
+    one.append(b"for the lag")
+    await cluster.isr(1, by=1)
+    before = len(isr_changes(one))
+    one.store.gate.clear()
+    two.disk.release_syncs()
+    await until(lambda: one.partition() in one.replicator.isr._under_way)
+    for _ in range(10):
+        one.replicator.isr.heard(one.partition(), 2)
+        one.replicator.isr.look([one.partition()])
+    assert one.replicator.isr._due == {}
+    one.store.gate.set()
+    await cluster.isr(1, 2, by=1)
+    assert len(isr_changes(one)) == before + 1
+
+
+async def test_lost_race_is_decided_anew(cluster: Cluster) -> None:
+    """Of a batch, too, only what somebody else has changed is left out."""
+    one, two = await out_and_about(cluster, 3)
+    for index in range(3):
+        await cluster.isr(1, 2, by=1, index=index)
+    one.store.watch_gate.clear()
+    view = one.topics.view("t", 1)
+    state = PartitionState(1, view.state.leader_epoch, [2, 1])
+    await cluster.ground.hand.transact([], [Put(view.key, msgspec.json.encode(state))])
+    two.disk.hold_syncs()
+    for index in range(3):
+        one.append(b"for the lag", index=index)
+    await until(lambda: False in [was for _, was in isr_changes(one)])
+    one.store.watch_gate.set()
+    for index in range(3):
+        await cluster.isr(1, by=1, index=index)
+    two.disk.release_syncs()
+    for index in range(3):
+        await cluster.isr(1, 2, by=1, index=index)
+
+
+async def test_leader_whose_session_is_over_changes_nothing(cluster: Cluster) -> None:
+    """Reliability, "a paused leader waking after its lease": the store knows better than it does."""
+    one, two = await out_and_about(cluster)
+    await cluster.isr(1, 2, by=1)
+    one.store.watch_gate.clear()
+    await one.session.expire()
+    two.disk.hold_syncs()
+    await until(lambda: two.registration.is_valid() and 1 not in [r.node_id for r in two.feed.image.live()])
+    one.partition().replicas._followers[2].caught_up_ms = -1_000_000  # type: ignore[union-attr]
+    before = len(isr_changes(one))
+    one.replicator.isr.look([one.partition()])
+    await until(lambda: len(isr_changes(one)) > before)
+    assert not any(was for _, was in isr_changes(one)[before:])
+    two.disk.release_syncs()
+    one.store.watch_gate.set()

@@ -1,0 +1,85 @@
+"""Whole brokers over an etcd, with clients: leaders are stopped one after the other, and every record is there once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from itertools import count
+from pathlib import Path
+from random import Random
+from time import monotonic, time
+
+import pytest
+from semel import Admin, Consumer, NewTopic, Producer
+from semel_broker.cluster.etcd_store import EtcdStore
+from semel_broker.config import load
+from semel_broker.node import Node
+from semel_broker.partition import Role
+from semel_broker.world import World
+from semel_storage.os_disk import OsDisk
+from support.etcd import EtcdProcess
+
+namespaces = count()
+SETTINGS = ("replica.lag.time.max.ms=2000", "broker.session.timeout.ms=2000", "auto.leader.rebalance.enable=false")
+
+
+class Trio:
+    def __init__(self, directory: Path, process: EtcdProcess) -> None:
+        self.directory = directory
+        self.process = process
+        self.namespace = f"/semel-nodes/{next(namespaces)}"
+        self.nodes: dict[int, Node] = {}
+        self.ports = dict.fromkeys((1, 2, 3), 0)
+
+    async def start(self, *node_ids: int) -> None:
+        await asyncio.gather(*(self._start(node_id) for node_id in node_ids))
+
+    async def _start(self, node_id: int) -> None:
+        directory = self.directory / str(node_id)
+        world = World(now_ms=lambda: int(time() * 1000), monotonic=monotonic, rng=Random(), disk=OsDisk())
+        store = EtcdStore([self.process.url], namespace=self.namespace, world=world)
+        given = [f"log.dir={directory}", f"node.id={node_id}", f"port={self.ports[node_id]}", *SETTINGS]
+        self.nodes[node_id] = node = await Node.start(load(overrides=given), world, store)
+        self.ports[node_id] = node.port
+
+    async def stop(self, *node_ids: int) -> None:
+        await asyncio.gather(*(self.nodes.pop(node_id).stop() for node_id in node_ids))
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
+
+    def leader(self) -> int:
+        found = [
+            node_id for node_id, node in self.nodes.items() if node.broker.topics.partition("t", 0).role is Role.LEADER
+        ]
+        return found[0]
+
+
+@pytest.fixture
+async def trio(tmp_path: Path, etcd_process: EtcdProcess) -> AsyncIterator[Trio]:
+    trio = Trio(tmp_path, etcd_process)
+    yield trio
+    await trio.stop(*trio.nodes)
+
+
+async def test_every_record_is_there_once_although_each_leader_in_turn_is_stopped(trio: Trio) -> None:
+    await trio.start(1, 2, 3)
+    async with Admin(bootstrap_servers=trio.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic("t", 1, 3, topic_configs={"min.insync.replicas": "2"})])
+    sent: list[bytes] = []
+    async with Producer(bootstrap_servers=trio.bootstrap_servers) as producer:
+        for _ in range(3):
+            for _ in range(20):
+                sent.append(b"%d" % len(sent))
+                await producer.send_and_wait("t", sent[-1])
+            leader = trio.leader()
+            stopping = asyncio.create_task(trio.stop(leader))
+            for _ in range(20):
+                sent.append(b"%d" % len(sent))
+                await producer.send_and_wait("t", sent[-1])
+            await stopping
+            await trio.start(leader)
+    async with Consumer("t", bootstrap_servers=trio.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        found = [(await anext(consumer)).value for _ in sent]
+    assert found == sent

@@ -1,0 +1,94 @@
+"""docker-compose.yml as it stands: three brokers and an etcd come up, lose a leader, and lose no record."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+from semel import Admin, NewTopic
+from support import etcd
+
+from cluster import compose
+from cluster.cluster import Cluster
+from cluster.loopback import Loopback
+from cluster.namespaces import Namespaces
+
+ROOT = Path(__file__).parents[2]
+TOPIC = "flights"
+RECORDS = 300
+DELIVERY_S = 30
+
+pytestmark = [pytest.mark.skipif(etcd.binary() is None, reason=etcd.WHY_NOT)]
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path, can_have_namespaces: bool) -> AsyncIterator[Cluster]:
+    ports = {f"BROKER_{i}_PORT": str(port) for i, port in enumerate(etcd.free_ports(3), 1)}
+    project = compose.load(ROOT / "docker-compose.yml", {**os.environ, **ports})
+    place = Namespaces(project, tmp_path / "state") if can_have_namespaces else Loopback(project)
+    async with Cluster(project, tmp_path / "state", place) as running:
+        yield running
+
+
+def addresses(cluster: Cluster) -> str:
+    published = [
+        compose.ports(each)[0] for name, each in cluster.project.services.items() if name.startswith("broker-")
+    ]
+    return ",".join(f"{port.host}:{port.published}" for port in published)
+
+
+def produce(producer: Producer, first: int) -> None:
+    """RECORDS numbers from `first` on, each acknowledged by two brokers at least."""
+    refused: list[object] = []
+
+    def delivered(error: object, _: Message) -> None:
+        if error is not None:
+            refused.append(error)
+
+    for number in range(first, first + RECORDS):
+        producer.produce(TOPIC, str(number).encode(), str(number).encode(), on_delivery=delivered)
+    assert producer.flush(DELIVERY_S) == 0
+    assert refused == []
+
+
+def consumed(bootstrap: str, count: int) -> list[int]:
+    """`count` numbers from the beginning of every partition."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(TOPIC, partition, OFFSET_BEGINNING) for partition in range(3)])
+    found: list[int] = []
+    try:
+        while len(found) < count:
+            messages = consumer.consume(count, DELIVERY_S)
+            assert messages, f"nothing for {DELIVERY_S} s; {len(found)} of {count} until then"
+            for message in messages:
+                assert message.error() is None, message.error()
+                value = message.value()
+                assert value is not None
+                found.append(int(value))
+    finally:
+        consumer.close()
+    return found
+
+
+async def test_a_killed_leader_costs_no_record_and_comes_back(cluster: Cluster) -> None:
+    bootstrap = addresses(cluster)
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.create_topics([NewTopic(TOPIC, 3, 3)])
+        (topic,) = await admin.describe_topics([TOPIC])
+        assert sorted(each.leader for each in topic.partitions) == [1, 2, 3]
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
+    await asyncio.to_thread(produce, producer, 0)
+    leader = f"broker-{topic.partitions[0].leader}"
+    await cluster.kill(leader)
+    await asyncio.to_thread(produce, producer, RECORDS)
+    await cluster.start(leader)
+    await cluster.healthy(leader)
+    await asyncio.to_thread(produce, producer, 2 * RECORDS)
+    found = await asyncio.to_thread(consumed, bootstrap, 3 * RECORDS)
+    assert sorted(found) == list(range(3 * RECORDS))
+    assert cluster.services[leader].starts == 2
+    assert all(each.starts == 1 for name, each in cluster.services.items() if name != leader)

@@ -130,7 +130,8 @@ def _take_aim(stage: Stage, fault: Fault) -> None:
                 ambushes[name] = Ambush(fault.moment, partial(strike, name))
                 broker.watch.wait(ambushes[name])
         return
-    source = "" if fault.host == WHICHEVER or fault.host in stage.brokers else fault.host
+    is_client = fault.host not in (WHICHEVER, *stage.brokers) and KINDS[fault.kind].meets != "store"
+    source = fault.host if is_client else ""
     stage.world.network.aim(Aim(fault.aim, source, strike))
 
 

@@ -1,4 +1,5 @@
-# make demo   the main job on real flights: counted by a group, then enriched in transactions, with kills; exact
+# make demo   the main job on real flights: counted by a group, then enriched in transactions, with kills; exact (SEED=7);
+#             BROKERS=3: on three brokers and an etcd, whose leaders, coordinators and controller are killed
 # make test   every test
 # make sim    the simulator: 300 seeds, or SEEDS=100000; SEED=17 shows one, SHRINK=1 makes it small; WORKLOAD=plain,churn
 # make sim-exhaustive  an application of two batches, struck before each of its steps (SEEDS=20); late requests of old clients
@@ -15,6 +16,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 MINUTES ?= 2
+BROKERS ?= 1
 
 .PHONY: help demo test sim ablations fuzz faults cluster check bench format clean
 .DEFAULT_GOAL := help
@@ -33,11 +35,15 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@ $(VENV)/.demo $(VENV)/.processes
+
+$(VENV)/.processes: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[demo,processes]'
 	@touch $@ $(VENV)/.demo
 
-demo: $(VENV)/.demo
-	$(BIN)/python -m demo.counting
-	$(BIN)/python -m demo
+demo: $(VENV)/$(if $(filter 3,$(BROKERS)),.processes,.demo)
+	$(BIN)/python -m demo.counting --brokers $(BROKERS) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m demo --brokers $(BROKERS) $(if $(SEED),--seed $(SEED))
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(ARGS)

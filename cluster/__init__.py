@@ -2,7 +2,7 @@
 
 `python -m cluster up` for people; for tests and faults:
 
-    project = compose.load(Path("docker-compose.yml"), {"BROKER_1_PORT": "0"})
-    async with Cluster(project, state_folder, places.best()) as cluster:
+    project = compose.load(Path("docker-compose.yml"), {"BROKER_1_PORT": "29092"})
+    async with Cluster(project, folder, choice.place(project, folder)) as cluster:
         await cluster.kill("broker-2")
 """

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from cluster import compose, namespaces, screen, supervisor
+from cluster import choice, compose, namespaces, screen, supervisor
 from cluster.compose import ComposeError, Project
 from cluster.control import Answer, Request, ask
 from cluster.service import cancelled
@@ -63,7 +63,7 @@ def main(context: click.Context, file: Path, state: Path) -> None:
 @click.argument("services", nargs=-1)
 @click.option("-d", "--detach", is_flag=True, help="Return when all are ready, and leave them running.")
 @click.option("--profile", "profiles", multiple=True, help="Also the services of this profile.")
-@click.option("--on", type=click.Choice(supervisor.KINDS), default="auto", show_default=True, help="Where they run.")
+@click.option("--on", type=click.Choice(choice.KINDS), default="auto", show_default=True, help="Where they run.")
 @click.option("--report", type=int, hidden=True)
 @click.pass_obj
 def up(

@@ -1,4 +1,4 @@
-"""What a compose file says, as far as processes can do it. A key that is not understood is refused, not passed over."""
+"""EDGE: what a compose file says, as far as processes can do it; a key that is not understood is refused."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import TextIO
 import msgspec
 from rich.console import Console
 
-from cluster import namespaces, user_namespaces
+from cluster import choice, user_namespaces
 from cluster.cluster import Cluster
 from cluster.compose import ComposeError, Project, order
 from cluster.control import Desk
@@ -25,7 +25,6 @@ from cluster.service import ServiceError, cancelled
 from cluster.state import RunningError, StateFolder
 
 READY = "ready"
-KINDS = ("auto", "namespaces", "user-namespaces", "loopback")
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,13 +39,6 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """The command line, for the same again inside a user namespace."""
     report: TextIO | None = None
     """Who started this process in the background reads here how far it is."""
-
-
-def best() -> str:
-    """The kind of place that this machine and user allow, the nearest to containers first."""
-    if namespaces.works():
-        return "namespaces"
-    return "user-namespaces" if user_namespaces.works() else "loopback"
 
 
 def run(wish: Wish, console: Console) -> int:
@@ -77,7 +69,7 @@ def place_and_doors(wish: Wish) -> tuple[Place, list[Door]]:
     folder = StateFolder(wish.state)
     folder.take()  # who has it is told before a taken port is
     folder.release()
-    kind = best() if wish.on == "auto" else wish.on
+    kind = choice.best() if wish.on == "auto" else wish.on
     doors = listening(project, everything)
     if kind == "user-namespaces":
         user_namespaces.enter(wish.arguments, doors)

@@ -16,9 +16,10 @@ from rich.console import Console
 from semel import Admin, Consumer, NewTopic, Producer, RecordMetadata, TopicPartition
 
 from demo.bars import Bars
+from demo.brokers import Brokers, brokers
 from demo.chaos import Chaos, make_zombie
 from demo.flights import PARTITIONS, SOURCE, TARGET, airline_of, flights, row_of, truth
-from demo.processes import Broker, Worker
+from demo.processes import Worker, ended_well
 from demo.report import Audit, show_airlines, show_processes, show_topics, verdict
 
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -30,9 +31,11 @@ PACE_ROWS = 2_000
 PACE_S = 0.05
 STREAM_S_MIN = 10
 """However few flights are asked for: they arrive over this time, so that whoever is killed or woken has work to do."""
+STRIKE_S = 5
+"""What a kill takes on three brokers, about: half of them are of brokers, from whom others have to take over."""
 
 
-async def send_all(broker: Broker, limit: int | None, pace_s: float, bars: Bars) -> int:
+async def send_all(brokers: Brokers, limit: int | None, pace_s: float, bars: Bars) -> int:
     """Streams every flight as a live source would, and waits until each is acknowledged. Returns how many."""
     acknowledged = 0
 
@@ -42,7 +45,7 @@ async def send_all(broker: Broker, limit: int | None, pace_s: float, bars: Bars)
         acknowledged += 1
 
     sent = 0
-    async with Producer(bootstrap_servers=broker.address, linger_ms=5, compression_type="lz4") as producer:
+    async with Producer(bootstrap_servers=brokers.address, linger_ms=5, compression_type="lz4") as producer:
         for flight in flights(limit):
             future = await producer.send(SOURCE, flight.value, flight.key, partition=flight.row % PARTITIONS)
             future.add_done_callback(done)
@@ -58,12 +61,12 @@ async def send_all(broker: Broker, limit: int | None, pace_s: float, bars: Bars)
 
 
 async def wait_until_enriched(
-    broker: Broker, total: int, workers: list[Worker], bars: Bars, group: str = GROUP
+    brokers: Brokers, total: int, workers: list[Worker], bars: Bars, group: str = GROUP
 ) -> None:
     """Until the group has committed the end of every partition of the source."""
     deadline = time.monotonic() + PATIENCE_S
     places = [TopicPartition(SOURCE, p) for p in range(PARTITIONS)]
-    async with Admin(bootstrap_servers=broker.address) as admin:
+    async with Admin(bootstrap_servers=brokers.address) as admin:
         while True:
             committed = await admin.list_consumer_group_offsets(group)
             reached = sum(committed[tp].offset for tp in places if tp in committed)
@@ -78,11 +81,11 @@ async def wait_until_enriched(
             await asyncio.sleep(0.1)
 
 
-async def read_back(broker: Broker, topic: str, isolation: Isolation, bars: Bars | None) -> list[bytes]:
+async def read_back(brokers: Brokers, topic: str, isolation: Isolation, bars: Bars | None) -> list[bytes]:
     """Every value of a topic from its first offset, as a reader of this isolation level sees it."""
     values: list[bytes] = []
     async with Consumer(
-        bootstrap_servers=broker.address, auto_offset_reset="earliest", isolation_level=isolation
+        bootstrap_servers=brokers.address, auto_offset_reset="earliest", isolation_level=isolation
     ) as reader:
         places = [TopicPartition(topic, p) for p in range(PARTITIONS)]
         ends = await reader.end_offsets(places)
@@ -105,51 +108,54 @@ def audit(values: list[bytes], sent: int) -> Audit:
 async def run(arguments: argparse.Namespace, directory: Path, console: Console) -> bool:
     right = truth(arguments.rows)
     total = sum(right.values())
-    pace_s = max(PACE_S, STREAM_S_MIN * PACE_ROWS / total)
+    stream_s = STREAM_S_MIN if arguments.brokers == 1 else max(STREAM_S_MIN, arguments.kills * STRIKE_S)
+    pace_s = max(PACE_S, stream_s * PACE_ROWS / total)
     rng = random.Random(arguments.seed)
     logs = directory / "logs"
     logs.mkdir(parents=True)
     logging.basicConfig(filename=logs / "client.log", format="%(asctime)s %(name)s %(message)s")
-    broker = Broker(directory / "broker")
+    served = brokers(arguments.brokers, directory, [SOURCE, TARGET], GROUP, ["enrich-1", "enrich-2"])
+    running: list[Worker] = []
     bars = Bars(console, total, "acknowledged", "enriched", "read back")
     with bars.show:
         bars.say(f"seed {arguments.seed}: the same seed draws the same kills")
-        await broker.start()
-        bars.say(f"broker on {broker.address}, data in {broker.directory}")
-        async with Admin(bootstrap_servers=broker.address) as admin:
-            await admin.create_topics([NewTopic(SOURCE, PARTITIONS, 1), NewTopic(TARGET, PARTITIONS, 1)])
-        zombie, *workers = (Worker(broker.address, GROUP, name, logs) for name in ("enrich-1", "enrich-1", "enrich-2"))
-        running = [zombie, *workers]
         try:
+            bars.say(await served.start())
+            async with Admin(bootstrap_servers=served.address) as admin:
+                await admin.create_topics([NewTopic(name, PARTITIONS, served.replicas) for name in (SOURCE, TARGET)])
+            names = ("enrich-1", "enrich-1", "enrich-2")
+            zombie, *workers = running = [Worker(served.address, GROUP, name, logs) for name in names]
             async with asyncio.TaskGroup() as tasks:
-                sending = tasks.create_task(send_all(broker, arguments.rows, pace_s, bars))
+                sending = tasks.create_task(send_all(served, arguments.rows, pace_s, bars))
                 await zombie.start()
                 await workers[1].start()
                 await make_zombie(zombie, workers[0], bars.say)
-                chaos = Chaos(rng, broker, workers, bars.say)
+                chaos = Chaos(rng, served, workers, bars.say)
                 await chaos.run(arguments.kills)
-            await wait_until_enriched(broker, sending.result(), workers, bars)
-            source = audit(await read_back(broker, SOURCE, "read_committed", None), total)
-            values = await read_back(broker, TARGET, "read_committed", bars)
-            uncommitted = len(await read_back(broker, TARGET, "read_uncommitted", None))
+            await wait_until_enriched(served, sending.result(), workers, bars)
+            source = audit(await read_back(served, SOURCE, "read_committed", None), total)
+            values = await read_back(served, TARGET, "read_committed", bars)
+            uncommitted = len(await read_back(served, TARGET, "read_uncommitted", None))
         finally:
             for worker in running:
                 await worker.stop()
-            await broker.stop()
+            await served.stop()
     counted: dict[str, int] = {}
     for value in values:
         counted[airline_of(value)] = counted.get(airline_of(value), 0) + 1
     committed = audit(values, total)
     show_topics(console, source, committed, uncommitted)
-    show_processes(console, broker.kills, workers, zombie)
+    show_processes(console, served.kills, workers, zombie)
     show_airlines(console, counted, right)
-    return verdict(console, source, committed, bool(zombie.fenced), counted == right)
+    is_sound = served.is_sound(console, [SOURCE, TARGET])
+    return verdict(console, source, committed, bool(zombie.fenced), counted == right and is_sound)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="1, or 3 with an etcd (default: 1)")
     parser.add_argument("--rows", type=int, help="only the first ROWS flights (default: all 336,776)")
-    parser.add_argument("--kills", type=int, default=10, help="SIGKILLs of broker and workers (default: 10)")
+    parser.add_argument("--kills", type=int, default=10, help="SIGKILLs of brokers and workers (default: 10)")
     parser.add_argument("--seed", type=int, help="draws who is killed when (default: drawn, and printed)")
     parser.add_argument("--data-dir", type=Path, help="keep broker data and logs here (default: a temporary folder)")
     arguments = parser.parse_args()
@@ -160,7 +166,7 @@ def main() -> None:
         directory = arguments.data_dir or Path(temporary) / "demo"
         if directory.exists() and any(directory.iterdir()):
             parser.error(f"{directory} is not empty; name a new folder")
-        exact = asyncio.run(run(arguments, directory, console))
+        exact = asyncio.run(ended_well(run(arguments, directory, console)))
     sys.exit(0 if exact else 1)
 
 

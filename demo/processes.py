@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import signal
 import sys
+import time
+from collections.abc import Coroutine
 from pathlib import Path
 
+from rich.console import Console
+
+from demo.brokers import Tell
+
 READY_TIMEOUT_S = 20
+DOWN_S = 0.3
+STOP_S = 15
 
 
 class Broker:
     """`semel serve` as a child process; it keeps its port and its data over restarts."""
 
+    replicas = 1
+
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.port = 0
         self.kills = 0
-        self.changing = asyncio.Lock()
+        self._changing = asyncio.Lock()
         """Held from a kill until the broker is back, so that the next kill meets a broker."""
         self._log = directory.with_suffix(".log")
         self._process: asyncio.subprocess.Process | None = None
@@ -28,7 +39,11 @@ class Broker:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    async def start(self) -> None:
+    async def start(self) -> str:
+        await self._begin()
+        return f"broker on {self.address}, data in {self.directory}"
+
+    async def _begin(self) -> None:
         command = ["--data-dir", str(self.directory), "--port", str(self.port), "--log-format", "json"]
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -54,13 +69,27 @@ class Broker:
         if not ready.done():
             ready.set_exception(RuntimeError(f"the broker did not start; see {self._log}"))
 
-    async def kill(self) -> None:
-        """SIGKILL: no goodbye, no last sync."""
-        self.kills += 1
-        await self._end(signal.SIGKILL)
+    async def strike(self, rng: random.Random, tell: Tell, say: Tell) -> None:
+        """SIGKILL: no goodbye, no last sync. Returns when it is back."""
+        async with self._changing:
+            self.kills += 1
+            await self._end(signal.SIGKILL)
+            tell("broker")
+            await asyncio.sleep(DOWN_S)  # how long it stays down
+            started = time.monotonic()
+            await self._begin()
+            say(f"            broker back after {time.monotonic() - started:.2f} s on the same data")
+
+    async def settled(self) -> None:
+        async with self._changing:
+            pass
 
     async def stop(self) -> None:
         await self._end(signal.SIGTERM)
+
+    def is_sound(self, console: Console, topics: list[str]) -> bool:
+        """A broker that ends by itself is not started again, so nothing gets to here."""
+        return True
 
     async def _end(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.returncode is None:
@@ -132,17 +161,39 @@ class Worker:
         return status
 
     async def kill(self) -> None:
+        """No goodbye."""
         self.kills += 1
-        await self._end(signal.SIGKILL)
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+        await self.ended()
 
     async def stop(self) -> None:
-        await self._end(signal.SIGTERM)
+        """SIGTERM; SIGKILL for one that still waits for brokers after a while."""
+        if self._process is not None:
+            await end(self._process)
+            await self.ended()
 
-    async def _end(self, number: signal.Signals) -> None:
-        if self._process is None:
-            return
-        if self._process.returncode is None:
-            self._process.send_signal(number)
-            if number != signal.SIGKILL:
-                self._process.send_signal(signal.SIGCONT)
-        await self.ended()
+
+async def end(process: asyncio.subprocess.Process) -> None:
+    """Asks a process to end, also one that sleeps, and insists after a while."""
+    if process.returncode is not None:
+        return
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGCONT)
+    try:
+        await asyncio.wait_for(process.wait(), STOP_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+async def ended_well(job: Coroutine[None, None, bool]) -> bool:
+    """What the job comes to. SIGTERM ends it as Ctrl-C does: nothing that it started stays behind."""
+    task, myself = asyncio.ensure_future(job), asyncio.current_task()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if myself is not None and myself.cancelling():
+            raise  # Ctrl-C
+        sys.exit(128 + signal.SIGTERM)

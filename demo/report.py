@@ -6,6 +6,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from demo.duties import Strike
 from demo.processes import Worker
 
 
@@ -61,11 +62,24 @@ def show_processes(console: Console, broker_kills: int, workers: list[Worker], z
     for column in ("SIGKILLs", "transactions aborted by an error"):
         table.add_column(column, justify="right")
     table.add_column("")
-    table.add_row("broker", str(broker_kills), "", "")
+    table.add_row("brokers", str(broker_kills), "", "")
     for worker in workers:
         table.add_row(worker.transactional_id, str(worker.kills), str(worker.aborted), "")
     fate = f"fenced: {zombie.fenced}" if zombie.fenced else "[red]NOT FENCED[/]"
     table.add_row(f"{zombie.transactional_id}, stopped and woken", "0", str(zombie.aborted), fate)
+    console.print(table)
+
+
+def show_strikes(console: Console, strikes: list[Strike]) -> None:
+    """One line for every SIGKILL of a broker: who it was, what it had to do, and how long nobody did that."""
+    table = Table(title="The brokers killed", box=box.SIMPLE_HEAVY, title_justify="left")
+    for column in ("broker", "killed as", "led", "coordinated"):
+        table.add_column(column)
+    for column in ("nobody led for", "all in sync after"):
+        table.add_column(column, justify="right")
+    for each in strikes:
+        times = (f"{each.led_again_s:.1f} s", f"{each.back_s:.1f} s")
+        table.add_row(each.broker, each.office, each.duties.led, each.duties.offices, *times)
     console.print(table)
 
 

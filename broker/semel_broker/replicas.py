@@ -95,13 +95,14 @@ class Replicas:
             if (follower := self._followers.get(each)) is not None and now_ms - follower.caught_up_ms > lag_max_ms
         ]
 
-    def caught_up(self, high_watermark: int) -> list[tuple[int, int]]:
-        """(replica, broker epoch) of those not in sync that have what it takes to be."""
+    def caught_up(self, high_watermark: int, now_ms: int, lag_max_ms: int) -> list[tuple[int, int]]:
+        """(replica, broker epoch) of those not in sync that have what it takes to be. Who has not fetched within
+        `lag_max_ms` has not, even if the high watermark, too, stands where it was then: it would only lag again."""
         least = max(high_watermark, self.epoch_start_offset)
         return [
             (each, follower.broker_epoch)
             for each, follower in self._followers.items()
-            if each not in self.isr and follower.offset >= least
+            if each not in self.isr and follower.offset >= least and now_ms - follower.fetched_ms <= lag_max_ms
         ]
 
     def propose(self, isr: Sequence[int]) -> None:

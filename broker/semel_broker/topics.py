@@ -35,6 +35,8 @@ from semel_broker.topic_plan import INTERNAL_TOPICS, NewTopic, Sites
 
 __all__ = ["STRAY_SUFFIX", "Topic", "Topics"]
 
+FOR_WANT_OF_BROKERS = (ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+
 
 class Topics(KnownTopics):
     """All topics by name, and by id. Made by `open`; `close` last."""
@@ -48,8 +50,16 @@ class Topics(KnownTopics):
         the one that would be.
         """
         key = records.topic_key(new.name)
+        is_current = False
         while True:
-            record = topic_plan.create(new, topic_id=self._new_id(), sites=self._sites(), config=self._config)
+            try:
+                record = topic_plan.create(new, topic_id=self._new_id(), sites=self._sites(), config=self._config)
+            except KafkaError as error:
+                if is_current or error.code not in FOR_WANT_OF_BROKERS:
+                    raise
+                await self._catch_up()  # one that has just come may not be known here yet
+                is_current = True
+                continue
             self._check_total(len(record.replicas))
             if (known := self._image.topics.get(key)) is not None:
                 raise _exists(new.name, known.value.name)
@@ -152,17 +162,21 @@ class Topics(KnownTopics):
             try:
                 revision = await self._store.transact(expects, changes)
             except OutcomeUnknownError:
-                await self.feed.barrier()
-                return False  # decide again, on what has become of it
+                revision = None  # decide again, on what has become of it
             if revision is None:
-                await self.feed.barrier()
+                await self._catch_up()
                 return False
             await self.feed.reached(revision)
-        except (StoreUnavailableError, OutcomeUnknownError, StoreClosedError) as error:
-            raise KafkaError(
-                ErrorCode.REQUEST_TIMED_OUT, f"the store of the cluster cannot be reached ({error}): try again"
-            ) from None
+        except (StoreUnavailableError, StoreClosedError) as error:
+            raise _out_of_reach(error) from None
         return True
+
+    async def _catch_up(self) -> None:
+        """Know all that has happened so far. Raises REQUEST_TIMED_OUT."""
+        try:
+            await self.feed.barrier()
+        except (StoreUnavailableError, OutcomeUnknownError, StoreClosedError) as error:
+            raise _out_of_reach(error) from None
 
     async def _forget_states(self, record: TopicRecord) -> None:
         """What the store has on the partitions of a topic that is no more. To leave it there would do no harm."""
@@ -205,6 +219,10 @@ class Topics(KnownTopics):
             topic_id = self._world.rng.randbytes(16)
             if any(topic_id) and topic_id not in self._by_id and not topic_plan.text_of_id(topic_id).startswith("-"):
                 return topic_id
+
+
+def _out_of_reach(error: Exception) -> KafkaError:
+    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the store of the cluster cannot be reached ({error}): try again")
 
 
 def _exists(name: str, other: str) -> KafkaError:

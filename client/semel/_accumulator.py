@@ -13,9 +13,10 @@ from enum import Enum
 import msgspec
 from semel_protocol.records import BatchBuilder, decode_batch
 
+from semel._connection import Connection
 from semel._edge import Edge
 from semel._transaction_manager import SEQUENCE_COUNT, UNSTAMPED, Sequences, Stamp, TransactionManager
-from semel.errors import KafkaError, KafkaTimeoutError
+from semel.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
 from semel.structs import RecordMetadata, TopicPartition
 
 BATCH_BYTES_MAX = (1 << 31) - 1
@@ -177,7 +178,7 @@ class PartitionQueue:
         self.waiting: deque[Batch] = deque()
         self.sent: deque[Batch] = deque()
         self.in_flight = 0
-        self.in_flight_on: object = None
+        self.in_flight_on: Connection | None = None
         self.sequences = Sequences()
         self.needs_new_epoch = False
         self.abandoned = False
@@ -211,7 +212,7 @@ class PartitionQueue:
         first = self.waiting[0]
         return first.closed or first.due
 
-    def may_send(self, connection: object) -> bool:
+    def may_send(self, connection: Connection) -> bool:
         """Whether the first waiting batch may follow what is in flight, on this connection.
 
         Never on two connections at once, and never past a batch that has to be sent again.
@@ -224,7 +225,7 @@ class PartitionQueue:
             and (not self.in_flight or self.in_flight_on is connection)
         )
 
-    def take(self, connection: object, manager: TransactionManager | None) -> Batch:
+    def take(self, connection: Connection, manager: TransactionManager | None) -> Batch:
         """The first waiting batch, stamped and now in flight."""
         assert self.may_send(connection)
         batch = self.waiting.popleft()
@@ -255,6 +256,14 @@ class PartitionQueue:
         batch.move(BatchState.FAILED)
         self.in_flight -= 1
         self._settle()
+
+    def leave(self, connection: Connection) -> None:
+        """Waits no longer for answers on this connection, whose broker leads the partition no more.
+
+        What was sent may be stored: to be sent again as it was, which only an idempotent producer may do.
+        """
+        if self.in_flight and self.in_flight_on is connection:
+            connection.close(KafkaConnectionError(f"{connection.name} leads {self.name} no more, and has not answered"))
 
     def is_first_open(self, batch: Batch) -> bool:
         """Whether every older batch of the partition has had its outcome."""

@@ -203,17 +203,17 @@ COOPERATIVE_STICKY = CooperativeStickyAssignor()
 ASSIGNORS: dict[str, Assignor] = {a.name: a for a in (RANGE, ROUND_ROBIN, STICKY, COOPERATIVE_STICKY)}
 
 
-def assignors_of(strategies: Sequence[str | Assignor | type[Assignor]]) -> tuple[Assignor, ...]:
+def assignors_of(strategies: str | Sequence[str | Assignor | type[Assignor]]) -> tuple[Assignor, ...]:
     """The setting `partition_assignment_strategy`: names, assignors, or (as aiokafka takes them) their classes.
 
-    Raises ValueError for an unknown or doubled name, or for none at all.
+    Names may also come as one string with commas between them, and be those of Java's classes, as in Kafka's
+    properties. Raises ValueError for an unknown or doubled name, or for none at all.
     """
+    listed = [name.strip() for name in strategies.split(",")] if isinstance(strategies, str) else strategies
     chosen: dict[str, Assignor] = {}
-    for strategy in strategies:
+    for strategy in listed:
         if isinstance(strategy, str):
-            if strategy not in ASSIGNORS:
-                raise ValueError(f"partition_assignment_strategy: {strategy!r} is none of {', '.join(ASSIGNORS)}")
-            assignor = ASSIGNORS[strategy]
+            assignor = _named(strategy)
         else:
             assignor = strategy() if isinstance(strategy, type) else strategy
         if assignor.name in chosen:
@@ -222,6 +222,15 @@ def assignors_of(strategies: Sequence[str | Assignor | type[Assignor]]) -> tuple
     if not chosen:
         raise ValueError("partition_assignment_strategy: name at least one assignor")
     return tuple(chosen.values())
+
+
+def _named(name: str) -> Assignor:
+    """By its name, or by Java's: org.apache.kafka.clients.consumer.RangeAssignor."""
+    java = name.rpartition(".")[2]
+    for assignor in ASSIGNORS.values():
+        if name == assignor.name or java == type(assignor).__name__:
+            return assignor
+    raise ValueError(f"partition_assignment_strategy: {name!r} is none of {', '.join(ASSIGNORS)}")
 
 
 def rebalance_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:

@@ -1,41 +1,45 @@
 """What the client knows of the cluster: brokers, topics, leaders, coordinators; kept fresh by one task.
 
 A picture is replaced as a whole, and only by a newer one: one Metadata request is under way at a time, and a partition
-whose leader epoch would go back keeps what was known (KIP-320).
+whose leader epoch would go back keeps what was known (KIP-320). What turns out to be old was told by a broker that may
+be cut off from the others, so somebody else is asked next.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
-from semel_protocol.errors import ErrorCode, error_code
+from semel_protocol.errors import error_code
 from semel_protocol.messages.k03_metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
-    MetadataResponseTopic,
 )
 from semel_protocol.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 from semel._config import ClientConfig
 from semel._connection import Connection
 from semel._edge import Edge
+from semel._metadata import merged, with_leader
 from semel._pool import Pool, Role
 from semel._retry import Backoff, Deadline, retrying
 from semel.errors import (
     IllegalStateError,
     KafkaConnectionError,
     KafkaError,
-    KafkaProtocolError,
     KafkaTimeoutError,
     error_for,
 )
-from semel.structs import BrokerMetadata, Metadata, PartitionMetadata, TopicMetadata
+from semel.structs import Metadata, TopicMetadata
 
 log = logging.getLogger(__name__)
 
 GROUP, TRANSACTION = 0, 1
 """Key types of a coordinator."""
+PATIENCE_MS = 5_000
+"""What any broker can answer at once is asked of another one after this time."""
+STAGGER_MS = 300
+"""A connection that takes longer to open does not keep us from trying the next broker."""
 
 
 class Cluster:
@@ -53,6 +57,8 @@ class Cluster:
         self._coordinators: dict[tuple[int, str], int] = {}
         self._stale = asyncio.Event()
         self._fetched_at = 0.0
+        self._asked: int | None = None
+        self._distrusted: int | None = None
         self._waiters: list[asyncio.Future[Metadata]] = []
         self._task: asyncio.Task[None] | None = None
         self._bootstrap_ids = []
@@ -129,7 +135,15 @@ class Cluster:
 
     def request_refresh(self) -> None:
         """Something says the picture is stale: refresh soon. Never waits."""
+        self._distrusted = self._asked
         self._stale.set()
+
+    def heard_of_leader(self, topic: str, partition: int, leader: int, leader_epoch: int) -> None:
+        """A broker that refused says who leads the partition (KIP-951); taken if that is news, and `leader` known."""
+        picture = with_leader(self.metadata, topic, partition, leader, leader_epoch)
+        if picture is not None and self.pool.knows(leader):
+            self.metadata = picture
+            self._tell_listeners()
 
     async def refresh(self, timeout_ms: float | None = None) -> Metadata:
         """A picture asked for after this call. Raises KafkaTimeoutError (max_block_ms by default)."""
@@ -228,7 +242,7 @@ class Cluster:
             connection = await self.any_connection()
             answer: FindCoordinatorResponse = await connection.request(
                 FindCoordinatorRequest(key=key, key_type=key_type),
-                timeout_ms=min(self.config.request_timeout_ms, max(deadline.remaining_ms, 1)),
+                timeout_ms=min(self._patience_ms, max(deadline.remaining_ms, 1)),
             )
             if answer.error_code:
                 raise error_for(answer.error_code, f"coordinator of {key!r}: {answer.error_message or 'none'}")
@@ -246,23 +260,48 @@ class Cluster:
 
     def forget_coordinator(self, key: str, key_type: int = GROUP) -> None:
         """The coordinator is elsewhere, or gone: look it up again next time."""
+        self._distrusted = self._asked
         self._coordinators.pop((key_type, key), None)
 
     # Inside
 
+    @property
+    def _patience_ms(self) -> float:
+        return min(self.config.request_timeout_ms, PATIENCE_MS)
+
     async def _any_node(self) -> tuple[int, Connection]:
+        """Whoever is connected, else whoever connects first; one that is distrusted only if there is nobody else."""
         known = list(self.metadata.brokers)
         self.edge.rng.shuffle(known)
-        for node_id in known:
+        known.sort(key=lambda node_id: (node_id == self._distrusted, self.pool.live(node_id, Role.CONTROL) is None))
+        self._asked, connection = await self._first_of([*known, *self._bootstrap_ids])
+        return self._asked, connection
+
+    async def _first_of(self, node_ids: list[int]) -> tuple[int, Connection]:
+        """The first to be connected, each tried when those before it have failed or are slow. Raises KafkaError."""
+        attempts: dict[asyncio.Task[Connection], int] = {}
+        failures: list[KafkaError] = []
+        for at, node_id in enumerate(node_ids):
             live = self.pool.live(node_id, Role.CONTROL)
             if live is not None:
                 return node_id, live
-        failures: list[KafkaError] = []
-        for node_id in [*known, *self._bootstrap_ids]:
-            try:
-                return node_id, await self.pool.connection(node_id, Role.CONTROL)
-            except KafkaError as error:
-                failures.append(error)
+            attempts[self.pool.connecting(node_id, Role.CONTROL)] = node_id
+            is_last = at == len(node_ids) - 1
+            while attempts:
+                done, _ = await asyncio.wait(
+                    list(attempts),
+                    timeout=None if is_last else STAGGER_MS / 1000,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                for attempt in [attempt for attempt in attempts if attempt in done]:
+                    found = attempts.pop(attempt)
+                    if attempt.cancelled():
+                        raise IllegalStateError("the client is stopped")
+                    if attempt.exception() is None:
+                        return found, attempt.result()
+                    failures.append(_failure_of(attempt))
+                if not is_last:
+                    break
         if not any(error.retriable for error in failures):
             raise failures[0]
         raise KafkaConnectionError("; ".join(error.message for error in failures))
@@ -276,7 +315,7 @@ class Cluster:
                 await self._fetch()
             except KafkaError as error:
                 log.warning("metadata of %s cannot be refreshed, trying again: %s", config.client_id, error)
-                self._stale.set()
+                self.request_refresh()
                 await asyncio.sleep(backoff.next_ms() / 1000)
             else:
                 backoff.reset()
@@ -302,7 +341,7 @@ class Cluster:
         topics = None if self._wants_all else [MetadataRequestTopic(name=name) for name in self._wanted]
         answer: MetadataResponse = await connection.request(
             MetadataRequest(topics=topics, allow_auto_topic_creation=self._auto_create_topics and topics is not None),
-            timeout_ms=self.config.request_timeout_ms,
+            timeout_ms=self._patience_ms,
         )
         if not answer.brokers:
             raise KafkaConnectionError(f"{connection.name} knows no broker yet")
@@ -313,12 +352,15 @@ class Cluster:
         if node_id < 0:
             for broker in answer.brokers:
                 self.pool.adopt(node_id, broker.node_id)
-        for listener in self._listeners:
-            listener()
+        self._tell_listeners()
         waiters, self._waiters = self._waiters[:served], self._waiters[served:]
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(self.metadata)
+
+    def _tell_listeners(self) -> None:
+        for listener in self._listeners:
+            listener()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (bug := task.exception()) is not None:
@@ -332,51 +374,9 @@ class Cluster:
         self._waiters = []
 
 
-def merged(known: Metadata, answer: MetadataResponse) -> Metadata:
-    """The new picture: the answer's, but for partitions whose leader epoch would go back.
-
-    Raises KafkaProtocolError for a topic whose partitions are not those from 0 on.
-    """
-    topics, errors = {}, {}
-    for topic in answer.topics:
-        name = topic.name or ""
-        if topic.error_code != ErrorCode.NONE:
-            errors[name] = topic.error_code
-        if topic.error_code == ErrorCode.NONE or topic.partitions:
-            topics[name] = _topic(known.topics.get(name), topic)
-    return Metadata(
-        brokers={
-            broker.node_id: BrokerMetadata(broker.node_id, broker.host, broker.port, broker.rack)
-            for broker in answer.brokers
-        },
-        topics=topics,
-        controller_id=answer.controller_id,
-        cluster_id=answer.cluster_id,
-        errors=errors,
-    )
-
-
-def _topic(known: TopicMetadata | None, topic: MetadataResponseTopic) -> TopicMetadata:
-    name = topic.name or ""
-    partitions = []
-    # Partition indexes are dense; sorted, a partition's place is its index.
-    rows = sorted(topic.partitions, key=lambda row: row.partition_index)
-    if any(row.partition_index != place for place, row in enumerate(rows)):
-        indexes = [row.partition_index for row in rows]
-        raise KafkaProtocolError(f"a broker says that topic {name!r} has the partitions {indexes}")
-    for row in rows:
-        new = PartitionMetadata(
-            topic=name,
-            partition=row.partition_index,
-            leader=row.leader_id,
-            leader_epoch=row.leader_epoch,
-            replicas=tuple(row.replica_nodes),
-            isr=tuple(row.isr_nodes),
-            offline_replicas=tuple(row.offline_replicas),
-        )
-        if known is not None and known.topic_id == topic.topic_id and row.partition_index < len(known.partitions):
-            old = known.partitions[row.partition_index]
-            if 0 <= new.leader_epoch < old.leader_epoch:
-                new = old
-        partitions.append(new)
-    return TopicMetadata(name, tuple(partitions), topic.is_internal, topic.topic_id)
+def _failure_of(attempt: asyncio.Task[Connection]) -> KafkaError:
+    error = attempt.exception()
+    if not isinstance(error, KafkaError):
+        assert error is not None
+        raise error
+    return error

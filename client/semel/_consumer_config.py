@@ -11,7 +11,7 @@ from semel._config import ClientConfig, Deserializer, at_least, not_below, one_o
 from semel._edge import Edge
 from semel.errors import KafkaConfigurationError
 
-Strategies = Sequence[str | Assignor | type[Assignor]]
+Strategies = str | Sequence[str | Assignor | type[Assignor]]
 
 
 class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ from semel_protocol.errors import KafkaError as WireError
 from semel_protocol.records import Columns, decode_columns
 
 from semel._config import Deserializer
+from semel._epoch_trail import EpochTrail
 from semel.errors import CorruptRecordException
 from semel.structs import ConsumerRecord, TopicPartition
 
@@ -81,7 +82,9 @@ class FetchBuffer:
     next_offset: where decoding goes on; fetch_offset: where the next fetch starts, None without a position.
     """
 
-    __slots__ = ("_chunks", "_tally", "_topic_partition", "at", "fetch_offset", "next_offset", "records", "size_bytes")
+    __slots__ = (
+        "_chunks", "_tally", "_topic_partition", "at", "fetch_offset", "next_offset", "records", "size_bytes", "trail"
+    )  # fmt: skip
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self._topic_partition = topic_partition
@@ -92,12 +95,14 @@ class FetchBuffer:
         self.next_offset: int | None = None
         self.fetch_offset: int | None = None
         self.size_bytes = 0
+        self.trail = EpochTrail()
 
     def restart(self, offset: int | None) -> None:
         """Forgets everything; what is added next is for `offset`."""
         self._chunks.clear()
         self.records, self.at = [], 0
         self.next_offset = self.fetch_offset = offset
+        self.trail.go_back_to(offset)
         self._grow(-self.size_bytes)
 
     @property
@@ -119,7 +124,10 @@ class FetchBuffer:
                 if end + header.size > len(data):
                     break
                 end += header.size
-                next_offset = max(next_offset, header.next_offset)
+                if header.next_offset > next_offset:
+                    if header.partition_leader_epoch != self.trail.last:
+                        self.trail.read(header.partition_leader_epoch, next_offset)
+                    next_offset = header.next_offset
         except CorruptBatch as e:
             raise self._corrupt(e.message) from e
         if not end:
@@ -127,7 +135,7 @@ class FetchBuffer:
         whole = data if end == len(data) else data[:end]
         self._chunks.append(Chunk(whole, aborted=None if aborted is None else deque(sorted(aborted))))
         self._grow(end)
-        self.fetch_offset = next_offset
+        self.fetch_offset = self.trail.end = next_offset
         return True
 
     def fill(self, decoding: Decoding, count: int) -> None:

@@ -16,17 +16,27 @@ from semel_protocol.messages.k01_fetch import (
     FetchRequestPartition,
     FetchRequestTopic,
     FetchResponse,
+    FetchResponseDivergingEpoch,
     FetchResponsePartition,
 )
 
+from semel import _log_check
 from semel._cluster import Cluster
+from semel._connection import Connection
 from semel._consumer_config import ConsumerConfig
 from semel._fetch_buffer import Tally
 from semel._pool import Role
 from semel._retry import Action, Backoff, action_for
 from semel._signal import Signal
 from semel._subscription import PartitionState, Reset, Subscription
-from semel.errors import CorruptRecordException, KafkaError, OffsetOutOfRangeError, RecordTooLargeError, error_for
+from semel.errors import (
+    CorruptRecordException,
+    KafkaError,
+    LogTruncatedError,
+    OffsetOutOfRangeError,
+    RecordTooLargeError,
+    error_for,
+)
 from semel.structs import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -162,6 +172,8 @@ class Fetcher:
                 return
             try:
                 connection = await self._cluster.connection(node_id, Role.FETCH)
+                if not await self._check_logs(connection, asked):
+                    continue
                 response: FetchResponse = await connection.request(
                     self._request(asked, room, left_out), timeout_ms=config.request_timeout_ms
                 )
@@ -203,14 +215,47 @@ class Fetcher:
             self._starved.pop(node_id, None)
         return asked, left_out
 
+    async def _check_logs(self, connection: Connection, asked: Asked) -> bool:
+        """Whether these partitions can be fetched from their leader of now: its log is the one that was read.
+
+        Asked once for each leader epoch, and not where Fetch itself finds out.
+        """
+        needed = _log_check.is_needed(connection)
+        read: dict[TopicPartition, _log_check.Read] = {}
+        for partition, (state, offset) in asked.items():
+            epoch, last_epoch = self._cluster.metadata.leader_epoch(*partition), state.buffer.trail.last
+            if needed and last_epoch >= 0 and epoch not in (-1, state.leader_epoch):
+                read[partition] = _log_check.Read(offset, last_epoch, epoch)
+            else:
+                state.leader_epoch = epoch
+        if not read:
+            return True
+        found = await _log_check.check(connection, read, self._config.request_timeout_ms)
+        for partition, one in read.items():
+            state, offset = asked[partition]
+            finding = found.get(partition)
+            if not self._subscription.in_charge(state) or state.buffer.fetch_offset != offset:
+                continue
+            if finding is None or finding.code:
+                self._refused(state, offset, ErrorCode.REQUEST_TIMED_OUT if finding is None else finding.code)
+            elif finding.parts:
+                self._truncated(state, finding.leader)
+            else:
+                state.leader_epoch = one.leader_epoch
+        return False
+
     def _request(self, asked: Asked, room: int, left_out: bool) -> FetchRequest:
         """One Fetch. Its first partition may bring one batch above any limit: that much more may be held per broker."""
         config = self._config
         topics: dict[str, list[FetchRequestPartition]] = {}
-        for (topic, index), (_, offset) in asked.items():
+        for (topic, index), (state, offset) in asked.items():
             topics.setdefault(topic, []).append(
                 FetchRequestPartition(
-                    partition=index, fetch_offset=offset, partition_max_bytes=config.max_partition_fetch_bytes
+                    partition=index,
+                    current_leader_epoch=state.leader_epoch,
+                    fetch_offset=offset,
+                    last_fetched_epoch=state.buffer.trail.last,
+                    partition_max_bytes=config.max_partition_fetch_bytes,
                 )
             )
         return FetchRequest(
@@ -232,7 +277,13 @@ class Fetcher:
                 if state is None or not self._subscription.in_charge(state) or state.buffer.fetch_offset != offset:
                     continue  # revoked, or sought elsewhere, since the request was sent
                 if row.error_code:
+                    self._cluster.heard_of_leader(
+                        *partition, row.current_leader.leader_id, row.current_leader.leader_epoch
+                    )
                     arrived = self._refused(state, offset, row.error_code) or arrived
+                    continue
+                if row.diverging_epoch.end_offset >= 0:
+                    arrived = self._truncated(state, row.diverging_epoch) or arrived
                     continue
                 state.high_watermark, state.last_stable_offset = row.high_watermark, row.last_stable_offset
                 state.log_start_offset, state.fetched_at_ms = row.log_start_offset, now_ms
@@ -294,9 +345,26 @@ class Fetcher:
             return False
         if self._config.auto_offset_reset == "none":
             return self.fail(state, OffsetOutOfRangeError(f"{_name(state)} has no offset {offset}"))
-        log.warning("%s has no offset %d: going on from the %s", _name(state), offset, self._config.auto_offset_reset)
-        state.lose_position(Reset(self._config.auto_offset_reset))
+        state.lose_position(Reset.IN_RANGE)
         self._position_lost()
+        return False
+
+    def _truncated(self, state: PartitionState, leader: FetchResponseDivergingEpoch) -> bool:
+        """The log is not the one that was read (KIP-320); true when the application must hear of it.
+
+        Goes back to where the two part. That may be a little above it: then the next fetch says so again.
+        """
+        position = state.position
+        assert position is not None
+        to = state.buffer.trail.parting(leader.epoch, leader.end_offset)
+        message = f"{_name(state)} was truncated: records from offset {to} on, read up to {position}, are gone"
+        if to >= position:
+            state.buffer.restart(position)  # the application has not had them
+        elif self._config.auto_offset_reset == "none":
+            return self.fail(state, LogTruncatedError(message))
+        else:
+            log.warning("%s; going on from there", message)
+            state.seek(to)
         return False
 
 

@@ -121,7 +121,9 @@ class Offsets:
                     name=topic,
                     partitions=[
                         ListOffsetsRequestPartition(
-                            partition_index=index, timestamp=wanted[TopicPartition(topic, index)]
+                            partition_index=index,
+                            current_leader_epoch=self._cluster.metadata.leader_epoch(topic, index),
+                            timestamp=wanted[TopicPartition(topic, index)],
                         )
                         for index in indexes
                     ],
@@ -172,14 +174,14 @@ class Offsets:
         async def ask(connection: Connection, request_ms: float) -> dict[TopicPartition, OffsetAndMetadata | None]:
             answer: OffsetFetchResponse = await connection.request(request, timeout_ms=request_ms)
             _raise_for(answer.error_code, f"committed offsets of group {self._group_id!r}")
-            found: dict[TopicPartition, OffsetAndMetadata | None] = dict.fromkeys(wanted)
+            found: dict[TopicPartition, OffsetAndMetadata | None] = {}
             for topic in answer.topics:
                 for row in topic.partitions:
                     _raise_for(row.error_code, f"committed offset of {topic.name}-{row.partition_index}")
-                    if row.committed_offset >= 0:
-                        at = OffsetAndMetadata(row.committed_offset, row.metadata or "")
-                        found[TopicPartition(topic.name, row.partition_index)] = at
-            return found
+                    at = OffsetAndMetadata(row.committed_offset, row.metadata or "")
+                    found[TopicPartition(topic.name, row.partition_index)] = at if at.offset >= 0 else None
+            _check_complete(found, wanted, connection)
+            return {partition: found[partition] for partition in wanted}
 
         return await self._coordinator(ask, timeout_ms, "fetching committed offsets")
 
@@ -207,9 +209,12 @@ class Offsets:
 
         async def tell(connection: Connection, request_ms: float) -> None:
             answer: OffsetCommitResponse = await connection.request(request, timeout_ms=request_ms)
+            told: dict[TopicPartition, None] = {}
             for topic in answer.topics:
                 for row in topic.partitions:
                     _raise_for(row.error_code, f"commit of {topic.name}-{row.partition_index}")
+                    told[TopicPartition(topic.name, row.partition_index)] = None
+            _check_complete(told, offsets, connection)
 
         await self._coordinator(tell, timeout_ms, "committing offsets")
 
@@ -257,6 +262,15 @@ def _commit_row(index: int, at: OffsetAndMetadata) -> OffsetCommitRequestPartiti
     return OffsetCommitRequestPartition(
         partition_index=index, committed_offset=at.offset, committed_metadata=at.metadata
     )
+
+
+def _check_complete(
+    told: Mapping[TopicPartition, object], wanted: Iterable[TopicPartition], connection: Connection
+) -> None:
+    """Nothing said of a partition is no answer about it: ask again."""
+    for partition in wanted:
+        if partition not in told:
+            raise KafkaConnectionError(f"{connection.name} left {partition} out of its answer")
 
 
 def _raise_for(code: int, context: str) -> None:

@@ -20,13 +20,14 @@ log = logging.getLogger(__name__)
 
 MAYBE_STORED = (
     ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.NETWORK_EXCEPTION,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
 )
-"""Answers that leave open whether the batch is in the log. A leader that ceases to be one while it waits for followers
-says the same as one that never was."""
+"""Answers that leave open whether the batch is in the log. A leader that was replaced while it waited for its followers
+says only that it is none any more."""
 
 LOST_DATA = (
     "%s: the broker has lost records that it had acknowledged, or what it knew of this producer: was its power cut, "
@@ -75,6 +76,8 @@ class Outcomes:
                 queue.abandoned = queue.abandoned or batch.maybe_stored
             return self._retry(batch, error)
         if action is Action.REFRESH:
+            leads = row.current_leader
+            self._cluster.heard_of_leader(queue.topic, queue.partition, leads.leader_id, leads.leader_epoch)
             self._cluster.request_refresh()
         if action in (Action.REFRESH, Action.BACKOFF):
             return self._retry(batch, error)

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 
 from semel._consumer_config import ConsumerConfig
 from semel._edge import Edge
-from semel._offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Offsets
+from semel._offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetAt, Offsets
 from semel._retry import Backoff, Deadline
 from semel._signal import Signal
 from semel._subscription import PartitionState, Reset, Subscription
 from semel.errors import IllegalStateError, KafkaError, KafkaTimeoutError, NoOffsetForPartitionError
+from semel.structs import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +91,9 @@ class Positions:
         committed = [state for state in lacking if state.reset is Reset.COMMITTED]
         if committed:
             await self._from_committed(committed)
+        lost = [state for state in lacking if state.reset is Reset.IN_RANGE]
+        if lost:
+            await self._back_into_range(lost)
         to_list = {
             state.topic_partition: state
             for state in lacking
@@ -128,6 +132,34 @@ class Positions:
                 self._fall_back(state)
             elif self._start(state, Reset.COMMITTED, at.offset):
                 state.committed = at.offset
+
+    async def _back_into_range(self, lost: list[PartitionState]) -> None:
+        """Their leaders had no such offset. One that has it by now had not caught up, and nothing has happened; else
+        the reset policy decides: the log may have aged, lost its end, or be another topic's of that name."""
+        asked = [state.topic_partition for state in lost]
+        bounds: dict[Reset, dict[TopicPartition, OffsetAt]] = {}
+        failures: dict[TopicPartition, KafkaError] = {}
+        for reset, timestamp in TIMESTAMP_OF.items():
+            bounds[reset], refused = await self._offsets.list_once(
+                dict.fromkeys(asked, timestamp), self._config.request_timeout_ms
+            )
+            failures |= refused
+        for state in lost:
+            partition = state.topic_partition
+            if partition in failures:
+                self._failed(state, Reset.IN_RANGE, failures[partition])
+                continue
+            if not self._still_lacks(state, Reset.IN_RANGE):
+                continue
+            start, end = bounds[Reset.EARLIEST][partition][0], bounds[Reset.LATEST][partition][0]
+            if start <= state.lost <= end:
+                state.seek(state.lost)
+                continue
+            log.warning(
+                "%s-%d holds offsets %d to %d and not %d: going on from the %s",
+                *partition, start, end, state.lost, self._policy.value,
+            )  # fmt: skip
+            state.reset = self._policy
 
     def _fall_back(self, state: PartitionState) -> None:
         if not self._still_lacks(state, Reset.COMMITTED):

@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 NO_LEADER = -1
 SILENCE = ProduceResponsePartition(error_code=ErrorCode.REQUEST_TIMED_OUT)
 """What a broker that leaves a partition out of its answer has told us about it."""
+LEAVING_GRACE_MS = 2_000
+"""How long batches in flight to a leader that was replaced are waited for: what follows has to wait as well."""
 
 
 class Sender:
@@ -265,8 +267,10 @@ class Sender:
             assert isinstance(error, KafkaError), error
             self._unanswered(batches, error, sent=True)
         else:
-            topics = answer.result().responses
-            rows = {(topic.name, row.index): row for topic in topics for row in topic.partition_responses}
+            response = answer.result()
+            for node in response.node_endpoints:
+                self._cluster.pool.set_address(node.node_id, node.host, node.port)
+            rows = {(topic.name, row.index): row for topic in response.responses for row in topic.partition_responses}
             apply = self._outcomes.apply
             self._settle(
                 batches,
@@ -371,6 +375,9 @@ class Sender:
             if leader != queue.node_id:
                 self._node(queue.node_id).remove(queue)
                 queue.node_id = leader
+                if queue.in_flight and leader != NO_LEADER and self.manager is not None:
+                    assert queue.in_flight_on is not None
+                    self._loop.call_later(LEAVING_GRACE_MS / 1000, queue.leave, queue.in_flight_on)
             self.place(queue)
 
     def end(self, error: KafkaError) -> None:

@@ -35,6 +35,8 @@ class Reset(Enum):
     EARLIEST = "earliest"
     LATEST = "latest"
     NONE = "none"
+    IN_RANGE = "in range"
+    """It had one, `lost`, that its leader does not have."""
 
 
 class PartitionState:
@@ -43,7 +45,8 @@ class PartitionState:
     position: offset of the next record to hand out, None until it is known; consumed: offset below which every record
     was handed out *and* the application came back for more, which is what auto-commit commits; committed: what the
     group's coordinator was last told, None when unknown. held: a rebalance listener is being asked, nothing is fetched
-    or handed out. error: why there are no more records, raised to the application until it seeks.
+    or handed out. leader_epoch: of the leader whose log is known to be the one that was read. error: why there are no
+    more records, raised to the application until it seeks.
     """
 
     __slots__ = (
@@ -55,7 +58,9 @@ class PartitionState:
         "held",
         "high_watermark",
         "last_stable_offset",
+        "leader_epoch",
         "log_start_offset",
+        "lost",
         "paused",
         "position",
         "reset",
@@ -69,6 +74,8 @@ class PartitionState:
         self.consumed: int | None = None
         self.committed: int | None = None
         self.reset: Reset | None = reset
+        self.leader_epoch = -1
+        self.lost = -1
         self.paused = False
         self.held = False
         self.high_watermark: int | None = None
@@ -94,6 +101,7 @@ class PartitionState:
 
     def lose_position(self, reset: Reset) -> None:
         """The position is no longer valid; `reset` says where to find one."""
+        self.lost = -1 if self.position is None else self.position
         self.position = self.consumed = None
         self.reset = reset
         self.error = None

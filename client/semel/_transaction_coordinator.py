@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from semel_protocol.errors import ErrorCode
@@ -35,7 +36,14 @@ from semel._offsets import grouped
 from semel._retry import Backoff, Deadline, is_lost_coordinator
 from semel._transaction_manager import NO_EPOCH, NO_PRODUCER_ID, TransactionManager
 from semel._transaction_state import Verdict, verdict_on
-from semel.errors import BrokerResponseError, KafkaError, KafkaTimeoutError, UnsupportedVersionError, error_for
+from semel.errors import (
+    BrokerResponseError,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    UnsupportedVersionError,
+    error_for,
+)
 from semel.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -90,7 +98,7 @@ class TransactionCoordinator:
         manager.set_producer_id(answer.producer_id, answer.producer_epoch)
         self.in_doubt = False
 
-    async def add_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+    async def add_partitions(self, partitions: Collection[TopicPartition]) -> None:
         """Enrols partitions in the transaction (version 1)."""
         topics = [
             AddPartitionsToTxnRequestTopic(name=topic, partitions=indexes)
@@ -102,7 +110,8 @@ class TransactionCoordinator:
             v3_and_below_producer_epoch=self._manager.producer_epoch,
             v3_and_below_topics=topics,
         )
-        await self._ask(lambda _: request, f"adding partitions to the transaction of {self._id!r}", _added)
+        what = f"adding partitions to the transaction of {self._id!r}"
+        await self._ask(lambda _: request, what, partial(_added, list(partitions)))
 
     async def add_group(self, group_id: str, *, timeout_ms: float) -> None:
         """Enrols a group, whose offsets are to be part of the transaction (version 1)."""
@@ -154,7 +163,7 @@ class TransactionCoordinator:
         await self._ask(
             made,
             f"committing offsets of group {group.group_id!r} in the transaction of {self._id!r}",
-            _offset_codes,
+            partial(_offset_codes, offsets),
             key=(group.group_id, GROUP),
             version_max=version_max,
             timeout_ms=timeout_ms,
@@ -245,16 +254,31 @@ def _error_code(answer: Any) -> Iterable[int]:
     return (answer.error_code,)
 
 
-def _added(answer: AddPartitionsToTxnResponse) -> Iterable[int]:
+def _added(asked: Collection[TopicPartition], answer: AddPartitionsToTxnResponse) -> Iterable[int]:
     """Where one partition is refused the others are not even tried: the reason comes first."""
-    codes = [
-        row.partition_error_code for topic in answer.results_by_topic_v3_and_below for row in topic.results_by_partition
-    ]
-    return sorted(codes, key=lambda code: code == ErrorCode.OPERATION_NOT_ATTEMPTED)
+    codes = {
+        TopicPartition(topic.name, row.partition_index): row.partition_error_code
+        for topic in answer.results_by_topic_v3_and_below
+        for row in topic.results_by_partition
+    }
+    return sorted(_complete(asked, codes), key=lambda code: code == ErrorCode.OPERATION_NOT_ATTEMPTED)
 
 
-def _offset_codes(answer: TxnOffsetCommitResponse) -> Iterable[int]:
-    return (row.error_code for topic in answer.topics for row in topic.partitions)
+def _offset_codes(asked: Collection[TopicPartition], answer: TxnOffsetCommitResponse) -> Iterable[int]:
+    codes = {
+        TopicPartition(topic.name, row.partition_index): row.error_code
+        for topic in answer.topics
+        for row in topic.partitions
+    }
+    return _complete(asked, codes)
+
+
+def _complete(asked: Collection[TopicPartition], codes: Mapping[TopicPartition, int]) -> list[int]:
+    """The code of each partition asked for. Nothing said of one is no answer: raises what makes us ask again."""
+    for partition in asked:
+        if partition not in codes:
+            raise KafkaConnectionError(f"the coordinator left {partition} out of its answer")
+    return [codes[partition] for partition in asked]
 
 
 def _offset_row(index: int, at: OffsetAndMetadata) -> TxnOffsetCommitRequestPartition:

@@ -131,3 +131,10 @@ class Metadata(msgspec.Struct, frozen=True):
         if found is None or not 0 <= partition < len(found.partitions):
             return -1
         return found.partitions[partition].leader
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        """The epoch of that leader, -1 when not told."""
+        found = self.topics.get(topic)
+        if found is None or not 0 <= partition < len(found.partitions):
+            return -1
+        return found.partitions[partition].leader_epoch

@@ -1,4 +1,4 @@
-"""Start a broker, stream the flights, kill the broker twice, count in a group of two, compare with the file."""
+"""Start a broker or three, stream the flights, kill a broker twice, count in a group of two, compare with the file."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from rich.console import Console
 from semel import Admin, Consumer, NewTopic, Producer, RecordMetadata, TopicPartition
 
 from demo.bars import Bars
+from demo.brokers import Brokers, brokers
 from demo.counting.processes import Counter
 from demo.counting.report import show
 from demo.counting.totals import Total, parse, truth
 from demo.flights import PARTITIONS, SOURCE, flights
-from demo.processes import Broker
+from demo.processes import ended_well
 from demo.report import Audit
 
 COUNTERS = 2
 GROUP = "delays"
-DOWN_S = 0.5
 PATIENCE_S = 120
 
 
-async def send_all(broker: Broker, limit: int | None, kill_at: list[int], bars: Bars) -> int:
-    """Streams every flight; the broker dies at the rows in `kill_at`. Returns how many were sent and acknowledged."""
+async def send_all(brokers: Brokers, limit: int | None, kill_at: list[int], rng: random.Random, bars: Bars) -> int:
+    """Streams every flight; a broker dies at the rows in `kill_at`. Returns how many were sent and acknowledged."""
     acknowledged = 0
 
     def done(future: asyncio.Future[RecordMetadata]) -> None:
@@ -40,11 +40,11 @@ async def send_all(broker: Broker, limit: int | None, kill_at: list[int], bars: 
 
     restarts: list[asyncio.Task[None]] = []
     sent = 0
-    async with Producer(bootstrap_servers=broker.address, linger_ms=5, compression_type="lz4") as producer:
+    async with Producer(bootstrap_servers=brokers.address, linger_ms=5, compression_type="lz4") as producer:
         for flight in flights(limit):
             if kill_at and flight.row == kill_at[0]:
                 kill_at.pop(0)
-                restarts.append(asyncio.create_task(kill_and_restart(broker, bars, flight.row)))
+                restarts.append(asyncio.create_task(strike(brokers, rng, bars, flight.row)))
             future = await producer.send(SOURCE, flight.value, flight.key)
             future.add_done_callback(done)
             sent += 1
@@ -61,14 +61,12 @@ async def send_all(broker: Broker, limit: int | None, kill_at: list[int], bars: 
     return sent
 
 
-async def kill_and_restart(broker: Broker, bars: Bars, row: int) -> None:
-    async with broker.changing:
-        await broker.kill()
-        bars.say(f"[red]SIGKILL[/] of the broker after row {row:,} was handed to the producer; back in {DOWN_S} s")
-        await asyncio.sleep(DOWN_S)  # how long it stays down
-        started = time.monotonic()
-        await broker.start()
-        bars.say(f"[green]restarted[/] on the same data, ready after {time.monotonic() - started:.2f} s")
+async def strike(brokers: Brokers, rng: random.Random, bars: Bars, row: int) -> None:
+    def tell(who: str) -> None:
+        bars.say(f"[red]SIGKILL[/] of {'the ' * (who == 'broker')}{who}, after row {row:,} was handed to the producer")
+
+    await brokers.strike(rng, tell, bars.say)
+    await brokers.settled()
 
 
 async def wait_until_counted(counters: list[Counter], end_offsets: dict[int, int], bars: Bars) -> None:
@@ -85,16 +83,16 @@ async def wait_until_counted(counters: list[Counter], end_offsets: dict[int, int
         await asyncio.sleep(0.05)
 
 
-async def ends(broker: Broker) -> dict[int, int]:
-    async with Consumer(bootstrap_servers=broker.address) as consumer:
+async def ends(brokers: Brokers) -> dict[int, int]:
+    async with Consumer(bootstrap_servers=brokers.address) as consumer:
         places = [TopicPartition(SOURCE, p) for p in range(PARTITIONS)]
         return {tp.partition: offset for tp, offset in (await consumer.end_offsets(places)).items()}
 
 
-async def read_back(broker: Broker, sent: int, bars: Bars) -> Audit:
+async def read_back(brokers: Brokers, sent: int, bars: Bars) -> Audit:
     audit = Audit(sent)
-    expected = sum((await ends(broker)).values())
-    async with Consumer(SOURCE, bootstrap_servers=broker.address, auto_offset_reset="earliest") as consumer:
+    expected = sum((await ends(brokers)).values())
+    async with Consumer(SOURCE, bootstrap_servers=brokers.address, auto_offset_reset="earliest") as consumer:
         while audit.stored < expected:
             for records in (await consumer.getmany(timeout_ms=1000)).values():
                 for record in records:
@@ -121,32 +119,33 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
     tallies = directory / "tallies"
     tallies.mkdir(parents=True)
     logging.basicConfig(filename=directory / "client.log", format="%(asctime)s %(name)s %(message)s")
-    broker = Broker(directory / "broker")
+    served = brokers(arguments.brokers, directory, [SOURCE], GROUP, [])
     counters: list[Counter] = []
     bars = Bars(console, total, "sent", "acknowledged", "counted", "read back")
     with bars.show:
         try:
-            await broker.start()
-            bars.say(f"broker on {broker.address}, data in {broker.directory}")
-            async with Admin(bootstrap_servers=broker.address) as admin:
-                await admin.create_topics([NewTopic(SOURCE, PARTITIONS, 1)])
-            counters = [Counter(broker.address, GROUP, tallies) for _ in range(COUNTERS)]
+            bars.say(await served.start())
+            async with Admin(bootstrap_servers=served.address) as admin:
+                await admin.create_topics([NewTopic(SOURCE, PARTITIONS, served.replicas)])
+            counters = [Counter(served.address, GROUP, tallies) for _ in range(COUNTERS)]
             for counter in counters:
                 await counter.start()
-            sent = await send_all(broker, arguments.rows, kill_at, bars)
-            await wait_until_counted(counters, await ends(broker), bars)
-            audit = await read_back(broker, sent, bars)
+            sent = await send_all(served, arguments.rows, kill_at, rng, bars)
+            await wait_until_counted(counters, await ends(served), bars)
+            audit = await read_back(served, sent, bars)
         finally:
             for counter in counters:
                 await counter.stop()
-            await broker.stop()
-    return show(console, audit, collect(tallies), right, broker.kills)
+            await served.stop()
+    is_sound = served.is_sound(console, [SOURCE])
+    return show(console, audit, collect(tallies), right, served.kills) and is_sound
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m demo.counting", description=__doc__)
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="1, or 3 with an etcd (default: 1)")
     parser.add_argument("--rows", type=int, help="only the first ROWS flights (default: all 336,776)")
-    parser.add_argument("--kills", type=int, default=2, help="how often the broker is killed (default: 2)")
+    parser.add_argument("--kills", type=int, default=2, help="how often a broker is killed (default: 2)")
     parser.add_argument("--seed", type=int, default=2013, help="draws the moments of the kills (default: 2013)")
     parser.add_argument("--data-dir", type=Path, help="keep broker data and log here (default: a temporary folder)")
     arguments = parser.parse_args()
@@ -155,7 +154,7 @@ def main() -> None:
         directory = arguments.data_dir or Path(temporary) / "demo"
         if directory.exists() and any(directory.iterdir()):
             parser.error(f"{directory} is not empty; name a new folder")
-        exact = asyncio.run(run(arguments, directory, console))
+        exact = asyncio.run(ended_well(run(arguments, directory, console)))
     sys.exit(0 if exact else 1)
 
 

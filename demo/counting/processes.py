@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import sys
 from pathlib import Path
+
+from demo.processes import end
 
 
 class Counter:
@@ -36,9 +37,7 @@ class Counter:
     async def stop(self) -> None:
         if self._process is None:
             return
-        if self._process.returncode is None:
-            self._process.send_signal(signal.SIGTERM)
-            await self._process.wait()
+        await end(self._process)
         if self._reader is not None:
             await self._reader
         if self._process.returncode != 0:

@@ -4,6 +4,7 @@ A decoder turns the key and value of one record into two plain dicts; what it ca
 reason, because a dump is what one looks at when something is wrong.
 """
 
+from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from typing import Any
 
@@ -149,6 +150,9 @@ def _named(value: dict[str, Any]) -> dict[str, Any]:
         for member in value["members"]:
             member["subscription"] = _consumer_protocol(ConsumerSubscription, member["subscription"])
             member["assignment"] = _consumer_protocol(ConsumerAssignment, member["assignment"])
+    topic_id = value.pop("topic_id", b"")
+    if any(topic_id):
+        value["topic_id"] = urlsafe_b64encode(topic_id).decode().rstrip("=")  # as people write them
     status = value.get("transaction_status")
     if status is not None and 0 <= status < len(TRANSACTION_STATES):
         value["transaction_status"] = TRANSACTION_STATES[status]

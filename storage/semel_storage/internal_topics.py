@@ -14,14 +14,15 @@ from typing import Annotated, TypeVar
 
 from semel_protocol.errors import ProtocolError
 from semel_protocol.primitives import Buffer
-from semel_protocol.schema import Codec, Int8, Int16, Int32, Int64, Message, codec, since, tag, until
+from semel_protocol.schema import ZERO_UUID, Codec, Int8, Int16, Int32, Int64, Message, Uuid, codec, since, tag, until
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
 
 OFFSET_COMMIT_KEY = 1
 """Version to write. 0 is the same layout under its oldest name; both are read."""
-OFFSET_COMMIT_VALUE = 3
+OFFSET_COMMIT_VALUE = 4
+"""Version to write, as Kafka since 4.1: the first that carries the topic's id."""
 GROUP_METADATA_KEY = 2
 GROUP_METADATA_VALUE = 3
 TRANSACTION_LOG_KEY = 0
@@ -40,13 +41,15 @@ class OffsetCommitKey(Message, kw_only=True):
 
 
 class OffsetCommitValue(Message, kw_only=True):
-    """v0-4. A committed offset: the next offset to read. Timestamps in ms; -1 means not set."""
+    """v0-4. A committed offset: the next offset to read. Timestamps in ms; -1 means not set. `topic_id`: of the topic
+    that had the name then, all zeros when not told (KIP-516)."""
 
     offset: Int64
     leader_epoch: Annotated[Int32, since(3)] = -1
     metadata: str = ""
     commit_timestamp: Int64 = -1
     expire_timestamp: Annotated[Int64, since(1), until(1)] = -1
+    topic_id: Annotated[Uuid, since(4), tag(0)] = ZERO_UUID
 
 
 class GroupMetadataKey(Message, kw_only=True):

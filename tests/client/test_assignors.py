@@ -305,7 +305,10 @@ def test_foreign_payloads_raise_protocol_errors_only(data: bytes) -> None:
 def test_strategies_are_named_given_or_classes() -> None:
     assert [a.name for a in assignors_of(["range", COOPERATIVE_STICKY])] == ["range", "cooperative-sticky"]
     assert isinstance(assignors_of([RangeAssignor])[0], RangeAssignor)
-    for wrong in ([], ["nearest"], ["range", RangeAssignor]):
+    for names in ("range", "range, cooperative-sticky", "org.apache.kafka.clients.consumer.RangeAssignor,sticky"):
+        assert assignors_of(names)[0].name == "range"
+        assert len(assignors_of(names)) == names.count(",") + 1
+    for wrong in ([], ["nearest"], ["range", RangeAssignor], "", "nearest", "range,range", "range,"):
         with pytest.raises(ValueError, match="partition_assignment_strategy"):
             assignors_of(wrong)  # type: ignore[arg-type]
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from client.fake_broker import FakeBroker
-from semel._cluster import Cluster, merged
+from semel._cluster import Cluster
 from semel._config import ClientConfig
+from semel._metadata import merged
 from semel._pool import Role
 from semel.errors import (
     IllegalStateError,

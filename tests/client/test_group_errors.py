@@ -59,6 +59,7 @@ class ScriptedCoordinator(FakeBroker):
         self.generation = 0
         self.skip_assignment = False
         self.committed = -1
+        self.mute: defaultdict[int, int] = defaultdict(int)
         self.answers |= {
             FETCH: self.fetch, LIST: self.list_offsets, COMMIT: self.commit, COMMITTED: self.fetch_committed,
             FIND: self.find, JOIN: self.join, HEARTBEAT: self.heartbeat, LEAVE: self.leave, SYNC: self.sync,
@@ -69,6 +70,11 @@ class ScriptedCoordinator(FakeBroker):
         if code == HANG_UP:
             raise ConnectionError
         return code
+
+    def left_out(self, api_key: int) -> int:
+        """How many partitions of a topic this answer has nothing to say about."""
+        self.mute[api_key] -= 1
+        return 1 if self.mute[api_key] >= 0 else 0
 
     async def find(self, _: Any) -> FindCoordinatorResponse:
         code = self.refusal(FIND)
@@ -108,7 +114,7 @@ class ScriptedCoordinator(FakeBroker):
                 name=topic.name,
                 partitions=[
                     OffsetCommitResponsePartition(partition_index=row.partition_index, error_code=code)
-                    for row in topic.partitions
+                    for row in topic.partitions[self.left_out(COMMIT) :]
                 ],
             )
             for topic in request.topics
@@ -124,7 +130,7 @@ class ScriptedCoordinator(FakeBroker):
                     OffsetFetchResponsePartition(
                         partition_index=index, committed_offset=self.committed, error_code=code
                     )
-                    for index in topic.partition_indexes
+                    for index in topic.partition_indexes[self.left_out(COMMITTED) :]
                 ],
             )
             for topic in request.topics or []
@@ -372,3 +378,23 @@ async def test_stopping_in_the_middle_of_a_rebalance_does_not_wait_for_its_end(
     await until(lambda: len(coordinator.seen(SYNC)) == 2)
     await asyncio.wait_for(consumer.stop(), 1)
     assert len(coordinator.seen(LEAVE)) == 1
+
+
+async def test_partition_left_out_of_the_committed_offsets_is_asked_for_again(coordinator: ScriptedCoordinator) -> None:
+    coordinator.committed = 7
+    async with member_of(coordinator) as consumer:
+        await consumer.position(tp(1))
+        before = len(coordinator.seen(COMMITTED))
+        coordinator.mute[COMMITTED] = 2
+        assert await consumer.committed(tp(0)) == 7
+        assert len(coordinator.seen(COMMITTED)) == before + 3
+
+
+async def test_partition_left_out_of_the_answer_to_a_commit_is_committed_again(
+    coordinator: ScriptedCoordinator,
+) -> None:
+    async with member_of(coordinator) as consumer:
+        before = len(coordinator.seen(COMMIT))
+        coordinator.mute[COMMIT] = 2
+        await consumer.commit({tp(0): 3})
+        assert len(coordinator.seen(COMMIT)) == before + 3

@@ -39,6 +39,8 @@ from semel.errors import (
     UnsupportedVersionError,
 )
 from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k24_add_partitions_to_txn import AddPartitionsToTxnResponse
+from semel_protocol.messages.k28_txn_offset_commit import TxnOffsetCommitResponse
 
 QUICK: dict[str, Any] = {
     "retry_backoff_ms": 1,
@@ -203,6 +205,29 @@ async def test_each_request_is_asked_again_until_it_is_answered(
                 await made.send_offsets_to_transaction({T0: number + 1}, "g")
     assert coordinator.committed() == [b"0", b"1", b"2"]
     assert coordinator.committed_offsets == {("g", "t", 0): 3}
+
+
+@pytest.mark.parametrize("api", [ADD_PARTITIONS, TXN_OFFSETS])
+async def test_partitions_left_out_of_an_answer_are_asked_for_again(coordinator: FakeCoordinator, api: int) -> None:
+    if api == ADD_PARTITIONS and coordinator.version == 2:
+        pytest.skip("version 2 has no use for it")
+    answer, said = coordinator.answers[api], 0
+
+    async def mute(request: Any) -> Any:
+        nonlocal said
+        said += 1
+        if said > 2:
+            return await answer(request)
+        return AddPartitionsToTxnResponse() if api == ADD_PARTITIONS else TxnOffsetCommitResponse()
+
+    coordinator.answers[api] = mute
+    async with producer(coordinator) as made:
+        async with made.transaction():
+            await made.send("t", b"0")
+            await made.send_offsets_to_transaction({T0: 1}, "g")
+        assert said == 3
+        assert coordinator.committed() == [b"0"]
+        assert coordinator.committed_offsets == {("g", "t", 0): 1}
 
 
 async def test_after_an_unanswered_request_version_1_takes_a_new_epoch(coordinator: FakeCoordinator) -> None:

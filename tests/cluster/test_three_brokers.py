@@ -12,10 +12,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, Topic
 from semel import Admin, NewTopic
 from support import etcd
 
-from cluster import compose
+from cluster import choice, compose
 from cluster.cluster import Cluster
-from cluster.loopback import Loopback
-from cluster.namespaces import Namespaces
 
 ROOT = Path(__file__).parents[2]
 TOPIC = "flights"
@@ -26,11 +24,10 @@ pytestmark = [pytest.mark.skipif(etcd.binary() is None, reason=etcd.WHY_NOT)]
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path, can_have_namespaces: bool) -> AsyncIterator[Cluster]:
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     ports = {f"BROKER_{i}_PORT": str(port) for i, port in enumerate(etcd.free_ports(3), 1)}
     project = compose.load(ROOT / "docker-compose.yml", {**os.environ, **ports})
-    place = Namespaces(project, tmp_path / "state") if can_have_namespaces else Loopback(project)
-    async with Cluster(project, tmp_path / "state", place) as running:
+    async with Cluster(project, tmp_path / "state", choice.place(project, tmp_path / "state")) as running:
         yield running
 
 

@@ -22,7 +22,7 @@ def test_the_demo_is_exact_although_the_broker_is_killed() -> None:
     command = [sys.executable, "-m", "demo.counting", "--rows", "30000", "--kills", "2"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert done.stdout.count("SIGKILL of the broker after row") == 2
+    assert done.stdout.count("SIGKILL of the broker, after row") == 2
     assert "Every figure is exact." in done.stdout
 
 

@@ -10,12 +10,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from faults.plan import draw
+from faults.plan import RoundPlan, draw
 from faults.round import Round, Verdict
 from faults.small_disk import why_not
 
@@ -29,12 +31,11 @@ async def main() -> int:
     arguments = parse_arguments()
     seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
     directory = Path(tempfile.mkdtemp(prefix="semel-faults-"))
-    if (why := why_not()) is not None:
-        console.print(f"[yellow]without full disks[/]: {why}")
+    plan_of = single(why_not()) if arguments.brokers == 1 else cluster()
     verdicts: list[Verdict] = []
     deadline = time.monotonic() + arguments.minutes * 60
     while not verdicts or time.monotonic() < deadline:
-        plan = draw(seed + len(verdicts), small_disk=why is None)
+        plan = plan_of(seed + len(verdicts))
         console.print(
             f"seed {plan.seed}: {len(plan.faults)} faults in {plan.duration_s:.0f} s, "
             f"durability={plan.settings['durability']}, transaction.version={plan.settings['transaction.version']}, "
@@ -43,7 +44,7 @@ async def main() -> int:
         say = (lambda line: console.print(f"  {line}", style="dim")) if arguments.verbose else (lambda line: None)
         verdict = await Round(plan, directory / f"seed-{plan.seed}", say).run()
         verdicts.append(verdict)
-        report(verdict, directory)
+        report(verdict, directory, arguments.brokers)
     console.print(table(verdicts))
     if all(verdict.is_clean for verdict in verdicts):
         directory.rmdir()
@@ -52,15 +53,35 @@ async def main() -> int:
     return 1
 
 
+def single(why_no_disk: str | None) -> Callable[[int], RoundPlan]:
+    """Rounds on one broker, told what this machine cannot do."""
+    if why_no_disk is not None:
+        console.print(f"[yellow]without full disks[/]: {why_no_disk}")
+    return partial(draw, small_disk=why_no_disk is None)
+
+
+def cluster() -> Callable[[int], RoundPlan]:
+    """Rounds on three brokers, told what this machine cannot do."""
+    from cluster import namespaces
+    from faults.cluster_plan import draw_cluster
+
+    has_namespaces = namespaces.works()
+    if not has_namespaces:
+        console.print("[yellow]without cuts of the network[/]: they need network namespaces, which root has, with ip")
+    return partial(draw_cluster, namespaces=has_namespaces)
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make faults", description=__doc__)
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="1, or 3 with an etcd")
     parser.add_argument("--minutes", type=float, default=2.0, help="begin no further round after so long")
     parser.add_argument("--seed", type=int, help="of the first round; each further one has the next")
     parser.add_argument("--verbose", action="store_true", help="every fault as it happens")
     return parser.parse_args()
 
 
-def report(verdict: Verdict, directory: Path) -> None:
+def report(verdict: Verdict, directory: Path, brokers: int) -> None:
+    cluster = "" if brokers == 1 else f" BROKERS={brokers}"
     color = "green" if verdict.is_clean else "red"
     done = ", ".join(f"{count} {what}" for what, count in sorted(verdict.operations.items()))
     console.print(f"  [{color}]{'clean' if verdict.is_clean else 'NOT CLEAN'}[/] in {verdict.took_s:.0f} s: {done}")
@@ -70,7 +91,7 @@ def report(verdict: Verdict, directory: Path) -> None:
     for problem in verdict.problems:
         console.print(f"  {problem}", style="red", markup=False)
     if not verdict.is_clean:
-        console.print(f"  kept in {directory}; again: make faults SEED={verdict.seed} MINUTES=0")
+        console.print(f"  kept in {directory}; again: make faults{cluster} SEED={verdict.seed} MINUTES=0")
 
 
 def table(verdicts: list[Verdict]) -> Table:

@@ -39,6 +39,14 @@ class Observer:
     async def __aexit__(self, *error: object) -> None:
         await self._wire.close()
 
+    async def leader_of(self, place: Place) -> Wire:
+        """Who is asked for the records of a partition."""
+        return self._wire
+
+    async def coordinator_of(self, group: str) -> Wire:
+        """Who is asked for the offsets of a group."""
+        return self._wire
+
     async def partition(self, place: Place) -> PartitionEnd:
         """All of one partition, read from its start to its end in both isolation levels."""
         end = PartitionEnd(batches=[])
@@ -79,7 +87,8 @@ class Observer:
             request = fetch_request(
                 topic, offset, partition=partition, isolation_level=isolation, max_wait_ms=0, min_bytes=0
             )
-            row: FetchResponsePartition = (await self._wire.call(request)).responses[0].partitions[0]
+            wire = await self.leader_of(place)
+            row: FetchResponsePartition = (await wire.call(request)).responses[0].partitions[0]
             if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and offset < row.log_start_offset:
                 offset = row.log_start_offset
                 continue
@@ -106,7 +115,7 @@ class Observer:
             topics=[OffsetFetchRequestTopic(name=name, partition_indexes=rows) for name, rows in topics.items()],
             require_stable=True,
         )
-        response = await self._wire.call(request, STABLE_OFFSETS_VERSION)
+        response = await (await self.coordinator_of(group)).call(request, STABLE_OFFSETS_VERSION)
         found: dict[Place, int | None] = {}
         for topic in response.topics:
             for row in topic.partitions:

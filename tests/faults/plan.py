@@ -16,6 +16,7 @@ from faults.worker import SESSION_MS, TRANSACTION_TIMEOUT_MS, WorkerPlan
 SOURCE = "source"
 LISTS = ("list-a", "list-b")
 PARTITIONS = 3
+TOPICS = [Topic(name, PARTITIONS) for name in (SOURCE, *LISTS, "out-semel", "out-confluent")]
 GAP_S = (0.1, 1.5)
 """Between the end of one fault and the begin of the next."""
 ROUND_S = (20.0, 45.0)
@@ -47,6 +48,7 @@ class RoundPlan(msgspec.Struct, frozen=True, kw_only=True):
     topics: list[Topic]
     pipelines: list[Pipeline]
     faults: list[Fault]
+    brokers: int = 1
 
     @property
     def groups(self) -> dict[str, None]:
@@ -61,7 +63,7 @@ def draw(seed: int, *, small_disk: bool, duration_s: float | None = None) -> Rou
     """The round of a seed. `small_disk`: whether this machine can have one."""
     rng = Random(seed)
     duration_s = rng.uniform(*ROUND_S) if duration_s is None else duration_s
-    workers = _workers(rng)
+    workers = draw_workers(rng)
     kinds = [kind for kind in KINDS if rng.random() < 0.5 and (small_disk or kind != "full-disk")]
     kinds = kinds or ["kill-broker"]
     settings = {
@@ -81,16 +83,20 @@ def draw(seed: int, *, small_disk: bool, duration_s: float | None = None) -> Rou
         duration_s=duration_s,
         settings=settings,
         workers=workers,
-        topics=[Topic(name, PARTITIONS) for name in (SOURCE, *LISTS, "out-semel", "out-confluent")],
-        pipelines=list({
-            worker.group: Pipeline(worker.group, worker.source, worker.target)
-            for worker in workers if worker.kind == "transform"
-        }.values()),
+        topics=TOPICS,
+        pipelines=draw_pipelines(workers),
         faults=list(_faults(rng, kinds, workers, duration_s)),
-    )  # fmt: skip
+    )
 
 
-def _workers(rng: Random) -> list[WorkerPlan]:
+def draw_pipelines(workers: list[WorkerPlan]) -> list[Pipeline]:
+    """One for each group that transforms."""
+    found = {worker.group: Pipeline(worker.group, worker.source, worker.target)
+             for worker in workers if worker.kind == "transform"}  # fmt: skip
+    return list(found.values())
+
+
+def draw_workers(rng: Random) -> list[WorkerPlan]:
     """At least one writer and one pipeline; the others by chance, so that the machine is not crowded."""
     libraries: list[Any] = ["semel", "confluent"]
     workers = []

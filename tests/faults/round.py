@@ -5,32 +5,21 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
-import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
-from broker.wire import Wire
-from semel_storage.internal_topics import TRANSACTION_STATE
-from semel_storage.log import Log
-from semel_storage.log_config import LogConfig
-from semel_storage.os_disk import OsDisk
 from sim.checkers import Anomaly, check_all
-from sim.ending import decisions_of
-from sim.final import Decision, Final
+from sim.final import Final
 from sim.history import Place
 
 from faults import journal
-from faults.broker import Broker
 from faults.crew import Worker
-from faults.mishaps import Mishaps
 from faults.observer import NotReadable, Observer
-from faults.plan import DISK_BYTES, RoundPlan
-from faults.proxy import Proxy
-from faults.small_disk import SmallDisk
+from faults.plan import RoundPlan
+from faults.served import Alone, Served
 
 DRAIN_S = 60.0
 STOP_S = 45.0
@@ -40,7 +29,6 @@ POLL_S = 0.2
 LOST = (ConnectionError, OSError, asyncio.IncompleteReadError, TimeoutError, NotReadable)
 COUNTED = {"Stored": "stored", "Committed": "committed", "Aborted": "aborted", "Polled": "polls",
            "OffsetsCommitted": "offset commits"}  # fmt: skip
-BROKER_ERRORS = ('"event":"unexpected_error"', "Traceback (most recent call last)", '"level":"error"')
 
 
 class Verdict(msgspec.Struct, kw_only=True):
@@ -64,78 +52,73 @@ class Round:
     def __init__(self, plan: RoundPlan, directory: Path, say: Callable[[str], None] = lambda line: None) -> None:
         self._plan, self._directory, self._say = plan, directory, say
         self._problems: list[str] = []
-        self._rng = random.Random(f"{plan.seed} run")
         self._undrained: list[str] = []
+        self._served = self._serve(random.Random(f"{plan.seed} run"))
+
+    def _serve(self, rng: random.Random) -> Served:
+        if self._plan.brokers > 1:
+            from faults.three import Three
+
+            return Three(self._plan, self._directory, rng)
+        return Alone(self._plan, self._directory, rng)
 
     async def run(self) -> Verdict:
         began = time.monotonic()
         self._directory.mkdir(parents=True)
         (self._directory / "plan.json").write_bytes(msgspec.json.format(msgspec.json.encode(self._plan)))
         verdict = Verdict(seed=self._plan.seed)
-        async with self._broker() as (broker, proxy):
-            crew = {
-                plan.name: Worker(
-                    plan, f"127.0.0.1:{proxy.port}", self._directory, self._plan.seed, self._problems
-                )
-                for plan in self._plan.workers
-            }  # fmt: skip
-            mishaps = Mishaps(broker, proxy, crew, self._rng, self._problems, self._tell)
-            try:
-                for worker in crew.values():
-                    await worker.start()
-                for fault in self._plan.faults:
-                    await mishaps.do(fault)
-                await mishaps.over()
-                proxy.heal()
-                await mishaps.check_broker()
-                self._tell("healed")
-                await self._drain(broker, crew)
-            finally:
-                for worker in crew.values():
-                    await worker.stop(0)
-            final = await self._read(broker)
-            await self._read_again(broker, final)
-            verdict.faults = mishaps.counts + Counter({f"frames {what}": n for what, n in proxy.counts.items()})
-            broker.keep(self._directory / "broker")
-        self._judge(broker, final, verdict)
+        try:
+            await self._served.start()
+            final = await self._play(verdict)
+            self._judge(final, verdict)
+        except LOST as error:
+            self._problems.append(f"it does not come to an end: {type(error).__name__}: {error}")
+        finally:
+            await self._served.end(self._directory / "broker")
+        verdict.problems = self._problems
         verdict.took_s = time.monotonic() - began
         if verdict.is_clean:
             shutil.rmtree(self._directory)
         return verdict
 
+    async def _play(self, verdict: Verdict) -> Final:
+        crew = {
+            plan.name: Worker(plan, self._served.bootstrap, self._directory, self._plan.seed, self._problems)
+            for plan in self._plan.workers
+        }
+        mishaps = self._served.mishaps(crew, self._problems, self._tell)
+        try:
+            for worker in crew.values():
+                await worker.start()
+            for fault in self._plan.faults:
+                await mishaps.do(fault)
+            await mishaps.over()
+            await self._served.heal()
+            await mishaps.check()
+            self._tell("healed")
+            await self._drain(crew)
+        finally:
+            verdict.faults = mishaps.counts + self._served.counts
+            for worker in crew.values():
+                await worker.stop(0)
+        final = await self._read()
+        self._tell("read")
+        await self._read_again(final)
+        return final
+
     def _tell(self, line: str) -> None:
         self._say(f"{time.monotonic():.1f} {line}")
 
-    @asynccontextmanager
-    async def _broker(self) -> AsyncIterator[tuple[Broker, Proxy]]:
-        disk = SmallDisk(self._directory / "small", DISK_BYTES) if self._plan.needs_small_disk else None
-        proxy = await Proxy(self._rng).start()
-        path = self._directory / "broker" / "data" if disk is None else disk.path
-        broker = Broker(path, self._plan.settings, proxy.port, disk)
-        try:
-            await broker.up()
-            proxy.target_port = broker.port
-            wire = await Wire.connect(broker.port)
-            for topic in self._plan.topics:
-                await wire.create_topic(topic.name, topic.partitions)
-            await wire.close()
-            yield broker, proxy
-        finally:
-            await broker.down(signal.SIGKILL)
-            await proxy.stop()
-            if disk is not None:
-                disk.close()
-
     # To the end
 
-    async def _drain(self, broker: Broker, crew: dict[str, Worker]) -> None:
+    async def _drain(self, crew: dict[str, Worker]) -> None:
         """Writers first; then readers get to the end, and stop; then nothing is undecided."""
         for worker in crew.values():
             worker.wake()
         await self._stop([worker for worker in crew.values() if worker.plan.kind in ("write", "append")])
-        await self._until(DRAIN_S, self._readers_behind, broker)
+        await self._until(DRAIN_S, self._readers_behind)
         await self._stop([worker for worker in crew.values() if worker.plan.kind in ("transform", "count")])
-        await self._until(SETTLE_S, self._undecided, broker)
+        await self._until(SETTLE_S, self._undecided)
 
     async def _stop(self, workers: list[Worker]) -> None:
         ended = await asyncio.gather(*[worker.stop(STOP_S) for worker in workers])
@@ -143,12 +126,12 @@ class Round:
             if not in_time:
                 self._undrained.append(f"{worker.plan.name} does not end within {STOP_S:g} s of SIGTERM")
 
-    async def _until(self, timeout_s: float, missing: Callable[[Observer], object], broker: Broker) -> None:
+    async def _until(self, timeout_s: float, missing: Callable[[Observer], Awaitable[str]]) -> None:
         deadline = time.monotonic() + timeout_s
         while True:
             try:
-                async with Observer(broker.port) as see:
-                    left = await missing(see)  # type: ignore[misc]
+                async with self._served.observer() as see:
+                    left = await missing(see)
             except LOST as error:
                 left = f"{type(error).__name__}: {error}"
             if not left:
@@ -183,9 +166,9 @@ class Round:
 
     # What is there
 
-    async def _read(self, broker: Broker) -> Final:
+    async def _read(self) -> Final:
         final = Final(undrained=self._undrained, topics={each.name: each.partitions for each in self._plan.topics})
-        async with Observer(broker.port) as see:
+        async with self._served.observer() as see:
             for place in self._places():
                 final.partitions[place] = await see.partition(place)
             for group in self._plan.groups:
@@ -193,44 +176,27 @@ class Round:
                 final.groups[group] = {place: offset for place, offset in found.items() if offset is not None}
         return final
 
-    async def _read_again(self, broker: Broker, before: Final) -> None:
+    async def _read_again(self, before: Final) -> None:
         """A clean stop and a start change nothing that anybody can read."""
-        status = await broker.down(signal.SIGTERM)
-        if status != 0:
-            self._problems.append(f"SIGTERM: exit status {status}")
-        before.decisions = decisions(broker.files)
-        await broker.up()
-        after = await self._read(broker)
+        self._problems += await self._served.stop()
+        before.decisions = self._served.decisions
+        await self._served.again()
+        after = await self._read()
         for place, end in before.partitions.items():
             if msgspec.json.encode(end) != msgspec.json.encode(after.partitions[place]):
                 self._problems.append(f"{place[0]}-{place[1]} reads differently after a clean restart")
         if before.groups != after.groups:
             self._problems.append(f"offsets differ after a clean restart: {before.groups} and {after.groups}")
 
-    def _judge(self, broker: Broker, final: Final, verdict: Verdict) -> None:
+    def _judge(self, final: Final, verdict: Verdict) -> None:
         history = journal.read(sorted(self._directory.glob("*.jsonl")))
         history.declare(*self._plan.topics, pipelines=self._plan.pipelines)
         verdict.operations = Counter(
             COUNTED[name] for event in history.events if (name := type(event).__name__) in COUNTED
         )
         verdict.anomalies = check_all(history, final)
-        errors = [line for line in broker.log if any(sign in line for sign in BROKER_ERRORS)]
-        self._problems += [f"the broker logged: {line}" for line in errors if '"event":"start_failed"' not in line][:5]
-        verdict.problems = self._problems
+        self._problems += self._served.errors()[:5]
         (self._directory / "history.json").write_bytes(history.encode())
         (self._directory / "verdict.txt").write_text(
-            "\n".join([*map(str, verdict.anomalies), *verdict.problems, ""])
+            "\n".join([*map(str, verdict.anomalies), *self._problems, ""])
         )  # fmt: skip
-
-
-def decisions(data_dir: Path) -> list[Decision] | None:
-    """All that `__transaction_state` has recorded, of a broker that is down; None where compaction has taken some."""
-    found: list[Decision] = []
-    for directory in sorted(data_dir.glob(f"{TRANSACTION_STATE}-*")):
-        log = Log.open(OsDisk(), str(directory), LogConfig(), now_ms=time.time_ns() // 1_000_000)
-        rows = decisions_of(log)
-        log.abandon()
-        if rows is None:
-            return None
-        found += rows
-    return found

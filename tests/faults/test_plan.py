@@ -6,7 +6,7 @@ import inspect
 
 import msgspec
 
-from faults.mishaps import Mishaps
+from faults.broker_mishaps import BrokerMishaps
 from faults.plan import ASKED, KINDS, draw
 from faults.proxy import API_NAMES
 
@@ -23,7 +23,7 @@ def test_every_kind_of_fault_is_drawn_and_is_a_method_that_takes_what_is_drawn()
     faults = [fault for seed in SEEDS for fault in draw(seed, small_disk=True).faults]
     assert {fault.kind for fault in faults} == set(KINDS)
     for fault in faults:
-        inspect.signature(getattr(Mishaps, fault.kind.replace("-", "_"))).bind(None, **fault.args)
+        inspect.signature(getattr(BrokerMishaps, fault.kind.replace("-", "_"))).bind(None, **fault.args)
 
 
 def test_every_round_has_a_writer_and_a_pipeline_and_no_two_workers_of_one_name() -> None:

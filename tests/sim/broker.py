@@ -28,7 +28,7 @@ SETTINGS: Mapping[str, object] = {
 """What differs from the defaults: a boot costs little, and workloads may have short sessions."""
 
 
-EXPECTED_ERRORS = ("log_unreadable", "topic_offsets_not_forgotten")
+EXPECTED_ERRORS = ("log_unreadable",)
 """Events of level error that faults explain."""
 
 

@@ -37,7 +37,8 @@ def test_the_same_seed_is_the_same_run() -> None:
 
 def hasty(self: Controller) -> Sequence[Step]:
     """Brokers are admitted first, then what they were is dealt with."""
-    return [*self._admit(), *self._settle(Standing.of(self._feed.image))]
+    standing = Standing.of(self._feed.image)
+    return [*self._admit(standing), *self._settle(standing)]
 
 
 def careless(view: PartitionView, standing: Standing) -> PartitionState:

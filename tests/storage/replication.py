@@ -1,5 +1,6 @@
 """Two logs, one following the other as brokers do it, without brokers."""
 
+from msgspec.structs import replace
 from semel_storage.epochs import EpochHistory
 from semel_storage.log import Log
 from semel_storage.replicated import truncation_offset
@@ -49,7 +50,8 @@ def content(
     log: Log, start: int | None = None
 ) -> tuple[bytes, list[tuple[int, int]], bytes, list[int], list[AbortedTransaction]]:
     """All that two replicas have in common from `start` on (where they begin may differ): stored bytes, epochs,
-    producers, open and aborted transactions. A leader also has its own epoch, before anything is written in it."""
+    producers (but for the time by each broker's clock), open and aborted transactions. A leader also has its own epoch,
+    before anything is written in it."""
     start = log.start_offset if start is None else start
     epochs = EpochHistory(log.epochs.entries)
     epochs.truncate_from_start(start)
@@ -61,7 +63,7 @@ def content(
     return (
         data,
         [(epoch, since) for epoch, since in epochs.entries if since < log.end_offset],
-        encode(log.active_producers(), offset=log.end_offset),
+        encode([replace(state, last_append_ms=0) for state in log.active_producers()], offset=log.end_offset),
         log.unstable_offsets(),
         log.aborted_transactions(start, log.end_offset),
     )

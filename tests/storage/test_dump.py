@@ -232,6 +232,7 @@ def test_consumer_offsets_are_decoded_by_the_directorys_name(tmp_path: Path) -> 
             (b"\x00\x63", b"future"),
             (b"\x00", b"short"),
             (GROUP_KEY, b"\x00\x03\x00"),
+            (OFFSET_KEY, encode_versioned(OffsetCommitValue(offset=43, topic_id=b"\1" * 16), 4)),
         ],
     )
     key = {"type": "offset_commit", "group": "g", "topic": "flights", "partition": 3}
@@ -254,6 +255,7 @@ def test_consumer_offsets_are_decoded_by_the_directorys_name(tmp_path: Path) -> 
     assert found[3][0] == {"type": "unknown v99", "bytes": "\\x00c"}
     assert "too short" in found[4][0]["type"]  # type: ignore[index]
     assert "unreadable" in found[5][1]  # type: ignore[operator]
+    assert found[6][1]["topic_id"] == "AQEBAQEBAQEBAQEBAQEBAQ"  # type: ignore[index]
 
 
 def test_transaction_state_is_decoded_by_the_directorys_name(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from asyncio import Future, gather
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from semel_protocol.errors import KafkaError
+
 from semel_broker.groups.expiry import expired_offsets
 from semel_broker.groups.group import Group, GroupState
 from semel_broker.groups.journal import Journal, Producer
@@ -26,14 +28,25 @@ class OffsetBook:
     """What all groups have committed, and what transactions are about to commit for them.
 
     `groups` is the coordinator's table, where groups come into being with their first offset; `bury` takes one out.
+    `counts(topic, committed)`: whether the topic that it was committed for is (still) the one of that name.
     """
 
-    def __init__(self, log: Logger, journal: Journal, groups: dict[str, Group], bury: Callable[[Group], None]) -> None:
+    def __init__(
+        self,
+        log: Logger,
+        journal: Journal,
+        groups: dict[str, Group],
+        bury: Callable[[Group], None],
+        counts: Callable[[str, CommittedOffset], bool],
+    ) -> None:
         self._log = log
         self._journal = journal
         self._groups = groups
         self._bury = bury
+        self._counts = counts
         self._pending: Pending[Key, CommittedOffset] = Pending()
+        self._is_loaded = False
+        self._ended_early: list[tuple[int, int, bool]] = []
 
     # --- entries ---
 
@@ -61,9 +74,16 @@ class OffsetBook:
     def load(self, pending: Pending[Key, CommittedOffset]) -> None:
         """Take what a replay has found undecided."""
         self._pending = pending
+        self._is_loaded = True
+        for ended in self._ended_early:
+            self.transaction_ended(*ended)
+        self._ended_early.clear()
 
     def transaction_ended(self, index: int, producer_id: int, commit: bool) -> None:
         """The marker of the producer's transaction is durable in partition `index`: its offsets count, or are gone."""
+        if not self._is_loaded:
+            self._ended_early.append((index, producer_id, commit))  # the replay may or may not come past the marker
+            return
         self._journal.settle(index)  # what lies before the marker comes first
         decided = self._pending.end((index, producer_id), commit)
         for (group_id, topic, partition), committed in decided:
@@ -101,27 +121,56 @@ class OffsetBook:
         doomed = group.offsets.tombstones(lambda *_: True)
         await self._strike(group.group_id, doomed, *self._group_strike(group, doomed))
 
-    async def strike_topic(self, topic: str) -> None:
-        """Forget what groups have committed for a deleted topic, also in open transactions."""
-        doomed = {
-            group.group_id: dict.fromkeys((topic, partition) for partition in group.offsets.of_topic(topic))
-            for group in self._groups.values()
-        }
-        for group_id, held_topic, partition in self._pending.undecided():
-            if held_topic == topic:
-                doomed.setdefault(group_id, {})[topic, partition] = None
-        for group_id, partitions in doomed.items():
-            if partitions:
-                await self.commit(group_id, [OffsetRecord(*each, None) for each in partitions])
+    async def strike_outlived(self, only_topic: str | None = None) -> None:
+        """Forget what groups have committed for topics that are no more, also in open transactions.
+
+        Of all topics, or of one name. The topics known here have to be as new as the log, or one that is not known yet
+        would lose its offsets.
+        """
+        written = []
+        for group_id, partitions in self._outlived(only_topic).items():  # in one turn: nobody writes in between
+            doomed = self._not_being_written(group_id, [OffsetRecord(*each, None) for each in partitions])
+            if doomed:
+                written.append(self._store(group_id, *self._offsets_strike(group_id, doomed)))
+        for refused in await gather(*written, return_exceptions=True):
+            if isinstance(refused, KafkaError):
+                self._log.warning("outlived_offsets_kept", error=str(refused))  # they do not count anyway
+            elif refused is not None:
+                raise refused
+
+    def _outlived(self, only_topic: str | None) -> dict[str, dict[tuple[str, int], None]]:
+        """Group id -> (topic, partition) with nothing that counts."""
+        found: dict[str, dict[tuple[str, int], None]] = {}
+        for group in self._groups.values():
+            for topic, partition, committed in group.offsets:
+                if only_topic in (topic, None) and not self._counts(topic, committed):
+                    found.setdefault(group.group_id, {})[topic, partition] = None
+        for (group_id, topic, partition), _, _, committed in self._pending:
+            if only_topic in (topic, None) and not self._counts(topic, committed):
+                present = self._groups[group_id].offsets.get(topic, partition) if group_id in self._groups else None
+                if present is None or not self._counts(topic, present):
+                    found.setdefault(group_id, {})[topic, partition] = None
+        return found
+
+    def _not_being_written(self, group_id: str, doomed: Sequence[OffsetRecord]) -> list[OffsetRecord]:
+        """Those of which nothing newer is on its way: a tombstone would come to lie behind it, and forget that."""
+        written = self._journal.unsettled_keys(group_id)
+        rows = offset_rows(group_id, doomed)
+        return [record for record, (key, _) in zip(doomed, rows, strict=True) if key not in written]
 
     def expire(self, now_ms: int, retention_ms: int) -> None:
-        """Forget offsets that have been of no use for `retention_ms`, and groups with nothing left."""
+        """Forget offsets that have been of no use for `retention_ms` or are for topics that are no more, and groups
+        with nothing left."""
         for group in list(self._groups.values()):
-            doomed = [
+            expired = [
                 record
-                for record in expired_offsets(group, now_ms, retention_ms)
+                for record in (
+                    *expired_offsets(group, now_ms, retention_ms),
+                    *group.offsets.tombstones(lambda topic, _, committed: not self._counts(topic, committed)),
+                )
                 if not self.is_unstable(group.group_id, record.topic, record.partition)
             ]
+            doomed = self._not_being_written(group.group_id, list(dict.fromkeys(expired))) if expired else []
             empty = group.state is GroupState.EMPTY and not group.pending and len(doomed) == len(group.offsets)
             if not doomed and not empty:
                 continue

@@ -13,6 +13,7 @@ from typing import cast
 from uuid import UUID
 
 from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.schema import ZERO_UUID
 
 from semel_broker.config import BrokerConfig
 from semel_broker.groups import state
@@ -20,7 +21,7 @@ from semel_broker.groups.book import OffsetBook
 from semel_broker.groups.deadlines import GROUP, Alarm, Key
 from semel_broker.groups.group import CONSUMER, Group, GroupState
 from semel_broker.groups.journal import Journal, Producer
-from semel_broker.groups.offsets import GroupOffsets, OffsetRecord
+from semel_broker.groups.offsets import CommittedOffset, GroupOffsets, OffsetRecord
 from semel_broker.groups.records import group_row
 from semel_broker.groups.replay import Replay
 from semel_broker.groups.requests import Join, Joined, Moment, Rules, Sync, Synced
@@ -41,10 +42,10 @@ class GroupCoordinator:
         self._world = world
         self._log = world.log
         self._config = config
+        self._topics = topics
         self._journal = Journal(world, topics)
         self._groups: dict[str, Group] = {}
-        self._book = OffsetBook(world.log, self._journal, self._groups, self._bury)
-        self._ended_early: list[tuple[int, int, bool]] = []
+        self._book = OffsetBook(world.log, self._journal, self._groups, self._bury, self.counts)
         self._alarm = Alarm(self._monotonic_ms, self._look)
         self._expiry_timer: TimerHandle | None = None
         self._loading: Task[None] | None = None
@@ -197,9 +198,6 @@ class GroupCoordinator:
     def transaction_ended(self, index: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
         """The marker of this producer's transaction is durable in partition `index` of `__consumer_offsets`: what it
         has committed here takes effect, or is dropped. To hear of it twice does no harm."""
-        if not self._is_loaded:
-            self._ended_early.append((index, producer_id, commit))  # the replay may or may not come past the marker
-            return
         self._book.transaction_ended(index, producer_id, commit)
 
     def is_unstable(self, group_id: str, topic: str, partition: int) -> bool:
@@ -211,10 +209,15 @@ class GroupCoordinator:
         return self._book.unstable(group_id)
 
     async def offsets(self, group_id: str) -> GroupOffsets:
-        """What the group has committed: live, to be read at once. Raises KafkaError 15."""
+        """What the group has committed, whether it `counts` or not: live, to be read at once. Raises KafkaError 15."""
         await self.loaded()
         group = self._groups.get(group_id)
         return group.offsets if group is not None else GroupOffsets()
+
+    def counts(self, topic: str, committed: CommittedOffset) -> bool:
+        """Whether it was committed for the topic that has the name now, and not for one that had it once (KIP-516)."""
+        known = self._topics.get(topic)
+        return known is not None and committed.topic_id in (known.topic_id, ZERO_UUID)
 
     async def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode]:
         """OffsetDelete: forget offsets of topics that no member reads; a code for each partition.
@@ -232,13 +235,13 @@ class GroupCoordinator:
         return [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if keep else ErrorCode.NONE for keep in kept]
 
     async def forget_topic(self, topic: str) -> None:
-        """A topic was deleted: what groups committed for it means nothing for the next topic of that name."""
-        try:
-            await self.loaded()
+        """A topic was deleted: what groups committed for it, which does not count any more, need not be kept.
+
+        If that cannot be now, a load does it, or the next look at what has expired.
+        """
+        if self._is_loaded and not self._closed:
             await self._journal.flushed()  # a commit under way is one too
-            await self._book.strike_topic(topic)
-        except KafkaError as error:
-            self._log.error("topic_offsets_not_forgotten", topic=topic, error=str(error))
+            await self._book.strike_outlived(topic)
 
     # --- administration ---
 
@@ -342,18 +345,15 @@ class GroupCoordinator:
     async def _load(self) -> None:
         replay = Replay()
         try:
-            async for index, header, batch in self._journal.replay():
-                replay.feed(index, header, batch)
+            await self._journal.replay(replay.feed)
             self._groups.update(replay.groups(self._now()))
             self._book.load(replay.pending())
+            await self._book.strike_outlived()  # topics may have been deleted while nobody was here to forget
         except Exception as error:
             self._log.exception("groups_not_loaded", error=repr(error))
             raise
         for group in self._groups.values():
             self._watch(group, group.members)
-        for index, producer_id, commit in self._ended_early:
-            self._book.transaction_ended(index, producer_id, commit)
-        self._ended_early.clear()
         self._is_loaded = True
         self._log.info("groups_loaded", groups=len(self._groups))
 

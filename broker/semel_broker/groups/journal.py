@@ -1,46 +1,34 @@
 """The memory of groups on disk: records of `__consumer_offsets`, written in order, applied once durable.
 
-A group's records all lie in one partition, chosen by Java's hash of its id, so that whoever leads the partition
-coordinates the group. Records are appended at once (many share a sync), and what they mean takes effect in the order
-of the log as it becomes durable: exactly what a replay of the log would do. Offsets that are part of a transaction are
-written as transactional batches of its producer (KIP-98), and numbered as it would number them: the producer itself
-writes nothing here.
+A group's records all lie in one partition of the topic (`coordinator_topic`). Records are appended at once (many share
+a sync), and what they mean takes effect in the order of the log as it becomes durable: exactly what a replay of the log
+would do. Offsets that are part of a transaction are written as transactional batches of its producer (KIP-98), and
+numbered as it would number them: the producer itself writes nothing here.
 """
 
 from __future__ import annotations
 
-from asyncio import Future, Task, get_running_loop, sleep, wait
+from asyncio import Future, Task, get_running_loop, wait
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import msgspec
-from semel_protocol.batch import BatchHeader, check_crcs, iterate, read_header
+from semel_protocol.batch import BatchHeader, iterate, read_header
 from semel_protocol.errors import ErrorCode, KafkaError
-from semel_protocol.hashes import coordinator_partition
 from semel_protocol.records import Record, build_batch
 from semel_storage.internal_topics import CONSUMER_OFFSETS
 
+from semel_broker.coordinator_topic import CoordinatorTopic, as_seen_by_clients
 from semel_broker.groups.records import Row
 from semel_broker.partition import Partition
 from semel_broker.topics import Topics
 from semel_broker.world import World
 
-READ_BYTES = 256 << 10
 BATCH_BYTES = 512 << 10
 """Rows beyond this go into the next batch."""
 ROW_OVERHEAD_BYTES = 32
 SEQUENCE_MASK = 0x7FFFFFFF
-
-REFUSALS = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.INVALID_PRODUCER_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
-}
-"""What a failed append means to a member; anything else is UNKNOWN_SERVER_ERROR."""
 
 
 class Producer(msgspec.Struct, frozen=True, gc=False):
@@ -51,11 +39,12 @@ class Producer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """Something written and not yet durable: `apply` once everything below `end_offset` is, or `refuse`."""
+    """Rows of one group, written and not yet durable: `apply` once everything below `end_offset` is, or `refuse`."""
 
     end_offset: int
     apply: Callable[[], None]
     refuse: Callable[[Exception], None]
+    rows: Sequence[Row] = ()
 
 
 class Journal:
@@ -63,28 +52,25 @@ class Journal:
 
     def __init__(self, world: World, topics: Topics) -> None:
         self._world = world
-        self._topics = topics
-        self._partition_count = 0
+        self._topic = CoordinatorTopic(topics, CONSUMER_OFFSETS)
         self._pending: dict[int, deque[Entry]] = {}
         self._settling: dict[int, Task[None]] = {}
 
     async def create(self) -> None:
         """Make sure that the topic exists."""
-        if not self._partition_count:
-            topic = await self._topics.ensure(CONSUMER_OFFSETS)
-            self._partition_count = topic.partition_count
+        await self._topic.create()
 
     def partition_of(self, group_id: str) -> int:
         """The index of the partition that holds the group's records."""
-        return coordinator_partition(group_id, self._partition_count)
+        return self._topic.index_of(group_id)
 
     def end_offset(self, group_id: str) -> int:
         """The offset that the next record of the group gets, if it is written in this turn of the loop."""
-        return self._topics.partition(CONSUMER_OFFSETS, self.partition_of(group_id)).end_offset
+        return self._topic.partition(self.partition_of(group_id)).end_offset
 
     def open_producer(self, group_id: str, producer_id: int) -> Producer | None:
         """The producer, if its transaction has written to the group's partition and has no marker there yet."""
-        partition = self._topics.partition(CONSUMER_OFFSETS, self.partition_of(group_id))
+        partition = self._topic.partition(self.partition_of(group_id))
         state = partition.log.producer(producer_id)
         return Producer(producer_id, state.epoch) if state is not None and state.txn_first_offset >= 0 else None
 
@@ -103,7 +89,7 @@ class Journal:
         """
         index = self.partition_of(group_id)
         try:
-            partition = self._topics.partition(CONSUMER_OFFSETS, index)
+            partition = self._topic.partition(index)
             for records in self._bites(rows):
                 batch = bytearray(_batch(records, partition, producer))
                 partition.append(batch, header=read_header(batch))
@@ -114,7 +100,7 @@ class Journal:
         if not pending and partition.high_watermark >= partition.end_offset:
             apply()
             return
-        pending.append(Entry(partition.end_offset, apply, refuse))
+        pending.append(Entry(partition.end_offset, apply, refuse, rows))
         if index not in self._settling:
             self._settling[index] = get_running_loop().create_task(self._settle(index, partition, pending))
 
@@ -131,11 +117,16 @@ class Journal:
         self.write(group_id, rows, applied, partial(_resolve, done), producer)
         return done
 
+    def unsettled_keys(self, group_id: str) -> frozenset[bytes]:
+        """The keys, the group's among them, of what is written and not yet applied: a newer value is coming."""
+        pending = self._pending.get(self.partition_of(group_id), ())
+        return frozenset(key for entry in pending for key, _ in entry.rows)
+
     def settle(self, index: int) -> None:
         """Apply what has become durable in this partition, without waiting for the task that is about to."""
         pending = self._pending.get(index)
         if pending:
-            _apply_durable(pending, self._topics.partition(CONSUMER_OFFSETS, index).high_watermark)
+            _apply_durable(pending, self._topic.partition(index).high_watermark)
 
     async def flushed(self) -> None:
         """Return once everything written so far is applied (or refused)."""
@@ -145,27 +136,17 @@ class Journal:
                 pending.append(Entry(pending[-1].end_offset, partial(_resolve, done), partial(_release, done)))
                 await done
 
-    async def replay(self) -> AsyncIterator[tuple[int, BatchHeader, memoryview]]:
-        """All batches of the topic, partition by partition, in bites that leave the loop room to breathe.
+    async def replay(self, feed: Callable[[int, BatchHeader, memoryview], None]) -> None:
+        """Hand over all batches of the topic, partition by partition, markers included: (partition, header, batch)."""
 
-        (partition, header, batch), markers included.
-        """
-        topic = self._topics.get(CONSUMER_OFFSETS)
-        if topic is None:
-            return
-        self._partition_count = topic.partition_count
-        for index in range(topic.partition_count):
-            partition = self._topics.partition(CONSUMER_OFFSETS, index)
-            if not partition.is_open:
-                continue
-            await partition.committed(partition.end_offset)
-            offset = partition.log_start_offset
-            while data := partition.read(offset, bytes_max=READ_BYTES):
-                check_crcs(data, f"{CONSUMER_OFFSETS}-{index}")
-                for header, batch in iterate(data):
-                    offset = header.next_offset
-                    yield index, header, batch
-                await sleep(0)
+        def take(index: int, data: bytes) -> int:
+            offset = -1
+            for header, batch in iterate(data):
+                offset = header.next_offset
+                feed(index, header, batch)
+            return offset
+
+        await self._topic.replay(take)
 
     async def close(self) -> None:
         """Return once everything written is applied."""
@@ -239,6 +220,4 @@ def _release(done: Future[None], _error: Exception) -> None:
 
 
 def _as_seen_by_members(error: Exception) -> Exception:
-    if not isinstance(error, KafkaError):
-        return error
-    return KafkaError(REFUSALS.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR), f"could not store: {error}")
+    return as_seen_by_clients(error, ErrorCode.INVALID_PRODUCER_EPOCH) if isinstance(error, KafkaError) else error

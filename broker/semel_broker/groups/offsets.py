@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import msgspec
+from semel_protocol.schema import ZERO_UUID
 
 NO_EXPIRY = -1
 
 
 class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
     """The next offset to read. `leader_epoch` -1: not told. Times in ms since 1970; `expire_timestamp_ms` -1: by the
-    broker's own retention (only OffsetCommit v2-4 may ask for another)."""
+    broker's own retention (only OffsetCommit v2-4 may ask for another). `topic_id`: which of the topics that have had
+    the name it was committed for; all zeros: not told."""
 
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
     commit_timestamp_ms: int = -1
     expire_timestamp_ms: int = NO_EXPIRY
+    topic_id: bytes = ZERO_UUID
 
 
 class OffsetRecord(msgspec.Struct, frozen=True, gc=False):

@@ -1,7 +1,8 @@
 """Groups and offsets as records of `__consumer_offsets`, and back. Pure.
 
-Byte for byte Kafka's: key version 1 for an offset, 2 for a group; values of version 3 (an offset whose committer asked
-for an expiry of its own: version 1, which has a field for it).
+Byte for byte Kafka's: key version 1 for an offset, 2 for a group; an offset's value has version 4, which can say which
+topic of that name it is for (one whose committer asked for an expiry of its own: version 1, which has a field for that
+and none for the topic's id), a group's version 3.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ def _offset_value(committed: CommittedOffset) -> bytes:
         metadata=committed.metadata,
         commit_timestamp=committed.commit_timestamp_ms,
         expire_timestamp=committed.expire_timestamp_ms,
+        topic_id=committed.topic_id,
     )
     asks = committed.expire_timestamp_ms != NO_EXPIRY
     return encode_versioned(value, OFFSET_COMMIT_VALUE_WITH_EXPIRY if asks else OFFSET_COMMIT_VALUE)
@@ -62,7 +64,12 @@ def offset_of(key: OffsetCommitKey, value: OffsetCommitValue | None) -> OffsetRe
     if value is None:
         return OffsetRecord(key.topic, key.partition, None)
     committed = CommittedOffset(
-        value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp
+        value.offset,
+        value.leader_epoch,
+        value.metadata,
+        value.commit_timestamp,
+        value.expire_timestamp,
+        value.topic_id,
     )
     return OffsetRecord(key.topic, key.partition, committed)
 

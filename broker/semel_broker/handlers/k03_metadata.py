@@ -73,6 +73,8 @@ def _partition(topic: Topic, index: int, broker: Broker) -> MetadataResponsePart
     view = broker.topics.view(topic.name, index)
     leader = image.leader(*view.place)
     here = topic.opened.get(index)
+    if leader == broker.node_id and here is not None and not here.is_leading:
+        leader = None  # this broker's session is over, and so it may have missed who leads now
     epoch = view.state.leader_epoch if here is None or not here.is_leading else here.leader_epoch
     return MetadataResponsePartition(
         error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader is None else ErrorCode.NONE,

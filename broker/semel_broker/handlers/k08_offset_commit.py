@@ -34,7 +34,7 @@ async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
     now_ms = ctx.broker.world.now_ms()
     expire_ms = NO_EXPIRY if request.retention_time_ms < 0 else min(now_ms + request.retention_time_ms, INT64_MAX)
     records = [
-        OffsetRecord(topic.name, row.partition_index, committed_of(row, now_ms, expire_ms))
+        OffsetRecord(topic.name, row.partition_index, committed_of(topic.name, row, ctx, expire_ms))
         for topic in request.topics
         for row in topic.partitions
         if codes[topic.name, row.partition_index] is ErrorCode.NONE
@@ -80,8 +80,13 @@ def check_row(name: str, row: Row, ctx: RequestContext) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def committed_of(row: Row, now_ms: int, expire_ms: int = NO_EXPIRY) -> CommittedOffset:
-    """What the request's row commits."""
+def committed_of(name: str, row: Row, ctx: RequestContext, expire_ms: int = NO_EXPIRY) -> CommittedOffset:
+    """What a row that is not at fault commits."""
     return CommittedOffset(
-        row.committed_offset, row.committed_leader_epoch, row.committed_metadata or "", now_ms, expire_ms
+        row.committed_offset,
+        row.committed_leader_epoch,
+        row.committed_metadata or "",
+        ctx.broker.world.now_ms(),
+        expire_ms,
+        ctx.broker.topics.required(name).topic_id,
     )

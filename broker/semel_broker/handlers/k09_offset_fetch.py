@@ -1,4 +1,5 @@
-"""OffsetFetch: a group reads its positions. A partition without one answers offset -1, also in an unknown group.
+"""OffsetFetch: a group reads its positions. A partition without one answers offset -1, also in an unknown group, and
+one whose offset was committed for an earlier topic of that name.
 
 Topics null: all that the group has committed (v2). v7 adds `require_stable` (KIP-447): a partition for which an open
 transaction has written an offset answers 88, until that is decided; a transactional reader would otherwise process
@@ -53,7 +54,7 @@ async def _group(group_id: str, topics: Topics, stable: bool, ctx: RequestContex
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error.code)
     if topics is None:
-        topics = _all(offsets, groups.unstable(group_id) if stable else ())
+        topics = _all(offsets, groups.unstable(group_id) if stable else (), ctx)
     return OffsetFetchResponseGroup(
         group_id=group_id,
         topics=[
@@ -62,7 +63,7 @@ async def _group(group_id: str, topics: Topics, stable: bool, ctx: RequestContex
                 partitions=[
                     _row(partition, NONE_COMMITTED, ErrorCode.UNSTABLE_OFFSET_COMMIT)
                     if stable and groups.is_unstable(group_id, topic.name, partition)
-                    else _row(partition, offsets.get(topic.name, partition) or NONE_COMMITTED, ErrorCode.NONE)
+                    else _row(partition, _committed(offsets, topic.name, partition, ctx), ErrorCode.NONE)
                     for partition in topic.partition_indexes
                 ],
             )
@@ -71,9 +72,19 @@ async def _group(group_id: str, topics: Topics, stable: bool, ctx: RequestContex
     )
 
 
-def _all(offsets: GroupOffsets, unstable: Iterable[tuple[str, int]]) -> list[OffsetFetchRequestTopic]:
+def _committed(offsets: GroupOffsets, name: str, partition: int, ctx: RequestContext) -> CommittedOffset:
+    committed = offsets.get(name, partition)
+    return committed if committed is not None and ctx.broker.groups.counts(name, committed) else NONE_COMMITTED
+
+
+def _all(
+    offsets: GroupOffsets, unstable: Iterable[tuple[str, int]], ctx: RequestContext
+) -> list[OffsetFetchRequestTopic]:
     """Every partition that there is something to say about."""
-    found = {name: dict.fromkeys(offsets.of_topic(name)) for name in offsets.topics()}
+    found: dict[str, dict[int, None]] = {}
+    for name, partition, committed in offsets:
+        if ctx.broker.groups.counts(name, committed):
+            found.setdefault(name, {})[partition] = None
     for name, partition in unstable:
         found.setdefault(name, {})[partition] = None
     return [OffsetFetchRequestTopic(name=name, partition_indexes=list(rows)) for name, rows in found.items()]

@@ -39,11 +39,7 @@ AS_SEEN_BY_PRODUCERS = {
 
 
 async def handle(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOffsetCommitResponse:
-    codes = {
-        (topic.name, row.partition_index): check_row(topic.name, row, ctx)
-        for topic in request.topics
-        for row in topic.partitions
-    }
+    codes: dict[tuple[str, int], ErrorCode] = {}
     refusal = ErrorCode.NONE
     try:
         await _commit(request, ctx, codes)
@@ -67,6 +63,7 @@ async def handle(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOff
 async def _commit(
     request: TxnOffsetCommitRequest, ctx: RequestContext, codes: dict[tuple[str, int], ErrorCode]
 ) -> None:
+    """`codes` gets what is wrong with each row alone, as things stand once the group is part of the transaction."""
     transactions = ctx.broker.transactions
     producer = request.transactional_id, request.producer_id, request.producer_epoch
     joins = ctx.api_version >= JOINING_VERSION
@@ -74,11 +71,13 @@ async def _commit(
         await transactions.add_group(*producer, request.group_id, version=BUMPING_VERSION)
     else:
         await transactions.loaded()
-    now_ms = ctx.broker.world.now_ms()
+    for topic in request.topics:
+        for row in topic.partitions:
+            codes[topic.name, row.partition_index] = check_row(topic.name, row, ctx)
     await ctx.broker.groups.commit_in_transaction(
         request.group_id,
         [
-            OffsetRecord(topic.name, row.partition_index, committed_of(row, now_ms))
+            OffsetRecord(topic.name, row.partition_index, committed_of(topic.name, row, ctx))
             for topic in request.topics
             for row in topic.partitions
             if codes[topic.name, row.partition_index] is ErrorCode.NONE

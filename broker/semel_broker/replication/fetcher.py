@@ -7,7 +7,7 @@ at once the next round, which says so. Partitions about which there is nothing t
 
 from __future__ import annotations
 
-from asyncio import Event, Task, TimerHandle, get_running_loop, sleep, wait
+from asyncio import Event, Task, TimerHandle, get_running_loop, timeout, wait
 from base64 import urlsafe_b64decode
 from contextlib import suppress
 from typing import Final, Protocol
@@ -75,6 +75,7 @@ class Fetcher:
         self._session_epoch = START_SESSION_EPOCH
         self._backoff = Backoff(world.rng)
         self._has_work = Event()
+        self._is_failing = False
         self._is_asking = False
         self._is_nudged = False
         self._nudging: Task[None] | None = None
@@ -128,15 +129,23 @@ class Fetcher:
                 await self._settle()
                 await self._round()
             except (OSError, KafkaError) as error:
-                self._end_session()
-                pause_s = self._backoff.failed()
-                self._world.log.debug("fetch_failed", source=self.source, error=str(error))
-                self._has_work.clear()
-                await sleep(pause_s)
-            except Exception:  # a bug of ours; the other replicas are not to suffer for ever
+                await self._failed(error)
+            except Exception as error:  # a bug of ours; the other replicas are not to suffer for ever
                 self._world.log.exception("fetcher_failed", source=self.source)
-                self._end_session()
-                await sleep(self._backoff.failed())
+                await self._failed(error)
+
+    async def _failed(self, error: Exception) -> None:
+        """Wait for a while, or until there is more to follow: then the source may well be there again."""
+        self._end_session()
+        if self._rows and not self._is_failing:
+            self._is_failing = True
+            self._world.log.warning(
+                "replication_interrupted", source=self.source, partitions=len(self._rows), error=str(error)
+            )
+        self._has_work.clear()
+        with suppress(TimeoutError):
+            async with timeout(self._backoff.failed()):
+                await self._has_work.wait()
 
     async def _round(self) -> None:
         request = self._request()
@@ -155,6 +164,9 @@ class Fetcher:
                 raise KafkaError(ErrorCode(answer.error_code), f"broker {self.source} refuses the fetch")
             return
         self._backoff.succeeded()
+        if self._is_failing:
+            self._is_failing = False
+            self._world.log.info("replication_resumed", source=self.source, partitions=len(self._rows))
         self._session_id = answer.session_id
         self._session_epoch = 1 if self._session_epoch >= SESSION_EPOCH_MAX else self._session_epoch + 1
         self._take(answer)
@@ -222,7 +234,7 @@ class Fetcher:
                     self._rest(place)
                 elif outcome is Outcome.MOVED:
                     self._due[place] = None
-                    if told.records and not self._is_in_sync(row.partition):
+                    if self._throttle.is_bounded and told.records and not self._is_in_sync(row.partition):
                         self._throttle.note(len(told.records), now)
         self._hold_back(now)
         self._set_alarm(now)

@@ -67,6 +67,7 @@ class Followed:
         self.offset = UNKNOWN
         self._world = world
         self._backoff = Backoff(world.rng)
+        self._complaint = ""
 
     def wanted(self, bytes_max: int) -> FetchRequestPartition:
         """The row of the next request. Everything below its offset is here for good."""
@@ -120,6 +121,7 @@ class Followed:
         except KafkaError as error:
             return self._complain(error.code, error.message)
         self._backoff.succeeded()
+        self._complaint = ""
         self.state = State.DUE
         return Outcome.MOVED
 
@@ -151,7 +153,7 @@ class Followed:
         if verdict is Verdict.ASK_AGAIN:
             self.rest(self._backoff.failed())
             return Outcome.FAILED
-        return self._complain(code, "the leader says so")
+        return self._complain(code, f"the leader answers {code.name}")
 
     def _begin_anew(self, offset: int, high_watermark: int) -> Outcome:
         """The leader has deleted what would come next: retention has been quicker than this replica."""
@@ -171,13 +173,15 @@ class Followed:
 
     def _complain(self, code: int, reason: str) -> Outcome:
         partition = self.partition
-        self._world.log.error(
-            "replica_not_followed",
-            topic=partition.topic,
-            partition=partition.index,
-            leader=partition.leader,
-            code=int(code),
-            reason=reason,
-        )
+        if reason != self._complaint:  # once, however often it is tried
+            self._complaint = reason
+            self._world.log.error(
+                "replica_not_followed",
+                topic=partition.topic,
+                partition=partition.index,
+                leader=partition.leader,
+                code=int(code),
+                reason=reason,
+            )
         self.rest(self._backoff.failed())
         return Outcome.FAILED

@@ -106,10 +106,11 @@ class IsrKeeper:
         if (state.leader, state.leader_epoch) != (self._config.node_id, partition.leader_epoch):
             return None  # the image is ahead, and the partition is about to hear of it
         now_ms = int(self._world.monotonic() * 1000)
-        lagging = replicas.lagging(now_ms, self._config.replica_lag_time_max_ms)
+        lag_max_ms = self._config.replica_lag_time_max_ms
+        lagging = replicas.lagging(now_ms, lag_max_ms)
         joining = [
             (replica, epoch)
-            for replica, epoch in replicas.caught_up(partition.high_watermark)
+            for replica, epoch in replicas.caught_up(partition.high_watermark, now_ms, lag_max_ms)
             if replica in view.replicas and self._is_there(replica, epoch)
         ]
         isr = [*(each for each in state.isr if each not in lagging), *(replica for replica, _ in joining)]
@@ -135,16 +136,18 @@ class IsrKeeper:
                 del self._due[partition]
             if not self._due:
                 self._has_work.clear()
-            proposals = [proposal for partition in due if (proposal := self._decide(partition)) is not None]
-            if not proposals or not self._registration.is_valid():
-                continue
             try:
-                await self._propose(proposals)
+                proposals = [proposal for partition in due if (proposal := self._decide(partition)) is not None]
+                if proposals and self._registration.is_valid():
+                    await self._propose(proposals)
                 backoff.succeeded()
             except StoreClosedError:
                 return
             except StoreUnavailableError as error:
-                self._world.log.warning("isr_not_changed", partitions=len(proposals), error=str(error))
+                self._world.log.warning("isr_not_changed", partitions=len(due), error=str(error))
+                await sleep(backoff.failed())
+            except Exception:  # a bug of ours, or a store that refuses; the next look decides anew
+                self._world.log.exception("isr_keeper_failed", partitions=len(due))
                 await sleep(backoff.failed())
 
     async def _propose(self, proposals: list[Proposal]) -> None:

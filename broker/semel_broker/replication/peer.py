@@ -27,13 +27,8 @@ class Pending:
     __slots__ = ("api", "correlation_id", "future", "timer", "version")
 
     def __init__(self, api: Api, version: int, correlation_id: int, future: Future[Any], timer: TimerHandle) -> None:
-        self.api, self.version, self.correlation_id, self.future, self.timer = (
-            api,
-            version,
-            correlation_id,
-            future,
-            timer,
-        )
+        self.api, self.version, self.correlation_id = api, version, correlation_id
+        self.future, self.timer = future, timer
 
 
 class PeerConnection(Protocol):

@@ -323,7 +323,8 @@ class Sessions:
     def take(self, request: FetchRequest) -> FetchSession:
         """The session that a follower's fetch belongs to, a new one if it says so, with what it asks for taken in.
 
-        Raises KafkaError: 42 for who is no replica, 70 and 71 for a session that is not known (any more).
+        Raises KafkaError: 42 for who is no replica, 70 and 71 for a session that is not known (any more), 77 for a
+        broker that has a successor.
         """
         replica = request.replica_state.replica_id
         if replica < 0:
@@ -331,6 +332,8 @@ class Sessions:
         session = self._by_replica.get(replica)
         if request.session_epoch == START_SESSION_EPOCH:
             if session is not None:
+                if request.replica_state.replica_epoch < session.broker_epoch:
+                    raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"broker {replica} has registered anew since")
                 session.close()
             number = self._world.rng.randint(1, 0x7FFFFFFF)
             session = self._by_replica[replica] = FetchSession(number, replica, self._world, self._find, self._heard)

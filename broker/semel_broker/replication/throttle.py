@@ -14,6 +14,10 @@ class Throttle:
         self._credit = float(bytes_per_second)
         self._since = now
 
+    @property
+    def is_bounded(self) -> bool:
+        return self._rate > 0
+
     def note(self, size: int, now: float) -> None:
         """So many bytes have come."""
         if self._rate:

@@ -337,8 +337,7 @@ class TransactionCoordinator:
     async def _load(self) -> None:
         replay = Replay()
         try:
-            async for records in self._journal.replay():
-                replay.feed(records.keys, records.values)
+            await self._journal.replay(replay.feed)
             for at, txn in enumerate(replay.transactions()):
                 self._slots.put(txn)
                 if at % LOADED_AT_ONCE == 0:

@@ -23,6 +23,14 @@ class OffsetOutOfRangeError(BrokerResponseError, code=ErrorCode.OFFSET_OUT_OF_RA
     advice = "Seek to between beginning_offsets and end_offsets, or set auto_offset_reset"
 
 
+class LogTruncatedError(OffsetOutOfRangeError):
+    """The log is not the one any more that was read: `auto_offset_reset="none"` wants to hear of it."""
+
+    advice = (
+        "Records that were read are gone from the log: seek() to the offset named here to read what took their place"
+    )
+
+
 class CorruptRecordException(BrokerResponseError, RetriableError, code=ErrorCode.CORRUPT_MESSAGE):
     advice = "Bytes were damaged on the way or on disk"
 
@@ -45,6 +53,10 @@ class RequestTimedOutError(BrokerResponseError, RetriableError, code=ErrorCode.R
     advice = "The broker could not finish in time; the request may or may not have taken effect"
 
 
+class BrokerNotAvailableError(BrokerResponseError, code=ErrorCode.BROKER_NOT_AVAILABLE):
+    advice = "The broker asked for is not there: look which brokers run"
+
+
 class ReplicaNotAvailableError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.REPLICA_NOT_AVAILABLE):
     advice = "The broker has no such replica yet"
 
@@ -55,6 +67,10 @@ class MessageSizeTooLargeError(BrokerResponseError, code=ErrorCode.MESSAGE_TOO_L
 
 class OffsetMetadataTooLargeError(BrokerResponseError, code=ErrorCode.OFFSET_METADATA_TOO_LARGE):
     advice = "Shorten the metadata of the offset commit"
+
+
+class NetworkExceptionError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.NETWORK_EXCEPTION):
+    advice = "One broker could not reach another"
 
 
 class GroupLoadInProgressError(BrokerResponseError, RetriableError, code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
@@ -117,6 +133,10 @@ class InvalidSessionTimeoutError(BrokerResponseError, MisconfiguredError, code=E
 
 class RebalanceInProgressError(BrokerResponseError, ApplicationRecoverableError, code=ErrorCode.REBALANCE_IN_PROGRESS):
     advice = "The group is rebalancing"
+
+
+class InvalidCommitOffsetSizeError(BrokerResponseError, code=ErrorCode.INVALID_COMMIT_OFFSET_SIZE):
+    advice = "Commit fewer partitions, or shorter metadata, at a time"
 
 
 class TopicAuthorizationFailedError(BrokerResponseError, MisconfiguredError, code=ErrorCode.TOPIC_AUTHORIZATION_FAILED):
@@ -241,6 +261,22 @@ class GroupIdNotFound(BrokerResponseError, code=ErrorCode.GROUP_ID_NOT_FOUND):
     advice = "Check the group's name"
 
 
+class FetchSessionIdNotFound(BrokerResponseError, RetriableError, code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND):
+    advice = "The broker has forgotten the fetch session"
+
+
+class InvalidFetchSessionEpoch(BrokerResponseError, RetriableError, code=ErrorCode.INVALID_FETCH_SESSION_EPOCH):
+    advice = "The fetch session has gone on without this request"
+
+
+class ListenerNotFound(BrokerResponseError, RefreshRetriableError, code=ErrorCode.LISTENER_NOT_FOUND):
+    advice = "The leader has no listener of the name that was asked: check the listeners of the brokers"
+
+
+class TopicDeletionDisabledError(BrokerResponseError, code=ErrorCode.TOPIC_DELETION_DISABLED):
+    advice = "Set delete.topic.enable on the brokers"
+
+
 class FencedLeaderEpochError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.FENCED_LEADER_EPOCH):
     advice = "The partition has a newer leader"
 
@@ -307,6 +343,10 @@ class UnstableOffsetCommitError(BrokerResponseError, RetriableError, code=ErrorC
     advice = "A transaction with these offsets is still open"
 
 
+class ThrottlingQuotaExceededError(BrokerResponseError, RetriableError, code=ErrorCode.THROTTLING_QUOTA_EXCEEDED):
+    advice = "Too many changes at a time: the broker asks for a pause"
+
+
 class ProducerFenced(BrokerResponseError, ApplicationRecoverableError, code=ErrorCode.PRODUCER_FENCED):
     advice = "Stop this producer; a new one goes on from the last committed transaction"
 
@@ -321,6 +361,10 @@ class InconsistentTopicIdError(BrokerResponseError, RefreshRetriableError, code=
 
 class TransactionalIdNotFound(BrokerResponseError, code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
     advice = "Check the transactional id: it was never used here, or has expired"
+
+
+class FetchSessionTopicIdError(BrokerResponseError, RetriableError, code=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR):
+    advice = "Topics were named and numbered in one fetch session"
 
 
 class TransactionAbortable(BrokerResponseError, AbortableError, code=ErrorCode.TRANSACTION_ABORTABLE):

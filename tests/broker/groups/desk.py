@@ -22,6 +22,7 @@ from semel_storage.log_directory import LogDirectory
 from semel_storage.memory_disk import MemoryDisk
 
 DIRECTORY = "/data"
+TOPICS = ("t", "stays")
 
 
 class Desk:
@@ -53,6 +54,8 @@ class Desk:
         self.groups.start()
         if wait:
             await self.groups.loaded()
+        for topic in TOPICS:
+            await self.topics.ensure(topic)
         return self
 
     async def close(self) -> None:
@@ -85,10 +88,7 @@ class Desk:
     ) -> None:
         await self.groups.commit(
             group,
-            [
-                OffsetRecord(topic, partition, CommittedOffset(offset, commit_timestamp_ms=self.wall_ms))
-                for partition, offset in offsets.items()
-            ],
+            [OffsetRecord(topic, partition, self._committed(topic, offset)) for partition, offset in offsets.items()],
             member_id=member_id,
             instance_id=None,
             generation_id=generation,
@@ -109,10 +109,7 @@ class Desk:
         """Commit as part of a transaction."""
         await self.groups.commit_in_transaction(
             group,
-            [
-                OffsetRecord(topic, partition, CommittedOffset(offset, commit_timestamp_ms=self.wall_ms))
-                for partition, offset in offsets.items()
-            ],
+            [OffsetRecord(topic, partition, self._committed(topic, offset)) for partition, offset in offsets.items()],
             Producer(producer_id, epoch),
             verify,
             member_id=member_id,
@@ -130,7 +127,11 @@ class Desk:
 
     async def offset(self, partition: int = 0, group: str = "g", topic: str = "t") -> int:
         found = (await self.groups.offsets(group)).get(topic, partition)
-        return -1 if found is None else found.offset
+        return -1 if found is None or not self.groups.counts(topic, found) else found.offset
+
+    async def delete_topic(self, topic: str = "t") -> None:
+        await self.topics.delete(topic)
+        await self.groups.forget_topic(topic)
 
     async def everything(self) -> dict[str, Any]:
         """All that is known of all groups, to compare; one of which only the name is left is as good as none."""
@@ -145,6 +146,9 @@ class Desk:
             for group in await self.groups.groups()
             if not group.is_disposable
         }
+
+    def _committed(self, topic: str, offset: int) -> CommittedOffset:
+        return CommittedOffset(offset, commit_timestamp_ms=self.wall_ms, topic_id=self.topics.required(topic).topic_id)
 
     async def join(self, member_id: str = "", instance: str | None = None, group: str = "g") -> Joined:
         self._count += 1

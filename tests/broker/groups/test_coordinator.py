@@ -166,7 +166,7 @@ async def test_commit_under_way_is_forgotten_with_its_topic(desk: Desk) -> None:
     desk.disk.hold_syncs()
     committing = asyncio.create_task(desk.commit({0: 1}))
     await breathe()
-    forgetting = asyncio.create_task(desk.groups.forget_topic("t"))
+    forgetting = asyncio.create_task(desk.delete_topic())
     await breathe()
     desk.disk.release_syncs()
     await asyncio.gather(committing, forgetting)

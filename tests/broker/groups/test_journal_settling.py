@@ -31,9 +31,13 @@ class SlowPartition:
 
 async def test_what_is_written_between_the_end_of_settling_and_its_callback_is_applied() -> None:
     partition = SlowPartition()
-    topics = SimpleNamespace(partition=lambda *_: partition)
+
+    async def ensure(_name: str) -> Any:
+        return SimpleNamespace(partition_count=50)
+
+    topics = SimpleNamespace(partition=lambda *_: partition, ensure=ensure)
     journal = Journal(SimpleNamespace(now_ms=lambda: 0), topics)  # type: ignore[arg-type]
-    journal._partition_count = 50
+    await journal.create()
     applied: list[str] = []
     refused: list[Exception] = []
 

@@ -29,11 +29,11 @@ def replay(*rows: tuple[bytes | None, bytes | None]) -> dict[str, Group]:
 
 
 def test_offset_is_stored_as_kafka_stores_it() -> None:
-    committed = CommittedOffset(42, 7, "note", 1_700_000_000_000)
+    committed = CommittedOffset(42, 7, "note", 1_700_000_000_000, topic_id=b"\7" * 16)
     ((key, value),) = offset_rows("g", [OffsetRecord("t", 3, committed)])
     assert key.hex() == "000100016700017400000003"
     assert value is not None
-    assert value.hex() == "0003000000000000002a0000000700046e6f74650000018bcfe56800"
+    assert value.hex() == "0004000000000000002a00000007056e6f74650000018bcfe5680001001007" + "07" * 15
 
 
 def test_offset_with_an_expiry_of_its_own_is_stored_in_the_version_that_has_one() -> None:

@@ -312,7 +312,7 @@ async def test_deleting_a_topic_forgets_its_pending_offsets_too(desk: Desk) -> N
     await desk.hold({0: 5, 1: 5})
     await desk.hold({0: 5}, group="another")
     await desk.hold({0: 5}, topic="stays")
-    await desk.groups.forget_topic("t")
+    await desk.delete_topic()
     await desk.end()
     await desk.end(group="another")
     assert [await desk.offset(0), await desk.offset(1), await desk.offset(0, "another")] == [-1, -1, -1]

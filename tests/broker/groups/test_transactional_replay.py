@@ -210,4 +210,5 @@ async def take(desk: Desk, act: str, row: list[Any]) -> None:
     elif act == "delete group":
         await desk.groups.delete_group("g")
     else:
-        await desk.groups.forget_topic("t")
+        await desk.delete_topic()
+        await desk.topics.ensure("t")

@@ -345,6 +345,17 @@ async def test_new_session_ends_the_one_before(leader: Replicant) -> None:
     assert len(leader.partition(0)._fetching) == 1
 
 
+async def test_broker_that_woke_up_late_does_not_end_the_session_of_its_successor(leader: Replicant) -> None:
+    follower = Follower(leader)
+    follower.fetch((0, 0))
+    request = Follower(leader).request((0, 0))
+    request.replica_state.replica_epoch = 49
+    with pytest.raises(KafkaError) as refused:
+        follower.sessions.take(request)
+    assert refused.value.code == ErrorCode.STALE_BROKER_EPOCH
+    assert follower.fetch() == {}
+
+
 async def test_session_speaks_for_partitions_that_are_not_named(leader: Replicant) -> None:
     """The leader's count of who lags goes by fetches; of a quiet partition there are none but those of the session."""
     partition = leader.partition()

@@ -8,7 +8,7 @@ import msgspec
 from broker.cluster.brokers import until
 from broker.replication.brokers import Cluster, Replicant
 from semel_broker.cluster.records import PartitionState
-from semel_broker.cluster.store import Expect, OutcomeUnknownError, Put, StoreUnavailableError
+from semel_broker.cluster.store import Expect, OutcomeUnknownError, Put, StoreError, StoreUnavailableError
 from semel_broker.replication.isr import BATCH
 
 
@@ -94,6 +94,19 @@ async def test_store_that_is_away_only_delays_it(cluster: Cluster) -> None:
     await cluster.isr(1, 2, by=1)
 
 
+async def test_keeper_outlives_a_store_that_refuses(cluster: Cluster) -> None:
+    one, two = await out_and_about(cluster)
+    await cluster.isr(1, 2, by=1)
+    one.store.failing = [StoreError("too many operations"), AssertionError("a bug")]
+    two.disk.hold_syncs()
+    one.append(b"for the lag")
+    await until(lambda: one.log.events().count("isr_keeper_failed") == 1)
+    await cluster.isr(1, by=1)
+    two.disk.release_syncs()
+    await cluster.isr(1, 2, by=1)
+    await until(lambda: not one.partition().replicas.is_proposing)  # type: ignore[union-attr]
+
+
 async def test_who_is_about_to_join_counts_before_the_store_has_said_so(cluster: Cluster) -> None:
     """From the moment the store is asked it may say yes, and then the joiner may be elected (KIP-497)."""
     one, two = await out_and_about(cluster)
@@ -173,3 +186,18 @@ async def test_leader_whose_session_is_over_changes_nothing(cluster: Cluster) ->
     assert not any(was for _, was in isr_changes(one)[before:])
     two.disk.release_syncs()
     one.store.watch_gate.set()
+
+
+async def test_who_does_not_fetch_any_more_is_not_let_in_again(cluster: Cluster) -> None:
+    """With nobody else in sync the high watermark stands where they stopped; that they had all of it is old news."""
+    one, two = await cluster.start(1, 2)
+    await cluster.topic([1, 2])
+    await one.put(b"both")
+    two.unplug()
+    await cluster.isr(1, by=1)
+    before = len(isr_changes(one))
+    await asyncio.sleep(10 * one.replicator.isr.interval_s)  # as many looks
+    assert len(isr_changes(one)) == before
+    assert cluster.state(by=1).isr == [1]
+    two.plug_in()
+    await cluster.isr(1, 2, by=1)

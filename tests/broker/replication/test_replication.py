@@ -166,7 +166,7 @@ async def test_partition_without_a_record_costs_a_follower_no_directory(cluster:
 
 async def test_new_partitions_are_followed_at_once_although_a_fetch_waits(cluster: Cluster) -> None:
     """The fetch that waits for data does not know of them; it is answered, so that the next one can name them."""
-    cluster.settings["replica.fetch.wait.max.ms"] = "30000"
+    cluster.settings |= {"replica.fetch.wait.max.ms": "30000", "replica.lag.time.max.ms": "60000"}
     one, _ = await cluster.start(1, 2)
     await cluster.topic([1, 2], name="first")
     await one.put(b"x", topic="first")

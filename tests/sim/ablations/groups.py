@@ -9,6 +9,7 @@ from semel_broker.groups import state
 from semel_broker.groups.book import OffsetBook
 from semel_broker.groups.coordinator import GroupCoordinator
 from semel_broker.groups.group import Group
+from semel_broker.groups.pending import Pending
 from semel_broker.groups.records import group_row
 from semel_broker.groups.turn import Change
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -97,7 +98,8 @@ def stable_offsets(seam: Seam) -> None:
     shows=broker_ends,
 )
 def replay_of_pending(seam: Seam) -> None:
-    seam.replace(OffsetBook, "load", lambda self, pending: None)
+    load = OffsetBook.load
+    seam.replace(OffsetBook, "load", lambda self, pending: load(self, Pending()))
 
 
 @safeguard(

@@ -196,7 +196,8 @@ def _(seam: Seam) -> None:
 @of_three("admission comes last", "who comes back is nothing of what it was", shows=leaders_end)
 def _(seam: Seam) -> None:
     def hasty(self: Controller) -> Sequence[Step]:
-        return [*self._admit(), *self._settle(Standing.of(self._feed.image))]
+        standing = Standing.of(self._feed.image)
+        return [*self._admit(standing), *self._settle(standing)]
 
     seam.replace(Controller, "_decide", hasty)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 
 from semel._transactions import Transactions
-from semel_broker.groups import journal
+from semel_broker import coordinator_topic
+from semel_broker.groups.journal import Journal
 from semel_broker.txn import identity, metadata, state
 from semel_broker.txn.slots import Slot
 from semel_protocol.batch import BatchHeader
@@ -28,19 +29,18 @@ def few_epochs(seam: Seam) -> None:
 def slow_load(seam: Seam) -> None:
     """Reading what groups have stored takes a while, as it does where much is stored; most of it in the partition that
     comes last."""
-    replay = journal.Journal.replay
+    replay = Journal.replay
 
     async def pause(_: float) -> None:
         await asyncio.sleep(0.02)
 
-    async def replay_slowly(self: journal.Journal) -> AsyncIterator[tuple[int, BatchHeader, memoryview]]:
-        async for found in replay(self):
-            yield found
+    async def replay_slowly(self: Journal, feed: Callable[[int, BatchHeader, memoryview], None]) -> None:
+        await replay(self, feed)
         await asyncio.sleep(0.5)
 
-    seam.replace(journal, "READ_BYTES", 500)
-    seam.replace(journal, "sleep", pause)
-    seam.replace(journal.Journal, "replay", replay_slowly)
+    seam.replace(coordinator_topic, "READ_BYTES", 500)
+    seam.replace(coordinator_topic, "sleep", pause)
+    seam.replace(Journal, "replay", replay_slowly)
 
 
 def short_memory(seam: Seam) -> None:

@@ -1,0 +1,52 @@
+"""The brokers that a demo runs on: one process, or three of a cluster. Both can be struck, and come back."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from rich.console import Console
+
+Tell = Callable[[str], None]
+
+
+class Brokers(Protocol):
+    """Somebody serves at `address`; topics get `replicas` replicas each. `kills`: SIGKILLs so far."""
+
+    replicas: int
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def kills(self) -> int: ...
+
+    async def start(self) -> str:
+        """Starts all of them; says where they are."""
+
+    async def strike(self, rng: random.Random, tell: Tell, say: Tell) -> None:
+        """SIGKILL for one of them, which comes back on the same data.
+
+        `tell` hears once who was killed, `say` what became of it. A strike waits until the last one is got over.
+        """
+
+    async def settled(self) -> None:
+        """Whoever was killed is back."""
+
+    async def stop(self) -> None: ...
+
+    def is_sound(self, console: Console, topics: list[str]) -> bool:
+        """After `stop`: shows what there is to say of the brokers, and whether that is as it should be."""
+
+
+def brokers(count: int, directory: Path, topics: list[str], group: str, transactional_ids: list[str]) -> Brokers:
+    """One broker, or three with their etcd. Topics, group and ids: what is looked at when somebody is to be struck."""
+    if count == 1:
+        from demo.processes import Broker
+
+        return Broker(directory / "broker")
+    from demo.three import ThreeBrokers
+
+    return ThreeBrokers(directory / "cluster", topics, group, transactional_ids)

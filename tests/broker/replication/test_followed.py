@@ -1,0 +1,141 @@
+"""What an answer does to a partition that is followed: a table of codes, and answers that are not taken."""
+
+from __future__ import annotations
+
+from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from broker.cluster.brokers import Notes
+from semel_broker.partition import Partition, Role
+from semel_broker.replication.followed import VERDICTS, Followed, Outcome, State, Verdict
+from semel_broker.replication.throttle import Throttle
+from semel_broker.world import World
+from semel_protocol.batch import stamp
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k01_fetch import FetchResponseDivergingEpoch, FetchResponsePartition
+from semel_storage.log import Log
+from semel_storage.log_config import LogConfig
+from semel_storage.memory_disk import MemoryDisk
+from storage.batches import NOW_MS, make_batch
+
+
+@pytest.fixture
+def world() -> World:
+    clock = SimpleNamespace(now=0.0)
+    return World(
+        now_ms=lambda: NOW_MS, monotonic=lambda: clock.now, rng=Random(1), disk=MemoryDisk(), log=cast("Any", Notes())
+    )
+
+
+@pytest.fixture
+def partition(world: World) -> Partition:
+    def open_log() -> Log:
+        return Log.open(world.disk, "data/t-0", LogConfig(), now_ms=NOW_MS)
+
+    partition = Partition("t", 0, open_log=open_log, world=world, fsync=False, topic_id="id", role=Role.NONE)
+    partition.become_follower(1, 3)
+    return partition
+
+
+def records(offset: int, epoch: int = 3) -> bytes:
+    batch = bytearray(make_batch())
+    stamp(batch, offset, epoch)
+    return bytes(batch)
+
+
+def row(**fields: Any) -> FetchResponsePartition:
+    return FetchResponsePartition(**{"records": b"", "high_watermark": 0, "log_start_offset": 0, **fields})
+
+
+async def test_records_are_appended_and_their_end_is_asked_for_next(partition: Partition, world: World) -> None:
+    followed = Followed(partition, world)
+    wanted = followed.wanted(1000)
+    assert (wanted.fetch_offset, wanted.current_leader_epoch, wanted.last_fetched_epoch) == (0, 3, -1)
+    assert followed.take(row(records=records(0, 2) + records(1, 3), high_watermark=1)) is Outcome.MOVED
+    assert (partition.end_offset, partition.high_watermark, followed.state) == (2, 1, State.DUE)
+    wanted = followed.wanted(1000)
+    assert (wanted.fetch_offset, wanted.current_leader_epoch, wanted.last_fetched_epoch) == (2, 3, 3)
+
+
+async def test_answer_is_expected_only_as_long_as_nothing_has_changed(partition: Partition, world: World) -> None:
+    followed = Followed(partition, world)
+    assert not followed.is_expecting, "nothing was asked"
+    followed.wanted(1000)
+    assert followed.is_expecting
+    partition.leader_epoch = 4
+    assert not followed.is_expecting, "it is of another epoch"
+    partition.leader_epoch = 3
+    partition.append_replicated(records(0), leader_epoch=3, high_watermark=0)
+    assert not followed.is_expecting, "it is about another offset"
+    followed.wanted(1000)
+    partition.resign()
+    assert not followed.is_expecting
+    partition.become_follower(1, 3)
+    assert followed.is_expecting
+    partition.retire()
+    assert not followed.is_expecting
+
+
+@pytest.mark.parametrize("code", [code for code in ErrorCode if code])
+async def test_every_error_leaves_the_log_alone_and_is_asked_about_again(
+    partition: Partition, world: World, code: ErrorCode
+) -> None:
+    followed = Followed(partition, world)
+    followed.wanted(1000)
+    followed.take(row(records=records(0)))
+    followed.wanted(1000)
+    assert followed.take(row(error_code=int(code), log_start_offset=0)) is Outcome.FAILED
+    assert (partition.end_offset, followed.state) == (1, State.RESTING)
+    assert 0 < followed.rests_until < 1
+    complained = "replica_not_followed" in cast("Notes", world.log).events()
+    assert complained is (VERDICTS.get(code, Verdict.COMPLAIN) is not Verdict.ASK_AGAIN)
+
+
+async def test_damaged_records_are_not_taken(partition: Partition, world: World) -> None:
+    followed = Followed(partition, world)
+    followed.wanted(1000)
+    assert followed.take(row(records=records(0)[:-1] + b"?")) is Outcome.FAILED
+    assert (partition.end_offset, followed.state) == (0, State.RESTING)
+    assert "replica_not_followed" in cast("Notes", world.log).events()
+
+
+async def test_start_beyond_the_own_end_begins_anew_and_one_within_does_not(partition: Partition, world: World) -> None:
+    followed = Followed(partition, world)
+    followed.wanted(1000)
+    followed.take(row(records=records(0)))
+    followed.wanted(1000)
+    out_of_range = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+    assert followed.take(row(error_code=out_of_range, log_start_offset=1)) is Outcome.FAILED
+    assert followed.take(row(error_code=out_of_range, log_start_offset=500, high_watermark=700)) is Outcome.MOVED
+    assert (partition.log_start_offset, partition.end_offset, partition.high_watermark) == (500, 500, 500)
+    assert followed.wanted(1000).last_fetched_epoch == -1
+
+
+async def test_diverging_epoch_cuts_and_always_gets_on(partition: Partition, world: World) -> None:
+    """Also where there is nothing to cut but an epoch without a record: else it would be asked for ever."""
+    followed = Followed(partition, world)
+    followed.wanted(1000)
+    followed.take(row(records=b"".join(records(n, 1) for n in range(5))))
+    partition.log.epochs.assign(2, 5)
+    followed.wanted(1000)
+    assert followed.take(row(diverging_epoch=FetchResponseDivergingEpoch(epoch=1, end_offset=9))) is Outcome.MOVED
+    assert (partition.end_offset, partition.log.epochs.latest) == (5, 1)
+    followed.wanted(1000)
+    assert followed.take(row(diverging_epoch=FetchResponseDivergingEpoch(epoch=1, end_offset=3))) is Outcome.MOVED
+    assert (partition.end_offset, followed.state) == (3, State.DUE)
+
+
+def test_throttle_lets_a_second_worth_through_and_then_so_much_a_second() -> None:
+    throttle = Throttle(1000, now=0.0)
+    assert throttle.wait_s(0.0) == 0
+    throttle.note(1500, 0.0)
+    assert throttle.wait_s(0.0) == 0.5
+    assert throttle.wait_s(0.25) == 0.25
+    assert throttle.wait_s(0.5) == 0
+    throttle.note(4000, 100.0)
+    assert throttle.wait_s(100.0) == 3, "no more than a second is saved up"
+    unbounded = Throttle(0, now=0.0)
+    unbounded.note(10**9, 0.0)
+    assert unbounded.wait_s(0.0) == 0

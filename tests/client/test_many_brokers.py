@@ -1,0 +1,388 @@
+"""What three brokers ask of a client: leaders, coordinators and the controller move, some are dead, some are mute."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from random import Random
+from typing import Any
+
+import pytest
+from client.consuming import take, tp, until
+from client.fake_broker import ANSWER_LOST, LATE, LOST
+from client.moving_cluster import COMMIT, CREATE, DEPOSED, EPOCH_END, FETCH, LIST, REPLACED, MovingCluster
+from semel import Admin, Consumer, NewTopic, Producer
+from semel.errors import KafkaTimeoutError, OffsetOutOfRangeError
+
+QUICK: dict[str, Any] = {
+    "retry_backoff_ms": 1,
+    "retry_backoff_max_ms": 4,
+    "reconnect_backoff_ms": 1,
+    "reconnect_backoff_max_ms": 4,
+}
+
+
+@pytest.fixture(params=["Fetch finds out", "the leader is asked"])
+async def checked(request: pytest.FixtureRequest) -> AsyncIterator[MovingCluster]:
+    """Both ways in which a consumer hears that the logs part."""
+    async with MovingCluster(3) as cluster:
+        if request.param != "Fetch finds out":
+            for broker in cluster.brokers:
+                broker.versions[FETCH] = (0, 11)
+        yield cluster
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[MovingCluster]:
+    async with MovingCluster(3) as cluster:
+        yield cluster
+
+
+def producer(cluster: MovingCluster, **settings: Any) -> Producer:
+    return Producer(bootstrap_servers=cluster.bootstrap, **{**QUICK, **settings})
+
+
+def consumer(cluster: MovingCluster, **settings: Any) -> Consumer:
+    merged = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 50, **QUICK, **settings}
+    return Consumer("t", bootstrap_servers=cluster.bootstrap, **merged)
+
+
+def values(count: int, first: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(first, first + count)]
+
+
+# Finding the cluster
+
+
+async def test_first_bootstrap_server_may_be_dead(cluster: MovingCluster) -> None:
+    await cluster.brokers[0].close()
+    async with producer(cluster) as sender:
+        cluster.move(1)
+        await sender.send_and_wait("t", b"a")
+    assert cluster.truth().values == [b"a"]
+    await cluster.brokers[0].listen()
+
+
+async def test_first_bootstrap_server_may_take_connections_and_say_nothing(cluster: MovingCluster) -> None:
+    cluster.brokers[0].is_mute = True
+    cluster.move(1)
+    began = time.monotonic()
+    async with producer(cluster) as sender:
+        await sender.send_and_wait("t", b"a")
+        took_s = time.monotonic() - began
+    assert took_s < 5, "the others were there all the time"
+
+
+async def test_metadata_does_not_come_for_ever_from_a_broker_that_is_cut_off(cluster: MovingCluster) -> None:
+    async with Producer(bootstrap_servers=cluster.brokers[0].address, **QUICK) as sender:
+        await sender.send_and_wait("t", b"a")
+        cluster.brokers[0].freeze()
+        cluster.move(1)
+        await asyncio.wait_for(sender.send_and_wait("t", b"b"), 5)
+    assert cluster.truth().values == [b"a", b"b"]
+
+
+async def test_metadata_is_had_from_others_when_the_one_that_was_asked_is_mute(cluster: MovingCluster) -> None:
+    async with Producer(bootstrap_servers=cluster.brokers[0].address, **QUICK, request_timeout_ms=30_000) as sender:
+        await sender.send_and_wait("t", b"a")
+        cluster.move(1)
+        cluster.brokers[0].is_mute = True
+        began = time.monotonic()
+        await sender._cluster.refresh(20_000)
+        assert time.monotonic() - began < 12
+
+
+# Producing
+
+
+async def test_order_holds_and_nothing_is_doubled_while_leaders_wander() -> None:
+    rng = Random(11)
+    async with MovingCluster(3, {"t": 4}) as cluster:
+        for partition in range(4):
+            cluster.truth("t", partition)
+        async with producer(cluster, max_batch_size=200, request_timeout_ms=2_000) as sender:
+            futures = []
+            for number in range(1200):
+                futures.append(await sender.send("t", b"%d" % number, partition=number % 4))
+                if number % 40 == 0:
+                    cluster.move(rng.randrange(3), "t", rng.randrange(4))
+                    cluster.brokers[rng.randrange(3)].faults.append(rng.choice([ANSWER_LOST, LOST, LATE, DEPOSED]))
+                    await asyncio.sleep(0.003)
+            await asyncio.gather(*futures)
+        for partition in range(4):
+            assert cluster.truth("t", partition).values == [b"%d" % n for n in range(partition, 1200, 4)]
+
+
+async def test_batch_stored_by_a_leader_that_was_replaced_at_once_is_not_stored_again(cluster: MovingCluster) -> None:
+    async with producer(cluster) as sender:
+        await sender.send_and_wait("t", b"a")
+        cluster.brokers[0].faults.append(DEPOSED)
+        await sender.send_and_wait("t", b"b")
+    assert cluster.truth().values == [b"a", b"b"]
+    assert cluster.truth().leader == 1
+
+
+async def test_batch_given_up_after_its_leader_was_replaced_does_not_double_the_next(cluster: MovingCluster) -> None:
+    """Both were stored, and their leader lost its place while it waited for the followers."""
+    backoff = {"retry_backoff_ms": 300, "retry_backoff_max_ms": 300}
+    async with producer(
+        cluster, max_batch_size=100, delivery_timeout_ms=1000, request_timeout_ms=1000, **backoff
+    ) as sender:
+        await sender.send_and_wait("t", b"0")
+        cluster.brokers[0].is_mute = True
+        cluster.brokers[0].faults += [REPLACED, REPLACED]
+        first = await sender.send("t", b"1" * 90)
+        await asyncio.sleep(0.7)
+        second = await sender.send("t", b"2" * 90)
+        third = await sender.send("t", b"3" * 90)
+        await asyncio.sleep(0.1)
+        cluster.brokers[0].is_mute = False
+        with pytest.raises(KafkaTimeoutError, match="may or may not be stored"):
+            await first
+        await asyncio.gather(second, third)
+    assert cluster.truth().values == [b"0", b"1" * 90, b"2" * 90, b"3" * 90]
+
+
+async def test_leader_that_stands_still_is_waited_for_no_longer_than_its_successor_is_known(
+    cluster: MovingCluster,
+) -> None:
+    async with producer(cluster, request_timeout_ms=60_000) as sender:
+        await sender.send_and_wait("t", b"a")
+        cluster.brokers[0].is_mute = True
+        sent = await sender.send("t", b"b")
+        await asyncio.sleep(0.05)
+        cluster.move(1)
+        sender._cluster.request_refresh()
+        await asyncio.wait_for(sent, 15)
+        cluster.brokers[0].is_mute = False
+        await sender.send_and_wait("t", b"c")
+    assert cluster.truth().values == [b"a", b"b", b"c"]
+
+
+async def test_hint_at_the_new_leader_saves_asking_for_metadata(cluster: MovingCluster) -> None:
+    cluster.hints = True
+    async with producer(cluster, retry_backoff_ms=20, retry_backoff_max_ms=20) as sender:
+        await sender.send_and_wait("t", b"a")
+        for broker in cluster.brokers:
+            broker.freeze()  # metadata would say nothing new
+        cluster.move(2)
+        await asyncio.wait_for(sender.send_and_wait("t", b"b"), 5)
+    assert cluster.truth().values == [b"a", b"b"]
+
+
+# Consuming
+
+
+async def test_consumer_follows_the_leader_and_says_which_epoch_it_believes_in(checked: MovingCluster) -> None:
+    checked.truth().put(*values(3))
+    async with consumer(checked) as reader:
+        assert [record.value for record in await take(reader, 3)] == values(3)
+        for epoch in range(1, 4):
+            checked.move(epoch % 3)
+            checked.truth().put(*values(3, first=3 * epoch))
+            assert [record.value for record in await take(reader, 3)] == values(3, first=3 * epoch)
+        believed = [
+            row.current_leader_epoch
+            for request in checked.seen(FETCH)
+            for topic in request.topics
+            for row in topic.partitions
+        ]
+        assert {0, 1, 2, 3} <= set(believed)
+        assert -1 not in believed
+
+
+async def test_epoch_that_is_over_asks_for_metadata_and_one_to_come_for_patience(checked: MovingCluster) -> None:
+    checked.truth().put(*values(2))
+    async with consumer(checked) as reader:
+        await take(reader, 2)
+        checked.move(0)  # the same leader, in a new epoch
+        checked.truth().put(*values(2, first=2))
+        assert [record.value for record in await take(reader, 2)] == values(2, first=2)
+        checked.truth().epoch -= 1  # the broker has not heard yet of the epoch that the client knows
+        checked.truth().put(*values(1, first=4))
+        await asyncio.sleep(0.05)
+        assert await reader.getmany(timeout_ms=20) == {}
+        checked.truth().epoch += 1
+        assert [record.value for record in await take(reader, 1)] == values(1, first=4)
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+async def test_position_in_what_an_unclean_election_took_away_goes_back_to_where_the_logs_part(
+    checked: MovingCluster, reset: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    truth = checked.truth()
+    truth.put(*values(3))
+    truth.put(*values(3, first=3))
+    async with consumer(checked, auto_offset_reset="earliest") as starter:
+        await take(starter, 6)
+    async with consumer(checked, auto_offset_reset=reset) as reader:
+        await until(lambda: bool(reader.assignment()))
+        await reader.seek_to_beginning()
+        await take(reader, 6)
+        truth.truncate(3)
+        checked.move(1)
+        truth.put(*[b"new-%d" % number for number in range(5)])  # grown past the old position again
+        assert [record.value for record in await take(reader, 5)] == [b"new-%d" % number for number in range(5)]
+    assert "truncated" in caplog.text
+
+
+async def test_logs_that_parted_more_than_once_are_followed_back_to_where_they_are_one(checked: MovingCluster) -> None:
+    """Read in epochs 0 and 2; the log is now one of epochs 0, which ends sooner, 1 and 3."""
+    truth = checked.truth()
+    truth.put(*values(3))
+    truth.put(*values(2, first=3))
+    truth.epoch = 2
+    truth.put(*values(3, first=5))
+    async with consumer(checked) as reader:
+        assert [record.value for record in await take(reader, 8)] == values(8)
+        truth.truncate(3)
+        truth.epoch = 1
+        truth.put(*[b"one-%d" % number for number in range(8)])
+        truth.epoch = 3
+        truth.put(b"three")
+        found = [record.value for record in await take(reader, 9)]
+        assert found == [*(b"one-%d" % number for number in range(8)), b"three"]
+
+
+async def test_records_fetched_and_not_yet_handed_out_are_fetched_again_when_the_log_parts_below_them(
+    checked: MovingCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    truth = checked.truth()
+    truth.put(*values(3))
+    truth.put(*values(3, first=3))
+    async with consumer(checked) as reader:
+        assert [record.value for record in await take(reader, 2)] == values(2)
+        truth.truncate(3)
+        checked.move(1)
+        truth.put(b"new", b"newer")
+        await until(lambda: len(checked.brokers[1].seen(FETCH)) > 2)
+        assert [record.value for record in await take(reader, 3)] == [b"2", b"new", b"newer"]
+    assert "truncated" not in caplog.text
+
+
+async def test_truncation_is_an_error_for_who_wants_no_reset(checked: MovingCluster) -> None:
+    truth = checked.truth()
+    truth.put(*values(3))
+    truth.put(*values(3, first=3))
+    async with consumer(checked, auto_offset_reset="none") as reader:
+        reader.seek(tp(0), 0)
+        await take(reader, 6)
+        truth.truncate(3)
+        checked.move(1)
+        truth.put(b"new")
+        with pytest.raises(OffsetOutOfRangeError, match=r"t-0.*seek"):
+            await asyncio.wait_for(reader.getone(), 5)
+        reader.seek(tp(0), 3)
+        assert (await reader.getone()).value == b"new"
+
+
+async def test_leader_is_asked_once_in_each_epoch(cluster: MovingCluster) -> None:
+    for broker in cluster.brokers:
+        broker.versions[FETCH] = (0, 11)
+    cluster.truth().put(*values(2))
+    async with consumer(cluster) as reader:
+        await take(reader, 2)
+        for epoch in (1, 2):
+            cluster.move(epoch)
+            for first in (0, 2):
+                cluster.truth().put(*values(2, first=first))
+                await take(reader, 2)
+        asked = [row for request in cluster.seen(EPOCH_END) for topic in request.topics for row in topic.partitions]
+        assert [(row.current_leader_epoch, row.leader_epoch) for row in asked] == [(1, 0), (2, 1)]
+
+
+@pytest.mark.parametrize(("reset", "goes_on_from"), [("earliest", 0), ("latest", 3)])
+async def test_position_above_the_end_follows_the_reset_policy(
+    cluster: MovingCluster, reset: str, goes_on_from: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker without epochs in Fetch cannot say where the logs part."""
+    for broker in cluster.brokers:
+        broker.versions[FETCH] = (0, 11)
+        del broker.versions[EPOCH_END]
+    truth = cluster.truth()
+    truth.put(*values(3))
+    truth.put(*values(3, first=3))
+    async with consumer(cluster, auto_offset_reset=reset) as reader:
+        await reader.seek_to_beginning()
+        await take(reader, 6)
+        truth.truncate(3)
+        cluster.move(1)
+        await until(lambda: "not 6" in caplog.text)
+        assert await reader.position(tp(0)) == goes_on_from
+        truth.put(b"new")
+        assert (await take(reader, 4 - goes_on_from))[-1].value == b"new"
+
+
+async def test_leader_that_has_not_caught_up_resets_nobody(cluster: MovingCluster) -> None:
+    """It may be asked, and answer, before it has all that was committed."""
+    for broker in cluster.brokers:
+        broker.versions[FETCH] = (0, 11)
+        del broker.versions[EPOCH_END]
+    truth = cluster.truth()
+    truth.put(*values(3))
+    truth.put(*values(3, first=3))
+    async with consumer(cluster, auto_offset_reset="latest") as reader:
+        await reader.seek_to_beginning()
+        await take(reader, 6)
+        lagging = truth.batches.pop()
+        cluster.move(1)
+        lists = cluster.brokers[1].answers[LIST]
+
+        async def caught_up(request: Any) -> Any:
+            if lagging not in truth.batches:
+                truth.batches.append(lagging)
+            truth.put(*values(2, first=6))
+            cluster.brokers[1].answers[LIST] = lists
+            return await lists(request)
+
+        cluster.brokers[1].answers[LIST] = caught_up
+        assert [record.value for record in await take(reader, 2)] == values(2, first=6)
+
+
+# Coordinators and the controller
+
+
+async def test_commit_finds_the_coordinator_again(cluster: MovingCluster) -> None:
+    cluster.truth().put(*values(3))
+    async with Consumer(bootstrap_servers=cluster.bootstrap, group_id="g", **QUICK) as reader:
+        reader.assign([tp(0)])
+        await reader.commit({tp(0): 1})
+        cluster.coordinator = 2
+        await reader.commit({tp(0): 2})
+    assert cluster.committed == {("t", 0): 2}
+    assert cluster.brokers[2].seen(COMMIT)
+
+
+async def test_commit_goes_on_when_the_coordinator_is_dead(cluster: MovingCluster) -> None:
+    async with Consumer(bootstrap_servers=cluster.bootstrap, group_id="g", **QUICK) as reader:
+        reader.assign([tp(0)])
+        await reader.commit({tp(0): 1})
+        await cluster.brokers[0].close()
+        cluster.coordinator = 1
+        await reader.commit({tp(0): 2})
+    assert cluster.committed == {("t", 0): 2}
+    await cluster.brokers[0].listen()
+
+
+async def test_coordinator_is_asked_of_another_when_the_one_that_was_asked_is_cut_off(cluster: MovingCluster) -> None:
+    async with Consumer(bootstrap_servers=cluster.brokers[0].address, group_id="g", **QUICK) as reader:
+        reader.assign([tp(0)])
+        await reader.commit({tp(0): 1})
+        cluster.brokers[0].freeze()
+        cluster.coordinator = 2
+        await asyncio.wait_for(reader.commit({tp(0): 2}), 5)
+    assert cluster.committed == {("t", 0): 2}
+
+
+async def test_admin_follows_the_controller(cluster: MovingCluster) -> None:
+    async with Admin(bootstrap_servers=cluster.bootstrap, **QUICK) as admin:
+        await admin.create_topics([NewTopic("one", 1)])
+        cluster.controller = 2
+        await admin.create_topics([NewTopic("two", 1)])
+        await cluster.brokers[2].close()
+        cluster.controller = 1
+        await admin.create_topics([NewTopic("three", 1)])
+    assert {"one", "two", "three"} <= set(cluster.topics)
+    assert len(cluster.brokers[1].seen(CREATE)) == 1
+    await cluster.brokers[2].listen()

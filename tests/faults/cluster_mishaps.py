@@ -1,0 +1,159 @@
+"""What goes wrong in a cluster: brokers and etcd are killed, stopped, restarted in turn, cut off from each other."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from collections.abc import Callable
+
+from sim.history import Place
+
+from cluster.places import HOST
+from faults.brokers import ETCD, Brokers
+from faults.cluster_observer import GROUP, LOST, TRANSACTION, ClusterObserver, in_sync
+from faults.cluster_plan import SERIAL
+from faults.crew import Worker
+from faults.mishaps import Mishaps
+from faults.observer import NotReadable
+from faults.pulse import Pulse
+
+SYNC_S = 60.0
+LAST_LINES = 15
+NO_STORE = "the cluster's store cannot be reached"
+ROLLING_P99_S = 1.0
+
+
+class ClusterMishaps(Mishaps):
+    """`latencies_s`: the 99th percentile of produce latency over each rolling restart."""
+
+    serial = SERIAL
+
+    def __init__(
+        self, brokers: Brokers, crew: dict[str, Worker], rng: random.Random, problems: list[str],
+        say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        super().__init__(crew, rng, problems, say)
+        self._brokers, self._cluster = brokers, brokers.cluster
+
+    async def check(self) -> None:
+        for name in self._brokers.died():
+            last = "\n".join(self._brokers.log(name)[-LAST_LINES:])
+            if NO_STORE in last:  # who starts while the store is away gives up, and is started again
+                self.counts["started without a store"] += 1
+            else:
+                self._problems.append(f"{name} has ended by itself, and was started again:\n{last}")
+
+    # Brokers
+
+    async def kill_broker(self, office: str, number: int, for_s: float) -> None:
+        name = await self._holder(office, number)
+        await self._brokers.down(name, signal.SIGKILL)
+        await asyncio.sleep(for_s)
+        await self._brokers.up(name)
+
+    async def kill_all(self, for_s: float) -> None:
+        """All brokers at once: each has what the kernel has."""
+        await asyncio.gather(*[self._brokers.down(name, signal.SIGKILL) for name in self._brokers.names])
+        await asyncio.sleep(for_s)
+        for name in self._brokers.names:
+            await self._brokers.up(name)
+
+    async def terminate_broker(self, office: str, number: int, for_s: float) -> None:
+        name = await self._holder(office, number)
+        await self._stop(name)
+        await asyncio.sleep(for_s)
+        await self._brokers.up(name)
+
+    async def _stop(self, name: str) -> None:
+        status = await self._brokers.down(name, signal.SIGTERM)
+        if status != 0:
+            last = "\n".join(self._brokers.log(name)[-LAST_LINES:])
+            self._problems.append(f"SIGTERM: {name} has exit status {status}:\n{last}")
+
+    async def pause_broker(self, office: str, number: int, for_s: float) -> None:
+        await self._brokers.pause(await self._holder(office, number), for_s)
+
+    async def rolling_restart(self) -> None:
+        """Each broker in turn, under load, with nothing else wrong: clients hardly notice."""
+        await self.over()
+        await self._in_sync()
+        async with Pulse(self._bootstrap()) as pulse:
+            for name in self._brokers.names:
+                await self._stop(name)
+                await self._brokers.up(name)
+                await self._in_sync()
+        p99_s = pulse.percentile_s(0.99)
+        self._say(
+            f"    {len(pulse.latencies_s)} records, p99 {p99_s * 1000:.0f} ms, worst {max(pulse.latencies_s):.2f} s"
+        )
+        if p99_s > ROLLING_P99_S:
+            self._problems.append(f"rolling restart: p99 of produce latency is {p99_s:.2f} s")
+
+    # The store
+
+    async def restart_etcd(self, clean: bool, for_s: float) -> None:
+        await self._brokers.down(ETCD, signal.SIGTERM if clean else signal.SIGKILL)
+        await asyncio.sleep(for_s)
+        await self._brokers.up(ETCD)
+
+    async def pause_etcd(self, for_s: float) -> None:
+        await self._brokers.pause(ETCD, for_s)
+
+    # The network
+
+    async def cut(self, ends: list[str], one_way: bool, for_s: float) -> None:
+        await self._cluster.partition(ends[0], ends[1], one_way=one_way)
+        await asyncio.sleep(for_s)
+        await self._cluster.heal(*ends)
+
+    async def isolate(self, office: str, number: int, for_s: float) -> None:
+        """From everybody: other brokers, the store, clients."""
+        name = await self._holder(office, number)
+        await self._cluster.isolate(name)
+        await asyncio.sleep(for_s)
+        await self._cluster.heal(name)
+
+    async def cut_clients(self, office: str, number: int, way: str, for_s: float) -> None:
+        """Clients do not reach a broker, or do not hear of it; other brokers do."""
+        name = await self._holder(office, number)
+        source, target = (name, HOST) if way == "answers" else (HOST, name)
+        await self._cluster.partition(source, target, one_way=way != "both")
+        await asyncio.sleep(for_s)
+        await self._cluster.heal(name, HOST)
+
+    # Who it is
+
+    def _bootstrap(self) -> str:
+        return ",".join(f"{host}:{port}" for host, port in self._brokers.addresses.values())
+
+    async def _holder(self, office: str, number: int) -> str:
+        """The service that holds an office now; any broker where nobody can tell."""
+        names = self._brokers.names
+        try:
+            async with asyncio.timeout(3), ClusterObserver(self._brokers.addresses) as see:
+                found = await self._holder_id(see, office, number)
+        except (*LOST, NotReadable):
+            found = -1
+        name = f"broker-{found}" if f"broker-{found}" in names else names[number % len(names)]
+        self._say(f"    {name}")
+        return name
+
+    async def _holder_id(self, see: ClusterObserver, office: str, number: int) -> int:
+        if office == "controller":
+            return int(see.metadata.controller_id)
+        if office == "leader":
+            leaders: list[tuple[Place, int]] = sorted(see.leaders().items())
+            return leaders[number % len(leaders)][1] if leaders else -1
+        names: list[str] = []
+        if office == "transactions":
+            names = [each.plan.transactional_id for each in self._crew.values() if each.plan.transactional_id]
+        elif office == "group":
+            names = [each.plan.group for each in self._crew.values() if each.plan.group]
+        if not names:
+            return -1
+        return await see.coordinator(names[number % len(names)], GROUP if office == "group" else TRANSACTION)
+
+    async def _in_sync(self) -> None:
+        if left := await in_sync(self._brokers.addresses, SYNC_S):
+            self._problems.append(f"after {SYNC_S:g} s: {left}")

@@ -1,0 +1,107 @@
+"""Looks at a cluster over raw connections: partitions at their leaders, groups at their coordinators."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from broker.wire import Wire
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataResponse
+from semel_protocol.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from sim.history import Place
+
+from faults.observer import NotReadable, Observer
+
+CONNECT_S = 2.0
+POLL_S = 0.1
+GROUP, TRANSACTION = 0, 1
+SINGLE_KEY_VERSION = 2
+LOST = (ConnectionError, OSError, asyncio.IncompleteReadError, TimeoutError)
+
+
+class ClusterObserver(Observer):
+    """`async with ClusterObserver(addresses) as see`: node id -> host and port of all brokers, who may be away.
+
+    Raises NotReadable, ConnectionError, TimeoutError when asked for something that is on nobody's hands just now.
+    """
+
+    def __init__(self, addresses: dict[int, tuple[str, int]]) -> None:
+        self._addresses = addresses
+        self._wires: dict[int, Wire] = {}
+        self.metadata: MetadataResponse
+
+    async def __aenter__(self) -> ClusterObserver:
+        await self.look()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        for wire in self._wires.values():
+            await wire.close()
+
+    async def look(self) -> None:
+        """Metadata afresh, of anybody who answers."""
+        for node_id in self._addresses:
+            try:
+                self.metadata = await (await self._wire_to(node_id)).call(MetadataRequest(topics=None))
+                return
+            except LOST:
+                self._wires.pop(node_id, None)
+        raise NotReadable("no broker answers")
+
+    async def _wire_to(self, node_id: int) -> Wire:
+        if node_id not in self._addresses:
+            raise NotReadable(f"there is no broker {node_id}")
+        if node_id not in self._wires:
+            async with asyncio.timeout(CONNECT_S):
+                self._wires[node_id] = Wire(*await asyncio.open_connection(*self._addresses[node_id]))
+        return self._wires[node_id]
+
+    def leaders(self) -> dict[Place, int]:
+        """By partition, internal topics too; -1 where nobody leads."""
+        return {
+            (topic.name or "", partition.partition_index): partition.leader_id
+            for topic in self.metadata.topics
+            for partition in topic.partitions
+        }
+
+    def behind(self) -> str:
+        """What is missing for all brokers to be there and all replicas in sync; "" for nothing."""
+        if away := sorted(set(self._addresses) - {broker.node_id for broker in self.metadata.brokers}):
+            return f"broker {away} is away"
+        late = [
+            f"{topic.name}-{partition.partition_index}: leader {partition.leader_id}, in sync {partition.isr_nodes}"
+            for topic in self.metadata.topics
+            for partition in topic.partitions
+            if len(partition.isr_nodes) < len(partition.replica_nodes) or partition.leader_id < 0
+        ]
+        return f"{len(late)} partitions are not in sync: {late[0]}" if late else ""
+
+    async def leader_of(self, place: Place) -> Wire:
+        return await self._wire_to(self.leaders().get(place, -1))
+
+    async def coordinator_of(self, group: str) -> Wire:
+        return await self._wire_to(await self.coordinator(group, GROUP))
+
+    async def coordinator(self, key: str, key_type: int) -> int:
+        """Node id of the coordinator of a group or transactional id. Raises NotReadable."""
+        wire = next(iter(self._wires.values()))
+        request = FindCoordinatorRequest(key=key, key_type=key_type)
+        answer: FindCoordinatorResponse = await wire.call(request, SINGLE_KEY_VERSION)
+        if answer.error_code:
+            raise NotReadable(f"coordinator of {key}: {ErrorCode(answer.error_code).name}")
+        return answer.node_id
+
+
+async def in_sync(addresses: dict[int, tuple[str, int]], timeout_s: float) -> str:
+    """Waits until every broker is there and every replica in sync; what is missing after so long, "" for nothing."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            async with ClusterObserver(addresses) as see:
+                left = see.behind()
+        except (*LOST, NotReadable) as error:
+            left = f"{type(error).__name__}: {error}"
+        if not left or time.monotonic() > deadline:
+            return left
+        await asyncio.sleep(POLL_S)

@@ -1,0 +1,136 @@
+"""Who serves the workers of a round: one broker behind a proxy, or a cluster."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from broker.wire import Wire
+from semel_storage.internal_topics import TRANSACTION_STATE
+from semel_storage.log import Log
+from semel_storage.log_config import LogConfig
+from semel_storage.os_disk import OsDisk
+from sim.ending import decisions_of
+from sim.final import Decision
+
+from faults.broker import Broker
+from faults.broker_mishaps import BrokerMishaps
+from faults.crew import Worker
+from faults.mishaps import Mishaps
+from faults.observer import Observer
+from faults.plan import DISK_BYTES, RoundPlan
+from faults.proxy import Proxy
+from faults.small_disk import SmallDisk
+
+Tell = Callable[[str], None]
+ERRORS = ('"event":"unexpected_error"', "Traceback (most recent call last)", '"level":"error"')
+
+
+class Served(Protocol):
+    """`bootstrap`: where workers begin. `decisions`: what the coordinators had decided, once `stop` has returned."""
+
+    decisions: list[Decision] | None
+
+    @property
+    def bootstrap(self) -> str: ...
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What happened besides the faults of the plan, and is worth telling."""
+
+    async def start(self) -> None:
+        """Brokers run, and have the topics of the plan."""
+
+    def observer(self) -> Observer: ...
+
+    def mishaps(self, crew: dict[str, Worker], problems: list[str], say: Tell) -> Mishaps: ...
+
+    async def heal(self) -> None:
+        """Ends what is wrong with the network."""
+
+    async def stop(self) -> list[str]:
+        """A clean stop of all brokers; what was not clean about it."""
+
+    async def again(self) -> None:
+        """After `stop`: a start."""
+
+    def errors(self) -> list[str]:
+        """What brokers logged that nobody expects."""
+
+    async def end(self, keep: Path) -> None:
+        """SIGKILL, at the latest now. Data and logs are kept in a folder."""
+
+
+class Alone:
+    """One broker, perhaps on a small disk, behind a proxy."""
+
+    def __init__(self, plan: RoundPlan, directory: Path, rng: random.Random) -> None:
+        self._plan, self._directory, self._rng = plan, directory, rng
+        self.decisions: list[Decision] | None = None
+
+    async def start(self) -> None:
+        self._disk = SmallDisk(self._directory / "small", DISK_BYTES) if self._plan.needs_small_disk else None
+        self._proxy = await Proxy(self._rng).start()
+        path = self._directory / "broker" / "data" if self._disk is None else self._disk.path
+        self._broker = Broker(path, self._plan.settings, self._proxy.port, self._disk)
+        await self._broker.up()
+        self._proxy.target_port = self._broker.port
+        wire = await Wire.connect(self._broker.port)
+        for topic in self._plan.topics:
+            await wire.create_topic(topic.name, topic.partitions)
+        await wire.close()
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self._proxy.port}"
+
+    @property
+    def counts(self) -> Counter[str]:
+        return Counter({f"frames {what}": n for what, n in self._proxy.counts.items()})
+
+    def observer(self) -> Observer:
+        return Observer(self._broker.port)
+
+    def mishaps(self, crew: dict[str, Worker], problems: list[str], say: Tell) -> Mishaps:
+        return BrokerMishaps(self._broker, self._proxy, crew, self._rng, problems, say)
+
+    async def heal(self) -> None:
+        self._proxy.heal()
+
+    async def stop(self) -> list[str]:
+        status = await self._broker.down(signal.SIGTERM)
+        self.decisions = decisions(sorted(self._broker.files.glob(f"{TRANSACTION_STATE}-*")))
+        return [f"SIGTERM: exit status {status}"] if status else []
+
+    async def again(self) -> None:
+        await self._broker.up()
+
+    def errors(self) -> list[str]:
+        errors = [line for line in self._broker.log if any(sign in line for sign in ERRORS)]
+        return [f"the broker logged: {line}" for line in errors if '"event":"start_failed"' not in line]
+
+    async def end(self, keep: Path) -> None:
+        await self._broker.down(signal.SIGKILL)
+        await self._proxy.stop()
+        self._broker.keep(keep)
+        if self._disk is not None:
+            self._disk.close()
+
+
+def decisions(directories: list[Path]) -> list[Decision] | None:
+    """All that these partitions of `__transaction_state` have recorded, of brokers that are down; None where compaction
+    has taken some."""
+    found: list[Decision] = []
+    for directory in directories:
+        log = Log.open(OsDisk(), str(directory), LogConfig(), now_ms=time.time_ns() // 1_000_000)
+        rows = decisions_of(log)
+        log.abandon()
+        if rows is None:
+            return None
+        found += rows
+    return found

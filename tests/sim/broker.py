@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from semel_broker import world as broker_world
 from semel_broker.cluster.store import OutcomeUnknownError, StoreUnavailableError
@@ -30,13 +30,15 @@ SETTINGS: Mapping[str, object] = {
 
 EXPECTED_ERRORS = ("log_unreadable",)
 """Events of level error that faults explain."""
+EXPECTED_IN_CLUSTER = ("group_not_stored",)
+"""Those that faults explain where others are needed for what is to be stored."""
 
 
 class Logger:
     """The broker's log: lines of the transcript; an exception that it did not expect fails the run."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, host: Host, expected: Sequence[str] = EXPECTED_ERRORS) -> None:
+        self._host, self._expected = host, expected
 
     def debug(self, event: str, **fields: object) -> None:
         self._line(event, fields)
@@ -50,7 +52,7 @@ class Logger:
     def error(self, event: str, **fields: object) -> None:
         error = fields.pop("exc_info", None)
         self._line(event, fields)
-        if isinstance(error, BaseException) or event not in EXPECTED_ERRORS:
+        if isinstance(error, BaseException) or event not in self._expected:
             self._host.world.fail(
                 self._host.name, f"{event} {fields}", error if isinstance(error, BaseException) else None
             )
@@ -79,6 +81,8 @@ class SimBroker:
     ) -> None:
         self.host = host
         self.address = f"{host.name}:{PORT}"
+        is_clustered = settings is not None and "etcd.endpoints" in settings
+        self.expected_errors = (*EXPECTED_ERRORS, *EXPECTED_IN_CLUSTER) if is_clustered else EXPECTED_ERRORS
         self.settings = {**SETTINGS, **(settings or {}), "host.name": host.name, "port": PORT, "log.dir": DATA}
         self.restart_after_ms = restart_after_ms
         self.node: Node | None = None
@@ -124,7 +128,11 @@ class SimBroker:
     async def _main(self, host: Host) -> None:
         config = load(overrides=[f"{name}={_text(value)}" for name, value in self.settings.items()])
         world = broker_world.World(
-            now_ms=host.now_ms, monotonic=host.monotonic, rng=host.rng, disk=host.disk, log=Logger(host)
+            now_ms=host.now_ms,
+            monotonic=host.monotonic,
+            rng=host.rng,
+            disk=host.disk,
+            log=Logger(host, self.expected_errors),
         )
         self._stop = asyncio.get_running_loop().create_future()
         try:

@@ -30,7 +30,7 @@ SETTINGS: Mapping[str, object] = {
 
 EXPECTED_ERRORS = ("log_unreadable",)
 """Events of level error that faults explain."""
-EXPECTED_IN_CLUSTER = ("group_not_stored",)
+EXPECTED_IN_CLUSTER = ("group_not_stored", "timed_out_not_aborted")
 """Those that faults explain where others are needed for what is to be stored."""
 
 

@@ -197,7 +197,7 @@ def _(seam: Seam) -> None:
 def _(seam: Seam) -> None:
     def hasty(self: Controller) -> Sequence[Step]:
         standing = Standing.of(self._feed.image)
-        return [*self._admit(standing), *self._settle(standing)]
+        return self._admit(standing) or self._settle(standing)
 
     seam.replace(Controller, "_decide", hasty)
 

@@ -4,7 +4,8 @@
 # make sim    the simulator: 300 seeds, or SEEDS=100000; SEED=17 shows one, SHRINK=1 makes it small; WORKLOAD=plain,churn
 # make sim-exhaustive  an application of two batches, struck before each of its steps (SEEDS=20); late requests of old clients
 # make ablations  safeguards switched off in turn: some seed has to miss each (NAME='duplicate window' WRITE=1)
-# make faults real processes under SIGKILL, SIGSTOP, full disks, broken files and a bad network (MINUTES=5 SEED=7)
+# make faults real processes under SIGKILL, SIGSTOP, full disks, broken files and a bad network (MINUTES=5 SEED=7);
+#             BROKERS=3: on three brokers and an etcd, cut off from each other, restarted in turn
 # make fuzz   odd bytes at every door, for a minute or SECONDS=600, or EXAMPLES=100 of each kind; SEED=7 starts there
 # make check  format, lint, types, floors, tidy
 # make cluster  the three brokers and the etcd of docker-compose.yml, as processes (ARGS=-d leaves them running)
@@ -61,7 +62,7 @@ ablations: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m sim.ablations $(if $(NAME),'$(NAME)') $(if $(SEEDS),--seeds $(SEEDS)) $(if $(WRITE),--write-docs) $(ARGS)
 
 faults: $(VENV)/.dev
-	PYTHONPATH=tests $(BIN)/python -m faults --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	PYTHONPATH=tests $(BIN)/python -m faults --brokers $(BROKERS) --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 fuzz: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(EXAMPLES),--examples $(EXAMPLES)) $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -85,6 +85,8 @@ def report(verdict: Verdict, directory: Path, brokers: int) -> None:
     color = "green" if verdict.is_clean else "red"
     done = ", ".join(f"{count} {what}" for what, count in sorted(verdict.operations.items()))
     console.print(f"  [{color}]{'clean' if verdict.is_clean else 'NOT CLEAN'}[/] in {verdict.took_s:.0f} s: {done}")
+    for note in verdict.notes:
+        console.print(f"  {note}")
     for anomaly in verdict.anomalies:
         console.print(f"  [red]{anomaly.checker}[/]: ", end="")
         console.print(anomaly.text, markup=False)

@@ -15,7 +15,8 @@ class Mishaps:
     """`await do(fault)` returns when the next one may come; `await over()` when all have passed.
 
     Here is what happens to workers; subclasses have the brokers and the network. `serial`: kinds that the next fault
-    waits for. `problems`: what must not happen meanwhile. `counts`: how often each kind has happened.
+    waits for. `problems`: what must not happen meanwhile. `counts`: how often each kind has happened. `notes`: what was
+    measured.
     """
 
     serial: tuple[str, ...] = ()
@@ -24,6 +25,7 @@ class Mishaps:
         self, crew: dict[str, Worker], rng: random.Random, problems: list[str], say: Callable[[str], None]
     ) -> None:
         self.counts: Counter[str] = Counter()
+        self.notes: list[str] = []
         self._crew, self._rng = crew, rng
         self._problems, self._say = problems, say
         self._windows: list[asyncio.Task[None]] = []

@@ -32,13 +32,15 @@ COUNTED = {"Stored": "stored", "Committed": "committed", "Aborted": "aborted", "
 
 
 class Verdict(msgspec.Struct, kw_only=True):
-    """What a round came to. `problems`: processes that ended, or did not; errors that the broker logged."""
+    """What a round came to. `problems`: processes that ended, or did not; errors that the broker logged. `notes`: what
+    was measured."""
 
     seed: int
     anomalies: list[Anomaly] = []
     problems: list[str] = []
     operations: Counter[str] = Counter()
     faults: Counter[str] = Counter()
+    notes: list[str] = []
     took_s: float = 0.0
 
     @property
@@ -98,7 +100,7 @@ class Round:
             self._tell("healed")
             await self._drain(crew)
         finally:
-            verdict.faults = mishaps.counts + self._served.counts
+            verdict.faults, verdict.notes = mishaps.counts + self._served.counts, mishaps.notes
             for worker in crew.values():
                 await worker.stop(0)
         final = await self._read()

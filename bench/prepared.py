@@ -20,7 +20,9 @@ from semel_broker.txn.metadata import TransactionMetadata
 from semel_broker.txn.requests import End, Init, Step
 from semel_broker.world import World
 from semel_protocol.batch import read_header
+from semel_protocol.hashes import coordinator_partition
 from semel_protocol.records import Record, build_batch
+from semel_storage.internal_topics import TRANSACTION_STATE
 from semel_storage.os_disk import OsDisk
 
 Build = Callable[[Node], Awaitable[None]]
@@ -93,15 +95,16 @@ def transactional_ids(count: int) -> Build:
     async def build(node: Node) -> None:
         broker = node.broker
         await broker.topics.create(NewTopic(name="bench", partitions=len(PARTITIONS)))
-        journal = Journal(broker.world, broker.topics)
-        await journal.create()
+        topic = await broker.topics.ensure(TRANSACTION_STATE)
+        partitions = [broker.topics.partition(TRANSACTION_STATE, index) for index in range(topic.partition_count)]
+        journals = [Journal(broker.world, partition) for partition in partitions]
         pasts = [past_of(number) for number in range(count)]
         while pasts:  # one step of each at a time: the records of an id lie far from each other
             going = []
             for at, past in enumerate(pasts):
                 txn = next(past, None)
                 if txn is not None:
-                    journal.append([txn])
+                    journals[coordinator_partition(txn.transactional_id, len(journals))].append([txn])
                     going.append(past)
                 if at % LOOP_EVERY == 0:
                     await asyncio.sleep(0)

@@ -40,7 +40,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # A start reads all of them, and by segment.bytes alone there might be 5 GB.
     journal_uncompacted_bytes_max: int = 1 * MIB
 
+    # A request for a group or transactional id whose coordinator is still reading what is stored waits for so long.
+    coordinator_load_hold_ms_max: int = 20_000
     # A request that meets a transaction which is being ended waits for so long; clients wait 30 s for an answer.
     transaction_hold_ms_max: int = 20_000
+    # Another broker's answer, to markers and to questions about transactions, is waited for so long.
+    peer_request_timeout_ms: int = 30_000
+    # What it waits for here at most (the end of a transaction, other replicas), before it is told to ask again.
+    peer_hold_ms_max: int = 2_000
     # Of a client id or an operator's note in the fence ledger, which is stored with every record of its transaction.
     fence_text_length_max: int = 200

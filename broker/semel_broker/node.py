@@ -22,6 +22,7 @@ from semel_broker.replication.replicator import Replicator
 from semel_broker.server import Server
 from semel_broker.topics import Topics
 from semel_broker.txn.coordinator import TransactionCoordinator
+from semel_broker.txn.leaders import ImageLeaders
 from semel_broker.world import World
 
 STOP_GRACE_S = 5.0
@@ -53,12 +54,15 @@ class Node:
         async with AsyncExitStack() as parts:
             home = await Home.open(config, world, store, parts)
             registration = Registration(world, config, home.store, home.feed)
-            broker = await _open(config, world, home, registration, parts)
+            peers = Peers(world, home.feed, config) if home.is_shared else None
+            if peers is not None:
+                parts.push_async_callback(peers.close)
+            broker = await _open(config, world, home, registration, peers, parts)
             server = Server(Dispatcher(broker), config, world.log, get_running_loop())
             parts.push_async_callback(server.abort)
             port = await server.bind(config.host_name, config.port)
             broker.host, broker.port = host, config.advertised_port or port
-            peer_port = await _listen_to_peers(broker, home, registration, parts) if home.is_shared else 0
+            peer_port = 0 if peers is None else await _listen_to_peers(broker, home, registration, peers, parts)
             await _join(broker, home, registration, peer_port, parts)
             await server.serve()
 
@@ -88,9 +92,15 @@ def _check_diallable(who: str, host: str, option: str) -> None:
 
 
 async def _open(
-    config: BrokerConfig, world: World, home: Home, registration: Registration, parts: AsyncExitStack
+    config: BrokerConfig,
+    world: World,
+    home: Home,
+    registration: Registration,
+    peers: Peers | None,
+    parts: AsyncExitStack,
 ) -> Broker:
-    """Everything below the listening socket, each part to be closed after those that stand on it."""
+    """Everything below the listening socket, each part to be closed after those that stand on it. Without `peers` there
+    are no other brokers."""
     lease = registration if home.is_shared else None
     topics = await Topics.open(
         world=world, config=config, store=home.store, feed=home.feed, logs=home.logs, lease=lease
@@ -101,7 +111,15 @@ async def _open(
     groups.start()
     parts.push_async_callback(groups.close)
     producer_ids = ProducerIds(home.store)
-    transactions = TransactionCoordinator(world, config, topics, producer_ids, groups.transaction_ended)
+    transactions = TransactionCoordinator(
+        world,
+        config,
+        topics,
+        producer_ids,
+        groups.transaction_ended,
+        leaders=ImageLeaders(home.feed.image) if home.is_shared else None,
+        peers=peers,
+    )
     transactions.start()
     parts.push_async_callback(transactions.close)
     cleaner = Cleaner(world, config, partitions=topics.partitions, checkpoint=home.logs.checkpoint)
@@ -124,11 +142,11 @@ async def _open(
     )
 
 
-async def _listen_to_peers(broker: Broker, home: Home, registration: Registration, parts: AsyncExitStack) -> int:
+async def _listen_to_peers(
+    broker: Broker, home: Home, registration: Registration, peers: Peers, parts: AsyncExitStack
+) -> int:
     """Follow and be followed; the port that other brokers reach this one at."""
     config, world = broker.config, broker.world
-    peers = Peers(world, home.feed, config)
-    parts.push_async_callback(peers.close)
     replicator = Replicator(
         world,
         config,

@@ -10,23 +10,14 @@ import asyncio
 
 from semel_protocol.errors import ErrorCode, KafkaError
 
-from semel_broker.cluster.store import (
-    ABSENT,
-    Expect,
-    OutcomeUnknownError,
-    Put,
-    Store,
-    StoreClosedError,
-    StoreUnavailableError,
-)
+from semel_broker.cluster.store import ABSENT, Expect, Put, Store, StoreError
 
 BLOCK_SIZE = 1000
 KEY = "producer-ids/next"
 
 
 class ProducerIds:
-    """`await next()` is a number that nobody else ever gets. Raises COORDINATOR_LOAD_IN_PROGRESS, as Kafka does, while
-    there are none to be had."""
+    """`await next()` is a number that nobody else ever gets."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -35,11 +26,16 @@ class ProducerIds:
         self._claiming = asyncio.Lock()
 
     async def next(self) -> int:
-        """The next producer id; waits for the store once per block."""
+        """The next producer id; waits for the store once per block. Raises COORDINATOR_NOT_AVAILABLE if it is away."""
         while self._next == self._end:
             async with self._claiming:
                 if self._next == self._end:  # nobody else has claimed one while we waited
-                    self._next = await self._claim()
+                    try:
+                        self._next = await self._claim()
+                    except StoreError as error:  # a block may be lost: there are enough of them
+                        raise KafkaError(
+                            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"there is no producer id to be had now: {error}"
+                        ) from error
                     self._end = self._next + BLOCK_SIZE
         producer_id = self._next
         self._next += 1
@@ -48,16 +44,8 @@ class ProducerIds:
     async def _claim(self) -> int:
         """The first id of a block that is ours, durably."""
         while True:
-            try:
-                entry = await self._store.get(KEY)
-                first = int(entry.value) if entry else 0
-                expect = Expect(KEY, entry.revision if entry else ABSENT)
-                if await self._store.transact([expect], [Put(KEY, str(first + BLOCK_SIZE).encode())]) is not None:
-                    return first
-            except OutcomeUnknownError:
-                continue  # if the block is ours it is lost, as that of a broker that died
-            except (StoreUnavailableError, StoreClosedError) as error:
-                raise KafkaError(
-                    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-                    f"no producer ids are left here, and the store cannot be reached for more ({error}): try again",
-                ) from None
+            entry = await self._store.get(KEY)
+            first = int(entry.value) if entry else 0
+            expect = Expect(KEY, entry.revision if entry else ABSENT)
+            if await self._store.transact([expect], [Put(KEY, str(first + BLOCK_SIZE).encode())]) is not None:
+                return first

@@ -10,6 +10,7 @@ from broker.conftest import StartBroker
 from broker.harness import Harness
 from broker.transactional import TransactionalProducer
 from broker.wire import Wire, batch, fetch_request, produce_request, records_of
+from semel_broker.shards import Stage
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k00_produce import (
     ProduceRequest,
@@ -281,16 +282,20 @@ async def test_produce_waits_for_a_coordinator_that_is_still_loading(broker: Har
     node = broker.node
     assert node is not None
     transactions = node.broker.transactions
-    gate, loading = asyncio.Event(), transactions._loading
-    transactions._loading = asyncio.get_running_loop().create_task(gate.wait())  # type: ignore[arg-type]
+    (shard,) = [each for each in transactions.shards.here() if len(each.slots)]
+    gate = asyncio.Event()
+
+    async def load() -> None:
+        await gate.wait()
+        shard.stage = Stage.READY
+
+    shard.stage, shard._loading = Stage.LOADING, asyncio.get_running_loop().create_task(load())
     one.wire.send(one.produce_request("out", b"b", partition=1), {1: 7, 2: 12}[version])
     reader = await broker.wire()
     assert await stable_end(reader, 1) == (0, 0)
     gate.set()
     response = await one.wire.receive()
     assert response.responses[0].partition_responses[0].error_code == 0
-    assert loading is not None
-    await transactions._loading
     assert await one.end() == 0
 
 

@@ -37,11 +37,11 @@ def fault_met(world: World, kind: str, node: Node | None) -> None:
         world.count(f"{MET}/{kind}>no broker")
         return
     states: dict[str, None] = {}
-    for txn in broker.transactions._slots.known():
-        if txn.state not in BETWEEN:
-            states[txn.state.label] = None
-    if any(group.state not in CALM_GROUPS for group in broker.groups._groups.values()):
-        states["rebalancing"] = None
+    for txns in broker.transactions.shards.here():
+        states |= {txn.state.label: None for txn in txns.slots.known() if txn.state not in BETWEEN}
+    for groups in broker.groups.shards.here():
+        if any(group.state not in CALM_GROUPS for group in groups.groups.values()):
+            states["rebalancing"] = None
     for state in states:
         world.count(f"{MET}/{kind}>{state}")
 

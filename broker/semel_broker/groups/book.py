@@ -22,12 +22,14 @@ from semel_broker.world import Logger
 
 Key = tuple[str, str, int]
 """(group id, topic, partition)."""
+Counts = Callable[[str, CommittedOffset], bool]
+"""(topic, committed) -> whether it was committed for the topic that has the name now."""
 
 
 class OffsetBook:
-    """What all groups have committed, and what transactions are about to commit for them.
+    """What the groups of one partition have committed, and what transactions are about to commit for them.
 
-    `groups` is the coordinator's table, where groups come into being with their first offset; `bury` takes one out.
+    `groups` is the shard's table, where groups come into being with their first offset; `bury` takes one out.
     `counts(topic, committed)`: whether the topic that it was committed for is (still) the one of that name.
     """
 
@@ -37,7 +39,7 @@ class OffsetBook:
         journal: Journal,
         groups: dict[str, Group],
         bury: Callable[[Group], None],
-        counts: Callable[[str, CommittedOffset], bool],
+        counts: Counts,
     ) -> None:
         self._log = log
         self._journal = journal
@@ -46,13 +48,13 @@ class OffsetBook:
         self._counts = counts
         self._pending: Pending[Key, CommittedOffset] = Pending()
         self._is_loaded = False
-        self._ended_early: list[tuple[int, int, bool]] = []
+        self._ended_early: list[tuple[int, bool]] = []
 
     # --- entries ---
 
     async def commit(self, group_id: str, records: Sequence[OffsetRecord]) -> None:
         """Return once `records` are durable and seen. Raises KafkaError 15, 16."""
-        await self._store(group_id, offset_rows(group_id, records), partial(self.apply, group_id, records))
+        await self._store(offset_rows(group_id, records), partial(self.apply, group_id, records))
 
     def apply(self, group_id: str, records: Iterable[OffsetRecord], position: int) -> None:
         """Durable records that stand at `position` take effect."""
@@ -79,13 +81,13 @@ class OffsetBook:
             self.transaction_ended(*ended)
         self._ended_early.clear()
 
-    def transaction_ended(self, index: int, producer_id: int, commit: bool) -> None:
-        """The marker of the producer's transaction is durable in partition `index`: its offsets count, or are gone."""
+    def transaction_ended(self, producer_id: int, commit: bool) -> None:
+        """The marker of the producer's transaction is durable in the partition: its offsets count, or are gone."""
         if not self._is_loaded:
-            self._ended_early.append((index, producer_id, commit))  # the replay may or may not come past the marker
+            self._ended_early.append((producer_id, commit))  # the replay may or may not come past the marker
             return
-        self._journal.settle(index)  # what lies before the marker comes first
-        decided = self._pending.end((index, producer_id), commit)
+        self._journal.settle()  # what lies before the marker comes first
+        decided = self._pending.end((self._journal.index, producer_id), commit)
         for (group_id, topic, partition), committed in decided:
             self._group(group_id).offsets.apply(OffsetRecord(topic, partition, committed))
 
@@ -99,9 +101,9 @@ class OffsetBook:
 
     def _write_pending(self, group_id: str, records: Sequence[OffsetRecord], producer: Producer) -> Future[None]:
         rows = offset_rows(group_id, records)
-        writer = self._journal.partition_of(group_id), producer.producer_id
-        position = self._journal.end_offset(group_id)
-        done = self._journal.store(group_id, rows, _nothing, producer)
+        writer = self._journal.index, producer.producer_id
+        position = self._journal.end_offset
+        done = self._journal.store(rows, _nothing, producer)
         if not (done.done() and done.exception()):
             for record in records:
                 assert record.committed is not None, "transactions commit offsets, and strike none"
@@ -131,7 +133,7 @@ class OffsetBook:
         for group_id, partitions in self._outlived(only_topic).items():  # in one turn: nobody writes in between
             doomed = self._not_being_written(group_id, [OffsetRecord(*each, None) for each in partitions])
             if doomed:
-                written.append(self._store(group_id, *self._offsets_strike(group_id, doomed)))
+                written.append(self._store(*self._offsets_strike(group_id, doomed)))
         for refused in await gather(*written, return_exceptions=True):
             if isinstance(refused, KafkaError):
                 self._log.warning("outlived_offsets_kept", error=str(refused))  # they do not count anyway
@@ -154,7 +156,7 @@ class OffsetBook:
 
     def _not_being_written(self, group_id: str, doomed: Sequence[OffsetRecord]) -> list[OffsetRecord]:
         """Those of which nothing newer is on its way: a tombstone would come to lie behind it, and forget that."""
-        written = self._journal.unsettled_keys(group_id)
+        written = self._journal.unsettled_keys()
         rows = offset_rows(group_id, doomed)
         return [record for record, (key, _) in zip(doomed, rows, strict=True) if key not in written]
 
@@ -176,8 +178,8 @@ class OffsetBook:
                 continue
             self._log.info("offsets_expired", group=group.group_id, offsets=len(doomed), group_forgotten=empty)
             rows, apply = self._group_strike(group, doomed) if empty else self._offsets_strike(group.group_id, doomed)
-            position = self._journal.end_offset(group.group_id)
-            self._journal.write(group.group_id, rows, partial(apply, position), partial(self._not_struck, group))
+            position = self._journal.end_offset
+            self._journal.write(rows, partial(apply, position), partial(self._not_struck, group))
 
     async def _strike(
         self, group_id: str, doomed: Sequence[OffsetRecord], rows: Sequence[Row], apply: Callable[[int], None]
@@ -187,9 +189,9 @@ class OffsetBook:
             (producer, OffsetRecord(record.topic, record.partition, committed))
             for record in doomed
             for (_, producer_id), committed in self._pending.of((group_id, record.topic, record.partition))
-            if (producer := self._journal.open_producer(group_id, producer_id)) is not None
+            if (producer := self._journal.open_producer(producer_id)) is not None
         ]
-        written = [self._store(group_id, rows, apply)]
+        written = [self._store(rows, apply)]
         written += [self._write_pending(group_id, [record], producer) for producer, record in held]
         await gather(*written)
 
@@ -211,7 +213,8 @@ class OffsetBook:
                 self._groups[group_id] = Group(group_id=group_id, offsets=group.offsets)
 
     def _not_struck(self, group: Group, error: Exception) -> None:
-        self._log.error("offsets_not_expired", group=group.group_id, error=str(error))
+        tell = self._log.warning if isinstance(error, KafkaError) else self._log.error  # the next look tries again
+        tell("offsets_not_expired", group=group.group_id, error=str(error))
 
     # --- inside ---
 
@@ -221,9 +224,8 @@ class OffsetBook:
             group = self._groups[group_id] = Group(group_id=group_id)
         return group
 
-    def _store(self, group_id: str, rows: Sequence[Row], apply: Callable[[int], None]) -> Future[None]:
-        position = self._journal.end_offset(group_id)
-        return self._journal.store(group_id, rows, partial(apply, position))
+    def _store(self, rows: Sequence[Row], apply: Callable[[int], None]) -> Future[None]:
+        return self._journal.store(rows, partial(apply, self._journal.end_offset))
 
 
 def _nothing() -> None:

@@ -1,9 +1,9 @@
 """The memory of groups on disk: records of `__consumer_offsets`, written in order, applied once durable.
 
-A group's records all lie in one partition of the topic (`coordinator_topic`). Records are appended at once (many share
-a sync), and what they mean takes effect in the order of the log as it becomes durable: exactly what a replay of the log
-would do. Offsets that are part of a transaction are written as transactional batches of its producer (KIP-98), and
-numbered as it would number them: the producer itself writes nothing here.
+A group's records all lie in one partition of the topic, and a journal is that of one partition. Records are appended at
+once (many share a sync), and what they mean takes effect in the order of the log as it becomes durable: exactly what a
+replay of the log would do. Offsets that are part of a transaction are written as transactional batches of its producer
+(KIP-98), and numbered as it would number them: the producer itself writes nothing here.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ import msgspec
 from semel_protocol.batch import BatchHeader, iterate, read_header
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.records import Record, build_batch
-from semel_storage.internal_topics import CONSUMER_OFFSETS
 
-from semel_broker.coordinator_topic import CoordinatorTopic, as_seen_by_clients
+from semel_broker.coordinator_topic import as_seen_by_clients, replay
 from semel_broker.groups.records import Row
 from semel_broker.partition import Partition
-from semel_broker.topics import Topics
 from semel_broker.world import World
 
 BATCH_BYTES = 512 << 10
@@ -48,35 +46,27 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Journal:
-    """All partitions of `__consumer_offsets` that this broker leads."""
+    """One partition of `__consumer_offsets`, which this broker leads."""
 
-    def __init__(self, world: World, topics: Topics) -> None:
+    def __init__(self, world: World, partition: Partition) -> None:
+        self.index = partition.index
         self._world = world
-        self._topic = CoordinatorTopic(topics, CONSUMER_OFFSETS)
-        self._pending: dict[int, deque[Entry]] = {}
-        self._settling: dict[int, Task[None]] = {}
+        self._partition = partition
+        self._pending: deque[Entry] = deque()
+        self._settling: Task[None] | None = None
 
-    async def create(self) -> None:
-        """Make sure that the topic exists."""
-        await self._topic.create()
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record gets, if it is written in this turn of the loop."""
+        return self._partition.end_offset
 
-    def partition_of(self, group_id: str) -> int:
-        """The index of the partition that holds the group's records."""
-        return self._topic.index_of(group_id)
-
-    def end_offset(self, group_id: str) -> int:
-        """The offset that the next record of the group gets, if it is written in this turn of the loop."""
-        return self._topic.partition(self.partition_of(group_id)).end_offset
-
-    def open_producer(self, group_id: str, producer_id: int) -> Producer | None:
-        """The producer, if its transaction has written to the group's partition and has no marker there yet."""
-        partition = self._topic.partition(self.partition_of(group_id))
-        state = partition.log.producer(producer_id)
+    def open_producer(self, producer_id: int) -> Producer | None:
+        """The producer, if its transaction has written to the partition and has no marker there yet."""
+        state = self._partition.log.producer(producer_id)
         return Producer(producer_id, state.epoch) if state is not None and state.txn_first_offset >= 0 else None
 
     def write(
         self,
-        group_id: str,
         rows: Sequence[Row],
         apply: Callable[[], None],
         refuse: Callable[[Exception], None],
@@ -87,26 +77,22 @@ class Journal:
         Neither is called before this returns, unless the rows are refused or durable at once. With `producer` they are
         part of its transaction, which must be open and include the partition.
         """
-        index = self.partition_of(group_id)
+        partition, pending = self._partition, self._pending
         try:
-            partition = self._topic.partition(index)
             for records in self._bites(rows):
                 batch = bytearray(_batch(records, partition, producer))
                 partition.append(batch, header=read_header(batch))
         except KafkaError as error:
             refuse(_as_seen_by_members(error))
             return
-        pending = self._pending.setdefault(index, deque())
         if not pending and partition.high_watermark >= partition.end_offset:
             apply()
             return
         pending.append(Entry(partition.end_offset, apply, refuse, rows))
-        if index not in self._settling:
-            self._settling[index] = get_running_loop().create_task(self._settle(index, partition, pending))
+        if self._settling is None:
+            self._settling = get_running_loop().create_task(self._settle())
 
-    def store(
-        self, group_id: str, rows: Sequence[Row], apply: Callable[[], None], producer: Producer | None = None
-    ) -> Future[None]:
+    def store(self, rows: Sequence[Row], apply: Callable[[], None], producer: Producer | None = None) -> Future[None]:
         """`write`, and a future that is done once it is applied, with the KafkaError of a refusal if it is refused."""
         done: Future[None] = get_running_loop().create_future()
 
@@ -114,44 +100,41 @@ class Journal:
             apply()
             _resolve(done)
 
-        self.write(group_id, rows, applied, partial(_resolve, done), producer)
+        self.write(rows, applied, partial(_resolve, done), producer)
         return done
 
-    def unsettled_keys(self, group_id: str) -> frozenset[bytes]:
-        """The keys, the group's among them, of what is written and not yet applied: a newer value is coming."""
-        pending = self._pending.get(self.partition_of(group_id), ())
-        return frozenset(key for entry in pending for key, _ in entry.rows)
+    def unsettled_keys(self) -> frozenset[bytes]:
+        """The keys of what is written and not yet applied: a newer value is coming."""
+        return frozenset(key for entry in self._pending for key, _ in entry.rows)
 
-    def settle(self, index: int) -> None:
-        """Apply what has become durable in this partition, without waiting for the task that is about to."""
-        pending = self._pending.get(index)
-        if pending:
-            _apply_durable(pending, self._topic.partition(index).high_watermark)
+    def settle(self) -> None:
+        """Apply what has become durable, without waiting for the task that is about to."""
+        _apply_durable(self._pending, self._partition.high_watermark)
 
     async def flushed(self) -> None:
         """Return once everything written so far is applied (or refused)."""
-        for pending in list(self._pending.values()):
-            if pending:
-                done: Future[None] = get_running_loop().create_future()
-                pending.append(Entry(pending[-1].end_offset, partial(_resolve, done), partial(_release, done)))
-                await done
+        pending = self._pending
+        if pending:
+            done: Future[None] = get_running_loop().create_future()
+            pending.append(Entry(pending[-1].end_offset, partial(_resolve, done), partial(_release, done)))
+            await done
 
-    async def replay(self, feed: Callable[[int, BatchHeader, memoryview], None]) -> None:
-        """Hand over all batches of the topic, partition by partition, markers included: (partition, header, batch)."""
+    async def replay(self, feed: Callable[[BatchHeader, memoryview], None]) -> None:
+        """Hand over all batches, markers included: (header, batch). Raises as `coordinator_topic.replay`."""
 
-        def take(index: int, data: bytes) -> int:
+        def take(data: bytes) -> int:
             offset = -1
             for header, batch in iterate(data):
                 offset = header.next_offset
-                feed(index, header, batch)
+                feed(header, batch)
             return offset
 
-        await self._topic.replay(take)
+        await replay(self._partition, take)
 
     async def close(self) -> None:
-        """Return once everything written is applied."""
-        while self._settling:
-            await wait(self._settling.values())
+        """Return once everything written is applied (or refused)."""
+        while self._settling is not None:
+            await wait((self._settling,))
 
     def _bites(self, rows: Sequence[Row]) -> Iterator[list[Record]]:
         """The rows as records, in portions that make a batch each."""
@@ -167,8 +150,9 @@ class Journal:
             size += row_bytes
         yield records
 
-    async def _settle(self, index: int, partition: Partition, pending: deque[Entry]) -> None:
+    async def _settle(self) -> None:
         """Apply what becomes durable, in the order in which it was written. Ends when nothing is left."""
+        partition, pending = self._partition, self._pending
         try:
             while pending:
                 await partition.committed(pending[-1].end_offset)
@@ -176,13 +160,13 @@ class Journal:
         except Exception as error:
             refused = list(pending)
             pending.clear()
-            del self._settling[index]
+            self._settling = None
             for entry in refused:
                 entry.refuse(_as_seen_by_members(error))
             if not isinstance(error, KafkaError):
                 raise  # a bug of ours: the loop's exception handler has it logged
         else:
-            del self._settling[index]  # in the same turn as the last look at what is pending: no write falls in between
+            self._settling = None  # in the same turn as the last look at what is pending: no write falls in between
 
 
 def _apply_durable(pending: deque[Entry], high_watermark: int) -> None:

@@ -4,19 +4,17 @@ Served: v3 to v7 (one layout; zstd from v7), with transaction version 2 up to v1
 fault, v11 TRANSACTION_ABORTABLE, v12 joins the transaction by itself (KIP-890). The appends have happened when `handle`
 returns; what it may return to be awaited is only their durability, so the connection goes on to the next request; what
 is not durable within `timeout_ms` is answered with REQUEST_TIMED_OUT, and acknowledged when it is sent again. The
-exception is a batch whose transaction has to be joined first: it holds back what is behind it. acks=0 is never
-answered: an error closes the connection. Order of the checks: wire-contract 5.2. A batch that is the first of its
-transaction in a partition is appended only if the coordinator knows that transaction as open, and that it includes the
-partition: what comes late, after the marker, must not open a transaction that nobody will end.
+exception is a batch whose coordinator has to be asked first (`k00_transactional`): it holds back what is behind it.
+acks=0 is never answered: an error closes the connection. Order of the checks: wire-contract 5.2.
 """
 
 from __future__ import annotations
 
 from asyncio import Future, get_running_loop
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from semel_protocol.batch import BatchHeader, check_produced, read_header
+from semel_protocol.batch import BatchHeader, check_produced
 from semel_protocol.compression import InflatesTooLarge
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k00_produce import (
@@ -32,29 +30,16 @@ from semel_protocol.record_columns import decode_columns
 
 from semel_broker.answers import InOrder
 from semel_broker.context import RequestContext
+from semel_broker.handlers import k00_transactional as transactional
+from semel_broker.handlers.k00_transactional import NO_ADMISSIONS, Admissions, Asking, opens_transaction, writable
 from semel_broker.limits import Limits
 from semel_broker.partition import Partition
 from semel_broker.txn.metadata import TopicPartition
-from semel_broker.txn.requests import BUMPING_VERSION
 
 NO_TIMESTAMP = -1
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
-ABORTABLE_VERSION = 11
-JOINING_VERSION = 12
 
 Answer = ProduceResponse | Coroutine[Any, Any, ProduceResponse] | None
-Refusals = Mapping[TopicPartition, KafkaError]
-"""Why a partition could not be added to the transaction."""
-NO_REFUSALS: Refusals = {}
-
-AS_SEEN_BY_PRODUCERS = {
-    ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
-    ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_ENOUGH_REPLICAS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
-    ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_ENOUGH_REPLICAS,
-}
-"""Codes of the transaction's coordinator that clients do not expect here. 19: try again, as you are."""
 
 
 class InvalidRecordsError(KafkaError):
@@ -66,19 +51,26 @@ class InvalidRecordsError(KafkaError):
 
 
 def handle(request: ProduceRequest, ctx: RequestContext) -> Answer | InOrder[ProduceResponse | None]:
-    if request.transactional_id is not None and (joining := _joining(request, ctx)):
-        return InOrder(_join_and_append(request, ctx, joining))
-    return _append_all(request, ctx)
+    if request.transactional_id is not None and (asking := transactional.to_be_admitted(request, ctx)):
+        return InOrder(_ask_and_append(request, ctx, asking))
+    return _append_all(request, ctx, NO_ADMISSIONS)
 
 
-def _append_all(request: ProduceRequest, ctx: RequestContext, refusals: Refusals = NO_REFUSALS) -> Answer:
+async def _ask_and_append(request: ProduceRequest, ctx: RequestContext, asking: Asking) -> ProduceResponse | None:
+    """Ask the coordinator, which enrols the partitions (v12; before, the producer has done so), then append as ever."""
+    with await transactional.admissions_of(request, ctx, asking) as admissions:
+        answer = _append_all(request, ctx, admissions)
+    return await answer if isinstance(answer, Coroutine) else answer
+
+
+def _append_all(request: ProduceRequest, ctx: RequestContext, admissions: Admissions) -> Answer:
     uncommitted: list[tuple[Partition, int]] = []
     response = ProduceResponse(
         responses=[
             ProduceResponseTopic(
                 name=topic.name,
                 partition_responses=[
-                    _append(request, topic.name, row, ctx, uncommitted, refusals) for row in topic.partition_data
+                    _append(request, topic.name, row, ctx, uncommitted, admissions) for row in topic.partition_data
                 ],
             )
             for topic in request.topic_data
@@ -100,12 +92,12 @@ def _append(
     row: ProduceRequestPartition,
     ctx: RequestContext,
     uncommitted: list[tuple[Partition, int]],
-    refusals: Refusals,
+    admissions: Admissions,
 ) -> ProduceResponsePartition:
     try:
         if request.acks not in (ACKS_ALL, ACKS_NONE, ACKS_LEADER):
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; it must be 0, 1 or -1 (all)")
-        partition = _writable(topic, row.index, ctx)
+        partition = writable(topic, row.index, ctx)
         header = check_produced(
             row.records,
             produce_version=ctx.api_version,
@@ -114,10 +106,8 @@ def _append(
         )
         assert row.records is not None
         _check_batch(partition, header, row.records, ctx)
-        if header.is_transactional and _opens_transaction(partition, header):
-            if (refusal := refusals.get((topic, row.index))) is not None:
-                raise _as_seen_by_producers(refusal, ctx)
-            _check_transaction(request.transactional_id or "", partition, header, ctx)
+        if header.is_transactional and opens_transaction(partition, header):
+            transactional.check(request.transactional_id or "", partition, header, ctx, admissions)
         result = partition.append(row.records, header=header, acks_all=request.acks == ACKS_ALL)
     except KafkaError as error:
         return _refused(row.index, error)
@@ -142,17 +132,6 @@ def _refused(index: int, error: KafkaError) -> ProduceResponsePartition:
         ],
         error_message=error.message,
     )
-
-
-def _writable(name: str, index: int, ctx: RequestContext) -> Partition:
-    """The partition, unless it is one that only the broker itself writes to."""
-    topics = ctx.broker.topics
-    partition = topics.partition(name, index)
-    topic = topics.get(name)
-    if topic is not None and topic.is_internal:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal: only the broker writes to it")
-    partition.check_leading()
-    return partition
 
 
 def _check_batch(partition: Partition, header: BatchHeader, records: Buffer, ctx: RequestContext) -> None:
@@ -197,99 +176,6 @@ def _check_timestamps(header: BatchHeader, before_max_ms: int, after_max_ms: int
             ErrorCode.INVALID_TIMESTAMP,
             f"timestamp {header.base_timestamp} is more than message.timestamp.before.max.ms={before_max_ms} old",
         )
-
-
-# --- transactions --------------------------------------------------------------------------------------------
-
-
-def _opens_transaction(partition: Partition, header: BatchHeader) -> bool:
-    """Whether this batch would be the first of its transaction in the partition. A retry would not, nor one of an
-    epoch that is over: the log answers those by itself."""
-    state = partition.log.producer(header.producer_id)
-    if state is None:
-        return True
-    if header.producer_epoch != state.epoch:
-        return header.producer_epoch > state.epoch
-    return state.txn_first_offset < 0 and not any(
-        place.base_sequence == header.base_sequence and place.last_sequence == header.last_sequence
-        for place in state.batches
-    )
-
-
-def _check_transaction(transactional_id: str, partition: Partition, header: BatchHeader, ctx: RequestContext) -> None:
-    """To be called in the turn of the append. Raises KafkaError 19, 47, 48 or 120, 49; 45 by KIP-890: with an epoch for
-    each transaction, a producer that the partition does not know begins at 0. CloseConnectionError before v12, over a
-    connection that the producer has left."""
-    try:
-        ctx.broker.transactions.verify(
-            transactional_id,
-            header.producer_id,
-            header.producer_epoch,
-            partition.topic,
-            partition.index,
-            connection=0 if ctx.api_version >= JOINING_VERSION else ctx.connection,
-        )
-    except KafkaError as error:
-        raise _as_seen_by_producers(error, ctx) from None
-    is_known = partition.log.producer(header.producer_id) is not None
-    if ctx.api_version >= JOINING_VERSION and header.base_sequence and not is_known:
-        raise KafkaError(
-            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"producer {header.producer_id} begins with sequence {header.base_sequence}: an earlier batch is missing",
-        )
-
-
-def _as_seen_by_producers(error: KafkaError, ctx: RequestContext) -> KafkaError:
-    code = AS_SEEN_BY_PRODUCERS.get(error.code, error.code)
-    if code is ErrorCode.INVALID_TXN_STATE and ctx.api_version >= ABORTABLE_VERSION:
-        code = ErrorCode.TRANSACTION_ABORTABLE
-    return KafkaError(code, error.message)
-
-
-Joining = dict[tuple[int, int], list[TopicPartition]]
-"""(producer id, epoch) -> the partitions whose transaction it has to join."""
-
-
-def _joining(request: ProduceRequest, ctx: RequestContext) -> Joining:
-    """What has to happen before the batches of this request can be appended. Whatever is wrong with one of them is
-    left to the append to find out."""
-    joining: Joining = {}
-    transactions = ctx.broker.transactions
-    if ctx.api_version < JOINING_VERSION and transactions.is_loaded:
-        return joining
-    for topic in request.topic_data:
-        for row in topic.partition_data:
-            try:
-                partition = _writable(topic.name, row.index, ctx)
-                header = read_header(row.records or b"")
-                if not header.is_transactional or not _opens_transaction(partition, header):
-                    continue
-                identity = header.producer_id, header.producer_epoch
-                try:
-                    transactions.verify(request.transactional_id or "", *identity, topic.name, row.index)
-                except KafkaError:
-                    joining.setdefault(identity, []).append((topic.name, row.index))
-            except KafkaError:
-                continue
-    return joining
-
-
-async def _join_and_append(request: ProduceRequest, ctx: RequestContext, joining: Joining) -> ProduceResponse | None:
-    """Join the transactions (v12; before, the producer has done so), then append as ever: verified in that turn."""
-    transactions = ctx.broker.transactions
-    refusals: dict[TopicPartition, KafkaError] = {}
-    for identity, partitions in joining.items():
-        try:
-            if ctx.api_version >= JOINING_VERSION:
-                await transactions.add_partitions(
-                    request.transactional_id or "", *identity, partitions, version=BUMPING_VERSION
-                )
-            else:
-                await transactions.loaded()
-        except KafkaError as error:
-            refusals.update(dict.fromkeys(partitions, error))
-    answer = _append_all(request, ctx, refusals)
-    return await answer if isinstance(answer, Coroutine) else answer
 
 
 # --- answering -----------------------------------------------------------------------------------------------

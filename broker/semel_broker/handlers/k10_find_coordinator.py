@@ -1,16 +1,17 @@
-"""FindCoordinator: who coordinates a group or a transactional id. With one broker: this one, under the address that it
-advertises.
+"""FindCoordinator: who coordinates a group or a transactional id: whoever leads the partition that its records lie in.
 
+The internal topic is made if it is not there yet. COORDINATOR_NOT_AVAILABLE while nobody leads, or it cannot be made.
 v1 adds the key type, v4 asks for several keys at once.
 """
 
-from semel_protocol.errors import ErrorCode
+from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k10_find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FindCoordinatorResponseCoordinator,
 )
 
+from semel_broker.cluster.records import BrokerRecord
 from semel_broker.context import Broker, RequestContext
 
 KEYS_VERSION = 4
@@ -20,7 +21,7 @@ TRANSACTION = 1
 
 async def handle(request: FindCoordinatorRequest, ctx: RequestContext) -> FindCoordinatorResponse:
     keys = request.coordinator_keys if ctx.api_version >= KEYS_VERSION else [request.key]
-    coordinators = [_coordinator(key, request.key_type, ctx.broker) for key in keys]
+    coordinators = [await _row(key, request.key_type, ctx.broker) for key in keys]
     if ctx.api_version >= KEYS_VERSION:
         return FindCoordinatorResponse(coordinators=coordinators)
     found = coordinators[0]
@@ -33,10 +34,27 @@ async def handle(request: FindCoordinatorRequest, ctx: RequestContext) -> FindCo
     )
 
 
-def _coordinator(key: str, key_type: int, broker: Broker) -> FindCoordinatorResponseCoordinator:
-    if key_type in (GROUP, TRANSACTION):
-        return FindCoordinatorResponseCoordinator(key=key, node_id=broker.node_id, host=broker.host, port=broker.port)
-    message = f"there is no coordinator for keys of type {key_type}"
-    return FindCoordinatorResponseCoordinator(
-        key=key, node_id=-1, host="", port=-1, error_code=ErrorCode.INVALID_REQUEST, error_message=message
-    )
+async def _row(key: str, key_type: int, broker: Broker) -> FindCoordinatorResponseCoordinator:
+    try:
+        found = await _coordinator(key, key_type, broker)
+    except KafkaError as error:
+        return FindCoordinatorResponseCoordinator(
+            key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message
+        )
+    return FindCoordinatorResponseCoordinator(key=key, node_id=found.node_id, host=found.host, port=found.port)
+
+
+async def _coordinator(key: str, key_type: int, broker: Broker) -> BrokerRecord:
+    """Raises KafkaError 15, 42."""
+    if key_type not in (GROUP, TRANSACTION):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no coordinator for keys of type {key_type}")
+    shards = broker.groups.shards if key_type == GROUP else broker.transactions.shards
+    topic, index = await shards.topic(), await shards.index_of(key)
+    image = broker.feed.image
+    leader = image.leader(topic.record.topic_id, index)
+    kept = image.registration(leader) if leader is not None else None
+    if kept is None:
+        raise KafkaError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"nobody leads {topic.name}-{index}, which {key} belongs to: try again"
+        )
+    return kept.value

@@ -40,7 +40,6 @@ async def _delete(asked: DeleteTopicsRequestTopic, ctx: RequestContext) -> Delet
         row.topic_id = topics.required(name).topic_id
         await topics.delete(name)
         row.name = name
-        await ctx.broker.groups.forget_topic(name)
     except KafkaError as error:
         row.error_code, row.error_message = error.code, error.message
     return row

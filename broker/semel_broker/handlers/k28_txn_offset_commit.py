@@ -9,8 +9,6 @@ next transaction.
 
 from __future__ import annotations
 
-from functools import partial
-
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k28_txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -24,7 +22,6 @@ from semel_broker.context import RequestContext
 from semel_broker.groups.journal import Producer
 from semel_broker.groups.offsets import OffsetRecord
 from semel_broker.handlers.k08_offset_commit import check_row, committed_of
-from semel_broker.txn.requests import BUMPING_VERSION
 
 LOADING_VERSION = 2
 ABORTABLE_VERSION = 4
@@ -64,30 +61,37 @@ async def _commit(
     request: TxnOffsetCommitRequest, ctx: RequestContext, codes: dict[tuple[str, int], ErrorCode]
 ) -> None:
     """`codes` gets what is wrong with each row alone, as things stand once the group is part of the transaction."""
-    transactions = ctx.broker.transactions
-    producer = request.transactional_id, request.producer_id, request.producer_epoch
+    groups = ctx.broker.groups
+    partition = await groups.partition_of(request.group_id)
     joins = ctx.api_version >= JOINING_VERSION
-    if joins:
-        await transactions.add_group(*producer, request.group_id, version=BUMPING_VERSION)
-    else:
-        await transactions.loaded()
+    admission = await ctx.broker.transactions.admit(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        [partition],
+        joins=joins,
+        connection=0 if joins else ctx.connection,
+    )
     for topic in request.topics:
         for row in topic.partitions:
             codes[topic.name, row.partition_index] = check_row(topic.name, row, ctx)
-    await ctx.broker.groups.commit_in_transaction(
-        request.group_id,
-        [
-            OffsetRecord(topic.name, row.partition_index, committed_of(topic.name, row, ctx))
-            for topic in request.topics
-            for row in topic.partitions
-            if codes[topic.name, row.partition_index] is ErrorCode.NONE
-        ],
-        Producer(request.producer_id, request.producer_epoch),
-        partial(transactions.verify, *producer, CONSUMER_OFFSETS, connection=0 if joins else ctx.connection),
-        member_id=request.member_id,
-        instance_id=request.group_instance_id,
-        generation_id=request.generation_id,
-    )
+    try:
+        await groups.commit_in_transaction(
+            request.group_id,
+            [
+                OffsetRecord(topic.name, row.partition_index, committed_of(topic.name, row, ctx))
+                for topic in request.topics
+                for row in topic.partitions
+                if codes[topic.name, row.partition_index] is ErrorCode.NONE
+            ],
+            Producer(request.producer_id, request.producer_epoch),
+            lambda index: admission.check((CONSUMER_OFFSETS, index)),
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            generation_id=request.generation_id,
+        )
+    finally:
+        admission.close()
 
 
 def _as_seen_by_producers(code: ErrorCode, version: int) -> ErrorCode:

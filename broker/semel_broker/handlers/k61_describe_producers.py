@@ -31,6 +31,7 @@ def handle(request: DescribeProducersRequest, ctx: RequestContext) -> DescribePr
 def _describe(topic: str, index: int, ctx: RequestContext) -> DescribeProducersResponsePartition:
     try:
         partition = ctx.broker.topics.partition(topic, index)
+        partition.check_leading()
     except KafkaError as error:
         return DescribeProducersResponsePartition(
             partition_index=index, error_code=error.code, error_message=error.message

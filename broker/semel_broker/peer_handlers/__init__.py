@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from semel_broker.handlers import Handler
-from semel_broker.peer_handlers import k01_replica_fetch, k23_offset_for_leader_epoch
+from semel_broker.handlers import Handler, k65_describe_transactions, k66_list_transactions
+from semel_broker.peer_handlers import (
+    k01_replica_fetch,
+    k23_offset_for_leader_epoch,
+    k24_add_partitions_to_txn,
+    k27_write_txn_markers,
+)
 from semel_broker.replication.sessions import Sessions
 from semel_broker.versions import Versions
 
@@ -18,6 +23,8 @@ PEER_VERSIONS: dict[int, Versions] = {
     23: (4, 4),
     24: (4, 5),
     27: (1, 1),
+    65: (0, 0),
+    66: (1, 1),
 }
 """API key -> versions that brokers use among each other."""
 
@@ -27,4 +34,8 @@ def peer_handlers(sessions: Sessions) -> dict[int, Handler]:
     return {
         1: partial(k01_replica_fetch.handle, sessions),
         23: partial(k23_offset_for_leader_epoch.handle, sessions),
+        24: k24_add_partitions_to_txn.handle,
+        27: k27_write_txn_markers.handle,
+        65: k65_describe_transactions.handle,
+        66: k66_list_transactions.handle,
     }

@@ -1,50 +1,55 @@
-"""The coordinator of all transactional ids of this broker: what producers and operators may ask of it.
+"""The coordinator of transactional ids: what producers, operators and other brokers may ask of it.
 
-Each request is a decision (`state`) that the engine carries out. After a crash, replay finds what was decided
-(PREPARE_*) and goes on from the markers.
+Each request is a decision (`state`) that the engine of its shard carries out. Whoever comes to lead a partition of
+`__transaction_state`, after a crash or instead of another broker, finds there what was decided (PREPARE_*) and goes on
+from the markers.
 """
 
 from __future__ import annotations
 
-from asyncio import Task, get_running_loop, sleep, wait
 from collections.abc import Sequence
 
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import coordinator_partition
-from semel_storage.internal_topics import CONSUMER_OFFSETS
+from semel_storage.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 
+from semel_broker.closing import CloseConnectionError
+from semel_broker.cluster.image import Touched
+from semel_broker.cluster.store import StoreError
 from semel_broker.config import BrokerConfig
+from semel_broker.partition import Partition
 from semel_broker.producer_ids import ProducerIds
+from semel_broker.shards import Shards
 from semel_broker.topics import Topics
 from semel_broker.txn import state
+from semel_broker.txn.admission import Admission, Admissions
 from semel_broker.txn.destination import LocalDestination, OffsetsEnded
-from semel_broker.txn.engine import Decide, Engine, stopping
+from semel_broker.txn.engine import Decide
 from semel_broker.txn.expiry import Expiry
+from semel_broker.txn.hanging import Hanging, Others
 from semel_broker.txn.identity import NOBODY, ClientName, ProducerIdentity
-from semel_broker.txn.journal import Journal
+from semel_broker.txn.leaders import Alone
 from semel_broker.txn.ledger import ExpiredIds, Fences
-from semel_broker.txn.marker_channel import Marker, MarkerChannel
-from semel_broker.txn.metadata import (
-    PREPARE_EPOCH_FENCE,
-    TopicPartition,
-    TransactionMetadata,
-    TransactionState,
-)
-from semel_broker.txn.replay import Replay
-from semel_broker.txn.requests import End, Init, Rules, Step
-from semel_broker.txn.slots import Slot, Slots
+from semel_broker.txn.marker_channel import Destination, Leaders, MarkerChannel
+from semel_broker.txn.metadata import TopicPartition, TransactionMetadata, TransactionState
+from semel_broker.txn.peer_calls import Nobody, PeerCalls
+from semel_broker.txn.remote_destination import RemoteDestination
+from semel_broker.txn.requests import BUMPING_VERSION, End, Init, Rules, Step
+from semel_broker.txn.shard import Office, TransactionShard
+from semel_broker.txn.verification import Verification
 from semel_broker.world import World
 
 NOBODYS_CLIENT = ClientName()
-LOADED_AT_ONCE = 500
-"""Transactional ids read between two pauses, in which the loop does what else there is."""
 
 
 class TransactionCoordinator:
-    """All transactions, from InitProducerId to the last marker. `start` it, call it from any task; `close` it before
-    the topics. Requests that come while the stored ids are still being read wait until they are.
+    """The transactional ids that this broker coordinates, those whose partition of `__transaction_state` it leads.
+    `start` it, call it from any task; `close` it before the topics. Requests that come while the stored ids are still
+    being read wait for that, for a while.
 
-    `offsets_ended` is told of each durable marker in a partition of `__consumer_offsets`.
+    `offsets_ended` is told of each durable marker in a partition of `__consumer_offsets`. `leaders`, `peers`: where
+    partitions are led, and how to reach other brokers; without them there are none. What names an id raises KafkaError
+    14, 15 or 16 besides what is said.
     """
 
     def __init__(
@@ -54,62 +59,63 @@ class TransactionCoordinator:
         topics: Topics,
         producer_ids: ProducerIds,
         offsets_ended: OffsetsEnded,
+        *,
+        leaders: Leaders | None = None,
+        peers: PeerCalls | None = None,
     ) -> None:
         self._world = world
         self._log = world.log
         self._config = config
         self._topics = topics
-        self._journal = Journal(world, topics)
-        self._slots = Slots()
+        self._peers: PeerCalls = peers or Nobody()
+        self._leaders: Leaders = leaders or Alone(config.node_id, topics)
         self._expired = ExpiredIds()
-        self._me = ClientName(host=f"broker {config.node_id}")
-        self.destination = LocalDestination(topics, offsets_ended)
-        self._engine = Engine(
-            world,
-            self._slots,
-            self._journal,
-            MarkerChannel(world.log, self._locate, lambda node: self.destination),
-            producer_ids,
-            hold_ms_max=config.limits.transaction_hold_ms_max,
+        here = LocalDestination(topics, offsets_ended)
+        self.destination: Destination = here
+        self._far: dict[int, Destination] = {}
+        self._senders: dict[str, int] = {}  # the newest connection of each
+        self._markers = MarkerChannel(world.log, self._leaders, self._destination_at)
+        office = Office(
+            world=world,
+            config=config,
+            markers=self._markers,
+            producer_ids=producer_ids,
+            expired=self._expired,
+            me=ClientName(host=f"broker {config.node_id}"),
         )
-        self._expiry = Expiry(world, config, self._slots, self._time_out, self._forget)
-        self._loading: Task[None] | None = None
-        self._closed = False
+        self._me = office.me
+        self.shards: Shards[TransactionShard] = Shards(
+            topics,
+            TRANSACTION_STATE,
+            lambda partition, reading: TransactionShard(office, partition, reading),
+            patience_ms=config.limits.coordinator_load_hold_ms_max,
+        )
+        self._verification = Verification(self._peers, config.limits.peer_request_timeout_ms)
+        self._admissions = Admissions(self.shards, self._leaders, here.guards, self._verification, config.node_id)
+        timeout_ms = config.limits.peer_request_timeout_ms
+        self._hanging = Hanging(world.log, Others(topics, self._leaders, self._peers, config.node_id, timeout_ms))
+        self._expiry = Expiry(world, config, self.shards.here, self._time_out)
 
     # --- life ---
 
     def start(self) -> None:
         """Begin to read the stored transactions; returns at once."""
-        self._loading = get_running_loop().create_task(self._load())
-
-    @property
-    def is_loaded(self) -> bool:
-        """Whether the stored transactions are there."""
-        loading = self._loading
-        return loading is not None and loading.done() and not loading.cancelled() and loading.exception() is None
+        self.shards.start()
+        self._topics.feed.listeners.append(self._cluster_changed)
+        self._expiry.start()
 
     async def loaded(self) -> None:
-        """Return once the stored transactions are there. Raises COORDINATOR_NOT_AVAILABLE if they cannot be."""
-        if self.is_loaded and not self._closed:
-            return
-        assert self._loading is not None, "start() first"
-        await wait((self._loading,))  # whatever becomes of it; not cancelled with whoever waits
-        if self._closed or self._loading.cancelled():
-            raise stopping()
-        if (error := self._loading.exception()) is not None:
-            raise KafkaError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                f"__transaction_state cannot be read: {error}: see the broker's log",
-            )
+        """Return once the transactions stored here are there. Raises KafkaError 14, 15."""
+        await self.shards.all_loaded()
 
     async def close(self) -> None:
         """Answer whoever is held (they will look for another coordinator). The decided goes on at the next start."""
-        self._closed = True
-        if self._loading is not None:
-            self._loading.cancel()
-            await wait((self._loading,))
         self._expiry.stop()
-        await self._engine.close()
+        if self._cluster_changed in self._topics.feed.listeners:
+            self._topics.feed.listeners.remove(self._cluster_changed)
+        self._verification.close()
+        await self.shards.close(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker is stopping: try again"))
+        await self._markers.close()
         await self._expiry.stopped()
 
     # --- producers ---
@@ -184,11 +190,20 @@ class TransactionCoordinator:
         """Enrol the partition of `__consumer_offsets` that holds the group's offsets. As `add_partitions`; also 24."""
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group needs a name: set group.id")
-        topic = await self._topics.ensure(CONSUMER_OFFSETS)
+        try:
+            topic = await self._topics.ensure(CONSUMER_OFFSETS)
+        except (KafkaError, StoreError) as error:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{CONSUMER_OFFSETS} cannot be created now: {error}"
+            ) from error
         partition = (CONSUMER_OFFSETS, coordinator_partition(group_id, topic.partition_count))
         await self.add_partitions(
             transactional_id, producer_id, producer_epoch, [partition], version=version, connection=connection
         )
+
+    def coordinates(self, transactional_id: str) -> bool:
+        """Whether `verify` can say something about the id in this turn of the loop."""
+        return self.shards.of(transactional_id) is not None
 
     def verify(
         self,
@@ -204,21 +219,52 @@ class TransactionCoordinator:
 
         To be called in the same turn of the loop as the append. `connection`: of a Produce or TxnOffsetCommit with
         version 1, as of `add_partitions`. Raises KafkaError 48, 49, 90 (which Produce calls 47); NOT_ENOUGH_REPLICAS
-        while the stored transactions are being read: `await loaded()` first.
+        unless this broker `coordinates` the id: `admit` first.
         """
-        if not self.is_loaded:
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "transactions are still being loaded: try again")
+        shard = self.shards.of(transactional_id)
+        if shard is None:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS, f"the coordinator of {transactional_id} is not known now: try again"
+            )
         producer = ProducerIdentity(producer_id, producer_epoch)
         try:
-            state.verify(self._slots.get(transactional_id), producer, (topic, index))
+            state.verify(shard.slots.get(transactional_id), producer, (topic, index))
         except KafkaError as error:
             raise self._explained(transactional_id, error) from None
         if connection:
-            slot = self._slots.slot(transactional_id)
+            slot = shard.slots.slot(transactional_id)
             if topic == CONSUMER_OFFSETS:
                 slot.offsets_arrived_over(connection)
             else:
                 slot.records_arrived_over(connection)
+
+    async def admit(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[Partition],
+        *,
+        joins: bool,
+        connection: int = 0,
+    ) -> Admission:
+        """`verify` for an id that any broker coordinates: ask, then `check` in the turn of the append, then `close`.
+
+        `joins`: the producer speaks transaction version 2, whose writes enrol the partitions. `connection`: as of
+        `verify`.
+        """
+        return await self._admissions.admit(
+            transactional_id,
+            ProducerIdentity(producer_id, producer_epoch),
+            partitions,
+            joins=joins,
+            enrol=lambda places: self.add_partitions(
+                transactional_id, producer_id, producer_epoch, places, version=BUMPING_VERSION
+            ),
+            verify=lambda place: self.verify(
+                transactional_id, producer_id, producer_epoch, *place, connection=connection
+            ),
+        )
 
     async def end(
         self,
@@ -251,31 +297,24 @@ class TransactionCoordinator:
     ) -> None:
         """End a transaction that is open in `partition` and that nobody coordinates (KIP-664).
 
-        Raises KafkaError 48 if there is none, or it is one of ours; 3, 15, 47, 52.
+        Raises KafkaError 48 if there is none, or it has a coordinator; 3, 6, 15, 47, 52.
         """
-        await self.loaded()
-        holder = next((txn for txn in self._slots.known() if txn.holds(producer.producer_id, partition)), None)
-        if holder is not None:
-            raise KafkaError(
-                ErrorCode.INVALID_TXN_STATE,
-                f"this transaction is not hanging: {holder.transactional_id} is in {holder.state.label}; "
-                "have its producer end it, or fence it by its transactional.id",
-            )
-        if self._topics.partition(*partition).open_transaction(producer.producer_id) is None:
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"producer id {producer.producer_id} has none open here")
-        marker = Marker(producer, commit=False, coordinator_epoch=max(coordinator_epoch, 0))
-        answer = self.destination.write([(marker, partition)])
-        (code,) = answer if isinstance(answer, list) else await answer
-        if code:
-            raise KafkaError(code, f"the marker of {producer} is refused by the partition")
-        self._log.info("hanging_transaction_aborted", partition=list(partition), producer=str(producer), by=str(by))
+        there = self._topics.partition(*partition)
+        there.check_leading()
+        await self._hanging.abort(producer, there, coordinator_epoch, by, await self._known(), self.destination)
+
+    def markers_arrived_over(self, sender: str, connection: int) -> None:
+        """Another broker's markers come over its newest connection. Raises CloseConnectionError over an older one."""
+        if connection < self._senders.get(sender, 0):
+            raise CloseConnectionError("stale_connection", sender=sender)
+        self._senders[sender] = connection
 
     # --- looking ---
 
     async def describe(self, transactional_id: str) -> TransactionMetadata:
-        """What is known of the id. Raises KafkaError 15, 105."""
-        await self.loaded()
-        txn = self._slots.get(transactional_id)
+        """What is known of the id. Raises KafkaError 105."""
+        shard = self.shards.of(transactional_id) or await self.shards.ready(transactional_id)
+        txn = shard.slots.get(transactional_id)
         if txn is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"there is no transactional.id {transactional_id!r}")
         return txn
@@ -287,13 +326,12 @@ class TransactionCoordinator:
         producer_ids: Sequence[int] = (),
         open_for_ms: int = -1,
     ) -> list[TransactionMetadata]:
-        """All ids by name, those of certain states and producer ids only, and whose transaction is open for longer
-        than `open_for_ms`, where given. Raises KafkaError 15."""
-        await self.loaded()
+        """The ids here by name, those of certain states and producer ids only, and whose transaction is open for longer
+        than `open_for_ms`, where given. Raises KafkaError 14, 15."""
         now_ms = self._world.now_ms()
         return [
             txn
-            for txn in self._slots.known()
+            for txn in await self._known()
             if (not states or txn.state in states)
             and (not producer_ids or txn.identity.producer_id in producer_ids or txn.producer_id in producer_ids)
             and (open_for_ms < 0 or (txn.start_ms >= 0 and now_ms - txn.start_ms > open_for_ms))
@@ -301,68 +339,41 @@ class TransactionCoordinator:
 
     def fences(self, transactional_id: str) -> Fences:
         """The ledger of the id, oldest line first; also of one that has expired lately."""
-        txn = self._slots.get(transactional_id)
+        shard = self.shards.of(transactional_id)
+        txn = shard.slots.get(transactional_id) if shard is not None else None
         return txn.fences if txn is not None else self._expired.get(transactional_id)
 
     # --- carrying out ---
 
     async def _move(self, transactional_id: str, decide: Decide, *, connection: int = 0) -> Step:
-        await self.loaded()
+        shard = self.shards.of(transactional_id) or await self.shards.ready(transactional_id)
         try:
-            return await self._engine.move(transactional_id, decide, connection=connection)
+            return await shard.engine.move(transactional_id, decide, connection=connection)
         except KafkaError as error:
             raise self._explained(transactional_id, error) from None
 
     async def _time_out(self, transactional_id: str) -> None:
         await self._move(transactional_id, lambda txn, now_ms, _: state.time_out(txn, now_ms, self._me))
 
-    async def _forget(self, slots: Sequence[Slot]) -> None:
-        """Tombstones for ids that nobody has used for long; the caller has their turns."""
-        now_ms, expiration_ms = self._world.now_ms(), self._config.transactional_id_expiration_ms
-        by_partition: dict[int, list[tuple[Slot, TransactionMetadata]]] = {}
-        for slot in slots:
-            assert slot.metadata is not None
-            dead = state.expire(slot.metadata, now_ms, expiration_ms, self._me)
-            by_partition.setdefault(self._journal.partition_of(slot.transactional_id), []).append((slot, dead))
-        for rows in by_partition.values():
-            await self._journal.append([dead for _, dead in rows]).durable()
-            for slot, dead in rows:
-                slot.apply(dead)
-                self._expired.add(dead.transactional_id, dead.fences)
-                self._engine.tell_fence(dead)
-                self._slots.drop(slot)
-
     # --- small things ---
 
-    async def _load(self) -> None:
-        replay = Replay()
-        try:
-            await self._journal.replay(replay.feed)
-            for at, txn in enumerate(replay.transactions()):
-                self._slots.put(txn)
-                if at % LOADED_AT_ONCE == 0:
-                    await sleep(0)
-        except Exception as error:
-            self._log.exception("transactions_not_loaded", error=repr(error))
-            raise
-        for slot in self._slots:
-            await self._resume(slot)
-        self._expiry.start()
-        self._log.info("transactions_loaded", transactional_ids=len(self._slots))
+    def _cluster_changed(self, touched: Touched) -> None:
+        if touched.partitions or touched.brokers or touched.gone:
+            self._markers.leaders_changed()
 
-    async def _resume(self, slot: Slot) -> None:
-        """What was decided before the start goes on."""
-        txn = slot.metadata
-        assert txn is not None
-        if txn.state is PREPARE_EPOCH_FENCE:
-            await self._engine.persist(slot, state.taken_over(txn, self._world.now_ms(), self._me))
-        elif txn.is_prepared:
-            self._log.info("transaction_resumed", transactional_id=txn.transactional_id, state=txn.state.label)
-            self._engine.write_markers(slot, txn)
+    async def _known(self) -> list[TransactionMetadata]:
+        """Everything there is here, by transactional id."""
+        found = [txn for shard in await self.shards.all_loaded() for txn in shard.slots.known()]
+        return sorted(found, key=lambda txn: txn.transactional_id)
 
-    def _locate(self, partition: TopicPartition) -> int | None:
-        """The node that leads the partition: with one broker, this one."""
-        return self._config.node_id
+    def _destination_at(self, node: int) -> Destination:
+        if node == self._config.node_id:
+            return self.destination
+        far = self._far.get(node)
+        if far is None:
+            timeout_ms = self._config.limits.peer_request_timeout_ms
+            far = self._far[node] = RemoteDestination(self._peers, node, timeout_ms)
+        return far
 
     def _explained(self, transactional_id: str, error: KafkaError) -> KafkaError:
         """`error`, with what is known of an id that has expired."""

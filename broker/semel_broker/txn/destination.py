@@ -11,6 +11,7 @@ from semel_storage.internal_topics import CONSUMER_OFFSETS
 
 from semel_broker.partition import Partition
 from semel_broker.topics import Topics
+from semel_broker.txn.guards import Guards
 from semel_broker.txn.marker_channel import Entry
 
 OffsetsEnded = Callable[[int, int, int, bool], None]
@@ -30,13 +31,16 @@ class Written(msgspec.Struct, gc=False):
 
 
 class LocalDestination:
-    """This broker. Markers of one turn share a sync; a retry of a marker that is there already is no harm."""
+    """This broker. Markers of one turn share a sync; a retry of a marker that is there already is no harm.
+
+    Every marker that is written here passes here, so it breaks the `guards` of its producer, too."""
 
     is_here = True
 
     def __init__(self, topics: Topics, offsets_ended: OffsetsEnded) -> None:
         self._topics = topics
         self._offsets_ended = offsets_ended
+        self.guards = Guards()
 
     def write(self, entries: Sequence[Entry]) -> list[ErrorCode] | Future[list[ErrorCode]]:
         """A code for each marker: 0, 3 (no such partition), 47 and 52 (fenced), or what the log has against it."""
@@ -51,6 +55,8 @@ class LocalDestination:
     def _append(self, entry: Entry) -> Written:
         marker, (topic, index) = entry
         producer = marker.producer
+        if self.guards:
+            self.guards.marker(topic, index, producer.producer_id)
         try:
             partition = self._topics.partition(topic, index)
             result = partition.append_marker(

@@ -29,7 +29,8 @@ AGAIN_S = 1.0
 
 
 class Engine:
-    """Moves transactional ids from state to state. `hold_ms_max`: how long a request waits for another's end."""
+    """Moves the transactional ids of one partition from state to state. `check` raises NOT_COORDINATOR unless this
+    broker coordinates them, in `coordinator_epoch`. `hold_ms_max`: how long a request waits for another's end."""
 
     def __init__(
         self,
@@ -39,6 +40,8 @@ class Engine:
         markers: MarkerChannel,
         producer_ids: ProducerIds,
         *,
+        check: Callable[[], None],
+        coordinator_epoch: int,
         hold_ms_max: int,
     ) -> None:
         self._world = world
@@ -47,13 +50,14 @@ class Engine:
         self._journal = journal
         self._markers = markers
         self._producer_ids = producer_ids
+        self._check = check
+        self._coordinator_epoch = coordinator_epoch
         self._hold_s_max = hold_ms_max / 1000
-        self._closed = False
+        self._closed: KafkaError | None = None
 
-    async def close(self) -> None:
-        """Change nothing any more; return once the markers being written are. Whoever is held is let go."""
-        self._closed = True
-        await self._markers.close()
+    def close(self, error: KafkaError) -> None:
+        """Change nothing any more: whoever is held, or comes, gets `error`. What is decided is in the log."""
+        self._closed = error
         for slot in self._slots:
             slot.abandon()
 
@@ -80,9 +84,11 @@ class Engine:
                         continue
                     if decided:
                         return Step(None, decided=decided)
-                    raise stopping() if self._closed else error from None
+                    raise self._closed or error from None
                 if step.then is not None:
                     await self.persist(slot, step.then)
+                else:
+                    self._check()
                 if step.answer is not None:
                     return step
                 decided = step.decided
@@ -96,9 +102,8 @@ class Engine:
 
     async def persist(self, slot: Slot, then: TransactionMetadata) -> None:
         """Store `then`, and have it take effect. Raises KafkaError 15, 16, -1."""
-        if self._closed:
-            raise stopping()
-        await self._journal.create()
+        if self._closed is not None:
+            raise self._closed
         stored = self._journal.append([then])
         if not stored.is_durable:
             await stored.durable()
@@ -124,21 +129,21 @@ class Engine:
         marker = Marker(
             ProducerIdentity(txn.producer_id, txn.producer_epoch),
             txn.state is PREPARE_COMMIT,
-            self._journal.coordinator_epoch(txn.transactional_id),
+            self._coordinator_epoch,
         )
-        self._markers.send(txn.transactional_id, marker, list(txn.partitions), done)
+        self._markers.send(txn.transactional_id, marker, list(txn.partitions), done, lambda: self._closed is None)
 
     def _complete(self, slot: Slot, txn: TransactionMetadata) -> None:
         """Every marker is durable. COMPLETE_* takes effect as soon as it is appended: whatever follows for this id lies
         behind it in the same log, and if both are lost PREPARE_* only has its markers written again (KIP-98)."""
-        assert slot.metadata is txn, (slot.metadata, txn)
-        if self._closed:
+        if self._closed is not None:
             return
+        assert slot.metadata is txn, (slot.metadata, txn)
         then = state.complete(txn, self._world.now_ms())
         try:
             self._journal.append([then], lazily=True)
         except KafkaError as error:
-            self._log.error("transaction_not_completed", transactional_id=txn.transactional_id, error=str(error))
+            self._log.warning("transaction_not_completed", transactional_id=txn.transactional_id, error=str(error))
             get_running_loop().call_later(AGAIN_S, partial(self._complete, slot, txn))
             return
         slot.apply(then)
@@ -146,7 +151,7 @@ class Engine:
 
     async def _completed(self, slot: Slot) -> bool:
         """Wait for the transaction that is being ended; whether it has, within `hold_ms_max`."""
-        if self._closed:
+        if self._closed is not None:
             return False
         completion = slot.completion()
         patience = get_running_loop().call_later(self._hold_s_max, slot.abandon)
@@ -158,8 +163,3 @@ class Engine:
     def tell_fence(self, txn: TransactionMetadata) -> None:
         """The last line of the ledger, for the log."""
         self._log.info("producer_fenced", transactional_id=txn.transactional_id, **txn.fences[-1].facts)
-
-
-def stopping() -> KafkaError:
-    """The refusal while the broker goes down."""
-    return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker is stopping: try again")

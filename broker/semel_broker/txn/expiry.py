@@ -10,11 +10,12 @@ from asyncio import Task, TimerHandle, get_running_loop, wait
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
-from semel_protocol.errors import KafkaError
+from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.config import BrokerConfig
 from semel_broker.txn import state
-from semel_broker.txn.slots import Slot, Slots
+from semel_broker.txn.shard import TransactionShard
+from semel_broker.txn.slots import Slot
 from semel_broker.world import World
 
 FORGET_AT_ONCE = 1_000
@@ -22,21 +23,19 @@ FORGET_AT_ONCE = 1_000
 
 
 class Expiry:
-    """`time_out(id)` ends one transaction that is due; `forget(slots)` buries ids, whose turns it is given."""
+    """Of the ids in `shards()`, which are those that may be asked. `time_out(id)` ends one transaction that is due."""
 
     def __init__(
         self,
         world: World,
         config: BrokerConfig,
-        slots: Slots,
+        shards: Callable[[], list[TransactionShard]],
         time_out: Callable[[str], Awaitable[None]],
-        forget: Callable[[Sequence[Slot]], Awaitable[None]],
     ) -> None:
         self._world = world
         self._config = config
-        self._slots = slots
+        self._shards = shards
         self._time_out = time_out
-        self._forget = forget
         self._timers: dict[TimerHandle, None] = {}
         self._tasks: dict[Task[None], None] = {}
         self._aborting: dict[str, None] = {}
@@ -62,22 +61,26 @@ class Expiry:
     def abort_due(self) -> None:
         """Begin to abort the transactions that are open for too long."""
         now_ms = self._world.now_ms()
-        for slot in self._slots:
-            txn = slot.metadata
-            if txn is not None and state.is_timed_out(txn, now_ms) and txn.transactional_id not in self._aborting:
-                self._aborting[txn.transactional_id] = None
-                self._spawn(self._abort(txn.transactional_id))
+        for shard in self._shards():
+            for slot in shard.slots:
+                txn = slot.metadata
+                if txn is not None and state.is_timed_out(txn, now_ms) and txn.transactional_id not in self._aborting:
+                    self._aborting[txn.transactional_id] = None
+                    self._spawn(self._abort(txn.transactional_id))
 
     def forget_due(self) -> None:
         """Begin to forget the ids that have not been used for long. One that is busy is looked at the next time."""
         now_ms, expiration_ms = self._world.now_ms(), self._config.transactional_id_expiration_ms
-        due = [
-            slot
-            for slot in self._slots
-            if slot.metadata is not None and state.is_expired(slot.metadata, now_ms, expiration_ms) and slot.turn.take()
-        ]
-        if due:
-            self._spawn(self._bury(due))
+        for shard in self._shards():
+            due = [
+                slot
+                for slot in shard.slots
+                if slot.metadata is not None
+                and state.is_expired(slot.metadata, now_ms, expiration_ms)
+                and slot.turn.take()
+            ]
+            if due:
+                self._spawn(self._bury(shard, due))
 
     # --- inside ---
 
@@ -86,20 +89,25 @@ class Expiry:
             await self._time_out(transactional_id)
         except KafkaError as error:
             if not self._stopped:  # the next sweep tries again; of a broker that stops, the next start's
-                self._world.log.error("timed_out_not_aborted", transactional_id=transactional_id, error=str(error))
+                self._tell(error, "timed_out_not_aborted", transactional_id=transactional_id)
         finally:
             del self._aborting[transactional_id]
 
-    async def _bury(self, due: Sequence[Slot]) -> None:
+    async def _bury(self, shard: TransactionShard, due: Sequence[Slot]) -> None:
         try:
             for at in range(0, len(due), FORGET_AT_ONCE):
-                await self._forget(due[at : at + FORGET_AT_ONCE])
+                await shard.forget(due[at : at + FORGET_AT_ONCE])
         except KafkaError as error:
             if not self._stopped:
-                self._world.log.error("expired_not_forgotten", error=str(error))
+                self._tell(error, "expired_not_forgotten", partition=shard.index)
         finally:
             for slot in due:
-                self._slots.leave(slot)
+                shard.slots.leave(slot)
+
+    def _tell(self, error: KafkaError, event: str, **fields: object) -> None:
+        """Not for people to look at if another broker goes on with it."""
+        tell = self._world.log.info if error.code is ErrorCode.NOT_COORDINATOR else self._world.log.error
+        tell(event, error=str(error), **fields)
 
     def _every(self, interval_ms: Callable[[], int], act: Callable[[], None]) -> None:
         def due() -> None:

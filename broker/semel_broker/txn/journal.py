@@ -1,7 +1,7 @@
 """The memory of transactions on disk: records of `__transaction_state`.
 
-The records of one transactional id lie in one partition (`coordinator_topic`). One id has at most one record under way,
-so each takes effect by itself as soon as it is durable; the order among ids does not matter.
+The records of one transactional id lie in one partition, and a journal is that of one partition. One id has at most one
+record under way, so each takes effect by itself as soon as it is durable; the order among ids does not matter.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ from semel_protocol.batch import read_header
 from semel_protocol.errors import KafkaError
 from semel_protocol.records import Record, build_batch
 from semel_protocol.single_records import build_single, read_rows
-from semel_storage.internal_topics import TRANSACTION_STATE
 
-from semel_broker.coordinator_topic import CoordinatorTopic, as_seen_by_clients
+from semel_broker.coordinator_topic import as_seen_by_clients, replay
 from semel_broker.partition import Partition
-from semel_broker.topics import Topics
 from semel_broker.txn.metadata import TransactionMetadata
 from semel_broker.txn.records import Row, row_of
 from semel_broker.world import World
@@ -42,49 +40,33 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
 
 
 class Journal:
-    """All partitions of `__transaction_state` that this broker leads."""
+    """One partition of `__transaction_state`, which this broker leads."""
 
-    def __init__(self, world: World, topics: Topics) -> None:
+    def __init__(self, world: World, partition: Partition) -> None:
         self._world = world
-        self._topic = CoordinatorTopic(topics, TRANSACTION_STATE)
-
-    async def create(self) -> None:
-        """Make sure that the topic exists."""
-        await self._topic.create()
+        self._partition = partition
 
     def append(self, transactions: Sequence[TransactionMetadata], *, lazily: bool = False) -> Stored:
-        """Append the records of `transactions`, all of one partition, in one batch. `lazily`: nobody waits for it.
+        """Append the records of `transactions` in one batch. `lazily`: nobody waits for it.
 
         Raises KafkaError 15, 16 or -1: then nothing was appended.
         """
-        partition = self._partition_of(transactions[0].transactional_id)
         batch = _batch_of([row_of(txn) for txn in transactions], self._world.now_ms())
         try:
-            result = partition.append(batch, header=read_header(batch), lazily=lazily)
+            result = self._partition.append(batch, header=read_header(batch), lazily=lazily)
         except KafkaError as error:
             raise as_seen_by_clients(error) from error
-        return Stored(partition, result.last_offset + 1)
-
-    def coordinator_epoch(self, transactional_id: str) -> int:
-        """The epoch in which this broker coordinates the id: the leader epoch of its partition."""
-        return self._partition_of(transactional_id).leader_epoch
-
-    def partition_of(self, transactional_id: str) -> int:
-        """The index of the partition that holds the id's records."""
-        return self._topic.index_of(transactional_id)
+        return Stored(self._partition, result.last_offset + 1)
 
     async def replay(self, feed: Callable[[Sequence[bytes | None], Sequence[bytes | None]], None]) -> None:
-        """Hand over all records of the topic, partition by partition: keys, and a value for each."""
+        """Hand over all records: keys, and a value for each. Raises as `coordinator_topic.replay`."""
 
-        def take(_index: int, data: bytes) -> int:
+        def take(data: bytes) -> int:
             rows = read_rows(data)
             feed(rows.keys, rows.values)
             return rows.next_offset
 
-        await self._topic.replay(take)
-
-    def _partition_of(self, transactional_id: str) -> Partition:
-        return self._topic.partition(self.partition_of(transactional_id))
+        await replay(self._partition, take)
 
 
 def _batch_of(rows: Sequence[Row], now_ms: int) -> bytes:

@@ -14,7 +14,7 @@ class SlowPartition:
 
     def __init__(self) -> None:
         self.end_offset = self.high_watermark = 0
-        self.is_open = True
+        self.index = 0
         self.synced = Event()
 
     def append(self, _batch: Any, *, header: Any) -> None:
@@ -32,12 +32,7 @@ class SlowPartition:
 async def test_what_is_written_between_the_end_of_settling_and_its_callback_is_applied() -> None:
     partition = SlowPartition()
 
-    async def ensure(_name: str) -> Any:
-        return SimpleNamespace(partition_count=50)
-
-    topics = SimpleNamespace(partition=lambda *_: partition, ensure=ensure)
-    journal = Journal(SimpleNamespace(now_ms=lambda: 0), topics)  # type: ignore[arg-type]
-    await journal.create()
+    journal = Journal(SimpleNamespace(now_ms=lambda: 0), partition)  # type: ignore[arg-type]
     applied: list[str] = []
     refused: list[Exception] = []
 
@@ -47,10 +42,10 @@ async def test_what_is_written_between_the_end_of_settling_and_its_callback_is_a
         get_running_loop().call_soon(write_second)
 
     def write_second() -> None:
-        assert all(task.done() for task in journal._settling.values()), "the turn in question"
-        journal.write("g", [(b"k", b"2")], lambda: applied.append("second"), refused.append)
+        assert journal._settling is None, "the turn in question"
+        journal.write([(b"k", b"2")], lambda: applied.append("second"), refused.append)
 
-    journal.write("g", [(b"k", b"1")], first_applied, refused.append)
+    journal.write([(b"k", b"1")], first_applied, refused.append)
     await sleep(0)
     partition.sync()
     for _ in range(5):

@@ -170,11 +170,12 @@ async def test_offsets_pending_over_a_restart_are_decided_by_the_marker_after_it
 @pytest.mark.parametrize("turns", [0, 6])
 async def test_marker_before_the_pending_offsets_are_loaded(turns: int) -> None:
     """The coordinator of transactions may be ready before that of groups, and go on with its markers: before the replay
-    comes to the partition, or when it is past it."""
+    comes to its offsets, or when it is past them."""
     desk = await Desk(durability="os").open()
     await desk.hold({0: 5}, producer_id=7)
     await desk.hold({1: 6}, producer_id=8)
-    late = next(name for name in map(str, range(1000)) if coordinator_partition(name, 50) == 49)
+    here = coordinator_partition("g", 50)
+    late = next(name for name in map(str, range(1000)) if coordinator_partition(name, 50) == here)
     committed = CommittedOffset(1, metadata="x" * 4000)
     many = [OffsetRecord("t", partition, committed) for partition in range(1500)]
     await desk.groups.commit(late, many, member_id="", instance_id=None, generation_id=-1)

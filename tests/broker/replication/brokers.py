@@ -57,6 +57,7 @@ class Replicant:
         self.disk = MemoryDisk()
         self.log = Notes()
         self.boots = 0
+        self.client_port = 0
         given = {"node.id": str(node_id), "log.dir": "data", **SETTINGS, **cluster.settings, **settings}
         self.config: BrokerConfig = load(overrides=[f"{name}={value}" for name, value in given.items()])
         self.topics: Topics
@@ -114,7 +115,7 @@ class Replicant:
                     incarnation="",
                     directory_id=f"directory-{self.node_id}",
                     host="127.0.0.1",
-                    port=0,
+                    port=self.client_port,
                     peer_host="127.0.0.1",
                     peer_port=port,
                     is_synced=self.config.durability == "fsync",

@@ -15,6 +15,8 @@ async def test_a_coordinator_that_cannot_store_the_id_times_the_call_out_and_it_
     make_scene: MakeScene,
 ) -> None:
     scene = make_scene(durability="fsync")
+    async with scene.producer("ANOTHER"):
+        pass  # now the topic of transactions is there, and the coordinator is found
     await scene.stall_disk()
     producer = scene.producer(max_block_ms=200)
     with refused(

@@ -8,10 +8,10 @@ import pytest
 from broker.txn.office import Office
 from semel_broker.topics import Topics
 from semel_broker.txn import records, state
-from semel_broker.txn.coordinator import LOADED_AT_ONCE
 from semel_broker.txn.metadata import TransactionMetadata
 from semel_broker.txn.records import row_of
 from semel_broker.txn.requests import End, Init
+from semel_broker.txn.shard import LOADED_AT_ONCE
 from semel_protocol import single_records
 from semel_protocol.batch import read_header
 from semel_protocol.hashes import coordinator_partition
@@ -108,7 +108,7 @@ async def test_a_start_reads_the_journal_once_and_decodes_each_id_once(
 async def test_the_loop_goes_on_while_ids_are_loaded(crowded: Office) -> None:
     await crowded.open(wait=False)
     turns = 0
-    while not crowded.transactions.is_loaded:
+    while len(crowded.transactions.shards.here()) < 50:
         await asyncio.sleep(0)
         turns += 1
     assert turns >= IDS // LOADED_AT_ONCE + 50, "a pause per partition, and some between the ids"

@@ -7,10 +7,10 @@ from typing import Any
 
 from semel_broker.groups import state
 from semel_broker.groups.book import OffsetBook
-from semel_broker.groups.coordinator import GroupCoordinator
 from semel_broker.groups.group import Group
 from semel_broker.groups.pending import Pending
 from semel_broker.groups.records import group_row
+from semel_broker.groups.shard import GroupShard
 from semel_broker.groups.turn import Change
 from semel_protocol.errors import ErrorCode, KafkaError
 
@@ -70,13 +70,11 @@ def membership_in_transaction(seam: Seam) -> None:
     shows=DARK_AND_SLOW,
 )
 def generations_durable(seam: Seam) -> None:
-    def hasty(self: GroupCoordinator, group: Group, change: Change) -> None:
-        self._journal.write(
-            group.group_id, [group_row(group, change, self._now())], lambda: None, lambda error: None
-        )  # fmt: skip
+    def hasty(self: GroupShard, group: Group, change: Change) -> None:
+        self._journal.write([group_row(group, change, self._now())], lambda: None, lambda error: None)
         self._carry_out(state.apply(group, change, self._now(), self._rules))
 
-    seam.replace(GroupCoordinator, "_persist", hasty)
+    seam.replace(GroupShard, "_persist", hasty)
 
 
 # Offsets that are part of a transaction
@@ -110,20 +108,20 @@ def replay_of_pending(seam: Seam) -> None:
     given=slow_load,
 )
 def markers_before_load(seam: Seam) -> None:
-    ended = GroupCoordinator.transaction_ended
+    ended = OffsetBook.transaction_ended
 
-    def deaf(self: GroupCoordinator, *args: Any) -> None:
+    def deaf(self: OffsetBook, *args: Any) -> None:
         if self._is_loaded:
             ended(self, *args)
 
-    seam.replace(GroupCoordinator, "transaction_ended", deaf)
+    seam.replace(OffsetBook, "transaction_ended", deaf)
 
 
 @safeguard("aborted offsets are dropped", "offsets of a transaction that is aborted never take effect", "pipeline")
 def aborted_offsets(seam: Seam) -> None:
     ended = OffsetBook.transaction_ended
 
-    def naive(self: OffsetBook, index: int, producer_id: int, commit: bool) -> None:
-        ended(self, index, producer_id, True)
+    def naive(self: OffsetBook, producer_id: int, commit: bool) -> None:
+        ended(self, producer_id, True)
 
     seam.replace(OffsetBook, "transaction_ended", naive)

@@ -8,9 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 from semel_broker.groups.coordinator import GroupCoordinator
-from semel_broker.handlers import k00_produce
+from semel_broker.handlers import k00_transactional
 from semel_broker.txn import identity, state
-from semel_broker.txn.coordinator import TransactionCoordinator
 from semel_broker.txn.destination import LocalDestination
 from semel_broker.txn.engine import Engine
 from semel_broker.txn.expiry import Expiry
@@ -25,6 +24,7 @@ from semel_broker.txn.metadata import (
     TransactionState,
 )
 from semel_broker.txn.requests import End, Init, Step
+from semel_broker.txn.shard import TransactionShard
 from semel_broker.txn.slots import Slot
 from semel_broker.txn.turn import Turn
 
@@ -57,10 +57,9 @@ def hasty(seam: Seam, *states: TransactionState) -> None:
     persist = Engine.persist
 
     async def persist_hastily(self: Engine, slot: Slot, then: TransactionMetadata) -> None:
-        if then.state not in states or self._closed:
+        if then.state not in states or self._closed is not None:
             await persist(self, slot, then)
             return
-        await self._journal.create()
         self._journal.append([then])
         self._apply(slot, then)
 
@@ -117,10 +116,10 @@ def markers_durable(seam: Seam) -> None:
     shows=broker_ends,
 )
 def decided_goes_on(seam: Seam) -> None:
-    async def nothing(self: TransactionCoordinator, slot: Slot) -> None:
+    async def nothing(self: TransactionShard, slot: Slot) -> None:
         pass
 
-    seam.replace(TransactionCoordinator, "_resume", nothing)
+    seam.replace(TransactionShard, "_resume", nothing)
 
 
 @safeguard("timeout sweep", "a transaction whose producer is gone does not hold readers up for ever", *KINDS)
@@ -279,7 +278,7 @@ def wait_for_end(seam: Seam) -> None:
     shows=both(old_transactions, faults("hold", "late")),
 )
 def verify_produce(seam: Seam) -> None:
-    seam.replace(k00_produce, "_check_transaction", lambda *_: None)
+    seam.replace(k00_transactional, "check", lambda *_: None)
 
 
 @safeguard(

@@ -1,0 +1,83 @@
+"""AddPartitionsToTxn (key 24) of another broker, v4 and v5: may its producers write into these partitions (KIP-890)?
+
+Many transactions at a time. With `verify_only` each is looked up, without it the partitions are enrolled: the producer
+speaks transaction version 2. What would have to wait for longer than a moment, behind the end of the producer's last
+transaction, is answered with CONCURRENT_TRANSACTIONS, so that nobody waits for somebody else's; what was begun for it
+goes on, and the next question finds it done.
+"""
+
+from __future__ import annotations
+
+from asyncio import Task, get_running_loop, wait
+
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k24_add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnRequestTransaction,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResponsePartition,
+    AddPartitionsToTxnResponseTopic,
+    AddPartitionsToTxnResponseTransaction,
+)
+
+from semel_broker.context import RequestContext
+from semel_broker.txn.metadata import TopicPartition
+from semel_broker.txn.requests import BUMPING_VERSION
+
+Codes = dict[TopicPartition, ErrorCode]
+
+
+async def handle(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> AddPartitionsToTxnResponse:
+    loop = get_running_loop()
+    looking: list[Task[Codes]] = [loop.create_task(_codes(row, ctx)) for row in request.transactions]
+    if looking:
+        await wait(looking, timeout=ctx.broker.config.limits.peer_hold_ms_max / 1000)
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            _response(row, task.result() if task.done() else {})
+            for row, task in zip(request.transactions, looking, strict=True)
+        ]
+    )
+
+
+async def _codes(row: AddPartitionsToTxnRequestTransaction, ctx: RequestContext) -> Codes:
+    transactions = ctx.broker.transactions
+    partitions = [(topic.name, index) for topic in row.topics for index in topic.partitions]
+    producer = row.transactional_id, row.producer_id, row.producer_epoch
+    try:
+        if row.verify_only:
+            await transactions.shards.ready(row.transactional_id)
+            return {partition: _verdict(*producer, partition, ctx) for partition in partitions}
+        await transactions.add_partitions(*producer, partitions, version=BUMPING_VERSION)
+    except KafkaError as error:
+        return dict.fromkeys(partitions, error.code)
+    return dict.fromkeys(partitions, ErrorCode.NONE)
+
+
+def _verdict(
+    transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition, ctx: RequestContext
+) -> ErrorCode:
+    try:
+        ctx.broker.transactions.verify(transactional_id, producer_id, producer_epoch, *partition)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def _response(row: AddPartitionsToTxnRequestTransaction, codes: Codes) -> AddPartitionsToTxnResponseTransaction:
+    return AddPartitionsToTxnResponseTransaction(
+        transactional_id=row.transactional_id,
+        topic_results=[
+            AddPartitionsToTxnResponseTopic(
+                name=topic.name,
+                results_by_partition=[
+                    AddPartitionsToTxnResponsePartition(
+                        partition_index=index,
+                        partition_error_code=codes.get((topic.name, index), ErrorCode.CONCURRENT_TRANSACTIONS),
+                    )
+                    for index in topic.partitions
+                ],
+            )
+            for topic in row.topics
+        ],
+    )

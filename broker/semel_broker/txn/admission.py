@@ -1,0 +1,143 @@
+"""Who may write into a partition as part of a transaction, as its coordinator says, here or elsewhere (KIP-890).
+
+Where this broker coordinates the id, the answer and the append fall into one turn of the loop. Where another one does,
+it is asked, and a `Guard` notices if the transaction ends before the append.
+
+The newest connection of a producer wins (transaction version 1; `Slot.arrived_over`) among the requests that come to
+one broker: numbers of connections mean nothing to another. So a late Produce or TxnOffsetCommit is told by it only
+where partition and coordinator are on one broker; EndTxn and the enrolments, which all go to the coordinator, always.
+Version 2 needs none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_storage.internal_topics import TRANSACTION_STATE
+
+from semel_broker.partition import Partition
+from semel_broker.shards import Shards
+from semel_broker.txn.guards import Guard, Guards
+from semel_broker.txn.identity import ProducerIdentity
+from semel_broker.txn.marker_channel import Leaders
+from semel_broker.txn.metadata import TopicPartition
+from semel_broker.txn.shard import TransactionShard
+from semel_broker.txn.verification import Verification
+
+TRY_AGAIN = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.REQUEST_TIMED_OUT,
+)
+"""What is said of the coordinator, and means nothing to a producer that asks a partition: NOT_ENOUGH_REPLICAS there."""
+
+
+class Admission:
+    """What a coordinator has said of one producer. `check` in the turn of the append, `close` behind it."""
+
+    def __init__(self, guards: Guards, verify: Callable[[TopicPartition], None]) -> None:
+        self._guards = guards
+        self._verify = verify
+        self._refusals: dict[TopicPartition, KafkaError] = {}
+        self._held: dict[TopicPartition, Guard] = {}
+
+    def check(self, partition: TopicPartition) -> None:
+        """Raises KafkaError 19, 47, 48, 49, 51, 90 unless the producer may write there now."""
+        if (refusal := self._refusals.get(partition)) is not None:
+            raise refusal
+        if (guard := self._held.get(partition)) is not None:
+            guard.check()
+        else:
+            self._verify(partition)
+
+    def close(self) -> None:
+        """What is written, is."""
+        for guard in self._held.values():
+            self._guards.release(guard)
+        self._held.clear()
+
+    def hold(self, partition: Partition, producer_id: int) -> None:
+        """From now on it is noticed if a transaction ends there."""
+        self._held[partition.topic, partition.index] = self._guards.take(partition, producer_id)
+
+    def refuse(self, partition: TopicPartition, error: KafkaError) -> None:
+        """The producer may not write there."""
+        code = ErrorCode.NOT_ENOUGH_REPLICAS if error.code in TRY_AGAIN else error.code
+        self._refusals[partition] = KafkaError(code, error.message)
+
+
+class Admissions:
+    """Asks for a producer, here or wherever its id is coordinated. `node_id`: this broker."""
+
+    def __init__(
+        self,
+        shards: Shards[TransactionShard],
+        leaders: Leaders,
+        guards: Guards,
+        verification: Verification,
+        node_id: int,
+    ) -> None:
+        self._shards = shards
+        self._leaders = leaders
+        self._guards = guards
+        self._verification = verification
+        self._node_id = node_id
+
+    async def admit(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Sequence[Partition],
+        *,
+        joins: bool,
+        enrol: Callable[[Sequence[TopicPartition]], Awaitable[None]],
+        verify: Callable[[TopicPartition], None],
+    ) -> Admission:
+        """Ask the coordinator, which is to enrol the partitions if the producer `joins` by writing. `enrol`, `verify`:
+        how that is done where it is this broker."""
+        admission = Admission(self._guards, verify)
+        places = [(partition.topic, partition.index) for partition in partitions]
+        try:
+            node = self._node_id if self._shards.of(transactional_id) else await self._node_of(transactional_id)
+            if node == self._node_id:
+                await (enrol(places) if joins else self._shards.ready(transactional_id))
+            else:
+                for partition in partitions:
+                    admission.hold(partition, producer.producer_id)
+                codes = await self._verification.ask(node, transactional_id, producer, places, verify_only=not joins)
+                for place in places:
+                    if code := codes[place]:
+                        admission.refuse(place, _as_told(code, transactional_id, producer, place, node))
+        except (KafkaError, OSError) as error:
+            told = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.REQUEST_TIMED_OUT, str(error))
+            for place in places:
+                admission.refuse(place, told)
+        except BaseException:
+            admission.close()
+            raise
+        return admission
+
+    async def _node_of(self, transactional_id: str) -> int:
+        """The broker that coordinates the id. Raises COORDINATOR_NOT_AVAILABLE."""
+        index = await self._shards.index_of(transactional_id)
+        if self._shards.at(index) is not None:
+            return self._node_id
+        node = self._leaders.of((TRANSACTION_STATE, index))
+        if node is None:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{transactional_id} has no coordinator now: try again"
+            )
+        return node
+
+
+def _as_told(
+    code: ErrorCode, transactional_id: str, producer: ProducerIdentity, place: TopicPartition, node: int
+) -> KafkaError:
+    what = "abort, begin a new transaction and send again" if code is ErrorCode.INVALID_TXN_STATE else "see there"
+    return KafkaError(
+        code,
+        f"{place[0]}-{place[1]}: the coordinator of {transactional_id}, broker {node}, answers {code.name} "
+        f"to {producer}: {what}",
+    )

@@ -1,0 +1,113 @@
+"""The transactional ids of one partition of `__transaction_state`: read when this broker comes to lead it, then moved.
+
+What a former leader had decided goes on: markers are written again, in this leader epoch, which shuts out what the
+former one may still have on its way.
+"""
+
+from __future__ import annotations
+
+from asyncio import Lock, sleep
+from collections.abc import Sequence
+
+import msgspec
+from semel_protocol.errors import KafkaError
+
+from semel_broker.config import BrokerConfig
+from semel_broker.partition import Partition
+from semel_broker.producer_ids import ProducerIds
+from semel_broker.shards import Shard
+from semel_broker.txn import state
+from semel_broker.txn.engine import Engine
+from semel_broker.txn.identity import ClientName
+from semel_broker.txn.journal import Journal
+from semel_broker.txn.ledger import ExpiredIds
+from semel_broker.txn.marker_channel import MarkerChannel
+from semel_broker.txn.metadata import PREPARE_EPOCH_FENCE
+from semel_broker.txn.replay import Replay
+from semel_broker.txn.slots import Slot, Slots
+from semel_broker.world import World
+
+LOADED_AT_ONCE = 500
+"""Transactional ids read between two pauses, in which the loop does what else there is."""
+
+
+class Office(msgspec.Struct, frozen=True, kw_only=True):
+    """What the shards of one coordinator share. `me`: how the fence ledger names it."""
+
+    world: World
+    config: BrokerConfig
+    markers: MarkerChannel
+    producer_ids: ProducerIds
+    expired: ExpiredIds
+    me: ClientName
+
+
+class TransactionShard(Shard):
+    """The ids whose records lie in `partition`. To be asked while it `is_ready`."""
+
+    what = "transactions"
+
+    def __init__(self, office: Office, partition: Partition, reading: Lock) -> None:
+        super().__init__(partition, office.world.log, reading)
+        self._office = office
+        self._journal = Journal(office.world, partition)
+        self._is_read = False
+        self._resumed: dict[str, None] = {}
+        self.slots = Slots()
+        self.engine = Engine(
+            office.world,
+            self.slots,
+            self._journal,
+            office.markers,
+            office.producer_ids,
+            check=self.check,
+            coordinator_epoch=self.epoch,
+            hold_ms_max=office.config.limits.transaction_hold_ms_max,
+        )
+
+    async def forget(self, slots: Sequence[Slot]) -> None:
+        """Tombstones for ids that nobody has used for long; the caller has their turns. Raises KafkaError 15, 16."""
+        now_ms = self._office.world.now_ms()
+        expiration_ms = self._office.config.transactional_id_expiration_ms
+        rows = []
+        for slot in slots:
+            assert slot.metadata is not None
+            rows.append((slot, state.expire(slot.metadata, now_ms, expiration_ms, self._office.me)))
+        await self._journal.append([dead for _, dead in rows]).durable()
+        for slot, dead in rows:
+            slot.apply(dead)
+            self._office.expired.add(dead.transactional_id, dead.fences)
+            self.engine.tell_fence(dead)
+            self.slots.drop(slot)
+
+    async def _load(self) -> None:
+        if self._is_read:
+            return
+        replay = Replay()
+        await self._journal.replay(replay.feed)
+        for at, txn in enumerate(replay.transactions()):
+            self.slots.put(txn)
+            if at % LOADED_AT_ONCE == 0:
+                await sleep(0)
+        self._is_read = True
+
+    async def _go_on(self) -> None:
+        for slot in self.slots:
+            if slot.transactional_id not in self._resumed:
+                await self._resume(slot)
+                self._resumed[slot.transactional_id] = None
+        self._resumed.clear()
+        self._log.info("transactions_loaded", partition=self.index, transactional_ids=len(self.slots))
+
+    async def _resume(self, slot: Slot) -> None:
+        """What was decided before goes on."""
+        txn = slot.metadata
+        assert txn is not None
+        if txn.state is PREPARE_EPOCH_FENCE:
+            await self.engine.persist(slot, state.taken_over(txn, self._office.world.now_ms(), self._office.me))
+        elif txn.is_prepared:
+            self._log.info("transaction_resumed", transactional_id=txn.transactional_id, state=txn.state.label)
+            self.engine.write_markers(slot, txn)
+
+    def _let_go(self, error: KafkaError) -> None:
+        self.engine.close(error)

@@ -1,0 +1,131 @@
+"""Asking the coordinator of a transactional id, which is another broker, before something is appended (KIP-890).
+
+With transaction version 2 the question enrols the partitions, before that it only asks whether they are enrolled. What
+one turn of the loop wants to know of one broker goes out as one request.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future, Task, get_running_loop
+from collections.abc import Sequence
+
+import msgspec
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k24_add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnRequestTopic,
+    AddPartitionsToTxnRequestTransaction,
+    AddPartitionsToTxnResponse,
+)
+
+from semel_broker.txn.identity import ProducerIdentity
+from semel_broker.txn.metadata import TopicPartition
+from semel_broker.txn.peer_calls import ADD_PARTITIONS_TO_TXN, ADD_PARTITIONS_VERSION, PeerCalls
+from semel_broker.txn.records import by_topic
+
+Codes = dict[TopicPartition, ErrorCode]
+
+
+class Question(msgspec.Struct, frozen=True, eq=False):
+    """May `producer` write into these partitions? `answer`: a code for each."""
+
+    transactional_id: str
+    producer: ProducerIdentity
+    partitions: Sequence[TopicPartition]
+    verify_only: bool
+    answer: Future[Codes]
+
+
+class Verification:
+    """Questions to other coordinators. `timeout_ms`: how long an answer is waited for."""
+
+    def __init__(self, peers: PeerCalls, timeout_ms: int) -> None:
+        self._peers = peers
+        self._timeout_ms = timeout_ms
+        self._queues: dict[int, list[Question]] = {}
+        self._tasks: dict[Task[None], None] = {}
+
+    async def ask(
+        self,
+        node: int,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Sequence[TopicPartition],
+        *,
+        verify_only: bool,
+    ) -> Codes:
+        """What the coordinator on `node` says of each partition. Raises KafkaError or OSError if it says nothing."""
+        loop = get_running_loop()
+        question = Question(transactional_id, producer, partitions, verify_only, loop.create_future())
+        if not self._queues:
+            loop.call_soon(self._flush)
+        self._queues.setdefault(node, []).append(question)
+        return await question.answer
+
+    def close(self) -> None:
+        """Wait for no answer any more."""
+        for task in self._tasks:
+            task.cancel()
+
+    # --- inside ---
+
+    def _flush(self) -> None:
+        queues, self._queues = self._queues, {}
+        for node, questions in queues.items():
+            task = get_running_loop().create_task(self._send(node, questions))
+            self._tasks[task] = None
+            task.add_done_callback(self._tasks.pop)
+
+    async def _send(self, node: int, questions: Sequence[Question]) -> None:
+        request = AddPartitionsToTxnRequest(transactions=[_row(question) for question in questions])
+        try:
+            response = await self._peers.call(
+                node, ADD_PARTITIONS_TO_TXN, ADD_PARTITIONS_VERSION, request, self._timeout_ms
+            )
+            answers = _answers(questions, response)
+        except BaseException as error:
+            told = error if isinstance(error, KafkaError | OSError) else ConnectionError(f"no answer: {error!r}")
+            for question in questions:
+                if not question.answer.done():
+                    question.answer.set_exception(told)
+            if told is not error:
+                raise
+            return
+        for question, codes in zip(questions, answers, strict=True):
+            if not question.answer.done():
+                question.answer.set_result(codes)
+
+
+def _row(question: Question) -> AddPartitionsToTxnRequestTransaction:
+    return AddPartitionsToTxnRequestTransaction(
+        transactional_id=question.transactional_id,
+        producer_id=question.producer.producer_id,
+        producer_epoch=question.producer.epoch,
+        verify_only=question.verify_only,
+        topics=[
+            AddPartitionsToTxnRequestTopic(name=name, partitions=indexes)
+            for name, indexes in by_topic(question.partitions).items()
+        ],
+    )
+
+
+def _answers(questions: Sequence[Question], response: AddPartitionsToTxnResponse) -> list[Codes]:
+    """In the order of the questions. Raises KafkaError if this is an answer to others, or to none."""
+    if response.error_code:
+        raise KafkaError(ErrorCode(response.error_code), "the coordinator's broker refuses to answer")
+    rows = response.results_by_transaction
+    answers = [
+        {
+            (topic.name, row.partition_index): ErrorCode(row.partition_error_code)
+            for topic in result.topic_results
+            for row in topic.results_by_partition
+        }
+        for result in rows
+    ]
+    fits = len(rows) == len(questions) and all(
+        row.transactional_id == question.transactional_id and all(each in codes for each in question.partitions)
+        for row, question, codes in zip(rows, questions, answers, strict=True)
+    )
+    if not fits:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the coordinator's broker has answered something else")
+    return answers

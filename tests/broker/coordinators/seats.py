@@ -1,0 +1,205 @@
+"""Brokers with coordinators: several in one loop, over real sockets, each with a listener for clients.
+
+Leadership moves when a test says so; requests between brokers can be held, lost, or answered in vain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from broker.cluster.brokers import until
+from broker.replication.brokers import Cluster, Replicant
+from broker.transactional import TransactionalProducer
+from broker.wire import Wire
+from msgspec.structs import replace
+from semel_broker.context import Broker
+from semel_broker.dispatch import Dispatcher
+from semel_broker.groups.coordinator import GroupCoordinator
+from semel_broker.producer_ids import ProducerIds
+from semel_broker.server import Server
+from semel_broker.txn.coordinator import TransactionCoordinator
+from semel_broker.txn.leaders import ImageLeaders
+from semel_protocol.batch import iterate
+from semel_protocol.control import ControlType, read_marker
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.hashes import coordinator_partition
+from semel_protocol.schema import Message
+from semel_storage.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+
+VERIFY, MARKERS = 24, 27
+PARTITIONS = 2
+"""Of each internal topic: broker 1 leads the first, broker 2 the second."""
+
+Act = Callable[[], Awaitable[Any]]
+
+
+class Wires:
+    """A broker's way to the others. `before[api]`: awaited before a request goes out, `after[api]`: before its answer
+    comes in; either may raise what the caller is to get."""
+
+    def __init__(self, seat: Seat) -> None:
+        self.seat = seat
+        self.calls: list[tuple[int, int, Message]] = []
+        self.before: dict[int, Act] = {}
+        self.after: dict[int, Act] = {}
+
+    async def call(self, node_id: int, api_key: int, version: int, message: Message, timeout_ms: int) -> Any:
+        self.calls.append((node_id, api_key, message))
+        if (act := self.before.get(api_key)) is not None:
+            await act()
+        answer = await self.seat.peers.call(node_id, api_key, version, message, timeout_ms)
+        if (act := self.after.get(api_key)) is not None:
+            await act()
+        return answer
+
+    def asked(self, api_key: int) -> list[Any]:
+        """The requests of this kind, in their order."""
+        return [message for _, key, message in self.calls if key == api_key]
+
+
+class Seat(Replicant):
+    """One broker with its coordinators."""
+
+    cluster_id = "c"
+    host = "127.0.0.1"
+
+    async def start(self) -> Seat:
+        self.config.limits = replace(
+            self.config.limits, coordinator_load_hold_ms_max=self.patience_ms, peer_hold_ms_max=300
+        )
+        self.clients = Server(Dispatcher(cast("Broker", self)), self.config, self.log, asyncio.get_running_loop())
+        self.port = self.client_port = await self.clients.bind("127.0.0.1", 0)
+        await super().start()
+        self.wires = Wires(self)
+        self.producer_ids = ProducerIds(self.store)
+        self.groups = GroupCoordinator(self.world, self.config, self.topics)
+        self.transactions = TransactionCoordinator(
+            self.world,
+            self.config,
+            self.topics,
+            self.producer_ids,
+            self.groups.transaction_ended,
+            leaders=ImageLeaders(self.feed.image),
+            peers=self.wires,
+        )
+        self.groups.start()
+        self.transactions.start()
+        await self.clients.serve()
+        return self
+
+    patience_ms = 20_000
+
+    async def wire(self) -> Wire:
+        """A connection of a client."""
+        return await Wire.connect(self.port)
+
+    async def producer(self, version: int = 2, name: str = "tx", like: TransactionalProducer | None = None) -> Any:
+        """A producer that speaks to this broker; `like`: the identity of another one."""
+        one = TransactionalProducer(await self.wire(), version, name)
+        if like is not None:
+            one.producer_id, one.epoch, one._sequences = like.producer_id, like.epoch, like._sequences
+        return one
+
+    def unplug(self) -> None:
+        """It cannot reach the others, in the middle of whatever it asks."""
+
+        async def call(*_: object) -> None:
+            raise ConnectionRefusedError("unplugged")
+
+        self.peers.call = call  # type: ignore[assignment,method-assign]
+        for link in self.peers._links.values():
+            link.close("unplugged")
+
+    def plug_in(self) -> None:
+        """It can again."""
+        del self.peers.call  # type: ignore[method-assign]
+        self.peers._links.clear()
+
+    async def _halt(self) -> None:
+        await self.clients.abort()
+        gone = KafkaError(ErrorCode.NOT_COORDINATOR, "dead")
+        for shards in (self.groups.shards, self.transactions.shards):
+            shards._stopping = gone
+            for shard in shards._shards.values():
+                if not shard.is_gone:
+                    shard.lose(gone)
+        self.transactions._verification.close()
+        await self.transactions.close()
+        await self.groups.close()
+        await super()._halt()
+
+
+class Seats(Cluster):
+    """A cluster of them. `out`: a topic of two partitions, led as the internal ones are."""
+
+    brokers: dict[int, Seat]  # type: ignore[assignment]
+
+    async def start(self, *node_ids: int, **settings: str) -> list[Seat]:  # type: ignore[override]
+        for node_id in node_ids:
+            seat = Seat(self, node_id, **settings)
+            self.brokers[node_id] = seat
+            await seat.start()
+        return [self.brokers[node_id] for node_id in node_ids]
+
+    async def open(self, *node_ids: int, **settings: str) -> list[Seat]:
+        """Brokers (two or three), with the internal topics, `t` and `out`."""
+        seats = await self.start(*node_ids, **settings)
+        first, second, *rest = node_ids
+        rows = [[first, second, *rest], [second, first, *rest]]
+        for name in (CONSUMER_OFFSETS, TRANSACTION_STATE, "out", "t"):
+            await self.topic(*rows, name=name)
+        return seats
+
+    @staticmethod
+    def index_of(name: str) -> int:
+        """The partition of an internal topic that coordinates this id."""
+        return coordinator_partition(name, PARTITIONS)
+
+    def name_at(self, index: int, prefix: str = "tx") -> str:
+        """An id that partition `index` of an internal topic coordinates."""
+        return next(
+            name for number in range(1000) if coordinator_partition(name := f"{prefix}{number}", PARTITIONS) == index
+        )
+
+    async def move(self, topic: str, index: int, to: int, **options: Any) -> None:
+        """Another broker leads the partition from now on; all that are connected know it."""
+        await self.elect(to, index=index, topic=topic, **options)
+        revision = self.brokers[to].feed.image.revision
+        for seat in self.brokers.values():
+            if seat.store.watch_gate.is_set():
+                await until(lambda seat=seat: seat.feed.image.revision >= revision)  # type: ignore[misc]
+
+    async def ready(self, topic: str, index: int, at: int) -> None:
+        """Wait until the coordinator there has read all."""
+        seat = self.brokers[at]
+        shards: Any = seat.groups.shards if topic == CONSUMER_OFFSETS else seat.transactions.shards
+        await until(lambda: (shard := shards.at(index)) is not None and shard.is_ready)
+
+
+def markers(seat: Seat, index: int = 0, topic: str = "out") -> list[tuple[int, str, int]]:
+    """(producer epoch, kind, coordinator epoch) of every marker in a partition, as this replica has it."""
+    partition = seat.partition(index, topic)
+    found = []
+    for header, data in iterate(partition.log.read(0, up_to=partition.end_offset, bytes_max=1 << 20)):
+        if header.is_control:
+            marker = read_marker(data, header)
+            assert marker is not None
+            found.append((header.producer_epoch, ControlType(marker.control_type).name, marker.coordinator_epoch))
+    return found
+
+
+def is_open(seat: Seat, index: int = 0, topic: str = "out") -> bool:
+    """Whether readers of committed data are held back."""
+    partition = seat.partition(index, topic)
+    return partition.last_stable_offset < partition.end_offset
+
+
+async def code_of(asked: Awaitable[Any]) -> ErrorCode:
+    """The error that this ends with."""
+    try:
+        await asked
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE

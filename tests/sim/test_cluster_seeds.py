@@ -7,7 +7,7 @@ import pytest
 from sim.plan import draw
 from sim.run import run
 
-SEEDS = 60
+SEEDS = 30
 STEP = 5
 BROKERS = 3
 

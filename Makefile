@@ -52,7 +52,7 @@ test: $(VENV)/.dev
 sim: $(VENV)/.dev
 	@PYTHONPATH=tests $(BIN)/python -m sim $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) \
 	  $(if $(SEED),--seed $(SEED)) $(if $(PLAN),--plan $(PLAN)) $(if $(WORKLOAD),--workload $(WORKLOAD)) \
-	  $(if $(SHRINK),--shrink) $(if $(SHORT),--short) $(ARGS)
+	  $(if $(BROKERS),--brokers $(BROKERS)) $(if $(SHRINK),--shrink) $(if $(SHORT),--short) $(ARGS)
 
 sim-exhaustive: $(VENV)/.dev
 	@PYTHONPATH=tests $(BIN)/python -m sim.applications $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)

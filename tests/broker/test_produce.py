@@ -1,14 +1,23 @@
 """Produce on the wire: what is appended, what is refused with which code, and what survives."""
 
 import asyncio
+import gc
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from broker.conftest import StartBroker
 from broker.harness import Harness, Wire, batch, headers_of, produce_request
+from semel_broker.handlers import k00_produce
+from semel_broker.waiters import OffsetWaiters
 from semel_protocol.batch import seal
-from semel_protocol.errors import ErrorCode
-from semel_protocol.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from semel_protocol.records import Record, build_batch
 
@@ -284,3 +293,27 @@ async def test_a_compacted_topic_refuses_a_decompression_bomb(broker: Harness) -
     row = await wire.produce("t", bomb)
     assert row.error_code in (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE)
     assert broker.log.of("request_failed") == []
+
+
+async def test_nothing_is_left_of_a_producer_that_goes_while_several_partitions_commit() -> None:
+    """What becomes of them then is not an exception that nobody has looked at."""
+    loop = asyncio.get_running_loop()
+    unseen: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: unseen.append(context))
+    waiters = [OffsetWaiters() for _ in range(3)]
+    partitions = [
+        SimpleNamespace(topic="t", index=index, committing=lambda offset, each=each: each.wait_for(offset, loop))
+        for index, each in enumerate(waiters)
+    ]
+    waiting = loop.create_task(
+        k00_produce._when_committed(ProduceResponse(), [(partition, 1) for partition in partitions], 10_000)
+    )
+    await asyncio.sleep(0)
+    waiters[2].fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads it"))
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    for each in waiters:
+        each.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads it"))
+    del waiting, waiters, partitions
+    gc.collect()
+    assert unseen == []

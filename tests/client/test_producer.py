@@ -188,6 +188,24 @@ async def test_delivery_timeout_is_the_last_word(fake_broker: FakeBroker) -> Non
     assert fake_broker.log().values == [b"b"]
 
 
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (ErrorCode.NOT_ENOUGH_REPLICAS, r"\(not stored\)"),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, r"\(may or may not be stored\)"),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, r"\(may or may not be stored\)"),  # no leader any more: it may have appended
+    ],
+)
+async def test_what_is_given_up_is_said_to_be_stored_or_not_only_if_that_is_known(
+    fake_broker: FakeBroker, code: ErrorCode, words: str
+) -> None:
+    fake_broker.faults.extend([int(code)] * 1000)
+    async with producer(fake_broker, request_timeout_ms=50, delivery_timeout_ms=100) as sender:
+        with pytest.raises(KafkaTimeoutError, match=words):
+            await sender.send_and_wait("t", b"a")
+        fake_broker.faults.clear()
+
+
 async def test_a_given_up_batch_of_unknown_outcome_never_makes_a_duplicate(fake_broker: FakeBroker) -> None:
     async with producer(fake_broker, request_timeout_ms=60, delivery_timeout_ms=80, max_batch_size=100) as sender:
         fake_broker.faults.extend([SILENT, SILENT])

@@ -4,6 +4,7 @@
     python -m sim --seeds 100000 --first 300   others
     python -m sim --seed 17                    one, with its transcript (--short leaves out the noise)
     python -m sim --seed 17 --shrink           the smallest plan that fails as it does, kept as a file
+    python -m sim --brokers 3                  the same seeds on three brokers
     python -m sim --plan sim-17.json           that plan again
 
 The exit status is 0 if nothing was found.
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 
+from sim.cluster import NAMES_OF
 from sim.many import ANOMALIES_SHOWN, run_many, show_findings
 from sim.plan import RunPlan, draw
 from sim.run import run
@@ -72,6 +74,7 @@ def main() -> int:
     parser.add_argument("--shrink", action="store_true", help="make the failing seed or plan smaller")
     parser.add_argument("--runs", type=int, default=500, help="the most runs that shrinking may take")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--brokers", type=int, default=1, choices=sorted(NAMES_OF), help="how many there are")
     given = parser.parse_args()
     kinds = tuple(name for name in given.workload.split(",") if name)
     for name in kinds:
@@ -81,9 +84,9 @@ def main() -> int:
     if given.plan is not None:
         plan = msgspec.json.decode(given.plan.read_bytes(), type=RunPlan)
     elif given.seed is not None:
-        plan = draw(given.seed, kinds)
+        plan = draw(given.seed, kinds, given.brokers)
     if plan is None:
-        return 1 if run_many(given.first, given.seeds, kinds, given.jobs) else 0
+        return 1 if run_many(given.first, given.seeds, kinds, given.brokers, given.jobs) else 0
     return shrink_one(plan, given.runs) if given.shrink else show_one(plan, short=given.short)
 
 

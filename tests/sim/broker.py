@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from semel_broker import world as broker_world
+from semel_broker.cluster.store import OutcomeUnknownError, StoreUnavailableError
 from semel_broker.config import load
 from semel_broker.node import Node
 from semel_storage.checkpoints import CorruptCheckpoint
@@ -29,13 +30,15 @@ SETTINGS: Mapping[str, object] = {
 
 EXPECTED_ERRORS = ("log_unreadable",)
 """Events of level error that faults explain."""
+EXPECTED_IN_CLUSTER = ("group_not_stored", "timed_out_not_aborted")
+"""Those that faults explain where others are needed for what is to be stored."""
 
 
 class Logger:
     """The broker's log: lines of the transcript; an exception that it did not expect fails the run."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, host: Host, expected: Sequence[str] = EXPECTED_ERRORS) -> None:
+        self._host, self._expected = host, expected
 
     def debug(self, event: str, **fields: object) -> None:
         self._line(event, fields)
@@ -49,7 +52,7 @@ class Logger:
     def error(self, event: str, **fields: object) -> None:
         error = fields.pop("exc_info", None)
         self._line(event, fields)
-        if isinstance(error, BaseException) or event not in EXPECTED_ERRORS:
+        if isinstance(error, BaseException) or event not in self._expected:
             self._host.world.fail(
                 self._host.name, f"{event} {fields}", error if isinstance(error, BaseException) else None
             )
@@ -78,6 +81,8 @@ class SimBroker:
     ) -> None:
         self.host = host
         self.address = f"{host.name}:{PORT}"
+        is_clustered = settings is not None and "etcd.endpoints" in settings
+        self.expected_errors = (*EXPECTED_ERRORS, *EXPECTED_IN_CLUSTER) if is_clustered else EXPECTED_ERRORS
         self.settings = {**SETTINGS, **(settings or {}), "host.name": host.name, "port": PORT, "log.dir": DATA}
         self.restart_after_ms = restart_after_ms
         self.node: Node | None = None
@@ -94,6 +99,10 @@ class SimBroker:
         loop = self.host.loop
         is_told_to_stop = self._stop is None or self._stop.done()
         return self.node is not None and not is_told_to_stop and loop is not None and not loop.paused
+
+    def nodes(self) -> list[Node]:
+        """The node, once it has started."""
+        return [] if self.node is None else [self.node]
 
     def boot(self) -> None:
         """Start the process; harmless when it runs."""
@@ -119,7 +128,11 @@ class SimBroker:
     async def _main(self, host: Host) -> None:
         config = load(overrides=[f"{name}={_text(value)}" for name, value in self.settings.items()])
         world = broker_world.World(
-            now_ms=host.now_ms, monotonic=host.monotonic, rng=host.rng, disk=host.disk, log=Logger(host)
+            now_ms=host.now_ms,
+            monotonic=host.monotonic,
+            rng=host.rng,
+            disk=host.disk,
+            log=Logger(host, self.expected_errors),
         )
         self._stop = asyncio.get_running_loop().create_future()
         try:
@@ -127,6 +140,9 @@ class SimBroker:
         except (CorruptLog, CorruptCheckpoint) as error:
             self._repair(error)
             host.exit("refused to start")
+        except (StoreUnavailableError, OutcomeUnknownError) as error:
+            host.world.note(host.name, f"starts in vain: {error}")
+            host.exit("the store is not there")
         self.damaged.clear()
         host.disk.stale.clear()
         host.world.note(host.name, "serves")

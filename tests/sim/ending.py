@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from semel import Admin, ConfigResource, ConfigResourceType, Consumer, TopicPartition
@@ -22,6 +22,7 @@ from sim.client import SimEdge
 from sim.final import Batch, Decision, Final, PartitionEnd, Row
 from sim.history import Asking, History, Place
 from sim.host import Host
+from sim.replicas import replicas_of
 
 POLL_MS = 500
 QUIET_POLLS_MAX = 60
@@ -30,9 +31,9 @@ QUIET_POLLS_MAX = 60
 class Reading:
     """The process that reads everything afresh. `final` is filled by `main`; what it cannot read is in `undrained`."""
 
-    def __init__(self, address: str, history: History, groups: list[str], node: Callable[[], Node | None]) -> None:
+    def __init__(self, address: str, history: History, groups: list[str], nodes: Callable[[], Sequence[Node]]) -> None:
         self.final = Final()
-        self._address, self._history, self._groups, self._node = address, history, groups, node
+        self._address, self._history, self._groups, self._nodes = address, history, groups, nodes
 
     async def main(self, host: Host) -> None:
         settings: dict[str, Any] = {"bootstrap_servers": self._address, "edge": SimEdge(host)}
@@ -49,9 +50,11 @@ class Reading:
         final.partitions = {(place.topic, place.partition): PartitionEnd() for place in places}
         for isolation in ("read_uncommitted", "read_committed"):
             await self._read(places, isolation, settings)
-        node = self._node()
-        if node is not None:
-            self._look_inside(node)
+        nodes = self._nodes()
+        if nodes:
+            self._look_inside(nodes)
+        if len(nodes) > 1:
+            final.replicas = replicas_of(nodes)
 
     async def _configs(self, admin: Admin) -> None:
         asked = {
@@ -95,10 +98,11 @@ class Reading:
                     rows.extend(Row(record.offset, _text(record.key), _text(record.value)) for record in records)
             final.undrained.append(f"a {isolation} reader never got to the end of {behind}")
 
-    def _look_inside(self, node: Node) -> None:
+    def _look_inside(self, nodes: Sequence[Node]) -> None:
+        """At the logs of those who lead."""
         final = self.final
         decisions: list[Decision] | None = []
-        for partition in node.broker.topics.partitions():
+        for partition in (each for node in nodes for each in node.broker.topics.partitions() if each.is_leading):
             end = final.partitions.get((partition.topic, partition.index))
             if end is not None:
                 end.batches = batches_of(partition.open())

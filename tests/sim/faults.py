@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from random import Random
 from typing import Any
@@ -18,9 +18,12 @@ from sim.damage import damage
 from sim.holds import API_KEYS_OF, LATE_OF, Aim, Hold
 from sim.host import Host
 from sim.moments import Ambush
+from sim.store import SimStore
 from sim.world import World
 
 NS_PER_MS = 1_000_000
+WHICHEVER = "whichever"
+"""In place of a broker's name: the one at which it comes about."""
 
 
 class Fault(msgspec.Struct, kw_only=True):
@@ -53,12 +56,13 @@ class Fault(msgspec.Struct, kw_only=True):
 
 
 class Stage(msgspec.Struct):
-    """What faults act on. `boot_client` starts the process of a client's host again. `is_healed`: the time of faults
-    is over, also of those that have not begun."""
+    """What faults act on: `brokers` by their hosts' names, and the `store` of several. `boot_client` starts the process
+    of a client's host again. `is_healed`: the time of faults is over, also of those that have not begun."""
 
     world: World
-    broker: SimBroker
+    brokers: Mapping[str, SimBroker]
     boot_client: Callable[[str], None]
+    store: SimStore | None = None
     is_healed: bool = False
 
     def host(self, name: str) -> Host:
@@ -66,10 +70,16 @@ class Stage(msgspec.Struct):
 
     def boot(self, name: str) -> None:
         """Start the process on this host, if it has none."""
-        if name == self.broker.host.name:
-            self.broker.boot()
+        if name in self.brokers:
+            self.brokers[name].boot()
         elif not self.host(name).is_running:
             self.boot_client(name)
+
+    def across(self, fault: Fault) -> list[str]:
+        """The brokers at the other end of links that a fault of a client's network is about."""
+        names = list(self.brokers)
+        number = int(fault.args.get("broker", -1))
+        return names if number < 0 else [names[number % len(names)]]
 
 
 Act = Callable[[Stage, Fault], None]
@@ -106,21 +116,33 @@ def needs_frames(fault: Fault) -> bool:
 def _take_aim(stage: Stage, fault: Fault) -> None:
     if stage.is_healed:
         return
-    strike = partial(stage.world.after, int(fault.aim_ms * NS_PER_MS) + 1, _begin, stage, fault)
+    ambushes: dict[str, Ambush] = {}
+
+    def strike(where: str) -> None:
+        for name, ambush in ambushes.items():
+            stage.brokers[name].watch.drop(ambush)
+        met = msgspec.structs.replace(fault, host=where) if fault.host == WHICHEVER else fault
+        stage.world.after(int(fault.aim_ms * NS_PER_MS) + 1, _begin, stage, met)
+
     if fault.moment:
-        stage.broker.watch.wait(Ambush(fault.moment, strike))
+        for name, broker in stage.brokers.items():
+            if fault.host in (name, WHICHEVER):
+                ambushes[name] = Ambush(fault.moment, partial(strike, name))
+                broker.watch.wait(ambushes[name])
         return
-    source = "" if fault.host == stage.broker.host.name else fault.host
+    is_client = fault.host not in (WHICHEVER, *stage.brokers) and KINDS[fault.kind].meets != "store"
+    source = fault.host if is_client else ""
     stage.world.network.aim(Aim(fault.aim, source, strike))
 
 
 def _begin(stage: Stage, fault: Fault) -> None:
     if stage.is_healed:
         return
-    kind = FAULTS[fault.kind]
+    kind = KINDS[fault.kind]
     stage.world.tell(fault.host, f"fault: {fault}")
     how = ", at a moment" if fault.moment else ", aimed" if fault.waits else ""
-    fault_met(stage.world, f"{fault.kind}{how}", stage.broker.node)
+    broker = stage.brokers.get(fault.host) or next(iter(stage.brokers.values()))
+    fault_met(stage.world, f"{fault.kind}{how}", broker.node)
     kind.begin(stage, fault)
     if kind.end is not None:
         stage.world.after(max(1, fault.lasting_ms * NS_PER_MS), kind.end, stage, fault)
@@ -130,22 +152,25 @@ def heal(stage: Stage) -> None:
     """Everything works again: links, disks, processes. Clocks stay as they are."""
     stage.is_healed = True
     stage.world.network.heal()
-    stage.broker.watch.clear()
+    if stage.store is not None:
+        stage.store.heal()
+    for broker in stage.brokers.values():
+        broker.watch.clear()
     for name, host in stage.world.hosts.items():
         host.disk.weather.heal()
         host.disk.fuse = None
         host.finish_waiting()
         host.resume()
-        if name == stage.broker.host.name:
-            stage.broker.boot()
+        if name in stage.brokers:
+            stage.brokers[name].boot()
 
 
 # Processes and machines
 
 
 def _kill(stage: Stage, fault: Fault) -> None:
-    if fault.host == stage.broker.host.name:
-        stage.broker.kill()
+    if fault.host in stage.brokers:
+        stage.brokers[fault.host].kill()
     else:
         stage.host(fault.host).kill()
 
@@ -155,7 +180,7 @@ def _boot(stage: Stage, fault: Fault) -> None:
 
 
 def _power_loss(stage: Stage, fault: Fault) -> None:
-    stage.broker.power_loss()
+    stage.brokers[fault.host].power_loss()
 
 
 def _kill_amid(stage: Stage, fault: Fault) -> None:
@@ -167,7 +192,7 @@ def _power_loss_amid(stage: Stage, fault: Fault) -> None:
 
 
 def _terminate(stage: Stage, fault: Fault) -> None:
-    stage.broker.terminate()
+    stage.brokers[fault.host].terminate()
 
 
 def _pause(stage: Stage, fault: Fault) -> None:
@@ -183,7 +208,7 @@ def _jump(stage: Stage, fault: Fault) -> None:
 
 
 def _damage(stage: Stage, fault: Fault) -> None:
-    broker = stage.broker
+    broker = stage.brokers[fault.host]
     broker.kill()
     for path, before in damage(broker.host.disk, stage.world.random("damage", fault.args["number"])).items():
         broker.damaged.setdefault(path, before)
@@ -193,33 +218,34 @@ def _damage(stage: Stage, fault: Fault) -> None:
 
 
 def _cut(stage: Stage, fault: Fault) -> None:
-    source, sink = fault.host, stage.broker.host.name
     ways = int(fault.args["ways"])
-    if ways == 1:
-        source, sink = sink, source
-    stage.world.network.cut(source, sink, both_ways=ways == 2)
+    for broker in stage.across(fault):
+        source, sink = (broker, fault.host) if ways == 1 else (fault.host, broker)
+        stage.world.network.cut(source, sink, both_ways=ways == 2)
 
 
 def _mend(stage: Stage, fault: Fault) -> None:
-    stage.world.network.mend(fault.host, stage.broker.host.name)
+    for broker in stage.across(fault):
+        stage.world.network.mend(fault.host, broker)
 
 
 def _reset(stage: Stage, fault: Fault) -> None:
-    stage.world.network.reset(fault.host, stage.broker.host.name)
+    for broker in stage.across(fault):
+        stage.world.network.reset(fault.host, broker)
 
 
 def _slow_link(stage: Stage, fault: Fault) -> None:
-    source, sink = fault.host, stage.broker.host.name
-    if fault.args["answers"]:
-        source, sink = sink, source
-    stage.world.network.slow_down(source, sink, fault.args["by_ms"])
+    _slow_down(stage, fault, fault.args["by_ms"])
 
 
 def _fast_link(stage: Stage, fault: Fault) -> None:
-    source, sink = fault.host, stage.broker.host.name
-    if fault.args["answers"]:
-        source, sink = sink, source
-    stage.world.network.slow_down(source, sink, 0)
+    _slow_down(stage, fault, 0)
+
+
+def _slow_down(stage: Stage, fault: Fault, by_ms: float) -> None:
+    for broker in stage.across(fault):
+        source, sink = (broker, fault.host) if fault.args["answers"] else (fault.host, broker)
+        stage.world.network.slow_down(source, sink, by_ms)
 
 
 def _hold(stage: Stage, fault: Fault) -> None:
@@ -299,7 +325,8 @@ def _late_args(rng: Random, role: str) -> dict[str, float]:
     }
 
 
-def _drawn(**names: Sequence[float]) -> Callable[[Random, str], dict[str, Any]]:
+def drawn(**names: Sequence[float]) -> Callable[[Random, str], dict[str, Any]]:
+    """Arguments that are each one of these."""
     return lambda rng, role: {name: rng.choice(values) for name, values in names.items()}
 
 
@@ -308,34 +335,36 @@ FAULTS: dict[str, Kind] = {
     "kill broker": Kind(begin=_kill, end=_boot, meets="broker", lasting_ms=(1, 8_000)),
     "kill client": Kind(begin=_kill, end=_boot, lasting_ms=(1, 12_000)),
     "power loss": Kind(begin=_power_loss, end=_boot, meets="broker", lasting_ms=(100, 10_000), needs_fsync=True),
-    "kill amid changes": Kind(begin=_kill_amid, meets="broker", args=_drawn(changes=CHANGES)),
+    "kill amid changes": Kind(begin=_kill_amid, meets="broker", args=drawn(changes=CHANGES)),
     "power loss amid changes": Kind(
-        begin=_power_loss_amid, meets="broker", args=_drawn(changes=CHANGES), needs_fsync=True
+        begin=_power_loss_amid, meets="broker", args=drawn(changes=CHANGES), needs_fsync=True
     ),
     "terminate broker": Kind(begin=_terminate, meets="broker"),
     "pause broker": Kind(begin=_pause, end=_resume, meets="broker", lasting_ms=(10, 15_000)),
     "pause client": Kind(begin=_pause, end=_resume, lasting_ms=(10, 40_000)),
-    "clock": Kind(begin=_jump, meets="any", args=_drawn(by_ms=(-60_000, -3_000, -50, 50, 3_000, 60_000))),
-    "cut": Kind(begin=_cut, end=_mend, lasting_ms=(10, 25_000), args=_drawn(ways=(0, 1, 2, 2))),
+    "clock": Kind(begin=_jump, meets="any", args=drawn(by_ms=(-60_000, -3_000, -50, 50, 3_000, 60_000))),
+    "cut": Kind(begin=_cut, end=_mend, lasting_ms=(10, 25_000), args=drawn(ways=(0, 1, 2, 2))),
     "reset": Kind(begin=_reset, every_ms=(500, 8_000)),
     "slow link": Kind(
-        begin=_slow_link, end=_fast_link, lasting_ms=(100, 10_000), args=_drawn(by_ms=(20, 300, 3_000), answers=(0, 1))
+        begin=_slow_link, end=_fast_link, lasting_ms=(100, 10_000), args=drawn(by_ms=(20, 300, 3_000), answers=(0, 1))
     ),
     "hold": Kind(begin=_hold, every_ms=(500, 6_000), args=_hold_args),
     "late": Kind(begin=_late, every_ms=(500, 6_000), args=_late_args),
     "slow disk": Kind(
-        begin=_slow_disk, end=_fast_disk, meets="broker", lasting_ms=(100, 8_000), args=_drawn(factor=(10, 100, 1000))
+        begin=_slow_disk, end=_fast_disk, meets="broker", lasting_ms=(100, 8_000), args=drawn(factor=(10, 100, 1000))
     ),
     "full disk": Kind(
         begin=_full_disk,
         end=_space_again,
         meets="broker",
         lasting_ms=(100, 6_000),
-        args=_drawn(left_bytes=(0, 100, 2_000, 20_000)),
+        args=drawn(left_bytes=(0, 100, 2_000, 20_000)),
     ),
     "damage": Kind(
-        begin=_damage, end=_boot, meets="broker", lasting_ms=(1, 3_000), args=_drawn(number=range(1_000_000))
+        begin=_damage, end=_boot, meets="broker", lasting_ms=(1, 3_000), args=drawn(number=range(1_000_000))
     ),
     "failing disk": Kind(begin=_failing_disk, end=_well_disk, meets="broker", lasting_ms=(10, 3_000), needs_fsync=True),
 }
-"""Every kind, by the name that a plan calls it."""
+"""Every kind that one broker knows, by the name that a plan calls it."""
+KINDS = dict(FAULTS)
+"""With those that only several brokers know (`cluster_faults`)."""

@@ -55,8 +55,49 @@ class Decision(msgspec.Struct, frozen=True):
     places: tuple[Place, ...]
 
 
+class Stored(msgspec.Struct, frozen=True, gc=False):
+    """One record as a log has it. `payload`: what must be the same in every replica. `is_bare`: nobody misses it once
+    its log is compacted, as a tombstone, a marker, or what an aborted transaction wrote; the last two have no key."""
+
+    offset: int
+    key: bytes | None
+    payload: bytes
+    is_bare: bool = False
+
+
+class Replica(msgspec.Struct, kw_only=True):
+    """A partition's log on one broker, with what that broker has concluded from it.
+
+    `batches`: base offset and bytes of each; `records` in their place where logs forget one by one, each in its time.
+    `producers`: (id, epoch, last sequence, last offset, coordinator epoch, first offset of its open transaction).
+    `aborted`: (producer id, first offset, last offset). `groups`: committed offsets, by group, topic and partition.
+    """
+
+    broker: str
+    is_leader: bool = False
+    start_offset: int = 0
+    end_offset: int = 0
+    high_watermark: int = 0
+    last_stable_offset: int = 0
+    batches: list[tuple[int, bytes]] = []
+    records: list[Stored] | None = None
+    producers: list[tuple[int, int, int, int, int, int]] = []
+    aborted: list[tuple[int, int, int]] = []
+    groups: dict[str, int] = {}
+
+
+class Told(msgspec.Struct, frozen=True, gc=False):
+    """A key of the store that was written at a revision, or removed: without a value."""
+
+    revision: int
+    key: str
+    value: bytes | None
+
+
 class Final(msgspec.Struct, kw_only=True):
     """`groups`: committed offsets. `configs`: settings of topics that were altered. `decisions`: None for not known.
+    `replicas`: of partitions that several brokers have, those of internal topics too. `store`: all that was ever
+    written to the store that they share.
 
     `undrained`: who could not finish although all faults were over, with what it waits for.
     """
@@ -66,4 +107,6 @@ class Final(msgspec.Struct, kw_only=True):
     topics: dict[str, int] = {}
     configs: dict[str, dict[str, str]] = {}
     decisions: list[Decision] | None = None
+    replicas: dict[Place, list[Replica]] = {}
+    store: list[Told] = []
     undrained: list[str] = []

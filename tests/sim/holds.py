@@ -78,11 +78,11 @@ class Hold(msgspec.Struct):
 
 
 class Aim(msgspec.Struct):
-    """Call `strike` once, when host `source` ("": any) sends a request of API `api_key`."""
+    """Call `strike` once, with the sink, when host `source` ("": any) sends a request of API `api_key`."""
 
     api_key: int
     source: str
-    strike: Callable[[], object]
+    strike: Callable[[str], object]
 
 
 class Late(msgspec.Struct):
@@ -185,7 +185,7 @@ class Conversation:
         for aim in self._aims:
             if aim.api_key == api_key and aim.source in ("", self._source):
                 self._aims.remove(aim)
-                aim.strike()
+                aim.strike(self._sink)
                 break
         for late in [each for each in self._late if each.api_key == api_key and each.source == self._source]:
             late.left -= late.talk is not self

@@ -35,6 +35,8 @@ class Host:
         self.rng = world.random("process", name)
         self.disk = SimDisk(world, name, self.exit, self.stand_still)
         self.machine_up = True
+        self.is_kafka = True
+        """Whether what is said to it are frames of Kafka's, which can be followed and held."""
         self.incarnation = 0
         self.loop: SimLoop | None = None
         self.main: asyncio.Task[None] | None = None

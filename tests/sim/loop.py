@@ -134,8 +134,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         return self.world.network.listen(self, protocol_factory, port, accepts=start_serving)
 
     async def create_connection(  # type: ignore[override]  # fewer keywords, on purpose
-        self, protocol_factory: Callable[[], P], host: str, port: int
+        self, protocol_factory: Callable[[], P], host: str, port: int, *, ssl: None = None
     ) -> tuple[Transport, P]:
+        assert ssl is None, "the simulated network has no TLS"
         return await self.world.network.connect(self, protocol_factory, host, port)
 
     # What asyncio itself asks

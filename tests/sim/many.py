@@ -18,18 +18,22 @@ PROGRESS_S = 0.5
 PROGRESS_LOGGED_S = 60
 
 
-def run_seed(task: tuple[int, tuple[str, ...]]) -> Verdict:
+Task = tuple[int, tuple[str, ...], int]
+"""Seed, kinds of workloads, brokers."""
+
+
+def run_seed(task: Task) -> Verdict:
     """The verdict on one seed; a fault of the simulator itself is a failure of it."""
-    seed, kinds = task
+    seed, kinds, brokers = task
     try:
-        return run(draw(seed, kinds))
+        return run(draw(seed, kinds, brokers))
     except Exception:
         return Verdict(seed=seed, digest="", failures=[f"the simulator broke\n{traceback.format_exc()}"])
 
 
-def run_many(first: int, count: int, kinds: tuple[str, ...], jobs: int) -> int:
+def run_many(first: int, count: int, kinds: tuple[str, ...], brokers: int, jobs: int) -> int:
     """Run `count` seeds; the number of those that failed."""
-    tasks = [(seed, kinds) for seed in range(first, first + count)]
+    tasks = [(seed, kinds, brokers) for seed in range(first, first + count)]
     began, simulated_s, steps, failed = monotonic(), 0.0, 0, 0
     coverage = Coverage()
     shown = began
@@ -40,7 +44,7 @@ def run_many(first: int, count: int, kinds: tuple[str, ...], jobs: int) -> int:
             coverage.add(verdict.tally)
             if not verdict.is_clean:
                 failed += 1
-                _show_failed(verdict, kinds)
+                _show_failed(verdict, kinds, brokers)
             now = monotonic()
             is_tty = sys.stderr.isatty()
             if now - shown > (PROGRESS_S if is_tty else PROGRESS_LOGGED_S):
@@ -59,10 +63,11 @@ def run_many(first: int, count: int, kinds: tuple[str, ...], jobs: int) -> int:
     return failed
 
 
-def _show_failed(verdict: Verdict, kinds: tuple[str, ...]) -> None:
+def _show_failed(verdict: Verdict, kinds: tuple[str, ...], brokers: int) -> None:
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
     chosen = f" WORKLOAD={','.join(kinds)}" if kinds else ""
+    chosen += f" BROKERS={brokers}" if brokers > 1 else ""
     print(f"seed {verdict.seed}: {', '.join(verdict.names)} (make sim SEED={verdict.seed}{chosen})", flush=True)
     show_findings(verdict, ANOMALIES_SHOWN)
 

@@ -55,6 +55,11 @@ class Watch:
         assert ambush.moment in MOMENTS, f"there is no moment {ambush.moment!r}"
         self._waiting.append(ambush)
 
+    def drop(self, ambush: Ambush) -> None:
+        """That one waits no more."""
+        if ambush in self._waiting:
+            self._waiting.remove(ambush)
+
     def clear(self) -> None:
         """Nobody waits any more."""
         self._waiting.clear()

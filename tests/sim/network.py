@@ -173,7 +173,7 @@ class Network:
         far = Endpoint(listener.loop, 2 * number + 1, {"sockname": there, "peername": here})
         near.outgoing = far.incoming = Pipe(self, near, far, rng)
         far.outgoing = near.incoming = Pipe(self, far, near, self.world.random("answers", loop.host.name, number))
-        if self.watching:
+        if self.watching and listener.host.is_kafka:
             world = self.world
             said = partial(self._note_held, loop.host.name)
             talk = Conversation(

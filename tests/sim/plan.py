@@ -11,25 +11,26 @@ from typing import Any, Literal
 
 import msgspec
 
-from sim import swarm
+from sim import cluster_swarm, swarm
+from sim.cluster import BROKER, KEEPS, NAMES_OF, STORE
 from sim.disk import DiskWeather
-from sim.faults import Fault
+from sim.faults import WHICHEVER, Fault
 from sim.network import NetworkWeather
 from sim.workloads import WORKLOADS
 from sim.workloads.plan import WorkloadPlan
 
 NS = 1_000_000_000
 FAULTS_UNTIL_MS = (5_000, 40_000)
-BROKER = "broker"
 Finale = Literal["none", "kill", "power loss", "terminate"]
 
 
 class RunPlan(msgspec.Struct, kw_only=True):
-    """`finale`: what happens to the broker when all is done, before what is there at the end is read. `rot`: how many
-    bits of cold segments are flipped behind that, to see what a reader makes of it."""
+    """`brokers`: 1 or 3. `finale`: what happens to each when all is done, before what is there at the end is read.
+    `rot`: how many bits of cold segments are flipped behind that, to see what a reader makes of it."""
 
     seed: int
     workloads: list[WorkloadPlan]
+    brokers: int = 1
     faults: list[Fault] = []
     broker: dict[str, Any] = {}
     network: NetworkWeather = msgspec.field(default_factory=NetworkWeather)
@@ -48,6 +49,11 @@ class RunPlan(msgspec.Struct, kw_only=True):
         return {client.name: client.role for workload in self.workloads for client in workload.clients}
 
     @property
+    def hosts(self) -> list[str]:
+        """Whatever a fault may meet."""
+        return [*NAMES_OF[self.brokers], *self.clients, STORE, WHICHEVER]
+
+    @property
     def settings(self) -> dict[str, Any]:
         """The broker's: the run's own, and what the workloads want."""
         merged = dict(self.broker)
@@ -56,8 +62,9 @@ class RunPlan(msgspec.Struct, kw_only=True):
         return merged
 
 
-def draw(seed: int, kinds: Sequence[str] = ()) -> RunPlan:
-    """The plan of this seed; of workloads of these kinds only, if any are given."""
+def draw(seed: int, kinds: Sequence[str] = (), brokers: int = 1) -> RunPlan:
+    """The plan of this seed; of workloads of these kinds only, if any are given. With several brokers it begins alike:
+    the same workloads, on a cluster that meets more."""
     rng = Random(f"plan/{seed}")
     names = sorted(kinds or WORKLOADS)
     chosen = rng.sample(names, min(len(names), rng.choice((1, 1, 2))))
@@ -74,7 +81,28 @@ def draw(seed: int, kinds: Sequence[str] = ()) -> RunPlan:
     plan.finale = rng.choice(("none", "kill", "terminate", *(("power loss", "power loss") if fsync else ())))
     plan.faults = swarm.draw(rng, plan.roles, BROKER, rng.randrange(*FAULTS_UNTIL_MS), fsync=fsync)
     plan.rot = rng.choice((0, 0, 0, 1, 4))
+    return plan if brokers == 1 else spread(plan, brokers)
+
+
+def spread(plan: RunPlan, brokers: int) -> RunPlan:
+    """The plan for so many brokers: more to set, and more to go wrong."""
+    rng = Random(f"plan/{plan.seed}/{brokers}")
+    plan.brokers, plan.rot = brokers, 0
+    plan.broker |= draw_cluster_settings(rng)
+    fsync = plan.settings.get("durability") != "os"
+    until_ms = rng.randrange(*FAULTS_UNTIL_MS)
+    plan.faults = cluster_swarm.draw(rng, plan.roles, NAMES_OF[brokers], until_ms, fsync=fsync)
     return plan
+
+
+def draw_cluster_settings(rng: Random) -> dict[str, Any]:
+    """How long brokers wait for each other."""
+    return {
+        "broker.session.timeout.ms": rng.choice((2_000, 3_000, 6_000)),
+        "replica.lag.time.max.ms": rng.choice((1_000, 3_000, 10_000)),
+        "replica.fetch.wait.max.ms": rng.choice((50, 500)),
+        KEEPS: rng.choice((10, 100, 1_000)),
+    }
 
 
 def draw_network(rng: Random) -> NetworkWeather:

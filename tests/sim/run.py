@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 from semel import Admin, NewTopic
-from semel_broker.node import Node
 
 from sim import faults
 from sim.broker import SimBroker
 from sim.checkers import Anomaly, Story, judge
 from sim.client import SimEdge
+from sim.cluster import SimCluster
 from sim.coverage import count_history
 from sim.ending import Reading
 from sim.faults import Stage
@@ -22,7 +22,7 @@ from sim.final import Final
 from sim.history import History, Topic
 from sim.host import Host
 from sim.logs import captured
-from sim.plan import BROKER, RunPlan
+from sim.plan import RunPlan
 from sim.rot import Rot
 from sim.workloads import WORKLOADS
 from sim.workloads.base import Desk
@@ -85,8 +85,7 @@ class Run:
         world.network.watching = listener is not None or any(map(faults.needs_frames, plan.faults))
         self.history = History(lambda: world.now_ns / 1_000_000)
         self.final = Final()
-        self.broker = SimBroker(world.host(BROKER), plan.settings)
-        self.broker.host.disk.weather = msgspec.structs.replace(plan.disk)
+        self.cluster = SimCluster(world, plan.brokers, plan.settings, plan.disk)
         self.rot: Rot | None = None
         self._mains: dict[str, Callable[[Host], Any]] = {}
         self._done: dict[str, bool] = {}
@@ -99,7 +98,7 @@ class Run:
         for workload in self.plan.workloads:
             for client in workload.clients:
                 self._add_client(workload, client)
-        stage = Stage(self.world, self.broker, self._boot_client)
+        stage = Stage(self.world, self.cluster.brokers, self._boot_client, self.cluster.store)
         faults.schedule(self.plan.faults, stage)
         self._until(self._all_done, WORK_FOR_NS)
         faults.heal(stage)
@@ -107,26 +106,29 @@ class Run:
             stage.boot(name)
         if not self._until(self._all_done, DRAINED_WITHIN_NS):
             self.final.undrained += [f"{name} has not come to its end" for name, done in self._done.items() if not done]
-        if not self._until(self._all_decided, DRAINED_WITHIN_NS):
+        if not self._until(self.cluster.all_decided, DRAINED_WITHIN_NS):
             self.final.undrained.append("some transaction is never decided")
         for workload in self.plan.workloads:
             self._alone(f"{workload.prefix}settle", self._settling(workload), DRAINED_WITHIN_NS)
         self._finale()
         groups = [group for workload in self.plan.workloads for group in workload.groups]
-        reading = Reading(self.broker.address, self.history, groups, lambda: self.broker.node)
+        if self.plan.brokers > 1 and not self._until(self.cluster.all_replicated, DRAINED_WITHIN_NS):
+            self.final.undrained.append("some replica never gets what its leader has")
+        reading = Reading(self.cluster.address, self.history, groups, self.cluster.nodes)
         undrained = self.final.undrained
         self.final = reading.final
+        self.final.store = self.cluster.store.told() if self.cluster.store is not None else []
         self._alone("reader", reading.main, READ_WITHIN_NS)
         self.final.undrained += undrained
-        if self.plan.rot and self.broker.node is not None and not self.world.failures:
-            self._rot(self.broker.node)
+        if self.plan.rot and self.cluster.nodes() and not self.world.failures:
+            self._rot(*self.cluster.brokers.values())
 
     # Acts
 
     def _begin(self) -> None:
-        self.broker.boot()
-        if not self._until(lambda: self.broker.node is not None, SERVES_WITHIN_NS):
-            self.world.fail(BROKER, "the broker does not start")
+        self.cluster.boot()
+        if not self._until(self.cluster.has_formed, SERVES_WITHIN_NS):
+            self.world.fail("world", "the broker does not start")
 
     async def _prepare(self, host: Host) -> None:
         topics = []
@@ -134,7 +136,7 @@ class Run:
             for topic in workload.topics:
                 self.history.declare(Topic(topic.name, topic.partitions, topic.cleanup))
                 topics.append(NewTopic(topic.name, topic.partitions, topic_configs=topic.configs))
-        async with Admin(bootstrap_servers=self.broker.address, edge=SimEdge(host)) as admin:
+        async with Admin(bootstrap_servers=self.cluster.address, edge=SimEdge(host)) as admin:
             await admin.create_topics(topics)
 
     def _add_client(self, workload: WorkloadPlan, client: ClientPlan) -> None:
@@ -165,39 +167,33 @@ class Run:
     def _finale(self) -> None:
         match self.plan.finale:
             case "kill":
-                self.broker.kill()
+                self.cluster.each(SimBroker.kill)
             case "power loss":
-                self.broker.power_loss()
+                self.cluster.each(SimBroker.power_loss)
             case "terminate":
-                self.broker.terminate()
-        self.broker.boot()
-        if not self._until(lambda: self.broker.serves, RESTARTED_WITHIN_NS):
+                self.cluster.each(SimBroker.terminate)
+        self.cluster.boot()
+        if not self._until(lambda: self.cluster.serves, RESTARTED_WITHIN_NS):
             self.final.undrained.append("the broker does not start")
 
-    def _rot(self, node: Node) -> None:
+    def _rot(self, broker: SimBroker) -> None:
+        assert broker.node is not None
         forgetful = [topic.name for topic in self.history.topics.values() if topic.cleanup]
         places = [place for place in self.final.partitions if place[0] not in forgetful]
-        self.rot = Rot(node, self.broker.host, self.final, places, self.broker.address, self.plan.rot)
+        self.rot = Rot(broker.node, broker.host, self.final, places, broker.address, self.plan.rot)
         if self.plan.rot > 1:
-            self.broker.damaged |= self.rot.before  # a marker that has rotted may keep the broker from starting
-            self.broker.terminate()
-            self._until(lambda: self.broker.serves, RESTARTED_WITHIN_NS)
+            broker.damaged |= self.rot.before  # a marker that has rotted may keep the broker from starting
+            broker.terminate()
+            self._until(lambda: broker.serves, RESTARTED_WITHIN_NS)
         self._alone("rot", self.rot.main, READ_WITHIN_NS)
 
     # Means
 
     def _desk(self, host: Host) -> Desk:
-        return Desk(edge=SimEdge(host), bootstrap_servers=self.broker.address, history=self.history)
+        return Desk(edge=SimEdge(host), bootstrap_servers=self.cluster.address, history=self.history)
 
     def _all_done(self) -> bool:
         return all(self._done.values())
-
-    def _all_decided(self) -> bool:
-        """No transaction is open: those that nobody ends have timed out."""
-        node = self.broker.node
-        return node is not None and all(
-            partition.last_stable_offset == partition.high_watermark for partition in node.broker.topics.partitions()
-        )
 
     def _until(self, stop: Callable[[], bool], within_ns: int) -> bool:
         return stop() or self.world.run(self.world.now_ns + within_ns, stop)

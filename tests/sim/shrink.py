@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from sim.plan import BROKER, RunPlan
+from sim.plan import RunPlan
 from sim.run import Verdict, run
 
 Path = tuple[str | int, ...]
@@ -74,7 +74,7 @@ class Shrinker:
             return False
         self.runs += 1
         plan = msgspec.convert(candidate, RunPlan)
-        plan.faults = [fault for fault in plan.faults if fault.host in (BROKER, *plan.clients)]
+        plan.faults = [fault for fault in plan.faults if fault.host in plan.hosts]
         verdict = self._judge(plan)
         if any(name in self._names for name in (*verdict.names, *verdict.ways)):
             self.best = msgspec.to_builtins(plan)

@@ -127,10 +127,10 @@ def _draw_ambushes(
 
 def _fault(rng: Random, name: str, host: str, at_ms: int, roles: Mapping[str, str]) -> Fault:
     kind = FAULTS[name]
-    lasting_ms = _lasting(rng, *kind.lasting_ms)
+    lasting_ms = lasting(rng, *kind.lasting_ms)
     return Fault(at_ms=at_ms, kind=name, host=host, lasting_ms=lasting_ms, args=kind.args(rng, roles.get(host, "")))
 
 
-def _lasting(rng: Random, least_ms: int, most_ms: int) -> int:
+def lasting(rng: Random, least_ms: int, most_ms: int) -> int:
     """Mostly near the least."""
     return int(least_ms + (most_ms - least_ms) * rng.random() ** 3)

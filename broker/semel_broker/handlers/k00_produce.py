@@ -204,6 +204,7 @@ async def _when_committed(response: ProduceResponse, waiting: list[Waiting], tim
                 failures[partition.topic, partition.index] = error
     finally:
         patience.cancel()
+        _look_away(waiting)
     if failures:
         for topic in response.responses:
             topic.partition_responses = [
@@ -211,6 +212,13 @@ async def _when_committed(response: ProduceResponse, waiting: list[Waiting], tim
                 for row in topic.partition_responses
             ]
     return response
+
+
+def _look_away(waiting: Sequence[Waiting]) -> None:
+    """Whoever asked has gone, perhaps: what becomes of the others is nobody's business."""
+    for _, future in waiting:
+        if not future.cancel() and not future.cancelled():
+            future.exception()
 
 
 def _wait_no_longer(waiting: Sequence[Waiting], timeout_ms: int) -> None:

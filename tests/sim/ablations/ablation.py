@@ -47,7 +47,7 @@ class Ablation(msgspec.Struct, frozen=True):
 
     `protects`: what it is for. `kinds`: the workloads that can show it, all if empty. `shows`: whether a plan of these
     can; others are passed over. `given`: how the world is different, with the safeguard as well as without. `needless`:
-    why nothing goes wrong without it, if that is so.
+    why nothing goes wrong without it, if that is so. `brokers`: how many there are.
     """
 
     name: str
@@ -57,6 +57,7 @@ class Ablation(msgspec.Struct, frozen=True):
     shows: Callable[[RunPlan], bool] = lambda plan: True
     given: Cut = nothing
     needless: str = ""
+    brokers: int = 1
 
     @property
     def is_of_another_world(self) -> bool:
@@ -75,12 +76,13 @@ def safeguard(
     shows: Callable[[RunPlan], bool] = lambda plan: True,
     given: Cut = nothing,
     needless: str = "",
+    brokers: int = 1,
 ) -> Callable[[Cut], Cut]:
     """The decorated function switches the safeguard off."""
 
     def register(cut: Cut) -> Cut:
         assert name not in ABLATIONS, f"there are two safeguards {name!r}"
-        ABLATIONS[name] = Ablation(name, protects, cut, kinds, shows, given, needless)
+        ABLATIONS[name] = Ablation(name, protects, cut, kinds, shows, given, needless, brokers)
         return cut
 
     return register

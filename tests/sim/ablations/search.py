@@ -39,7 +39,9 @@ class Finding(msgspec.Struct, kw_only=True):
 
 def plans(ablation: Ablation, first: int = 0, seeds_max: int = SEEDS_MAX) -> Iterator[RunPlan]:
     """The plans of `seeds_max` seeds from `first` on, but for those that cannot show what the safeguard is for."""
-    return filter(ablation.shows, (draw(seed, ablation.kinds) for seed in range(first, first + seeds_max)))
+    return filter(
+        ablation.shows, (draw(seed, ablation.kinds, ablation.brokers) for seed in range(first, first + seeds_max))
+    )
 
 
 def ablated(ablation: Ablation, plan: RunPlan) -> Verdict:

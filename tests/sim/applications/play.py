@@ -87,7 +87,7 @@ class Play:
         steps, broker_steps = self.steps.disarm(), self.broker_steps.disarm()
         self.broker.boot()
         world.run(world.now_ns + WITHIN_NS, lambda: self.broker.node is not None)
-        reading = Reading(self.broker.address, self.history, [GROUP], lambda: self.broker.node)
+        reading = Reading(self.broker.address, self.history, [GROUP], self.broker.nodes)
         self._alone("reader", reading.main)
         del self.steps, self.broker_steps  # with what the dead had still to run
         world.close()

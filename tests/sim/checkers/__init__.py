@@ -2,14 +2,26 @@
 
     for anomaly in check_all(history, final): ...
 
-Names and definitions: docs/reliability.md. replica-divergence waits for replication.
+Names and definitions: docs/reliability.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from sim.checkers import cycles, fencing, groups, isolation, order, pipelines, stored, topics, writes
+from sim.checkers import (
+    cycles,
+    elections,
+    fencing,
+    groups,
+    isolation,
+    order,
+    pipelines,
+    replicas,
+    stored,
+    topics,
+    writes,
+)
 from sim.checkers.anomaly import Anomaly
 from sim.checkers.story import Story
 from sim.final import Final
@@ -39,6 +51,8 @@ CHECKERS: Mapping[str, Checker] = {
     "wrong-txn": stored.wrong_txn,
     "sequence-gap": stored.sequence_gap,
     "stuck-LSO": stored.stuck_lso,
+    "bad-election": elections.bad_election,
+    "replica-divergence": replicas.replica_divergence,
     "lost-group-offset": groups.lost_group_offset,
     "double-assignment": groups.double_assignment,
     "zombie-commit": groups.zombie_commit,

@@ -86,7 +86,7 @@ def _play(case: Case, listener: Listener | None) -> Result:
     alone(world, "setup", prepare)
     alone(world, "client", work)
     network.heal()
-    reading = Reading(broker.address, history, [GROUP], lambda: broker.node)
+    reading = Reading(broker.address, history, [GROUP], broker.nodes)
     alone(world, "reader", reading.main)
     world.close()
     found = check_all(history, reading.final)

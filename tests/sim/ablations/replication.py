@@ -1,0 +1,218 @@
+"""Safeguards of replication: what was acknowledged survives its leader, and replicas are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from semel_broker.cluster import elections
+from semel_broker.cluster.controller import Controller
+from semel_broker.cluster.elections import Standing
+from semel_broker.cluster.image import PartitionView
+from semel_broker.cluster.records import PartitionState
+from semel_broker.cluster.registration import Registration
+from semel_broker.cluster.steps import Step
+from semel_broker.cluster.store import Change, Expect
+from semel_broker.partition import Partition, Role
+from semel_broker.partition_reader import PartitionReader
+from semel_broker.replicas import Replicas
+from semel_broker.replication.fetcher import Fetcher
+from semel_broker.replication.followed import Followed, State
+from semel_broker.replication.isr import IsrKeeper
+from semel_broker.replication.sessions import FetchSession, Watched
+from semel_storage.log import Log
+from semel_storage.producer_table import ProducerTable
+
+from sim.ablations.ablation import Seam, both, faults, safeguard
+from sim.plan import RunPlan
+
+of_three = partial(safeguard, brokers=3)
+
+leaders_end = faults(
+    "kill broker",
+    "power loss",
+    "kill amid changes",
+    "power loss amid changes",
+    "kill some",
+    "power loss of some",
+    "kill by turns",
+    "power loss by turns",
+    "pause broker",
+    "cut peers",
+    "store down",
+)
+"""Somebody else comes to lead."""
+power_fails = faults("power loss", "power loss amid changes", "power loss of some", "power loss by turns")
+
+
+def fsync(plan: RunPlan) -> bool:
+    return plan.settings.get("durability") != "os"
+
+
+# --- what is committed ---
+
+
+@of_three("high watermark by the ISR", "committed is what all in sync have", shows=leaders_end)
+def _(seam: Seam) -> None:
+    def own(self: Replicas, own_offset: int, present: int, *, isr_min: int) -> int:
+        return max(present, own_offset)
+
+    seam.replace(Replicas, "high_watermark", own)
+
+
+@of_three(
+    "joining replicas count", "who may be elected as soon as the store says so has what is committed", shows=leaders_end
+)
+def _(seam: Seam) -> None:
+    seam.replace(Replicas, "propose", lambda self, isr: None)
+
+
+@of_three(
+    "followers say what they synced",
+    "committed is what no loss of power takes from anybody in sync",
+    shows=both(fsync, power_fails),
+)
+def _(seam: Seam) -> None:
+    async def settle(self: Fetcher) -> None:
+        pass
+
+    seam.replace(Partition, "fetch_offset", property(lambda self: self.end_offset))
+    seam.replace(Fetcher, "_settle", settle)
+
+
+@of_three("the leader syncs, too", "what is committed is durable where it is led", shows=both(fsync, power_fails))
+def _(seam: Seam) -> None:
+    high_watermark = Replicas.high_watermark
+
+    def of_followers(self: Replicas, own_offset: int, present: int, *, isr_min: int) -> int:
+        known = [offset for replica, offset in self.offsets.items() if replica in self.isr]
+        return high_watermark(self, max(own_offset, *known, 0) if known else own_offset, present, isr_min=isr_min)
+
+    seam.replace(Replicas, "high_watermark", of_followers)
+
+
+# --- logs that part ways ---
+
+
+def _believe(self: FetchSession, row: Watched, partition: Partition) -> None:
+    """What a follower says that it has is what the leader has."""
+    row.is_claimed = True
+    row.offset = min(row.offset, partition.end_offset)
+    self._note_replica(row, partition, self._world.monotonic())
+
+
+@of_three("diverging epochs are looked for", "a follower has what its leader has, not as much of it", shows=leaders_end)
+def _(seam: Seam) -> None:
+    seam.replace(FetchSession, "_claim", _believe)
+
+
+@of_three("truncation by epoch", "committed records survive two changes of leader (KIP-101)", shows=leaders_end)
+def _(seam: Seam) -> None:
+    add = Fetcher.add
+
+    def truncate_first(self: Fetcher, partition: Partition) -> None:
+        if partition.role is Role.FOLLOWER and partition.is_open:
+            partition.truncate_to(min(partition.high_watermark, partition.end_offset))
+        add(self, partition)
+
+    seam.replace(Fetcher, "add", truncate_first)
+    seam.replace(FetchSession, "_claim", _believe)
+
+
+@of_three("answers of an old epoch are dropped", "nothing comes from who leads no more", shows=leaders_end)
+def _(seam: Seam) -> None:
+    append_replicated = Partition.append_replicated
+
+    def append(self: Partition, data: bytes, *, leader_epoch: int, **told: int) -> None:
+        append_replicated(self, data, leader_epoch=self.leader_epoch, **told)
+
+    seam.replace(Partition, "append_replicated", append)
+    seam.replace(
+        Followed,
+        "is_expecting",
+        property(lambda self: self.state is State.NAMED and self.partition.role is Role.FOLLOWER),
+    )
+
+
+@of_three("leader epoch of fetches", "leader and follower mean the same epoch", shows=leaders_end)
+def _(seam: Seam) -> None:
+    seam.replace(PartitionReader, "check_leader_epoch", lambda self, epoch: None)
+
+
+@of_three("producers are cut with the log", "what a log knows of producers is what is in it", shows=leaders_end)
+def _(seam: Seam) -> None:
+    truncate_to = Log.truncate_to
+
+    def keeping(self: Log, offset: int) -> None:
+        known = ProducerTable(self._producers.all(), self._producers.decided)
+        truncate_to(self, offset)
+        self._producers = known
+
+    seam.replace(Log, "truncate_to", keeping)
+
+
+# --- who is in sync ---
+
+
+@of_three("in sync from the epoch's start", "who joins has what was committed in older epochs", shows=leaders_end)
+def _(seam: Seam) -> None:
+    def caught_up(self: Replicas, high_watermark: int) -> list[tuple[int, int]]:
+        return [
+            (each, follower.broker_epoch)
+            for each, follower in self._followers.items()
+            if each not in self.isr and follower.offset >= high_watermark
+        ]
+
+    seam.replace(Replicas, "caught_up", caught_up)
+
+
+@of_three("broker epoch of who joins", "nobody joins for what it was before it was started anew", shows=leaders_end)
+def _(seam: Seam) -> None:
+    transact = IsrKeeper._transact
+
+    async def whoever(self: IsrKeeper, expects: list[Expect], puts: list[Any]) -> int | None:
+        return await transact(self, [each for each in expects if not each.key.startswith("brokers/")], puts)
+
+    seam.replace(IsrKeeper, "_transact", whoever)
+    seam.replace(IsrKeeper, "_is_there", lambda self, replica, epoch: True)
+
+
+# --- who leads ---
+
+
+@of_three("leaders from the ISR", "who leads has what is committed", shows=leaders_end)
+def _(seam: Seam) -> None:
+    def settled(view: PartitionView, standing: Standing) -> PartitionState:
+        state = view.state
+        live = [node_id for node_id in view.replicas if node_id in standing.live]
+        if state.leader in live or not live:
+            return state
+        return PartitionState(live[0], state.leader_epoch + 1, [live[0]])
+
+    seam.replace(elections, "settled", settled)
+
+
+@of_three("admission comes last", "who comes back is nothing of what it was", shows=leaders_end)
+def _(seam: Seam) -> None:
+    def hasty(self: Controller) -> Sequence[Step]:
+        standing = Standing.of(self._feed.image)
+        return self._admit(standing) or self._settle(standing)
+
+    seam.replace(Controller, "_decide", hasty)
+
+
+@of_three("fencing of controllers", "who has been succeeded decides nothing", shows=leaders_end)
+def _(seam: Seam) -> None:
+    transact = Controller._transact
+
+    async def unfenced(self: Controller, expects: Sequence[Expect], changes: Sequence[Change]) -> bool:
+        kept = [each for each in expects if each.key != "controller" or not each.revision]
+        return await transact(self, kept, changes)
+
+    seam.replace(Controller, "_transact", unfenced)
+
+
+@of_three("the lease", "a broker that others have given up leads nothing", shows=leaders_end)
+def _(seam: Seam) -> None:
+    seam.replace(Registration, "is_valid", lambda self: self._admitted is not None)

@@ -1,0 +1,98 @@
+"""replica-divergence, on replicas made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from sim.checkers.replicas import differences
+from sim.checkers.telling import T0, Tale
+from sim.final import Replica, Stored
+
+PLAIN = Replica(
+    broker="broker-1",
+    end_offset=6,
+    high_watermark=6,
+    last_stable_offset=6,
+    batches=[(0, b"zero"), (2, b"two"), (5, b"five")],
+    producers=[(7, 0, 5, 5, -1, -1)],
+    aborted=[(7, 0, 2)],
+    groups={"g t-0": 4},
+)
+
+
+def other(**changes: Any) -> Replica:
+    return msgspec.structs.replace(PLAIN, broker="broker-2", **changes)
+
+
+def test_replicas_that_are_equal_are_fine() -> None:
+    tale = Tale()
+    tale.ends([])
+    tale.final.replicas = {T0: [PLAIN, other(), other()]}
+    assert tale.found() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"batches": [(0, b"zero"), (2, b"tvo"), (5, b"five")]}, "from byte 1 on"),
+        ({"batches": [(0, b"zero"), (3, b"two"), (5, b"five")]}, "begins at 2, and at 3"),
+        ({"batches": [(0, b"zero"), (2, b"two")], "end_offset": 5}, "they end at 6 and 5"),
+        ({"batches": [(0, b"zero"), (2, b"two")]}, "3 and 2 batches"),
+        ({"high_watermark": 5}, "high watermark is 6 and 5"),
+        ({"last_stable_offset": 2}, "last stable offset is 6 and 2"),
+        ({"producers": [(7, 1, 5, 5, -1, -1)]}, "producer"),
+        ({"producers": []}, "producer"),
+        ({"aborted": []}, "aborted transactions"),
+        ({"groups": {"g t-0": 3}}, "group offsets"),
+    ],
+)
+def test_what_differs_is_said(changes: dict[str, Any], words: str) -> None:
+    tale = Tale()
+    tale.ends([])
+    tale.final.replicas = {T0: [PLAIN, other(), other(**changes)]}
+    assert tale.found() == ["replica-divergence"]
+    assert any(words in what for what in differences(PLAIN, other(**changes)))
+
+
+def test_logs_may_forget_their_beginnings_at_different_times() -> None:
+    shorter = other(start_offset=5, batches=[(5, b"five")], aborted=[])
+    assert list(differences(PLAIN, shorter)) == []
+    assert list(differences(shorter, PLAIN)) == []
+
+
+def test_what_lies_above_the_high_watermark_is_nobodys_business() -> None:
+    longer = other(end_offset=8, batches=[*PLAIN.batches, (6, b"six")])
+    assert list(differences(PLAIN, longer)) == []
+
+
+def compacted(*records: Stored) -> Replica:
+    return msgspec.structs.replace(PLAIN, batches=[], records=list(records))
+
+
+FIRST, SECOND = Stored(0, b"k", b"1"), Stored(3, b"k", b"2")
+
+
+def test_a_log_may_have_been_compacted_and_its_twin_not() -> None:
+    bare = Stored(4, b"gone", b"", is_bare=True)
+    for one, two in (
+        ((FIRST, SECOND), (SECOND,)),
+        ((FIRST, SECOND, bare), (FIRST, SECOND)),
+        ((FIRST, Stored(1, None, b"commit", is_bare=True), SECOND), (SECOND,)),
+    ):
+        assert list(differences(compacted(*one), compacted(*two))) == []
+        assert list(differences(compacted(*two), compacted(*one))) == []
+
+
+def test_the_last_record_of_a_key_is_in_every_replica_and_the_same() -> None:
+    aborted = Stored(5, None, b"aborted", is_bare=True)
+    for one, two in (
+        ((FIRST, SECOND), (FIRST,)),
+        ((FIRST, SECOND), (FIRST, msgspec.structs.replace(SECOND, payload=b"3"))),
+        ((FIRST,), (aborted,)),
+        ((FIRST, SECOND), ()),
+    ):
+        assert list(differences(compacted(*one), compacted(*two)))
+        assert list(differences(compacted(*two), compacted(*one)))

@@ -1,0 +1,120 @@
+"""The brokers of a run: one alone, or three with the store that they share, each on a host of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+from semel_broker.node import Node
+from semel_broker.partition import Partition
+
+from sim.broker import SimBroker
+from sim.disk import DiskWeather
+from sim.store import SimStore
+from sim.world import World
+
+BROKER = "broker"
+STORE = "store"
+NAMES_OF: Mapping[int, tuple[str, ...]] = {1: (BROKER,), 3: ("broker-1", "broker-2", "broker-3")}
+"""The hosts of so many brokers; the node ids are 1, 2 and 3."""
+PEER_PORT = 9093
+CLUSTER_SETTINGS: Mapping[str, object] = {
+    "cluster.name": "semel",
+    "peer.port": PEER_PORT,
+    "default.replication.factor": 3,
+    "min.insync.replicas": 2,
+}
+
+
+class SimCluster:
+    """`brokers` by their hosts' names. `address`: what clients are told. `store`: None for a single broker."""
+
+    def __init__(self, world: World, count: int, settings: Mapping[str, object], disk: DiskWeather) -> None:
+        self.store = SimStore(world.host(STORE), keeps=_keeps(settings)) if count > 1 else None
+        self.brokers: dict[str, SimBroker] = {}
+        for number, name in enumerate(NAMES_OF[count], 1):
+            own: dict[str, object] = {} if self.store is None else self._settings(number, name, self.store.url)
+            self.brokers[name] = broker = SimBroker(world.host(name), {**own, **_without_store(settings)})
+            broker.host.disk.weather = msgspec.structs.replace(disk)
+        self.address = ",".join(broker.address for broker in self.brokers.values())
+
+    @staticmethod
+    def _settings(number: int, name: str, store_url: str) -> dict[str, object]:
+        return {**CLUSTER_SETTINGS, "node.id": number, "peer.host.name": name, "etcd.endpoints": store_url}
+
+    def nodes(self) -> list[Node]:
+        """The brokers that have started."""
+        return [node for broker in self.brokers.values() for node in broker.nodes()]
+
+    @property
+    def serves(self) -> bool:
+        """All of them do."""
+        return all(broker.serves for broker in self.brokers.values())
+
+    def has_formed(self) -> bool:
+        """All of them have started, and know of each other."""
+        nodes = self.nodes()
+        return len(nodes) == len(self.brokers) and all(
+            len(node.broker.feed.image.live()) == len(nodes) for node in nodes
+        )
+
+    def boot(self) -> None:
+        if self.store is not None:
+            self.store.boot()
+        for broker in self.brokers.values():
+            broker.boot()
+
+    def each(self, what: Callable[[SimBroker], None]) -> None:
+        """Do it to every broker."""
+        for broker in self.brokers.values():
+            what(broker)
+
+    def led(self) -> dict[tuple[str, int], Partition]:
+        """The partitions that somebody leads, by topic and index."""
+        return {
+            (partition.topic, partition.index): partition
+            for node in self.nodes()
+            for partition in node.broker.topics.here()
+            if partition.is_leading
+        }
+
+    def all_decided(self) -> bool:
+        """No transaction is open: those that nobody ends have timed out. Every partition has its leader."""
+        led = self.led()
+        return (
+            len(self.nodes()) == len(self.brokers)
+            and all(
+                (partition.topic, partition.index) in led
+                for node in self.nodes()
+                for partition in node.broker.topics.here()
+            )
+            and all(partition.last_stable_offset == partition.high_watermark for partition in led.values())
+        )
+
+    def all_replicated(self) -> bool:
+        """Every replica has what its leader has, is in sync, and knows it to be committed."""
+        if len(self.nodes()) < len(self.brokers):
+            return False
+        led = self.led()
+        return all(
+            leader is not None
+            and leader.end_offset == leader.high_watermark == replica.end_offset == replica.high_watermark
+            and (leader.replicas is None or len(leader.replicas.isr) == len(leader.replicas.followers) + 1)
+            for node in self.nodes()
+            for replica in node.broker.topics.here()
+            for leader in (led.get((replica.topic, replica.index)),)
+        )
+
+
+KEEPS = "store keeps"
+"""Among a run's settings: of how many transactions the store keeps the changes."""
+
+
+def _keeps(settings: Mapping[str, object]) -> int:
+    keeps = settings.get(KEEPS, 1_000)
+    assert isinstance(keeps, int)
+    return keeps
+
+
+def _without_store(settings: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in settings.items() if name != KEEPS}

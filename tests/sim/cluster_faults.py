@@ -1,0 +1,204 @@
+"""What goes wrong between several brokers, and between them and their store; see `faults` for what meets each alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import permutations
+from random import Random
+
+from sim.faults import KINDS, NS_PER_MS, Fault, Kind, Stage, drawn
+from sim.store import SimStore
+
+ORDERS = tuple(permutations(range(3)))
+
+
+def _names(stage: Stage) -> list[str]:
+    return list(stage.brokers)
+
+
+def _store(stage: Stage) -> SimStore:
+    assert stage.store is not None, "a single broker has no store to lose"
+    return stage.store
+
+
+# The network between brokers, and to the store
+
+
+def _peers(stage: Stage, fault: Fault) -> list[str]:
+    """The other ends: one other broker, all others, the store, or everybody (`whom` 0 to 3)."""
+    others = [name for name in _names(stage) if name != fault.host]
+    store = _store(stage).host.name
+    match int(fault.args["whom"]):
+        case 0:
+            return [others[int(fault.args["other"])]]
+        case 1:
+            return others
+        case 2:
+            return [store]
+        case _:
+            return [*others, store]
+
+
+def _cut_peers(stage: Stage, fault: Fault) -> None:
+    ways = int(fault.args["ways"])
+    for peer in _peers(stage, fault):
+        source, sink = (peer, fault.host) if ways == 1 else (fault.host, peer)
+        stage.world.network.cut(source, sink, both_ways=ways == 2)
+
+
+def _mend_peers(stage: Stage, fault: Fault) -> None:
+    for peer in _peers(stage, fault):
+        stage.world.network.mend(fault.host, peer)
+
+
+def _reset_peers(stage: Stage, fault: Fault) -> None:
+    for peer in _peers(stage, fault):
+        stage.world.network.reset(fault.host, peer)
+
+
+def _slow_peers(stage: Stage, fault: Fault) -> None:
+    for peer in _peers(stage, fault):
+        source, sink = (peer, fault.host) if fault.args["answers"] else (fault.host, peer)
+        stage.world.network.slow_down(source, sink, fault.args["by_ms"])
+
+
+def _fast_peers(stage: Stage, fault: Fault) -> None:
+    for peer in _peers(stage, fault):
+        stage.world.network.slow_down(fault.host, peer, 0)
+        stage.world.network.slow_down(peer, fault.host, 0)
+
+
+# Several brokers
+
+
+def _chosen(stage: Stage, fault: Fault) -> list[str]:
+    return [name for number, name in enumerate(_names(stage)) if int(fault.args["which"]) >> number & 1]
+
+
+def _end_some(stage: Stage, fault: Fault) -> None:
+    for name in _chosen(stage, fault):
+        if fault.args["dark"]:
+            stage.brokers[name].power_loss()
+        else:
+            stage.brokers[name].kill()
+
+
+def _boot_some(stage: Stage, fault: Fault) -> None:
+    for name in _chosen(stage, fault):
+        stage.boot(name)
+
+
+def _end_by_turns(stage: Stage, fault: Fault) -> None:
+    """One broker after the other ends and comes back, each as soon as another may have come to lead."""
+    names = _names(stage)
+    at_ms = 0.0
+    for place in ORDERS[int(fault.args["order"])][: int(fault.args["count"])]:
+        stage.world.after(int(at_ms * NS_PER_MS) + 1, _end_one, stage, names[place], bool(fault.args["dark"]))
+        stage.world.after(int((at_ms + fault.args["away_ms"]) * NS_PER_MS) + 1, _boot_one, stage, names[place])
+        at_ms += fault.args["next_ms"]
+
+
+def _end_one(stage: Stage, name: str, dark: bool) -> None:
+    if not stage.is_healed:
+        if dark:
+            stage.brokers[name].power_loss()
+        else:
+            stage.brokers[name].kill()
+
+
+def _boot_one(stage: Stage, name: str) -> None:
+    stage.boot(name)
+
+
+# The store
+
+
+def _store_down(stage: Stage, fault: Fault) -> None:
+    if fault.args["dark"]:
+        _store(stage).power_loss()
+    else:
+        _store(stage).kill()
+
+
+def _store_up(stage: Stage, fault: Fault) -> None:
+    _store(stage).boot()
+
+
+def _store_paused(stage: Stage, fault: Fault) -> None:
+    _store(stage).host.pause()
+
+
+def _store_resumed(stage: Stage, fault: Fault) -> None:
+    _store(stage).host.resume()
+
+
+def _slow_store(stage: Stage, fault: Fault) -> None:
+    _store(stage).slowdown = fault.args["factor"]
+
+
+def _quick_store(stage: Stage, fault: Fault) -> None:
+    _store(stage).slowdown = 1.0
+
+
+def _store_forgets(stage: Stage, fault: Fault) -> None:
+    _store(stage).forget()
+
+
+def _whom(rng: Random, role: str) -> dict[str, float]:
+    return {"whom": rng.choice((0, 0, 1, 2, 2, 3)), "other": rng.randrange(2), "ways": rng.choice((0, 1, 2, 2))}
+
+
+def _slow(rng: Random, role: str) -> dict[str, float]:
+    return {
+        "whom": rng.choice((0, 1, 2)),
+        "other": rng.randrange(2),
+        "by_ms": rng.choice((20, 300, 3_000)),
+        "answers": rng.randrange(2),
+    }
+
+
+def _turns(rng: Random, role: str) -> dict[str, float]:
+    return {
+        "order": rng.randrange(len(ORDERS)),
+        "count": rng.choice((2, 2, 3)),
+        "away_ms": rng.choice((1, 50, 1_000, 8_000)),
+        "next_ms": rng.choice((100, 500, 2_000, 7_000)),
+    }
+
+
+CLUSTER_FAULTS: Mapping[str, Kind] = {
+    "cut peers": Kind(begin=_cut_peers, end=_mend_peers, meets="broker", lasting_ms=(10, 25_000), args=_whom),
+    "reset peers": Kind(begin=_reset_peers, meets="broker", every_ms=(500, 8_000), args=_whom),
+    "slow peers": Kind(begin=_slow_peers, end=_fast_peers, meets="broker", lasting_ms=(100, 10_000), args=_slow),
+    "kill some": Kind(
+        begin=_end_some,
+        end=_boot_some,
+        meets="broker",
+        lasting_ms=(1, 8_000),
+        args=lambda rng, role: {"which": rng.randrange(1, 8), "dark": 0},
+    ),
+    "power loss of some": Kind(
+        begin=_end_some,
+        end=_boot_some,
+        meets="broker",
+        lasting_ms=(100, 10_000),
+        args=lambda rng, role: {"which": rng.choice((3, 5, 6, 7)), "dark": 1},
+        needs_fsync=True,
+    ),
+    "kill by turns": Kind(begin=_end_by_turns, meets="broker", args=lambda rng, role: {**_turns(rng, role), "dark": 0}),
+    "power loss by turns": Kind(
+        begin=_end_by_turns,
+        meets="broker",
+        args=lambda rng, role: {**_turns(rng, role), "dark": 1},
+        needs_fsync=True,
+    ),
+    "store down": Kind(
+        begin=_store_down, end=_store_up, meets="store", lasting_ms=(50, 15_000), args=drawn(dark=(0, 0, 1))
+    ),
+    "store paused": Kind(begin=_store_paused, end=_store_resumed, meets="store", lasting_ms=(10, 12_000)),
+    "slow store": Kind(
+        begin=_slow_store, end=_quick_store, meets="store", lasting_ms=(100, 8_000), args=drawn(factor=(10, 100, 1000))
+    ),
+    "store forgets": Kind(begin=_store_forgets, meets="store"),
+}
+KINDS.update(CLUSTER_FAULTS)

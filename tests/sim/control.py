@@ -1,0 +1,267 @@
+"""A cluster without its logs: registrations, controllers and leaders that change who is in sync, over the store.
+
+Three hosts run what a broker runs of `cluster/`, and nothing else; so a run takes little time, and most of it is what
+elections are about. Judged are what the store was told (bad-election), that nobody believes in a registration that
+others have seen end, and that all is well when all is healed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from random import Random
+
+import msgspec
+from semel_broker import world as broker_world
+from semel_broker.cluster import reassignments, records
+from semel_broker.cluster.controller import Controller
+from semel_broker.cluster.etcd_messages import PutRequest, RequestOp, TxnRequest
+from semel_broker.cluster.etcd_store import EtcdStore
+from semel_broker.cluster.feed import Feed
+from semel_broker.cluster.image import PartitionView
+from semel_broker.cluster.records import BrokerRecord, PartitionState, TopicRecord
+from semel_broker.cluster.registration import Registration
+from semel_broker.cluster.steps import Step
+from semel_broker.cluster.store import Expect, Put, StoreError, StoreUnavailableError
+from semel_protocol.errors import KafkaError
+
+from sim import faults
+from sim.broker import Logger, SimBroker
+from sim.checkers.elections import Register
+from sim.cluster import NAMES_OF, STORE
+from sim.cluster_faults import CLUSTER_FAULTS
+from sim.faults import KINDS, Fault, Stage
+from sim.host import Host
+from sim.network import NetworkWeather
+from sim.store import NAMESPACE, SimStore
+from sim.swarm import lasting
+from sim.world import NS, Stuck, World
+
+WORK_FOR_NS = 60 * NS
+SETTLED_WITHIN_NS = 60 * NS
+TOPICS = 4
+ALONE = ("kill broker", "power loss", "terminate broker", "pause broker", "clock", "slow disk")
+"""Faults of single brokers that mean something without logs."""
+
+
+class Settings(msgspec.Struct):
+    """Of one broker, as far as `cluster/` is concerned."""
+
+    node_id: int
+    broker_session_timeout_ms: int
+    is_synced: bool
+    auto_leader_rebalance_enable: bool = True
+    leader_imbalance_check_interval_seconds: int = 5
+
+
+class ControlNode:
+    """What one process has made of the store."""
+
+    def __init__(self, registration: Registration, feed: Feed, controller: Controller) -> None:
+        self.registration, self.feed, self.controller = registration, feed, controller
+
+
+class ControlBroker(SimBroker):
+    """One broker, without its node."""
+
+    def __init__(self, host: Host, node_id: int, store: SimStore, ttl_ms: int, *, is_synced: bool) -> None:
+        super().__init__(host)
+        self.control_settings, self.store = Settings(node_id, ttl_ms, is_synced), store
+        self._control: ControlNode | None = None
+
+    @property
+    def control(self) -> ControlNode | None:
+        """What runs, if it does."""
+        return self._control if self.host.is_running else None
+
+    async def _main(self, host: Host) -> None:
+        self._control = None
+        self._stop = asyncio.get_running_loop().create_future()
+        world = broker_world.World(
+            now_ms=host.now_ms, monotonic=host.monotonic, rng=host.rng, disk=host.disk, log=Logger(host)
+        )
+        store = EtcdStore([self.store.url], namespace=NAMESPACE, world=world)
+        feed = await self._open(store, world)
+        registration = Registration(world, self.control_settings, store, feed)
+        controller = Controller(world, self.control_settings, store, feed, registration)
+        controller.start()
+        me = self.control_settings.node_id
+        self._control = control = ControlNode(registration, feed, controller)
+        directory_id = f"directory of {me}"
+        await registration.register(
+            BrokerRecord(
+                node_id=me,
+                incarnation="",
+                directory_id=directory_id,
+                host=host.name,
+                port=9092,
+                is_synced=self.control_settings.is_synced,
+            )
+        )
+        host.world.note(host.name, "serves")
+        keeping = asyncio.get_running_loop().create_task(self._change(control, store, host.rng))
+        await self._stop
+        keeping.cancel()
+        await registration.leave()
+        await controller.close()
+        await feed.close()
+        await store.close()
+        host.world.note(host.name, "stopped")
+
+    async def _open(self, store: EtcdStore, world: broker_world.World) -> Feed:
+        while True:
+            try:
+                return await Feed.open(store, world.log)
+            except StoreUnavailableError:
+                await asyncio.sleep(0.2)
+
+    async def _change(self, control: ControlNode, store: EtcdStore, rng: Random) -> None:
+        """What brokers do to partitions: ISRs shrink and grow, operators move partitions and think better of it."""
+        while True:
+            await asyncio.sleep(rng.expovariate(4))
+            views = list(control.feed.image.partitions())
+            if not views:
+                continue
+            step = moved(control, rng.choice(views), rng) if rng.random() < 0.1 else None
+            led = [view for view in views if view.state.leader == control.registration.node_id]
+            if step is None and led and control.registration.is_valid():
+                step = isr_changed(control, rng.choice(led), rng)
+            if step is None:
+                continue
+            try:
+                revision = await store.transact(step.expects, step.changes)
+            except StoreError:
+                continue
+            if revision is not None:
+                await control.feed.reached(revision)
+
+
+def isr_changed(control: ControlNode, view: PartitionView, rng: Random) -> Step | None:
+    """One falls behind, or has caught up; expected is what a leader has to."""
+    image, me = control.feed.image, view.state.leader
+    others = [each for each in view.replicas if each != me]
+    if not others:
+        return None
+    isr, who = list(view.state.isr), rng.choice(others)
+    registered = image.registration(who)
+    expects = [Expect(view.key, view.revision), Expect(records.broker_key(me), control.registration.epoch)]
+    if who in isr:
+        if rng.random() < 0.7:
+            return None
+        isr.remove(who)
+    elif registered is not None and image.is_admitted(who):
+        isr.append(who)
+        expects.append(Expect(records.broker_key(who), registered.revision))
+    else:
+        return None
+    state = PartitionState(me, view.state.leader_epoch, isr)
+    return Step(expects=tuple(expects), changes=(Put(view.key, msgspec.json.encode(state)),), what="isr")
+
+
+def moved(control: ControlNode, view: PartitionView, rng: Random) -> Step | None:
+    """To any two or three brokers, or back again."""
+    image = control.feed.image
+    topic = image.by_id[view.topic_id]
+    target = rng.sample((1, 2, 3), rng.choice((2, 3)))
+    try:
+        if view.reassignment is not None and rng.random() < 0.3:
+            return reassignments.cancel(image, topic, [view.index])
+        reassignments.check(view, target, image)
+        return reassignments.begin(image, topic, {view.index: target})
+    except KafkaError:
+        return None
+
+
+class ControlRun:
+    """One run from its seed to what was wrong."""
+
+    def __init__(self, seed: int) -> None:
+        rng = Random(f"control/{seed}")
+        self.world = world = World(seed)
+        world.network.weather = NetworkWeather(latency_ms=rng.choice(((0.1, 2.0), (1.0, 40.0))))
+        self.store = SimStore(world.host(STORE), keeps=rng.choice((5, 50, 1_000)))
+        names = NAMES_OF[3]
+        ttl_ms, is_synced = rng.choice((2_000, 3_000, 6_000)), rng.random() < 0.7
+        self.brokers: dict[str, ControlBroker] = {
+            name: ControlBroker(world.host(name), number, self.store, ttl_ms, is_synced=is_synced)
+            for number, name in enumerate(names, 1)
+        }
+        self.stage = Stage(world, self.brokers, lambda name: None, self.store)
+        self.faults = list(draw(rng, names))
+        self.wrong: list[str] = []
+
+    def execute(self) -> list[str]:
+        """What was wrong."""
+        world = self.world
+        try:
+            self.store.boot()
+            for broker in self.brokers.values():
+                broker.boot()
+                world.run(world.now_ns + NS // 100)
+            self._create_topics()
+            faults.schedule(self.faults, self.stage)
+            world.run(world.now_ns + WORK_FOR_NS, self._look)
+            faults.heal(self.stage)
+            world.run(world.now_ns + WORK_FOR_NS, self._look)
+            if not world.run(world.now_ns + SETTLED_WITHIN_NS, self._is_well):
+                self.wrong.append("not all is well at the end")
+        except Stuck as error:
+            self.wrong.append(str(error))
+        finally:
+            world.close()
+        return [*self.wrong, *Register().read(self.store.told()), *map(str, world.failures)]
+
+    def _create_topics(self) -> None:
+        """By somebody who asks nobody, as soon as there are brokers to have them."""
+        world = self.world
+        world.run(world.now_ns + 10 * NS, self._is_well)
+        for number in range(TOPICS):
+            replicas = [[(number + place) % 3 + 1 for place in range(3)] for _ in range(2)]
+            topic = TopicRecord(f"t{number}", f"id-{number}", replicas, {})
+            put = PutRequest(f"{NAMESPACE}{records.topic_key(topic.name)}".encode(), msgspec.json.encode(topic))
+            self.store.etcd.txn(TxnRequest([], [RequestOp(put)]))
+
+    @property
+    def nodes(self) -> list[ControlNode]:
+        """Those that run."""
+        return [node for broker in self.brokers.values() if (node := broker.control) is not None]
+
+    def _look(self) -> bool:
+        """Whoever believes in its registration is right to; the run goes on."""
+        for node in self.nodes:
+            registration = node.registration
+            if registration.is_valid():
+                key = f"{NAMESPACE}{records.broker_key(registration.node_id)}".encode()
+                there = self.store.etcd.revision_of(key)
+                if there != registration.epoch:
+                    self.wrong.append(
+                        f"{self.world.now_ns / NS:.6f} broker {registration.node_id} believes in its registration "
+                        f"{registration.epoch}, others have seen {there}"
+                    )
+        return bool(self.wrong)
+
+    def _is_well(self) -> bool:
+        nodes = self.nodes
+        if len(nodes) < len(self.brokers) or sum(node.controller.is_active for node in nodes) != 1:
+            return False
+        images = [node.feed.image for node in nodes]
+        return all(
+            len(image.live()) == len(nodes) and all(image.is_admitted(view.state.leader) for view in image.partitions())
+            for image in images
+        )
+
+
+def draw(rng: Random, brokers: Sequence[str]) -> Iterator[Fault]:
+    """The faults of one run."""
+    kinds = {**{name: KINDS[name] for name in ALONE}, **CLUSTER_FAULTS}
+    share = rng.choice((0.15, 0.3, 0.6))
+    for name, kind in kinds.items():
+        if rng.random() >= share:
+            continue
+        mean_ms = rng.uniform(*kind.every_ms)
+        at_ms = rng.expovariate(1 / mean_ms)
+        while at_ms < 50_000:
+            host = STORE if kind.meets == "store" else rng.choice(brokers)
+            lasting_ms = lasting(rng, *kind.lasting_ms)
+            yield Fault(at_ms=int(at_ms), kind=name, host=host, lasting_ms=lasting_ms, args=kind.args(rng, ""))
+            at_ms += lasting_ms + rng.expovariate(1 / mean_ms)

@@ -1,0 +1,171 @@
+"""What an etcd remembers: keys with revisions, the changes of late, leases. No network, no waiting.
+
+As much of etcd's v3 API as `semel_broker.cluster.etcd_store` uses, with its messages. As durable as what holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from semel_broker.cluster.etcd_messages import (
+    Event,
+    Header,
+    KeyValue,
+    LeaseResponse,
+    RangeRequest,
+    RangeResponse,
+    TxnRequest,
+    TxnResponse,
+)
+
+LEASE_NOT_FOUND = (5, "etcdserver: requested lease not found")
+COMPACTED = (11, "etcdserver: mvcc: required revision has been compacted")
+
+
+class Refused(Exception):  # noqa: N818 (what etcd calls it)
+    """An error of etcd's: gRPC's code and a message."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code, self.message = code, message
+
+
+class Lease(msgspec.Struct):
+    """`expires_at`: seconds of the clock of etcd's machine."""
+
+    ttl_s: int
+    expires_at: float
+    keys: dict[bytes, None] = {}
+
+
+class Etcd:
+    """`keeps`: of how many transactions the changes are kept for watches; `compact` forgets at once."""
+
+    def __init__(self, keeps: int = 1_000) -> None:
+        self.keeps = keeps
+        self.revision = 1
+        self.compacted = 0
+        """Watches cannot begin at this revision or before."""
+        self.leases: dict[int, Lease] = {}
+        self.story: list[Event] = []
+        """Everything that was ever written, for whoever judges it."""
+        self._keys: dict[bytes, KeyValue] = {}
+        self._lease_of: dict[bytes, int] = {}
+        self._history: list[tuple[int, list[Event]]] = []
+        self._leases_granted = 0
+
+    @property
+    def header(self) -> Header:
+        return Header(self.revision)
+
+    def revision_of(self, key: bytes) -> int:
+        """0 if it is not there."""
+        there = self._keys.get(key)
+        return 0 if there is None else there.mod_revision
+
+    def range(self, request: RangeRequest) -> RangeResponse:
+        """What is there now."""
+        if not request.range_end:
+            found = [self._keys[request.key]] if request.key in self._keys else []
+        else:
+            found = [kv for key, kv in sorted(self._keys.items()) if request.key <= key < request.range_end]
+        return RangeResponse(self.header, found)
+
+    def txn(self, request: TxnRequest) -> TxnResponse:
+        """All or nothing. Raises Refused."""
+        for compare in request.compare:
+            assert (compare.target, compare.result) == ("MOD", "EQUAL"), compare
+            if self.revision_of(compare.key) != compare.mod_revision:
+                return TxnResponse(self.header)
+        puts = [op.request_put for op in request.success if op.request_put is not None]
+        if any(put.lease and put.lease not in self.leases for put in puts):
+            raise Refused(*LEASE_NOT_FOUND)
+        revision, events = self.revision + 1, []
+        for op in request.success:
+            if op.request_put is not None:
+                put = op.request_put
+                self._let_go(put.key)
+                self._keys[put.key] = kv = KeyValue(put.key, put.value, revision)
+                if put.lease:
+                    self.leases[put.lease].keys[put.key] = None
+                    self._lease_of[put.key] = put.lease
+                events.append(Event(kv))
+            elif op.request_delete_range is not None and op.request_delete_range.key in self._keys:
+                events.append(self._removed(op.request_delete_range.key, revision))
+        self._written(events)
+        return TxnResponse(self.header, succeeded=True)
+
+    def changes(self, key: bytes, range_end: bytes, start_revision: int) -> tuple[list[Event], int]:
+        """The events in a range from a revision on, oldest first, and the revision after the last that was looked at.
+
+        Raises Refused if they are not all kept.
+        """
+        if start_revision <= self.compacted:
+            raise Refused(*COMPACTED)
+        first = start_revision - (self.revision + 1 - len(self._history))  # one transaction for each revision
+        events = [
+            event
+            for _, changed in self._history[max(0, first) :]
+            for event in changed
+            if key <= event.kv.key < range_end
+        ]
+        return events, max(start_revision, self.revision + 1)
+
+    def compact(self, revision: int) -> None:
+        """Forget the changes up to here."""
+        self.compacted = max(self.compacted, min(revision, self.revision))
+        self._history = [each for each in self._history if each[0] > self.compacted]
+
+    def grant(self, ttl_s: int, now: float) -> LeaseResponse:
+        """A new lease."""
+        self._leases_granted += 1
+        self.leases[self._leases_granted] = Lease(ttl_s, now + ttl_s)
+        return LeaseResponse(self._leases_granted, ttl_s)
+
+    def keep_alive(self, number: int, now: float) -> LeaseResponse:
+        """From now on as long as ever; with a lifetime of 0 if it is no more."""
+        lease = self.leases.get(number)
+        if lease is None:
+            return LeaseResponse(number)
+        lease.expires_at = now + lease.ttl_s
+        return LeaseResponse(number, lease.ttl_s)
+
+    def revoke(self, number: int) -> None:
+        """It ends, and its keys go with it, in one transaction. Raises Refused."""
+        lease = self.leases.pop(number, None)
+        if lease is None:
+            raise Refused(*LEASE_NOT_FOUND)
+        revision = self.revision + 1
+        self._written([self._removed(key, revision) for key in sorted(lease.keys)])
+
+    def expired(self, now: float) -> Iterator[int]:
+        """Leases whose time has come."""
+        for number, lease in list(self.leases.items()):
+            if lease.expires_at <= now:
+                yield number
+
+    def elected(self, now: float) -> None:
+        """A new leader gives every lease its whole lifetime again."""
+        for lease in self.leases.values():
+            lease.expires_at = now + lease.ttl_s
+
+    def _written(self, events: list[Event]) -> None:
+        if not events:
+            return
+        self.revision += 1
+        self.story += events
+        self._history.append((self.revision, events))
+        if len(self._history) > self.keeps:
+            self.compact(self._history[0][0])
+
+    def _removed(self, key: bytes, revision: int) -> Event:
+        self._let_go(key)
+        del self._keys[key]
+        return Event(KeyValue(key, b"", revision), "DELETE")
+
+    def _let_go(self, key: bytes) -> None:
+        """It belongs to no lease any more."""
+        number = self._lease_of.pop(key, 0)
+        if number in self.leases:
+            del self.leases[number].keys[key]

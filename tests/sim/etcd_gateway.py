@@ -1,0 +1,185 @@
+"""The JSON gateway of the simulated etcd: HTTP/1.1 over the world's connections, as much of it as brokers speak.
+
+A write is carried out when the members of a real etcd would have agreed on it, some milliseconds after it has arrived;
+a connection that is lost before its answer leaves the sender in doubt.
+"""
+
+from __future__ import annotations
+
+from asyncio import BaseTransport, Protocol, Transport, get_running_loop
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from semel_broker.cluster import etcd_messages as messages
+
+from sim.etcd import Etcd, Refused
+
+HEAD_END = b"\r\n\r\n"
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+BAD = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\n"
+
+_decode: dict[str, Callable[[bytes], Any]] = {
+    path: msgspec.json.Decoder(kind, strict=False).decode
+    for path, kind in {
+        "/v3/kv/range": messages.RangeRequest,
+        "/v3/kv/txn": messages.TxnRequest,
+        "/v3/watch": messages.WatchRequest,
+        "/v3/lease/grant": messages.LeaseGrantRequest,
+        "/v3/lease/keepalive": messages.LeaseRequest,
+        "/v3/lease/revoke": messages.LeaseRequest,
+    }.items()
+}
+
+
+class Gateway:
+    """The running process of an etcd. `commit_s`: how long the next write takes to be agreed on."""
+
+    def __init__(self, etcd: Etcd, monotonic: Callable[[], float], commit_s: Callable[[], float]) -> None:
+        self.etcd, self.monotonic, self.commit_s = etcd, monotonic, commit_s
+        self._watchers: dict[Watcher, None] = {}
+        self._wakes = False
+
+    def connection(self) -> Connection:
+        """For `create_server`."""
+        return Connection(self)
+
+    def expire(self) -> None:
+        """Leases whose time has come end."""
+        for number in self.etcd.expired(self.monotonic()):
+            self.etcd.revoke(number)
+        self.changed()
+
+    def changed(self) -> None:
+        """Watchers hear of what is new, in a while."""
+        if self._watchers and not self._wakes:
+            self._wakes = True
+            get_running_loop().call_later(self.commit_s() / 4, self._wake)
+
+    def _wake(self) -> None:
+        self._wakes = False
+        for watcher in list(self._watchers):
+            watcher.tell()
+
+    def answer(self, path: str, request: Any, connection: Connection) -> None:
+        """Carry it out, now or later."""
+        later = get_running_loop().call_later
+        etcd = self.etcd
+        match path:
+            case "/v3/kv/range":
+                connection.says(lambda: etcd.range(request))
+            case "/v3/kv/txn":
+                later(self.commit_s(), connection.says, lambda: self._written(etcd.txn(request)))
+            case "/v3/lease/grant":
+                later(self.commit_s(), connection.says, lambda: etcd.grant(request.ttl_s, self.monotonic()))
+            case "/v3/lease/revoke":
+                later(self.commit_s(), connection.says, lambda: self._revoked(request.lease))
+            case "/v3/lease/keepalive":
+                connection.says(
+                    lambda: messages.KeepAliveLine(etcd.keep_alive(request.lease, self.monotonic())), is_stream=True
+                )
+            case _:
+                watcher = connection.watcher = Watcher(etcd, request.create_request, connection)
+                self._watchers[watcher] = None
+                watcher.tell()
+
+    def _written(self, answer: messages.TxnResponse) -> messages.TxnResponse:
+        self.changed()
+        return answer
+
+    def _revoked(self, lease: int) -> messages.Nothing:
+        self.etcd.revoke(lease)
+        self.changed()
+        return messages.Nothing()
+
+    def gone(self, watcher: Watcher) -> None:
+        self._watchers.pop(watcher, None)
+
+
+class Connection(Protocol):
+    """One connection of one who asks, a request at a time."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._received = bytearray()
+        self._transport: Transport | None = None
+        self.watcher: Watcher | None = None
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        assert isinstance(transport, Transport)
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self.watcher is not None:
+            self._gateway.gone(self.watcher)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        end = self._received.find(HEAD_END)
+        while end >= 0:
+            head = self._received[:end].decode("ascii")
+            size = next(int(line.split(":")[1]) for line in head.lower().split("\r\n") if "content-length" in line)
+            start = end + len(HEAD_END)
+            if len(self._received) < start + size:
+                return
+            body = bytes(self._received[start : start + size])
+            del self._received[: start + size]
+            path = head.split(" ")[1]
+            self._gateway.answer(path, _decode[path](body), self)
+            end = self._received.find(HEAD_END)
+
+    def says(self, answer: Callable[[], Any], *, is_stream: bool = False) -> None:
+        """Carry it out, whoever still listens, and say what came of it."""
+        head = OK
+        try:
+            body = msgspec.json.encode(answer())
+        except Refused as error:
+            head = BAD
+            body = msgspec.json.encode({"error": error.message, "code": error.code, "message": error.message})
+        if is_stream:
+            self.begin_lines()
+            self.line(body)
+            self._write(b"0\r\n\r\n")
+        else:
+            self._write(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+
+    def begin_lines(self) -> None:
+        """The head of an answer that is a stream."""
+        self._write(OK + b"Transfer-Encoding: chunked\r\n\r\n")
+
+    def line(self, data: bytes) -> None:
+        """One line of it."""
+        self._write(b"%x\r\n%b\n\r\n" % (len(data) + 1, data))
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+
+class Watcher:
+    """One stream of changes."""
+
+    def __init__(self, etcd: Etcd, wanted: messages.WatchCreateRequest, connection: Connection) -> None:
+        self._etcd, self._wanted, self._connection = etcd, wanted, connection
+        self._next = wanted.start_revision
+        self._is_over = False
+        connection.begin_lines()
+        self._say(messages.WatchResponse(etcd.header, created=True))
+
+    def tell(self) -> None:
+        """What is new."""
+        if self._is_over:
+            return
+        try:
+            events, self._next = self._etcd.changes(self._wanted.key, self._wanted.range_end, self._next)
+        except Refused:
+            self._is_over = True
+            etcd = self._etcd
+            self._say(messages.WatchResponse(etcd.header, canceled=True, compact_revision=etcd.compacted + 1))
+            return
+        if events:
+            self._say(messages.WatchResponse(self._etcd.header, events=events))
+
+    def _say(self, told: messages.WatchResponse) -> None:
+        self._connection.line(msgspec.json.encode(messages.WatchLine(told)))

@@ -1,0 +1,98 @@
+"""What every broker has of every partition at the end, looked at from inside, for the checker of divergence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from semel_broker.groups.replay import Replay
+from semel_broker.node import Node
+from semel_broker.partition import Partition
+from semel_protocol.records import decode_batch
+from semel_storage.internal_topics import (
+    CONSUMER_OFFSETS,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    decode_offsets_key,
+    decode_versioned,
+)
+from semel_storage.log import Log
+
+from sim.final import Replica, Stored
+from sim.history import Place
+
+
+def replicas_of(nodes: Sequence[Node]) -> dict[Place, list[Replica]]:
+    """The replicas of each partition, in the order of the brokers."""
+    found: dict[Place, list[Replica]] = {}
+    for node in nodes:
+        for partition in node.broker.topics.here():
+            forgets = "compact" in node.broker.topics.required(partition.topic).config.cleanup_policy
+            replica = look_at(f"broker-{node.broker.node_id}", partition, one_by_one=forgets)
+            found.setdefault((partition.topic, partition.index), []).append(replica)
+    return found
+
+
+def look_at(broker: str, partition: Partition, *, one_by_one: bool) -> Replica:
+    """One replica; its records in place of its batches if logs like it forget them one by one."""
+    log = partition.open()
+    start, end = log.start_offset, log.end_offset
+    aborted = [(each.producer_id, each.first_offset, each.last_offset) for each in log.aborted_transactions(start, end)]
+    return Replica(
+        broker=broker,
+        is_leader=partition.is_leading,
+        start_offset=start,
+        end_offset=end,
+        high_watermark=partition.high_watermark,
+        last_stable_offset=partition.last_stable_offset,
+        batches=[] if one_by_one else [(base_offset, data) for base_offset, data in _batches(log)],
+        records=list(_records(log, aborted)) if one_by_one else None,
+        producers=[
+            (
+                state.producer_id,
+                state.epoch,
+                state.last_sequence,
+                state.last_offset,
+                state.coordinator_epoch,
+                state.txn_first_offset,
+            )
+            for state in sorted(log.active_producers(), key=lambda state: state.producer_id)
+        ],
+        aborted=aborted,
+        groups=_groups(log, partition.index) if partition.topic == CONSUMER_OFFSETS else {},
+    )
+
+
+def _batches(log: Log) -> Iterator[tuple[int, bytes]]:
+    for segment in log.segments:
+        for _, header, batch in segment.scan():
+            yield header.base_offset, bytes(batch)
+
+
+def _records(log: Log, aborted: Sequence[tuple[int, int, int]]) -> Iterator[Stored]:
+    for segment in log.segments:
+        for _, header, batch in segment.scan():
+            writer = (header.producer_id, header.producer_epoch, header.is_transactional, header.is_control)
+            for record in decode_batch(batch, header):
+                is_aborted = header.is_transactional and any(
+                    producer_id == header.producer_id and first <= record.offset <= last
+                    for producer_id, first, last in aborted
+                )
+                what = (*writer, record.timestamp, record.key, record.value, record.headers)
+                is_bare = header.is_control or is_aborted or record.value is None
+                key = None if header.is_control or is_aborted else record.key
+                yield Stored(record.offset, key, repr(what).encode(), is_bare)
+
+
+def _groups(log: Log, index: int) -> dict[str, int]:
+    """The offsets that groups have, as a coordinator that loads this log would find them."""
+    replay = Replay()
+    for segment in log.segments:
+        for _, header, batch in segment.scan():
+            replay.feed(index, header, batch)
+    found = {}
+    for raw_key, raw_value in replay._latest.items():
+        key = decode_offsets_key(raw_key) if raw_key is not None else None
+        if isinstance(key, OffsetCommitKey) and raw_value is not None:
+            value = decode_versioned(OffsetCommitValue, raw_value)
+            found[f"{key.group} {key.topic}-{key.partition}"] = value.offset
+    return found

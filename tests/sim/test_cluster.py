@@ -1,0 +1,140 @@
+"""Several brokers: what is drawn for them, and what goes wrong between them."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import pytest
+from semel import Admin
+
+from sim import faults
+from sim.broker import SimBroker
+from sim.client import SimEdge
+from sim.cluster import NAMES_OF, STORE
+from sim.cluster_faults import CLUSTER_FAULTS
+from sim.faults import KINDS, WHICHEVER, Fault, Stage
+from sim.plan import RunPlan, draw
+from sim.store import SimStore
+from sim.world import NS, World
+
+BROKERS = NAMES_OF[3]
+SEEDS = 120
+
+
+def stage(seed: int = 1) -> tuple[Stage, list[str]]:
+    """Three brokers that know nothing of each other, a store, and what is said about them."""
+    lines: list[str] = []
+    world = World(seed, lambda now_ns, host, text: lines.append(f"{host}: {text}"))
+    brokers = {name: SimBroker(world.host(name)) for name in BROKERS}
+    store = SimStore(world.host(STORE))
+    store.boot()
+    for broker in brokers.values():
+        broker.boot()
+    assert world.run(10 * NS, lambda: all(broker.serves for broker in brokers.values()))
+    return Stage(world, brokers, lambda name: None, store), lines
+
+
+def test_plans_for_several_brokers_are_data_and_begin_as_those_for_one() -> None:
+    for seed in range(SEEDS):
+        plan, alone = draw(seed, brokers=3), draw(seed)
+        again = msgspec.json.decode(msgspec.json.encode(plan), type=RunPlan)
+        assert msgspec.to_builtins(again) == msgspec.to_builtins(plan)
+        assert msgspec.to_builtins(plan.workloads) == msgspec.to_builtins(alone.workloads)
+        assert alone.settings.items() <= plan.settings.items()
+        assert all(fault.host in plan.hosts for fault in plan.faults)
+
+
+def test_every_fault_is_drawn_for_every_broker_and_the_store() -> None:
+    drawn = [fault for seed in range(SEEDS) for fault in draw(seed, brokers=3).faults]
+    assert {fault.kind for fault in drawn} == {*KINDS}
+    assert {*BROKERS, STORE, WHICHEVER} <= {fault.host for fault in drawn}
+    assert all(fault.waits for fault in drawn if fault.host == WHICHEVER)
+
+
+WORDS = {
+    "cut peers": "cut off from",
+    "reset peers": "reset",
+    "slow peers": "farther from",
+    "kill some": "killed",
+    "power loss of some": "power loss",
+    "kill by turns": "killed",
+    "power loss by turns": "power loss",
+    "store down": "store: killed",
+    "store paused": "store: paused",
+    "slow store": "fault:",
+    "store forgets": "store: compacted",
+}
+"""What a transcript says when a fault of this kind has come about."""
+
+
+@pytest.mark.parametrize("kind", list(CLUSTER_FAULTS))
+def test_each_kind_of_fault_comes_about_and_ends(kind: str) -> None:
+    set_up, lines = stage()
+    assert set_up.store is not None
+    host = STORE if CLUSTER_FAULTS[kind].meets == "store" else BROKERS[0]
+    args = {**CLUSTER_FAULTS[kind].args(Random(1), ""), **({"dark": 0} if kind == "store down" else {})}
+    faults.schedule([Fault(at_ms=500, kind=kind, host=host, lasting_ms=1_000, args=args)], set_up)
+    world = set_up.world
+    world.run(world.now_ns + NS)
+    assert any(WORDS[kind] in line for line in lines)
+    world.run(world.now_ns + 40 * NS)
+    assert all(broker.serves for broker in set_up.brokers.values())
+    assert set_up.store.host.is_running
+    assert set_up.store.slowdown == 1.0
+    assert not world.network._cut
+    assert not any(world.network._slow.values())
+    world.close()
+
+
+def test_what_is_healed_works_whatever_was_under_way() -> None:
+    set_up, _ = stage()
+    rng = Random(2)
+    planned = [
+        Fault(at_ms=100, kind=kind, host=STORE if each.meets == "store" else BROKERS[1], lasting_ms=99_000,
+              args=each.args(rng, ""))
+        for kind, each in CLUSTER_FAULTS.items()
+    ]  # fmt: skip
+    faults.schedule(planned, set_up)
+    world = set_up.world
+    world.run(world.now_ns + NS)
+    faults.heal(set_up)
+    world.run(world.now_ns + 20 * NS)
+    assert set_up.store is not None
+    assert all(broker.serves for broker in set_up.brokers.values())
+    assert set_up.store.host.is_running
+    assert set_up.store.slowdown == 1.0
+    world.close()
+
+
+def test_a_fault_that_waits_for_a_moment_comes_where_that_is_and_once() -> None:
+    set_up, lines = stage()
+    fault = Fault(at_ms=0, kind="kill broker", host=WHICHEVER, lasting_ms=100, moment="serves")
+    faults.schedule([fault], set_up)
+    world = set_up.world
+    world.run(world.now_ns + NS)
+    set_up.brokers["broker-2"].terminate()
+    world.run(world.now_ns + 20 * NS)
+    assert [line.partition(":")[0] for line in lines if "fault:" in line] == ["broker-2"]
+    set_up.brokers["broker-3"].terminate()
+    world.run(world.now_ns + 20 * NS)
+    assert sum("fault:" in line for line in lines) == 1
+    world.close()
+
+
+def test_a_fault_that_waits_for_a_request_comes_where_that_is_sent() -> None:
+    set_up, lines = stage()
+    world = set_up.world
+    world.network.watching = True
+    faults.schedule([Fault(at_ms=0, kind="pause broker", host=WHICHEVER, lasting_ms=100, aim=18)], set_up)
+    world.run(world.now_ns + NS)
+
+    async def ask(host: object) -> None:
+        async with Admin(bootstrap_servers="broker-3:9092", edge=SimEdge(asker)) as admin:
+            await admin.list_topics()
+
+    asker = world.host("asker")
+    asker.boot(ask)
+    assert world.run(world.now_ns + 20 * NS, lambda: not asker.is_running)
+    assert [line for line in lines if line.endswith("paused")] == ["broker-3: paused"]
+    world.close()

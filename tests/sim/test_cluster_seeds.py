@@ -1,0 +1,39 @@
+"""The first seeds of `make sim BROKERS=3`, in two parts for two processes."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.plan import draw
+from sim.run import run
+
+SEEDS = 30
+STEP = 5
+BROKERS = 3
+
+
+def check(first: int) -> None:
+    found = []
+    for seed in range(first, first + STEP):
+        verdict = run(draw(seed, brokers=BROKERS))
+        if not verdict.is_clean:
+            found += [f"make sim BROKERS=3 SEED={seed}", *map(str, verdict.anomalies[:3]), *verdict.failures[:2]]
+    assert not found, "\n".join(found)
+
+
+class TestFirstHalf:
+    @pytest.mark.parametrize("first", range(0, SEEDS // 2, STEP))
+    def test_nothing_is_found(self, first: int) -> None:
+        check(first)
+
+
+class TestSecondHalf:
+    @pytest.mark.parametrize("first", range(SEEDS // 2, SEEDS, STEP))
+    def test_nothing_is_found(self, first: int) -> None:
+        check(first)
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    first, second = (run(draw(3, brokers=BROKERS)) for _ in range(2))
+    assert first.digest == second.digest
+    assert first.simulated_s > 10

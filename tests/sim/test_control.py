@@ -1,0 +1,79 @@
+"""Elections under faults: nobody comes to lead, or to be in sync, who must not; and that would be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from semel_broker.cluster import elections
+from semel_broker.cluster.controller import Controller
+from semel_broker.cluster.elections import Standing
+from semel_broker.cluster.etcd_session import EtcdSession
+from semel_broker.cluster.image import PartitionView
+from semel_broker.cluster.records import PartitionState
+from semel_broker.cluster.registration import Registration
+from semel_broker.cluster.steps import Step
+
+from sim.control import ControlRun
+
+SEEDS = 30
+TRIES_MAX = 40
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 10))
+def test_nothing_is_found(first: int) -> None:
+    found = {seed: ControlRun(seed).execute() for seed in range(first, first + 10)}
+    assert not any(found.values()), found
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    digests = []
+    for _ in range(2):
+        run = ControlRun(7)
+        assert run.execute() == []
+        digests.append(run.world.digest())
+    assert digests[0] == digests[1]
+
+
+def hasty(self: Controller) -> Sequence[Step]:
+    """Brokers are admitted first, then what they were is dealt with."""
+    standing = Standing.of(self._feed.image)
+    return [*self._admit(standing), *self._settle(standing)]
+
+
+def careless(view: PartitionView, standing: Standing) -> PartitionState:
+    """The leader is any replica that is there."""
+    state = view.state
+    live = [node_id for node_id in view.replicas if node_id in standing.live]
+    if state.leader in live or not live:
+        return state
+    return PartitionState(live[0], state.leader_epoch + 1, live)
+
+
+def faithful(self: Registration) -> bool:
+    """A registration counts until somebody says that it has ended."""
+    return self._admitted is not None and not self._admitted._ended.is_set()  # type: ignore[attr-defined]
+
+
+def late(self: EtcdSession) -> float:
+    """The deadline is counted from the answer of a keep-alive, not from before it was sent."""
+    return self._deadline + 1.5
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "replacement"),
+    [
+        (Controller, "_decide", hasty),
+        (elections, "settled", careless),
+        (Registration, "is_valid", faithful),
+        (EtcdSession, "deadline", property(late)),
+    ],
+    ids=["admission last", "leaders from the ISR", "the deadline", "counted from before"],
+)
+def test_a_safeguard_that_is_off_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str, replacement: Callable[..., object]
+) -> None:
+    monkeypatch.setattr(owner, name, replacement)
+    if owner is EtcdSession:
+        monkeypatch.setattr(EtcdSession, "has_ended", property(lambda self: self._world.monotonic() >= late(self)))
+    assert any(ControlRun(seed).execute() for seed in range(TRIES_MAX))

@@ -236,13 +236,17 @@ class MemoryDisk:
         """The names directly inside, and for a directory among them all that it holds (it may have been renamed)."""
         self.burn()
         self.syncs += 1
-        prefix = path + "/"
-
-        def is_new(name: str) -> bool:
-            return name.startswith(prefix) and "/" not in name[len(prefix) :]
-
-        gone = [name for name in self._durable_directories if is_new(name) and name not in self._directories]
-        come = [name for name in self._directories if is_new(name) and name not in self._durable_directories]
+        prefix, at = path + "/", len(path)
+        gone = [
+            name
+            for name in self._durable_directories
+            if name.rfind("/") == at and name.startswith(prefix) and name not in self._directories
+        ]
+        come = [
+            name
+            for name in self._directories
+            if name.rfind("/") == at and name.startswith(prefix) and name not in self._durable_directories
+        ]
         for name in gone:
             del self._durable_directories[name]
             for inside in [path for path in self._durable_names if path.startswith(name + "/")]:
@@ -252,11 +256,13 @@ class MemoryDisk:
             for inside, inode in self._names.items():
                 if inside.startswith(name + "/"):
                     self._durable_names[inside] = inode
-        for name in [name for name in self._durable_names if is_new(name) and name not in self._names]:
-            del self._durable_names[name]
-        for name, inode in self._names.items():
-            if is_new(name):
-                self._durable_names[name] = inode
+        inside_now = [name for name in self._names if name.rfind("/") == at and name.startswith(prefix)]
+        before = [name for name in self._durable_names if name.rfind("/") == at and name.startswith(prefix)]
+        for name in before:
+            if name not in self._names:
+                del self._durable_names[name]
+        for name in inside_now:
+            self._durable_names[name] = self._names[name]
 
     def read_bytes(self, path: str) -> bytes:
         return bytes(self._inode(path).data)

@@ -18,6 +18,7 @@ from faults.worker import (
     TRANSACTION_TIMEOUT_MS,
     Fenced,
     Job,
+    Stuck,
 )
 
 POLL_S = 0.2
@@ -28,6 +29,8 @@ LINGERS = 0.02
 LINGER_S = 0.7
 """Now and then a transaction stays open for so long that others get to its records."""
 PATIENCE_S = PATIENCE_MS / 1000
+OFFSETS_S = 5.0
+OFFSETS_TRIES = 3
 FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 
 
@@ -204,13 +207,24 @@ class ConfluentWorker:
                 positions[place] = records[-1].offset() + 1
             op = witness.committing_offsets(self._plan.group, positions, txn=txn)
             places = [TopicPartition(*place, offset) for place, offset in positions.items()]
-            _insist(
-                lambda: producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), PATIENCE_S)
-            )
+            self._send_offsets(producer, consumer, places)
             witness.offsets_committed(op)
         except KafkaException as error:
             return self._is_lost(error)
         return self._job.rng.random() >= ABORTS
+
+    def _send_offsets(self, producer: Any, consumer: Any, places: list[TopicPartition]) -> None:
+        """When a group's coordinator goes away and Metadata names it no more, librdkafka 2.16 ends its handle, which a
+        TxnOffsetCommit that was to go there waits for, however often the call is made again."""
+        for _ in range(OFFSETS_TRIES):
+            try:
+                producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), OFFSETS_S)
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise
+                last = error
+        raise Stuck(f"{OFFSETS_TRIES} x {OFFSETS_S:g} s: {last}")
 
     def _rewind(self, consumer: Any, witness: Witness) -> None:
         """The transaction is gone, so its input is read again."""

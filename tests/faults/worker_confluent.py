@@ -83,7 +83,8 @@ class ConfluentWorker:
 
         def told(error: Any, message: Any) -> None:
             if error is None:
-                witness.stored(op, message.partition(), message.offset())
+                offset = message.offset()  # None: the acknowledgement of a later batch was that of this one, too
+                witness.stored(op, message.partition(), -1 if offset is None else offset)
             else:
                 witness.not_stored(op, error.name())
 

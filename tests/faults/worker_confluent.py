@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -29,8 +30,7 @@ LINGERS = 0.02
 LINGER_S = 0.7
 """Now and then a transaction stays open for so long that others get to its records."""
 PATIENCE_S = PATIENCE_MS / 1000
-OFFSETS_S = 5.0
-OFFSETS_TRIES = 3
+STUCK_S = 15.0
 FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 
 
@@ -216,16 +216,24 @@ class ConfluentWorker:
 
     def _send_offsets(self, producer: Any, consumer: Any, places: list[TopicPartition]) -> None:
         """When a group's coordinator goes away and Metadata names it no more, librdkafka 2.16 ends its handle, which a
-        TxnOffsetCommit that was to go there waits for, however often the call is made again."""
-        for _ in range(OFFSETS_TRIES):
+        TxnOffsetCommit that was to go there waits for: the call does not return, not even when its time is over."""
+        errors: list[KafkaException] = []
+
+        def call() -> None:
             try:
-                producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), OFFSETS_S)
-                return
+                _insist(
+                    lambda: producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), PATIENCE_S)
+                )
             except KafkaException as error:
-                if not error.args[0].retriable():
-                    raise
-                last = error
-        raise Stuck(f"{OFFSETS_TRIES} x {OFFSETS_S:g} s: {last}")
+                errors.append(error)
+
+        calling = threading.Thread(target=call, daemon=True)
+        calling.start()
+        calling.join(STUCK_S)
+        if calling.is_alive():
+            raise Stuck(f"send_offsets_to_transaction has not returned for {STUCK_S:g} s")
+        if errors:
+            raise errors[0]
 
     def _rewind(self, consumer: Any, witness: Witness) -> None:
         """The transaction is gone, so its input is read again."""

@@ -157,8 +157,8 @@ def _claims(
 def zombie_commit(story: Story) -> Iterator[Anomaly]:
     """A member's commit was accepted for a partition that another member had been given before it was asked for.
 
-    By a generation that is not older than its own: who hears late of an old one has nothing. Members whose client does not
-    tell its generation (librdkafka) are not judged.
+    By a generation that is not older than its own: who hears late of an old one has nothing. Members whose client does
+    not tell its generation (librdkafka) are not judged.
     """
     given = _given(story)
     found = []

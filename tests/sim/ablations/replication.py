@@ -157,11 +157,11 @@ def _(seam: Seam) -> None:
 
 @of_three("in sync from the epoch's start", "who joins has what was committed in older epochs", shows=leaders_end)
 def _(seam: Seam) -> None:
-    def caught_up(self: Replicas, high_watermark: int) -> list[tuple[int, int]]:
+    def caught_up(self: Replicas, high_watermark: int, now_ms: int, lag_max_ms: int) -> list[tuple[int, int]]:
         return [
             (each, follower.broker_epoch)
             for each, follower in self._followers.items()
-            if each not in self.isr and follower.offset >= high_watermark
+            if each not in self.isr and follower.offset >= high_watermark and now_ms - follower.fetched_ms <= lag_max_ms
         ]
 
     seam.replace(Replicas, "caught_up", caught_up)
@@ -195,9 +195,10 @@ def _(seam: Seam) -> None:
 
 @of_three("admission comes last", "who comes back is nothing of what it was", shows=leaders_end)
 def _(seam: Seam) -> None:
+    decide = Controller._decide
+
     def hasty(self: Controller) -> Sequence[Step]:
-        standing = Standing.of(self._feed.image)
-        return self._admit(standing) or self._settle(standing)
+        return self._admit(Standing.of(self._feed.image)) or decide(self)
 
     seam.replace(Controller, "_decide", hasty)
 

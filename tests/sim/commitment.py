@@ -94,7 +94,7 @@ class Commitment:
             self._committed[place] = offset
         if before is None or offset <= before.high_watermark:
             return
-        least = partition._in_sync_min(partition.log, replicas)
+        least = min(partition.log.config.min_insync_replicas, 1 + len(replicas.followers))
         if len(led.isr) < least and (before.isr, before.revision) == (led.isr, led.revision):
             self.found.setdefault(
                 place,

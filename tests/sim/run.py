@@ -87,9 +87,7 @@ class Run:
         self.history = History(lambda: world.now_ns / 1_000_000)
         self.final = Final()
         self.cluster = SimCluster(world, plan.brokers, plan.settings, plan.disk)
-        self.commitment = (
-            None if self.cluster.store is None else Commitment(self.cluster.brokers, self.cluster.store)
-        )
+        self.commitment = None if self.cluster.store is None else Commitment(self.cluster.brokers, self.cluster.store)
         self.rot: Rot | None = None
         self._mains: dict[str, Callable[[Host], Any]] = {}
         self._done: dict[str, bool] = {}

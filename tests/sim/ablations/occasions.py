@@ -11,13 +11,13 @@ from typing import Any
 
 from sim.cluster import NAMES_OF
 from sim.disk import DiskWeather
-from sim.faults import Fault
+from sim.faults import WRITE_TXN_MARKERS, Fault
 from sim.network import NetworkWeather
 from sim.plan import RunPlan
 
 BROKERS = NAMES_OF[3]
-ONE, ALL, STORE = 0, 1, 2
-"""Whom `cut peers` and `slow peers` are about: one of the others, all of them, the store."""
+ONE, STORE = 0, 2
+"""Whom `slow peers` is about: one of the others, the store."""
 
 
 def calm(plan: RunPlan, faults: Iterator[Fault], **settings: Any) -> RunPlan:
@@ -28,11 +28,6 @@ def calm(plan: RunPlan, faults: Iterator[Fault], **settings: Any) -> RunPlan:
     return plan
 
 
-def cut(at_ms: float, host: str, whom: int, lasting_ms: float, other: int = 0) -> Fault:
-    args = {"whom": whom, "other": other, "ways": 2}
-    return Fault(at_ms=int(at_ms), kind="cut peers", host=host, lasting_ms=int(lasting_ms), args=args)
-
-
 def slow(
     at_ms: float, host: str, whom: int, lasting_ms: float, by_ms: float, other: int = 0, *, answers: bool = True
 ) -> Fault:
@@ -41,45 +36,22 @@ def slow(
     return Fault(at_ms=int(at_ms), kind="slow peers", host=host, lasting_ms=int(lasting_ms), args=args)
 
 
-def alone(plan: RunPlan) -> RunPlan:
-    """A leader loses sight of both others, and keeps its session."""
-    rng = Random(f"alone/{plan.seed}")
-    faults = (cut(at_ms, rng.choice(BROKERS), ALL, 4_000) for at_ms in range(1_000, 25_000, 6_000))
-    return calm(plan, faults, broker_session_timeout_ms=6_000, replica_lag_time_max_ms=1_000)
-
-
-def started_anew(plan: RunPlan) -> RunPlan:
-    """A follower loses its power, with what the system had not written yet, is back at once, and cannot say so to one
-    of its leaders, which remembers what it had."""
-    rng = Random(f"started anew/{plan.seed}")
-
-    def faults() -> Iterator[Fault]:
-        for at_ms in range(1_000, 33_000, 8_000):
-            follower, other = rng.choice(BROKERS), rng.randrange(2)
-            at = at_ms + rng.randrange(1_000)
-            yield Fault(at_ms=at, kind="power loss", host=follower, lasting_ms=200)
-            yield cut(at, follower, ONE, 4_000, other)
-
-    return calm(
-        plan, faults(), durability="os", broker_session_timeout_ms=6_000, replica_lag_time_max_ms=3_000,
-    )  # fmt: skip
-
-
 def late_marker(plan: RunPlan) -> RunPlan:
-    """Markers are on their way to one broker for a long time, and who has sent them dies meanwhile."""
+    """Markers of a coordinator take long to arrive, and it dies as soon as they are sent."""
     rng = Random(f"late marker/{plan.seed}")
 
     def faults() -> Iterator[Fault]:
-        for at_ms in range(500, 33_000, 9_000):
-            coordinator, other = rng.choice(BROKERS), rng.randrange(2)
-            yield slow(at_ms, coordinator, ONE, 8_000, rng.choice((3_500, 5_000)), other, answers=False)
+        for at_ms in range(500, 33_000, 7_000):
+            coordinator = rng.choice(BROKERS)
+            args = {"api_key": WRITE_TXN_MARKERS, "by_ms": rng.uniform(2_100, 3_300), "count": 2, "answers": 0}
+            yield Fault(at_ms=at_ms, kind="hold", host=coordinator, args=args)
             yield Fault(
-                at_ms=at_ms + rng.randrange(1_500, 2_500),
+                at_ms=at_ms,
                 kind="kill broker",
                 host=coordinator,
                 lasting_ms=rng.choice((50, 4_000)),
-                moment=rng.choice(("PrepareCommit", "PrepareAbort")),
-                aim_ms=round(rng.uniform(5, 60), 3),
+                aim=WRITE_TXN_MARKERS,
+                aim_ms=round(rng.uniform(0.1, 20), 3),
             )
 
     return calm(

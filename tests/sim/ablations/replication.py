@@ -28,7 +28,7 @@ from semel_storage.producers import MarkerPlace, ProducerState
 
 from sim.ablations.ablation import Seam, both, faults, safeguard
 from sim.ablations.occasions import late_marker, late_news
-from sim.ablations.worlds import restless_leaders
+from sim.ablations.worlds import carefree_clients, restless_leaders
 from sim.plan import RunPlan
 
 of_three = partial(safeguard, brokers=3)
@@ -172,6 +172,7 @@ def _(seam: Seam) -> None:
     "a marker that is late does not end the next transaction",
     "transactional",
     "pipeline",
+    given=carefree_clients,
     occasion=late_marker,
 )
 def _(seam: Seam) -> None:

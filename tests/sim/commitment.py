@@ -44,6 +44,11 @@ class Commitment:
         self._states: dict[PlaceOfId, tuple[int, PartitionState]] = {}
         self._next_ns = 0
 
+    @property
+    def watched(self) -> int:
+        """In how many partitions something is committed."""
+        return sum(offset > 0 for offset in self._committed.values())
+
     def look(self, now_ns: int) -> None:
         """Look again, if the last time was a while ago."""
         if now_ns < self._next_ns:

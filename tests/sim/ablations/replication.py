@@ -134,6 +134,8 @@ def _(seam: Seam) -> None:
     "nothing comes from who leads no more",
     given=restless_leaders,
     occasion=late_news,
+    needless="the next fetch names the epoch of the last batch that an old answer has brought; what the leader does "
+    "not have of that is cut off before it counts",
 )
 def _(seam: Seam) -> None:
     append_replicated = Partition.append_replicated

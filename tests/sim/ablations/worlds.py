@@ -22,6 +22,8 @@ from semel_storage.snapshot import SNAPSHOT
 from sim.ablations.ablation import Seam
 from sim.disk import SimDisk
 
+RESTLESS_EPOCHS = 20
+
 
 def few_epochs(seam: Seam) -> None:
     """Producer ids have six epochs, not 32,767, so that they are used up."""
@@ -78,13 +80,14 @@ def moody_snapshots(seam: Seam) -> None:
 
 
 def restless_leaders(seam: Seam) -> None:
-    """No leader is preferred for long: whenever leaders are looked at, the next one of those in sync has its turn."""
+    """No leader is preferred for long: whenever leaders are looked at, the next one of those in sync has its turn; for
+    so many epochs."""
 
     def next_ones(views: Iterable[PartitionView], standing: Standing) -> Iterator[Step]:
         for view in views:
             state = view.state
             others = [each for each in view.replicas if each in state.isr and each in standing.live]
-            if state.leader not in others or len(others) < 2:
+            if state.leader not in others or len(others) < 2 or state.leader_epoch >= RESTLESS_EPOCHS:
                 continue
             leader = others[(others.index(state.leader) + 1) % len(others)]
             state = PartitionState(leader, state.leader_epoch + 1, state.isr)

@@ -47,6 +47,9 @@ def brokers(count: int, directory: Path, topics: list[str], group: str, transact
         from demo.processes import Broker
 
         return Broker(directory / "broker")
-    from demo.three import ThreeBrokers
+    try:
+        from demo.three import ThreeBrokers
+    except ModuleNotFoundError as error:
+        raise SystemExit(f"{error.name} is missing; in a checkout: pip install '.[demo,processes]'") from error
 
     return ThreeBrokers(directory / "cluster", topics, group, transactional_ids)

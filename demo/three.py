@@ -17,6 +17,7 @@ from semel import Admin
 from cluster import compose
 from cluster.cluster import Cluster
 from cluster.loopback import Loopback
+from cluster.places import NotAvailableError
 from demo.brokers import Tell
 from demo.duties import Register, Strike
 from demo.report import show_strikes
@@ -52,8 +53,11 @@ class ThreeBrokers:
         return len(self.strikes)
 
     async def start(self) -> str:
-        await self._cluster.open()
-        await self._cluster.up()
+        try:
+            await self._cluster.open()
+            await self._cluster.up()
+        except (compose.ComposeError, NotAvailableError) as error:
+            raise SystemExit(str(error)) from error
         self._admin = Admin(bootstrap_servers=self.address)
         await self._admin.start()
         self._register = Register(self._admin, *self._names)

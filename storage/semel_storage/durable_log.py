@@ -12,6 +12,8 @@ from semel_storage.segment import Segment
 from semel_storage.segments import Segments
 from semel_storage.snapshot import Snapshots
 
+NOWHERE = -1
+
 
 class DurableLog(LogReader):
     """The half of `Log` that neither adds nor removes records.
@@ -36,6 +38,7 @@ class DurableLog(LogReader):
         self._snapshot_offset = state.recovery_point
         self._unsynced: list[Segment] = []
         self._truncations = 0
+        self._end_in_gap = NOWHERE  # the end offset, where the log was cut and no batch ends there: no start can tell
         self._is_closed = False
         self._background: asyncio.Task[None] | None = None
 
@@ -85,6 +88,7 @@ class DurableLog(LogReader):
             self._is_closed
             or truncations != self._truncations
             or not self.recovery_point < offset <= self.synced_offset
+            or offset == self._end_in_gap
         ):
             return False
         self.recovery_point = offset
@@ -97,7 +101,9 @@ class DurableLog(LogReader):
         if self.synced_offset < self.end_offset:
             for file in self._unsynced_files():
                 file.sync_now()
-        self.synced_offset = self.recovery_point = self.end_offset
+        self.synced_offset = self.end_offset
+        if self.end_offset != self._end_in_gap:
+            self.recovery_point = self.end_offset
         self._is_closed = True
         self.active.sync_indexes()
         for segment in self.segments:

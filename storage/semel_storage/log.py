@@ -298,8 +298,11 @@ class Log(DurableLog):
         segment, position = self._segments.locate(offset)
         first = next(segment.scan(position), None)
         end_offset = min(offset, first[1].base_offset) if first is not None else offset
+        last_end = _end_of_last(segment, position, end_offset)
+        if last_end != end_offset:
+            self._end_in_gap = end_offset
         self._truncations += 1
-        self.recovery_point = min(self.recovery_point, end_offset)
+        self.recovery_point = min(self.recovery_point, last_end)
         self.start_offset = min(self.start_offset, end_offset)
         self.save_checkpoints()
         self._snapshots.remove_above(end_offset)
@@ -382,3 +385,12 @@ class Log(DurableLog):
     def expire_producers(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers that have appended nothing for `expiration_ms` (producer.id.expiration.ms)."""
         self._producers.expire(now_ms, expiration_ms)
+
+
+def _end_of_last(segment: Segment, position: int, offset: int) -> int:
+    """Where the last batch before `position`, which is where `offset` would be, ends; the segment's base if none is."""
+    start = segment.start_for(offset - 1)
+    end_offset = segment.base_offset
+    for _, header, _ in segment.scan(start if start < position else 0, position):
+        end_offset = header.next_offset
+    return end_offset

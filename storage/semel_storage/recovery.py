@@ -21,6 +21,7 @@ from semel_protocol.batch import BatchHeader, CorruptBatch, crc_ok
 from semel_storage import checkpoints, damage, sealed
 from semel_storage.compaction_swap import recover_swaps
 from semel_storage.disk import Buffer, Disk, Event, ignore_event
+from semel_storage.epoch_check import checked
 from semel_storage.epochs import EpochHistory
 from semel_storage.index import RELATIVE_OFFSET_MAX
 from semel_storage.log_config import LogConfig
@@ -94,6 +95,7 @@ def recover(
     start_offset = min(max(start_offset, segments[0].base_offset), end_offset)
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(start_offset)
+    epochs = checked(epochs, segments, start_offset, f"{directory}/{checkpoints.LEADER_EPOCH}", event)
     return Recovered(
         segments=segments,
         start_offset=start_offset,

@@ -33,6 +33,8 @@ class ClusterMishaps(Mishaps):
     ) -> None:  # fmt: skip
         super().__init__(crew, rng, problems, say)
         self._brokers, self._cluster = brokers, brokers.cluster
+        self._network = asyncio.Lock()
+        """One change of the network at a time: cuts that overlap are healed with the first of them."""
 
     async def check(self) -> None:
         for name in self._brokers.died():
@@ -101,24 +103,31 @@ class ClusterMishaps(Mishaps):
     # The network
 
     async def cut(self, ends: list[str], one_way: bool, for_s: float) -> None:
-        await self._cluster.partition(ends[0], ends[1], one_way=one_way)
+        async with self._network:
+            await self._cluster.partition(ends[0], ends[1], one_way=one_way)
         await asyncio.sleep(for_s)
-        await self._cluster.heal(*ends)
+        await self._heal(*ends)
+
+    async def _heal(self, *ends: str) -> None:
+        async with self._network:
+            await self._cluster.heal(*ends)
 
     async def isolate(self, office: str, number: int, for_s: float) -> None:
         """From everybody: other brokers, the store, clients."""
         name = await self._holder(office, number)
-        await self._cluster.isolate(name)
+        async with self._network:
+            await self._cluster.isolate(name)
         await asyncio.sleep(for_s)
-        await self._cluster.heal(name)
+        await self._heal(name)
 
     async def cut_clients(self, office: str, number: int, way: str, for_s: float) -> None:
         """Clients do not reach a broker, or do not hear of it; other brokers do."""
         name = await self._holder(office, number)
         source, target = (name, HOST) if way == "answers" else (HOST, name)
-        await self._cluster.partition(source, target, one_way=way != "both")
+        async with self._network:
+            await self._cluster.partition(source, target, one_way=way != "both")
         await asyncio.sleep(for_s)
-        await self._cluster.heal(name, HOST)
+        await self._heal(name, HOST)
 
     # Who it is
 

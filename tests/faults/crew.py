@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from faults.worker import FENCED, WorkerPlan, WorkerRun
+from faults.worker import FENCED, STUCK, WorkerPlan, WorkerRun
 
 TESTS = Path(__file__).parents[1]
 AGAIN_S = 0.2
@@ -68,6 +68,7 @@ class Worker:
         self.plan = plan
         self.processes = 0
         self.fenced = 0
+        self.stuck = 0
         self._bootstrap, self._directory, self._seed, self._problems = bootstrap, directory, seed, problems
         self._present: WorkerProcess | None = None
         self._all: list[WorkerProcess] = []
@@ -97,8 +98,9 @@ class Worker:
         """Somebody who is fenced, killed or lost is followed by the next; who ends otherwise is a problem."""
         status = await process.ended()
         self.fenced += status == FENCED
+        self.stuck += status == STUCK
         was_told = self._is_stopping and status in (0, -signal.SIGTERM)  # also before it could listen
-        is_expected = process.may_end or status == FENCED or was_told
+        is_expected = process.may_end or status in (FENCED, STUCK) or was_told
         if not is_expected:
             self._problems.append(f"{process.run.name} ended with status {status}:\n{process.last_words()}")
         if process.is_current and not self._is_stopping:

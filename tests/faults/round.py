@@ -103,6 +103,7 @@ class Round:
             verdict.faults, verdict.notes = mishaps.counts + self._served.counts, mishaps.notes
             for worker in crew.values():
                 await worker.stop(0)
+        verdict.faults["librdkafka stuck"] = sum(worker.stuck for worker in crew.values())
         final = await self._read()
         self._tell("read")
         await self._read_again(final)

@@ -1,7 +1,7 @@
 """A client under faults: one process, one kind of work, until SIGTERM; what it does and sees goes into a journal.
 
 `python -m faults.worker JSON`. Ends with status 0 when told to, with FENCED when a newer process has its transactional
-id, and with anything else only by mistake.
+id, with STUCK when its library does not come back, and with anything else only by mistake.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import random
 import signal
 import sys
@@ -18,6 +19,7 @@ import msgspec
 from sim.history import History
 
 FENCED = 3
+STUCK = 4
 SESSION_MS = 2_000
 TRANSACTION_TIMEOUT_MS = 4_000
 REQUEST_TIMEOUT_MS = 2_500
@@ -94,6 +96,10 @@ class Fenced(Exception):  # noqa: N818 (named for what it tells)
     """A newer process has the transactional id."""
 
 
+class Stuck(Exception):  # noqa: N818 (named for what it tells)
+    """The library waits for something that will not happen; another process goes on."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", help="WorkerRun as JSON")
@@ -117,6 +123,9 @@ def main() -> None:
     except Fenced as error:
         job.log.warning("fenced: %s", error)
         sys.exit(FENCED)
+    except Stuck as error:
+        job.log.warning("stuck: %s", error)
+        os._exit(STUCK)  # at once: the library would wait for the same thing again
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from faults.worker import (
     TRANSACTION_TIMEOUT_MS,
     Fenced,
     Job,
+    Stuck,
 )
 
 POLL_S = 0.2
@@ -28,6 +30,7 @@ LINGERS = 0.02
 LINGER_S = 0.7
 """Now and then a transaction stays open for so long that others get to its records."""
 PATIENCE_S = PATIENCE_MS / 1000
+STUCK_S = 15.0
 FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 
 
@@ -80,7 +83,8 @@ class ConfluentWorker:
 
         def told(error: Any, message: Any) -> None:
             if error is None:
-                witness.stored(op, message.partition(), message.offset())
+                offset = message.offset()  # None: the acknowledgement of a later batch was that of this one, too
+                witness.stored(op, message.partition(), -1 if offset is None else offset)
             else:
                 witness.not_stored(op, error.name())
 
@@ -204,13 +208,32 @@ class ConfluentWorker:
                 positions[place] = records[-1].offset() + 1
             op = witness.committing_offsets(self._plan.group, positions, txn=txn)
             places = [TopicPartition(*place, offset) for place, offset in positions.items()]
-            _insist(
-                lambda: producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), PATIENCE_S)
-            )
+            self._send_offsets(producer, consumer, places)
             witness.offsets_committed(op)
         except KafkaException as error:
             return self._is_lost(error)
         return self._job.rng.random() >= ABORTS
+
+    def _send_offsets(self, producer: Any, consumer: Any, places: list[TopicPartition]) -> None:
+        """When a group's coordinator goes away and Metadata names it no more, librdkafka 2.16 ends its handle, which a
+        TxnOffsetCommit that was to go there waits for: the call does not return, not even when its time is over."""
+        errors: list[KafkaException] = []
+
+        def call() -> None:
+            try:
+                _insist(
+                    lambda: producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), PATIENCE_S)
+                )
+            except KafkaException as error:
+                errors.append(error)
+
+        calling = threading.Thread(target=call, daemon=True)
+        calling.start()
+        calling.join(STUCK_S)
+        if calling.is_alive():
+            raise Stuck(f"send_offsets_to_transaction has not returned for {STUCK_S:g} s")
+        if errors:
+            raise errors[0]
 
     def _rewind(self, consumer: Any, witness: Witness) -> None:
         """The transaction is gone, so its input is read again."""

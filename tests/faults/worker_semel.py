@@ -46,7 +46,9 @@ class Listener(ConsumerRebalanceListener):
     def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
         assert self.consumer is not None
         # Not that of `group_metadata`, which speaks for records still in hand: they may be of an older generation.
-        self._witness.assigned(assigned, self.consumer._require_group().member.generation)
+        group = self.consumer._group
+        assert group is not None
+        self._witness.assigned(assigned, group.member.generation)
 
     def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
         self._witness.revoked(revoked)

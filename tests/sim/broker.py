@@ -30,8 +30,6 @@ SETTINGS: Mapping[str, object] = {
 
 EXPECTED_ERRORS = ("log_unreadable",)
 """Events of level error that faults explain."""
-EXPECTED_IN_CLUSTER = ("group_not_stored", "timed_out_not_aborted")
-"""Those that faults explain where others are needed for what is to be stored."""
 
 
 class Logger:
@@ -81,8 +79,6 @@ class SimBroker:
     ) -> None:
         self.host = host
         self.address = f"{host.name}:{PORT}"
-        is_clustered = settings is not None and "etcd.endpoints" in settings
-        self.expected_errors = (*EXPECTED_ERRORS, *EXPECTED_IN_CLUSTER) if is_clustered else EXPECTED_ERRORS
         self.settings = {**SETTINGS, **(settings or {}), "host.name": host.name, "port": PORT, "log.dir": DATA}
         self.restart_after_ms = restart_after_ms
         self.node: Node | None = None
@@ -132,7 +128,7 @@ class SimBroker:
             monotonic=host.monotonic,
             rng=host.rng,
             disk=host.disk,
-            log=Logger(host, self.expected_errors),
+            log=Logger(host),
         )
         self._stop = asyncio.get_running_loop().create_future()
         try:

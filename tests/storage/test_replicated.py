@@ -18,6 +18,7 @@ from storage.batches import DIRECTORY, NOW_MS, make_batch, open_log, put, read_a
 from storage.replication import content, replicate
 
 SMALL = LogConfig(segment_bytes=900, index_interval_bytes=100)
+COMPACTED = LogConfig(cleanup_policy=("compact",))
 PRODUCER = 7
 
 
@@ -363,3 +364,27 @@ def test_beginning_anew_may_be_interrupted_anywhere(stop: Callable[[MemoryDisk, 
         else:
             break
     assert 100 < change < 999
+
+
+@pytest.mark.parametrize("first", [0, 20])
+@pytest.mark.parametrize("end", ["close", "kill", "crash"])
+def test_log_that_was_cut_in_a_gap_can_be_opened_again(end: str, first: int) -> None:
+    """What compaction left may end below the place where the log was cut; that is no loss."""
+    disk = MemoryDisk()
+    follower = open_log(disk, COMPACTED)
+    kept = [at_offset(make_batch(), 0)] if not first else []
+    data = b"".join([*kept, at_offset(make_batch(), 28), at_offset(make_batch(), 29)])
+    follower.append_replicated(data, now_ms=NOW_MS)
+    asyncio.run(follower.sync())
+    asyncio.run(follower.checkpoint())
+    assert follower.recovery_point == 30
+    follower.truncate_to(28)
+    if end == "close":
+        follower.close()
+    getattr(disk, end if end != "close" else "kill")()
+    again = open_log(disk, COMPACTED, recovery_point=follower.recovery_point)
+    assert again.end_offset <= 28
+    follower_again = [offset for offset, _ in read_all(again)]
+    assert follower_again == ([0] if not first else [])
+    again.append_replicated(b"".join([at_offset(make_batch(), 28), at_offset(make_batch(), 29)]), now_ms=NOW_MS)
+    assert again.end_offset == 30

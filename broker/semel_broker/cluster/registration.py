@@ -295,8 +295,9 @@ class Registration:
                 limit_s = None if left_s == math.inf else max(0.0, left_s)
                 await wait((ended, over), timeout=limit_s, return_when=FIRST_COMPLETED)
         finally:
-            ended.cancel()
-            over.cancel()
+            if not loop.is_closed():  # else it was dropped with all that ran in it
+                ended.cancel()
+                over.cancel()
 
     # --- what follows ----------------------------------------------------------------------------------------
 

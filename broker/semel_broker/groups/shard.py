@@ -27,7 +27,7 @@ from semel_broker.groups.replay import Replay
 from semel_broker.groups.requests import Join, Joined, Moment, Rules, Sync, Synced
 from semel_broker.groups.turn import Change, Turn
 from semel_broker.partition import Partition
-from semel_broker.shards import Shard
+from semel_broker.shards import PASSING, Shard
 from semel_broker.world import World
 
 MINUTE_MS = 60_000
@@ -261,7 +261,9 @@ class GroupShard(Shard):
         def refused(error: Exception) -> None:
             if self.is_gone:
                 return  # everybody has been answered
-            self._log.error("group_not_stored", group=group.group_id, error=str(error))
+            is_passing = isinstance(error, KafkaError) and error.code in PASSING
+            tell = self._log.warning if is_passing else self._log.error
+            tell("group_not_stored", group=group.group_id, error=str(error))
             seen = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
             self._carry_out(state.refuse(group, change, seen, self._now(), self._rules))
 

@@ -105,9 +105,10 @@ class Expiry:
                 shard.slots.leave(slot)
 
     def _tell(self, error: KafkaError, event: str, **fields: object) -> None:
-        """Not for people to look at if another broker goes on with it."""
-        tell = self._world.log.info if error.code is ErrorCode.NOT_COORDINATOR else self._world.log.error
-        tell(event, error=str(error), **fields)
+        """Not for people to look at if another broker goes on with it, nor at once if it waits for replicas."""
+        log = self._world.log
+        tell = {ErrorCode.NOT_COORDINATOR: log.info, ErrorCode.COORDINATOR_NOT_AVAILABLE: log.warning}
+        tell.get(error.code, log.error)(event, error=str(error), **fields)
 
     def _every(self, interval_ms: Callable[[], int], act: Callable[[], None]) -> None:
         def due() -> None:

@@ -157,7 +157,8 @@ def _claims(
 def zombie_commit(story: Story) -> Iterator[Anomaly]:
     """A member's commit was accepted for a partition that another member had been given before it was asked for.
 
-    By a generation that is not older than its own: who hears late of an old one has nothing.
+    By a generation that is not older than its own: who hears late of an old one has nothing. Members whose client does
+    not tell its generation (librdkafka) are not judged.
     """
     given = _given(story)
     found = []
@@ -168,7 +169,8 @@ def zombie_commit(story: Story) -> Iterator[Anomaly]:
         for topic, partition, _ in asked.offsets:
             earlier = [each for each in given.get((asked.group, (topic, partition)), ()) if each.at_ms < asked.at_ms]
             owner = max(earlier, key=lambda each: (each.generation, each.at_ms), default=None)
-            if owner is None or owner.generation < _generation(story, asked.client, asked.at_ms):
+            mine = _generation(story, asked.client, asked.at_ms)
+            if owner is None or mine < 0 or owner.generation < mine:
                 continue
             if owner.client != asked.client:
                 found.append(

@@ -265,6 +265,16 @@ def test_who_hears_late_of_an_old_generation_makes_nobody_a_zombie() -> None:
     assert tale.found() == []
 
 
+def test_a_member_whose_client_does_not_tell_its_generation_is_no_zombie() -> None:
+    tale = stored("a", "b")
+    one, two = tale.consumer("one", group="g"), tale.consumer("two", group="g")
+    one.assigned([T0], 1, [0])
+    one.revoked([T0])
+    two.assigned([T0], positions=[0])
+    two.offsets_committed(two.committing_offsets("g", {T0: 0}))
+    assert tale.found() == []
+
+
 def test_a_commit_under_way_while_the_partition_moves_is_no_zombies() -> None:
     tale = stored("a", "b")
     one, two = tale.consumer("one", group="g"), tale.consumer("two", group="g")

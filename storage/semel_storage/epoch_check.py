@@ -1,0 +1,65 @@
+"""Does a log bear out what is written of its leader epochs?
+
+The file beside the log has no checksum (Kafka's format), and followers cut their logs by what a leader reads there. So
+when a log is opened the batches at the history's boundaries are asked: each says in its header under which epoch it was
+written. If one contradicts, the history is made anew, of all batches.
+"""
+
+from semel_protocol.batch import BatchHeader
+
+from semel_storage.disk import Event
+from semel_storage.epochs import EpochHistory
+from semel_storage.segment import CorruptLog, Segment
+
+
+def checked(epochs: EpochHistory, segments: list[Segment], start_offset: int, path: str, event: Event) -> EpochHistory:
+    """The history of a log that begins at `start_offset`, or a better one. `path`: of its file, for the log. Where
+    batches cannot be read it is left alone."""
+    try:
+        places = [start_offset, *(start for _, start in epochs.entries), segments[-1].next_offset]
+        if all(_agrees(epochs, segments, place, start_offset) for place in dict.fromkeys(places)):
+            return epochs
+        told = EpochHistory()
+        for segment in segments:
+            for _, header, _ in segment.scan():
+                told.assign(header.partition_leader_epoch, header.base_offset)
+    except CorruptLog:
+        return epochs
+    told.truncate_from_start(start_offset)
+    if told.entries != epochs.entries:
+        event("log_damaged", file=path, position=0, reason="the batches tell of other leader epochs; it is made anew")
+        told.is_dirty = True
+    return told
+
+
+def _agrees(epochs: EpochHistory, segments: list[Segment], offset: int, start_offset: int) -> bool:
+    """Whether the batches on both sides of `offset` are what the history says."""
+    number = next((n for n in reversed(range(len(segments))) if segments[n].base_offset <= offset), 0)
+    segment = segments[number]
+    position = segment.position_of(offset)
+    found = [_first(segment, position) or next(filter(None, (_first(s, 0) for s in segments[number + 1 :])), None)]
+    for earlier in reversed(segments[: number + 1]):
+        before = _last(earlier, position if earlier is segment else earlier.size, offset)
+        if before is not None:
+            found.append(before)
+            break
+    known = [header for header in found if header is not None and header.next_offset > start_offset]
+    return all(
+        epochs.epoch_of(max(header.base_offset, start_offset)) == header.partition_leader_epoch
+        for header in known
+        if header.partition_leader_epoch >= 0
+    )
+
+
+def _first(segment: Segment, position: int) -> BatchHeader | None:
+    found = next(segment.scan(position), None)
+    return None if found is None else found[1]
+
+
+def _last(segment: Segment, until: int, offset: int) -> BatchHeader | None:
+    """The last batch before the position `until`, which is where `offset` is or would be."""
+    begin = segment.start_for(offset - 1)
+    last = None
+    for _, header, _ in segment.scan(begin if begin < until else 0, until):
+        last = header
+    return last

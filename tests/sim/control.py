@@ -27,12 +27,14 @@ from semel_protocol.errors import KafkaError
 
 from sim import faults
 from sim.broker import Logger, SimBroker
+from sim.checkers.anomaly import Anomaly, few
 from sim.checkers.elections import Register
 from sim.cluster import NAMES_OF, STORE
 from sim.cluster_faults import CLUSTER_FAULTS
 from sim.faults import KINDS, Fault, Stage
 from sim.host import Host
 from sim.network import NetworkWeather
+from sim.run import Verdict
 from sim.store import NAMESPACE, SimStore
 from sim.swarm import lasting
 from sim.world import NS, Stuck, World
@@ -189,6 +191,21 @@ class ControlRun:
         self.stage = Stage(world, self.brokers, lambda name: None, self.store)
         self.faults = list(draw(rng, names))
         self.wrong: list[str] = []
+        self.believed: list[str] = []
+
+    def judged(self) -> Verdict:
+        """`execute`, as the verdict on a run."""
+        self.execute()
+        elected = list(Register().read(self.store.told()))
+        return Verdict(
+            seed=self.world.seed,
+            digest=self.world.digest(),
+            anomalies=[
+                *([Anomaly("false-commit", few(self.believed))] if self.believed else []),
+                *([Anomaly("bad-election", few(elected))] if elected else []),
+            ],
+            failures=[*self.wrong, *map(str, self.world.failures)],
+        )
 
     def execute(self) -> list[str]:
         """What was wrong."""
@@ -209,7 +226,7 @@ class ControlRun:
             self.wrong.append(str(error))
         finally:
             world.close()
-        return [*self.wrong, *Register().read(self.store.told()), *map(str, world.failures)]
+        return [*self.wrong, *self.believed, *Register().read(self.store.told()), *map(str, world.failures)]
 
     def _create_topics(self) -> None:
         """By somebody who asks nobody, as soon as there are brokers to have them."""
@@ -234,11 +251,11 @@ class ControlRun:
                 key = f"{NAMESPACE}{records.broker_key(registration.node_id)}".encode()
                 there = self.store.etcd.revision_of(key)
                 if there != registration.epoch:
-                    self.wrong.append(
+                    self.believed.append(
                         f"{self.world.now_ns / NS:.6f} broker {registration.node_id} believes in its registration "
                         f"{registration.epoch}, others have seen {there}"
                     )
-        return bool(self.wrong)
+        return bool(self.believed)
 
     def _is_well(self) -> bool:
         nodes = self.nodes

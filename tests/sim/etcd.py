@@ -64,6 +64,11 @@ class Etcd:
         there = self._keys.get(key)
         return 0 if there is None else there.mod_revision
 
+    def value_of(self, key: bytes) -> bytes:
+        """Empty if it is not there."""
+        there = self._keys.get(key)
+        return b"" if there is None else there.value
+
     def range(self, request: RangeRequest) -> RangeResponse:
         """What is there now."""
         if not request.range_end:

@@ -22,6 +22,8 @@ from sim.store import SimStore
 from sim.world import World
 
 NS_PER_MS = 1_000_000
+WRITE_TXN_MARKERS = 27
+"""What brokers ask of each other."""
 WHICHEVER = "whichever"
 """In place of a broker's name: the one at which it comes about."""
 
@@ -29,8 +31,9 @@ WHICHEVER = "whichever"
 class Fault(msgspec.Struct, kw_only=True):
     """One of `kind` (see `FAULTS`) meets `host` at `at_ms`, and is over `lasting_ms` later. `args`: its particulars.
 
-    `aim` >= 0: from then on it waits for a request of this API, of `host` or (if that is the broker) to it, and comes
-    `aim_ms` after that is sent. `moment`: it waits for the broker to do this (see `moments`), and comes as long after.
+    `aim` >= 0: from then on it waits for a request of this API, of `host` or (if that is the broker, and brokers do not
+    send it themselves) to it, and comes `aim_ms` after that is sent. `moment`: it waits for the broker to do this (see
+    `moments`), and comes as long after.
     """
 
     at_ms: int
@@ -131,7 +134,8 @@ def _take_aim(stage: Stage, fault: Fault) -> None:
                 broker.watch.wait(ambushes[name])
         return
     is_client = fault.host not in (WHICHEVER, *stage.brokers) and KINDS[fault.kind].meets != "store"
-    source = fault.host if is_client else ""
+    is_asking = is_client or (fault.host in stage.brokers and fault.aim == WRITE_TXN_MARKERS)
+    source = fault.host if is_asking else ""
     stage.world.network.aim(Aim(fault.aim, source, strike))
 
 

@@ -97,7 +97,7 @@ class Told(msgspec.Struct, frozen=True, gc=False):
 class Final(msgspec.Struct, kw_only=True):
     """`groups`: committed offsets. `configs`: settings of topics that were altered. `decisions`: None for not known.
     `replicas`: of partitions that several brokers have, those of internal topics too. `store`: all that was ever
-    written to the store that they share.
+    written to the store that they share. `uncommitted`: what `Commitment` has found meanwhile.
 
     `undrained`: who could not finish although all faults were over, with what it waits for.
     """
@@ -109,4 +109,5 @@ class Final(msgspec.Struct, kw_only=True):
     decisions: list[Decision] | None = None
     replicas: dict[Place, list[Replica]] = {}
     store: list[Told] = []
+    uncommitted: list[str] = []
     undrained: list[str] = []

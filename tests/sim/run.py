@@ -15,6 +15,7 @@ from sim.broker import SimBroker
 from sim.checkers import Anomaly, Story, judge
 from sim.client import SimEdge
 from sim.cluster import SimCluster
+from sim.commitment import Commitment
 from sim.coverage import count_history
 from sim.ending import Reading
 from sim.faults import Stage
@@ -86,6 +87,7 @@ class Run:
         self.history = History(lambda: world.now_ns / 1_000_000)
         self.final = Final()
         self.cluster = SimCluster(world, plan.brokers, plan.settings, plan.disk)
+        self.commitment = None if self.cluster.store is None else Commitment(self.cluster.brokers, self.cluster.store)
         self.rot: Rot | None = None
         self._mains: dict[str, Callable[[Host], Any]] = {}
         self._done: dict[str, bool] = {}
@@ -118,6 +120,7 @@ class Run:
         undrained = self.final.undrained
         self.final = reading.final
         self.final.store = self.cluster.store.told() if self.cluster.store is not None else []
+        self.final.uncommitted = list(self.commitment.found.values()) if self.commitment is not None else []
         self._alone("reader", reading.main, READ_WITHIN_NS)
         self.final.undrained += undrained
         if self.plan.rot and self.cluster.nodes() and not self.world.failures:
@@ -196,7 +199,15 @@ class Run:
         return all(self._done.values())
 
     def _until(self, stop: Callable[[], bool], within_ns: int) -> bool:
-        return stop() or self.world.run(self.world.now_ns + within_ns, stop)
+        world, commitment = self.world, self.commitment
+        if commitment is None or stop():
+            return stop() or world.run(world.now_ns + within_ns, stop)
+
+        def look() -> bool:
+            commitment.look(world.now_ns)
+            return stop()
+
+        return world.run(world.now_ns + within_ns, look)
 
     def _alone(self, name: str, main: Callable[[Host], Any], within_ns: int) -> bool:
         """Run one process on a host of its own to its end."""

@@ -16,7 +16,7 @@ from sim.host import Host
 
 PORT = 2379
 EXPIRE_EVERY_S = 0.5
-NAMESPACE = "/semel/"
+NAMESPACE = "semel/"
 """Before every key, as brokers of this cluster are told."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sim.plan import draw
-from sim.run import run
+from sim.run import execute, run
 
 SEEDS = 30
 STEP = 5
@@ -37,3 +37,11 @@ def test_the_same_seed_is_the_same_run() -> None:
     first, second = (run(draw(3, brokers=BROKERS)) for _ in range(2))
     assert first.digest == second.digest
     assert first.simulated_s > 10
+
+
+def test_checkers_are_told_what_the_store_was_told() -> None:
+    _, stage = execute(draw(2, brokers=BROKERS))
+    kinds = {told.key.partition("/")[0] for told in stage.final.store}
+    assert {"topics", "brokers", "admissions", "partitions"} <= kinds
+    assert stage.commitment is not None
+    assert stage.commitment.watched

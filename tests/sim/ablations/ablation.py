@@ -42,12 +42,18 @@ def nothing(seam: Seam) -> None:
     """The world as it is."""
 
 
+def as_drawn(plan: RunPlan) -> RunPlan:
+    """The plan that everybody draws from this seed."""
+    return plan
+
+
 class Ablation(msgspec.Struct, frozen=True):
     """A safeguard and how to be without it.
 
     `protects`: what it is for. `kinds`: the workloads that can show it, all if empty. `shows`: whether a plan of these
     can; others are passed over. `given`: how the world is different, with the safeguard as well as without. `needless`:
-    why nothing goes wrong without it, if that is so. `brokers`: how many there are.
+    why nothing goes wrong without it, if that is so. `brokers`: how many there are. `occasion`: makes of the plan of a
+    seed one in which it matters. `is_control`: it is run without logs and clients, see `sim.control`.
     """
 
     name: str
@@ -58,6 +64,8 @@ class Ablation(msgspec.Struct, frozen=True):
     given: Cut = nothing
     needless: str = ""
     brokers: int = 1
+    occasion: Callable[[RunPlan], RunPlan] = as_drawn
+    is_control: bool = False
 
     @property
     def is_of_another_world(self) -> bool:
@@ -77,12 +85,14 @@ def safeguard(
     given: Cut = nothing,
     needless: str = "",
     brokers: int = 1,
+    occasion: Callable[[RunPlan], RunPlan] = as_drawn,
+    is_control: bool = False,
 ) -> Callable[[Cut], Cut]:
     """The decorated function switches the safeguard off."""
 
     def register(cut: Cut) -> Cut:
         assert name not in ABLATIONS, f"there are two safeguards {name!r}"
-        ABLATIONS[name] = Ablation(name, protects, cut, kinds, shows, given, needless, brokers)
+        ABLATIONS[name] = Ablation(name, protects, cut, kinds, shows, given, needless, brokers, occasion, is_control)
         return cut
 
     return register

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from sim.ablations.ablation import ABLATIONS
+from sim.ablations.ablation import ABLATIONS, Ablation
 from sim.ablations.search import Finding
 from sim.checkers import CHECKERS
 
@@ -21,8 +21,8 @@ Would the simulator see it? Each line below is a safeguard of semel that was swi
 process that simulates; then seeds were run until a checker fired on one that is clean with the safeguard on. *Seed* is
 that seed, *runs* how many it took: seeds are passed over whose plan cannot show the safeguard, such as those without a
 power loss for one that matters only then. Some stand alone, or have their occasion within a run, only in a world that
-is a little different, with them as well as without (`worlds.py`). The product has no switches for this: see
-`tests/sim/ablations`.
+is a little different, with them as well as without (`worlds.py`), or with faults that are drawn for them
+(`occasions.py`). The product has no switches for this: see `tests/sim/ablations`.
 
 ```
 make ablations                                  # all of them; the table below is written by WRITE=1
@@ -57,7 +57,7 @@ def _table(findings: Mapping[str, Finding]) -> str:
     for name, ablation in ABLATIONS.items():
         if ablation.needless:
             continue
-        kinds = ", ".join(ablation.kinds) or "all"
+        kinds = _where(ablation)
         if name not in findings:
             open_ones += 1
             rows.append(f"| {name} | {ablation.protects} | {kinds} | | | not looked for yet |")
@@ -69,6 +69,13 @@ def _table(findings: Mapping[str, Finding]) -> str:
     count = len(rows) - 2 - open_ones
     later = f" {open_ones} more are made and have not been looked for yet." if open_ones else ""
     return f"{caught} of {count} are caught.{later}\n\n" + "\n".join(rows) + "\n"
+
+
+def _where(ablation: Ablation) -> str:
+    if ablation.is_control:
+        return "elections alone, three brokers"
+    kinds = ", ".join(ablation.kinds) or "all"
+    return kinds if ablation.brokers == 1 else f"{kinds}; three brokers"
 
 
 def _needless() -> str:

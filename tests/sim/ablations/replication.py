@@ -18,13 +18,17 @@ from semel_broker.partition import Partition, Role
 from semel_broker.partition_reader import PartitionReader
 from semel_broker.replicas import Replicas
 from semel_broker.replication.fetcher import Fetcher
-from semel_broker.replication.followed import Followed, State
+from semel_broker.replication.followed import Followed
 from semel_broker.replication.isr import IsrKeeper
 from semel_broker.replication.sessions import FetchSession, Watched
+from semel_storage import producers
 from semel_storage.log import Log
 from semel_storage.producer_table import ProducerTable
+from semel_storage.producers import MarkerPlace, ProducerState
 
 from sim.ablations.ablation import Seam, both, faults, safeguard
+from sim.ablations.occasions import late_marker, late_news
+from sim.ablations.worlds import carefree_clients, restless_leaders
 from sim.plan import RunPlan
 
 of_three = partial(safeguard, brokers=3)
@@ -92,6 +96,11 @@ def _(seam: Seam) -> None:
     seam.replace(Replicas, "high_watermark", of_followers)
 
 
+@of_three("min ISR", "what is acknowledged survives one broker for good", shows=leaders_end)
+def _(seam: Seam) -> None:
+    seam.replace(Partition, "_in_sync_min", lambda self, log, replicas: 1)
+
+
 # --- logs that part ways ---
 
 
@@ -120,7 +129,14 @@ def _(seam: Seam) -> None:
     seam.replace(FetchSession, "_claim", _believe)
 
 
-@of_three("answers of an old epoch are dropped", "nothing comes from who leads no more", shows=leaders_end)
+@of_three(
+    "answers of an old epoch are dropped",
+    "nothing comes from who leads no more",
+    given=restless_leaders,
+    occasion=late_news,
+    needless="the next fetch names the epoch of the last batch that an old answer has brought; what the leader does "
+    "not have of that is cut off before it counts",
+)
 def _(seam: Seam) -> None:
     append_replicated = Partition.append_replicated
 
@@ -128,14 +144,15 @@ def _(seam: Seam) -> None:
         append_replicated(self, data, leader_epoch=self.leader_epoch, **told)
 
     seam.replace(Partition, "append_replicated", append)
-    seam.replace(
-        Followed,
-        "is_expecting",
-        property(lambda self: self.state is State.NAMED and self.partition.role is Role.FOLLOWER),
-    )
+    seam.replace(Followed, "is_expecting", property(lambda self: self.partition.role is Role.FOLLOWER))
 
 
-@of_three("leader epoch of fetches", "leader and follower mean the same epoch", shows=leaders_end)
+@of_three(
+    "leader epoch of fetches",
+    "leader and follower mean the same epoch",
+    given=restless_leaders,
+    occasion=late_news,
+)
 def _(seam: Seam) -> None:
     seam.replace(PartitionReader, "check_leader_epoch", lambda self, epoch: None)
 
@@ -152,16 +169,36 @@ def _(seam: Seam) -> None:
     seam.replace(Log, "truncate_to", keeping)
 
 
+@of_three(
+    "coordinator epoch of markers",
+    "a marker that is late does not end the next transaction",
+    "transactional",
+    "pipeline",
+    given=carefree_clients,
+    occasion=late_marker,
+)
+def _(seam: Seam) -> None:
+    check_marker = producers.check_marker
+
+    def check(
+        state: ProducerState | None, producer_epoch: int, coordinator_epoch: int, is_commit: bool
+    ) -> MarkerPlace | None:
+        known = -1 if state is None else state.coordinator_epoch
+        return check_marker(state, producer_epoch, max(coordinator_epoch, known), is_commit)
+
+    seam.replace(producers, "check_marker", check)
+
+
 # --- who is in sync ---
 
 
 @of_three("in sync from the epoch's start", "who joins has what was committed in older epochs", shows=leaders_end)
 def _(seam: Seam) -> None:
-    def caught_up(self: Replicas, high_watermark: int) -> list[tuple[int, int]]:
+    def caught_up(self: Replicas, high_watermark: int, now_ms: int, lag_max_ms: int) -> list[tuple[int, int]]:
         return [
             (each, follower.broker_epoch)
             for each, follower in self._followers.items()
-            if each not in self.isr and follower.offset >= high_watermark
+            if each not in self.isr and follower.offset >= high_watermark and now_ms - follower.fetched_ms <= lag_max_ms
         ]
 
     seam.replace(Replicas, "caught_up", caught_up)
@@ -193,16 +230,23 @@ def _(seam: Seam) -> None:
     seam.replace(elections, "settled", settled)
 
 
-@of_three("admission comes last", "who comes back is nothing of what it was", shows=leaders_end)
+@of_three("admission comes last", "who comes back is nothing of what it was", is_control=True)
 def _(seam: Seam) -> None:
+    decide = Controller._decide
+
     def hasty(self: Controller) -> Sequence[Step]:
-        standing = Standing.of(self._feed.image)
-        return self._admit(standing) or self._settle(standing)
+        return self._admit(Standing.of(self._feed.image)) or decide(self)
 
     seam.replace(Controller, "_decide", hasty)
 
 
-@of_three("fencing of controllers", "who has been succeeded decides nothing", shows=leaders_end)
+@of_three(
+    "fencing of controllers",
+    "who has been succeeded decides nothing",
+    is_control=True,
+    needless="every decision expects as it was seen what it rests on as well: the state of the partition, the "
+    "registration of whom it elects or admits; what two decide at once is refused to one of them",
+)
 def _(seam: Seam) -> None:
     transact = Controller._transact
 
@@ -213,6 +257,6 @@ def _(seam: Seam) -> None:
     seam.replace(Controller, "_transact", unfenced)
 
 
-@of_three("the lease", "a broker that others have given up leads nothing", shows=leaders_end)
+@of_three("the lease", "a broker that others have given up leads nothing", is_control=True)
 def _(seam: Seam) -> None:
     seam.replace(Registration, "is_valid", lambda self: self._admitted is not None)

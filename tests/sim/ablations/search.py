@@ -8,7 +8,8 @@ from itertools import islice
 
 import msgspec
 
-from sim.ablations.ablation import ABLATIONS, Ablation, Cut, replaced, without
+from sim.ablations.ablation import ABLATIONS, Ablation, replaced, without
+from sim.control import ControlRun
 from sim.plan import RunPlan, draw
 from sim.run import Verdict, run
 from sim.shrink import Shrinker
@@ -39,27 +40,36 @@ class Finding(msgspec.Struct, kw_only=True):
 
 def plans(ablation: Ablation, first: int = 0, seeds_max: int = SEEDS_MAX) -> Iterator[RunPlan]:
     """The plans of `seeds_max` seeds from `first` on, but for those that cannot show what the safeguard is for."""
-    return filter(
-        ablation.shows, (draw(seed, ablation.kinds, ablation.brokers) for seed in range(first, first + seeds_max))
-    )
+    return filter(ablation.shows, (plan_of(ablation, seed) for seed in range(first, first + seeds_max)))
+
+
+def plan_of(ablation: Ablation, seed: int) -> RunPlan:
+    """What this seed means for this safeguard."""
+    if ablation.is_control:
+        return RunPlan(seed=seed, workloads=[], brokers=ablation.brokers)
+    return ablation.occasion(draw(seed, ablation.kinds, ablation.brokers))
+
+
+def _run(ablation: Ablation, plan: RunPlan) -> Verdict:
+    return ControlRun(plan.seed).judged() if ablation.is_control else run(plan)
 
 
 def ablated(ablation: Ablation, plan: RunPlan) -> Verdict:
     """The verdict on a run without the safeguard."""
     with without(ablation):
-        return run(plan)
+        return _run(ablation, plan)
 
 
-def whole(plan: RunPlan, given: Cut) -> Verdict:
+def whole(ablation: Ablation, plan: RunPlan) -> Verdict:
     """The verdict on the same run with all safeguards, in a world that is different in the same way."""
-    with replaced(given):
-        return run(plan)
+    with replaced(ablation.given):
+        return _run(ablation, plan)
 
 
 def compare(ablation: Ablation, plan: RunPlan) -> Verdict:
     """What is found without the safeguard; nothing, if something is found with it."""
     verdict = ablated(ablation, plan)
-    return verdict if verdict.is_clean or whole(plan, ablation.given).is_clean else Verdict(seed=plan.seed, digest="")
+    return verdict if verdict.is_clean or whole(ablation, plan).is_clean else Verdict(seed=plan.seed, digest="")
 
 
 def smaller(ablation: Ablation, plan: RunPlan, names: list[str], runs_max: int) -> RunPlan:
@@ -79,9 +89,9 @@ def find(
         verdict = ablated(ablation, plan)
         if verdict.is_clean:
             continue
-        if whole(plan, ablation.given).is_clean:
+        if whole(ablation, plan).is_clean:
             finding.seed, finding.caught_by, finding.words = plan.seed, verdict.names, _words(verdict)
-            if shrinking_runs_max:
+            if shrinking_runs_max and not ablation.is_control:
                 finding.plan = smaller(ablation, plan, verdict.names, shrinking_runs_max)
             break
         finding.unclean.append(plan.seed)

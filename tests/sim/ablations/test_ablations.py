@@ -11,8 +11,7 @@ import pytest
 from sim.ablations import ABLATIONS, record
 from sim.ablations.__main__ import CAUGHT_SHARE_MIN
 from sim.ablations.ablation import Ablation, Seam, without
-from sim.ablations.search import compare, find
-from sim.plan import draw
+from sim.ablations.search import compare, find, plan_of
 
 TRIED_MORE = 40
 CAUGHT_MIN = 30
@@ -23,7 +22,7 @@ CAUGHT = [name for name, finding in FINDINGS.items() if finding.is_caught]
 
 def is_caught(name: str) -> bool:
     ablation, finding = ABLATIONS[name], FINDINGS[name]
-    plan = finding.plan or draw(finding.seed, ablation.kinds)
+    plan = finding.plan or plan_of(ablation, finding.seed)
     return not compare(ablation, plan).is_clean or find(name, seeds_max=TRIED_MORE).is_caught
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from semel._transactions import Transactions
 from semel_broker import coordinator_topic
+from semel_broker.cluster import elections
+from semel_broker.cluster.elections import Standing
+from semel_broker.cluster.image import PartitionView
+from semel_broker.cluster.records import PartitionState
+from semel_broker.cluster.steps import Step
 from semel_broker.groups import journal
 from semel_broker.txn import identity, metadata, state
 from semel_broker.txn.slots import Slot
@@ -16,6 +21,8 @@ from semel_storage.snapshot import SNAPSHOT
 
 from sim.ablations.ablation import Seam
 from sim.disk import SimDisk
+
+RESTLESS_EPOCHS = 20
 
 
 def few_epochs(seam: Seam) -> None:
@@ -70,6 +77,23 @@ def moody_snapshots(seam: Seam) -> None:
                 self.take(path)
 
     seam.replace(SimDisk, "power_loss", moody)
+
+
+def restless_leaders(seam: Seam) -> None:
+    """No leader is preferred for long: whenever leaders are looked at, the next one of those in sync has its turn; for
+    so many epochs."""
+
+    def next_ones(views: Iterable[PartitionView], standing: Standing) -> Iterator[Step]:
+        for view in views:
+            state = view.state
+            others = [each for each in view.replicas if each in state.isr and each in standing.live]
+            if state.leader not in others or len(others) < 2 or state.leader_epoch >= RESTLESS_EPOCHS:
+                continue
+            leader = others[(others.index(state.leader) + 1) % len(others)]
+            state = PartitionState(leader, state.leader_epoch + 1, state.isr)
+            yield elections.election(view, state, standing, "it is the next one's turn")
+
+    seam.replace(elections, "preferred", next_ones)
 
 
 def any_connection(seam: Seam) -> None:

@@ -52,6 +52,7 @@ CHECKERS: Mapping[str, Checker] = {
     "sequence-gap": stored.sequence_gap,
     "stuck-LSO": stored.stuck_lso,
     "bad-election": elections.bad_election,
+    "false-commit": replicas.false_commit,
     "replica-divergence": replicas.replica_divergence,
     "lost-group-offset": groups.lost_group_offset,
     "double-assignment": groups.double_assignment,

@@ -22,6 +22,13 @@ def replica_divergence(story: Story) -> Iterator[Anomaly]:
         yield Anomaly("replica-divergence", few(found))
 
 
+def false_commit(story: Story) -> Iterator[Anomaly]:
+    """Something counted as committed that was not with everybody who could have been elected, or with too few; or a
+    broker's word counted that others had given up."""
+    if story.final.uncommitted:
+        yield Anomaly("false-commit", few(story.final.uncommitted))
+
+
 def differences(one: Replica, other: Replica) -> Iterator[str]:
     """What is not the same, where both still have it: logs may forget their beginnings at different times."""
     start = max(one.start_offset, other.start_offset)

@@ -96,3 +96,10 @@ def test_the_last_record_of_a_key_is_in_every_replica_and_the_same() -> None:
     ):
         assert list(differences(compacted(*one), compacted(*two)))
         assert list(differences(compacted(*two), compacted(*one)))
+
+
+def test_what_was_committed_too_early_is_told() -> None:
+    tale = Tale()
+    tale.ends([])
+    tale.final.uncommitted = ["t-0: committed up to 5, broker 2 is in sync and has 4"]
+    assert tale.found() == ["false-commit"]

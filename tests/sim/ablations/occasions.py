@@ -1,0 +1,84 @@
+"""Plans drawn for one safeguard: what it is for hardly ever comes about by chance, so here it is brought about.
+
+Each takes a plan as drawn from its seed, and keeps its workloads; the faults are its own, at times that the seed says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+from sim.cluster import NAMES_OF
+from sim.disk import DiskWeather
+from sim.faults import WRITE_TXN_MARKERS, Fault
+from sim.network import NetworkWeather
+from sim.plan import RunPlan
+
+BROKERS = NAMES_OF[3]
+ONE, STORE = 0, 2
+"""Whom `slow peers` is about: one of the others, the store."""
+
+
+def calm(plan: RunPlan, faults: Iterator[Fault], **settings: Any) -> RunPlan:
+    """The plan in fair weather, with these faults and no others. Settings with `_` for `.`"""
+    plan.network, plan.disk, plan.finale = NetworkWeather(), DiskWeather(), "none"
+    plan.broker |= {name.replace("_", "."): value for name, value in settings.items()}
+    plan.faults = sorted(faults, key=lambda fault: fault.at_ms)
+    return plan
+
+
+def slow(
+    at_ms: float, host: str, whom: int, lasting_ms: float, by_ms: float, other: int = 0, *, answers: bool = True
+) -> Fault:
+    """What comes to `host`, or else what it sends, takes longer by `by_ms`."""
+    args = {"whom": whom, "other": other, "by_ms": by_ms, "answers": int(answers)}
+    return Fault(at_ms=int(at_ms), kind="slow peers", host=host, lasting_ms=int(lasting_ms), args=args)
+
+
+def late_marker(plan: RunPlan) -> RunPlan:
+    """Markers of a coordinator take long to arrive, and it dies as soon as they are sent."""
+    rng = Random(f"late marker/{plan.seed}")
+
+    def faults() -> Iterator[Fault]:
+        for at_ms in range(500, 33_000, 7_000):
+            coordinator = rng.choice(BROKERS)
+            args = {"api_key": WRITE_TXN_MARKERS, "by_ms": rng.uniform(2_100, 3_300), "count": 2, "answers": 0}
+            yield Fault(at_ms=at_ms, kind="hold", host=coordinator, args=args)
+            yield Fault(
+                at_ms=at_ms,
+                kind="kill broker",
+                host=coordinator,
+                lasting_ms=rng.choice((50, 4_000)),
+                aim=WRITE_TXN_MARKERS,
+                aim_ms=round(rng.uniform(0.1, 20), 3),
+            )
+
+    return calm(
+        plan,
+        faults(),
+        transaction_version=1,
+        broker_session_timeout_ms=2_000,
+        replica_lag_time_max_ms=1_000,
+        transaction_state_log_num_partitions=3,
+    )
+
+
+def late_news(plan: RunPlan) -> RunPlan:
+    """Now this broker hears of everything late, now that one: of who leads from the store, of records from others."""
+    rng = Random(f"late news/{plan.seed}")
+
+    def faults() -> Iterator[Fault]:
+        for at_ms in range(500, 40_000, 4_000):
+            host = rng.choice(BROKERS)
+            yield slow(at_ms, host, STORE, 3_500, rng.choice((400, 1_500, 2_500)))
+            if rng.random() < 0.5:
+                yield slow(at_ms, host, ONE, 3_000, rng.choice((100, 600, 1_200)), rng.randrange(2))
+
+    return calm(
+        plan,
+        faults(),
+        broker_session_timeout_ms=6_000,
+        replica_lag_time_max_ms=10_000,
+        leader_imbalance_check_interval_seconds=1,
+    )

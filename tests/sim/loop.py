@@ -136,7 +136,8 @@ class SimLoop(asyncio.AbstractEventLoop):
     async def create_connection(  # type: ignore[override]  # fewer keywords, on purpose
         self, protocol_factory: Callable[[], P], host: str, port: int, *, ssl: None = None
     ) -> tuple[Transport, P]:
-        assert ssl is None, "the simulated network has no TLS"
+        if ssl is not None:
+            raise NotImplementedError("the simulated network has no TLS")
         return await self.world.network.connect(self, protocol_factory, host, port)
 
     # What asyncio itself asks

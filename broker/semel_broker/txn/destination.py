@@ -18,7 +18,7 @@ OffsetsEnded = Callable[[int, int, int, bool], None]
 """(partition of `__consumer_offsets`, producer id, epoch, commit): its pending offsets take effect, or are dropped."""
 
 
-class Written(msgspec.Struct, gc=False):
+class Written(msgspec.Struct):
     """A marker in the log of `partition`; or why it is not there. `committing`: what it waits for, None: nothing."""
 
     partition: Partition | None

@@ -21,7 +21,7 @@ from semel_broker.txn.records import Row, row_of
 from semel_broker.world import World
 
 
-class Stored(msgspec.Struct, frozen=True, gc=False):
+class Stored(msgspec.Struct, frozen=True):
     """Something appended: durable once everything below `end_offset` is."""
 
     partition: Partition

@@ -21,8 +21,8 @@ from semel_storage.memory_disk import MemoryDisk, MemoryFile
 
 IDS = 3_000
 TRANSACTIONS = 4
-RECOVERY_BYTES = 32 << 10
-"""Read of one log, after a clean end, to open it."""
+RECOVERY_BYTES = 64 << 10
+"""Read of one log, after a clean end, to open it: its ends, and what its history of leader epochs is held against."""
 
 
 class CountingDisk(MemoryDisk):

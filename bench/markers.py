@@ -6,6 +6,7 @@ import asyncio
 import random
 import statistics
 import time
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -50,7 +51,7 @@ async def _ask(cluster: Three) -> list[float]:
     leaders = []
     for record in await _registered(cluster):
         _, connection = await loop.create_connection(
-            lambda record=record: PeerConnection(str(record.node_id), "bench", loop),  # type: ignore[misc]
+            partial(PeerConnection, str(record.node_id), "bench", loop),
             record.peer_host,
             record.peer_port,
         )

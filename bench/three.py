@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -80,10 +80,10 @@ class Three:
         self._ask(look)
         return time.perf_counter() - started
 
-    def _ask(self, ask: Callable[[Admin], object]) -> None:
+    def _ask(self, ask: Callable[[Admin], Awaitable[None]]) -> None:
         async def run() -> None:
             async with Admin(bootstrap_servers=self.addresses) as admin:
-                await ask(admin)  # type: ignore[misc]
+                await ask(admin)
 
         asyncio.run(run())
 

@@ -28,6 +28,7 @@ from semel_broker.cluster.store import (
     StoreClosedError,
     StoreUnavailableError,
 )
+from semel_broker.cluster.writes import catch_up, write
 from semel_broker.config_edits import Configs
 from semel_broker.known_topics import KnownTopics, Topic
 from semel_broker.local_partitions import STRAY_SUFFIX
@@ -156,27 +157,11 @@ class Topics(KnownTopics):
                 return self.required(name)
 
     async def _transact(self, expects: Sequence[Expect], changes: Sequence[Change]) -> bool:
-        """Whether it was done; what is there now is known here either way. Raises REQUEST_TIMED_OUT while the store
-        cannot be reached: then nothing was done."""
-        try:
-            try:
-                revision = await self._store.transact(expects, changes)
-            except OutcomeUnknownError:
-                revision = None  # decide again, on what has become of it
-            if revision is None:
-                await self.catch_up()
-                return False
-            await self.feed.reached(revision)
-        except (StoreUnavailableError, StoreClosedError) as error:
-            raise _out_of_reach(error) from None
-        return True
+        return await write(self._store, self.feed, expects, changes)
 
     async def catch_up(self) -> None:
         """Know all that has happened so far. Raises REQUEST_TIMED_OUT."""
-        try:
-            await self.feed.barrier()
-        except (StoreUnavailableError, OutcomeUnknownError, StoreClosedError) as error:
-            raise _out_of_reach(error) from None
+        await catch_up(self.feed)
 
     async def _forget_states(self, record: TopicRecord) -> None:
         """What the store has on the partitions of a topic that is no more. To leave it there would do no harm."""
@@ -219,10 +204,6 @@ class Topics(KnownTopics):
             topic_id = self._world.rng.randbytes(16)
             if any(topic_id) and topic_id not in self._by_id and not topic_plan.text_of_id(topic_id).startswith("-"):
                 return topic_id
-
-
-def _out_of_reach(error: Exception) -> KafkaError:
-    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the store of the cluster cannot be reached ({error}): try again")
 
 
 def _exists(name: str, other: str) -> KafkaError:

@@ -15,13 +15,8 @@ from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import Place
 from semel_broker.cluster.reassignments import PARTITIONS_PER_STEP, alter
 from semel_broker.cluster.steps import Batch, Step, pack, tell
-from semel_broker.cluster.store import (
-    CHANGES_MAX,
-    OutcomeUnknownError,
-    Store,
-    StoreClosedError,
-    StoreUnavailableError,
-)
+from semel_broker.cluster.store import CHANGES_MAX, Store
+from semel_broker.cluster.writes import catch_up, write
 from semel_broker.world import Logger
 
 
@@ -96,33 +91,17 @@ class Operations:
 
     async def _catch_up(self) -> bool:
         """What is refused is refused on an image of now. True. Raises KafkaError 7."""
-        try:
-            await self._feed.barrier()
-        except (StoreUnavailableError, OutcomeUnknownError, StoreClosedError) as error:
-            raise _unreachable(error) from None
+        await catch_up(self._feed)
         return True
 
     async def _write(self, batch: Batch) -> bool:
         """Whether it was written; either way the image is as new as that. Raises KafkaError 7."""
-        try:
-            try:
-                revision = await self._store.transact(batch.expects, batch.changes)
-            except OutcomeUnknownError:
-                revision = None
-            if revision is None:
-                await self._feed.barrier()
-                return False
-            await self._feed.reached(revision)
-        except (StoreUnavailableError, OutcomeUnknownError, StoreClosedError) as error:
-            raise _unreachable(error) from None
-        tell(self._log, batch.steps)
-        return True
+        is_written = await write(self._store, self._feed, batch.expects, batch.changes)
+        if is_written:
+            tell(self._log, batch.steps)
+        return is_written
 
 
 def places_of(batch: Batch) -> list[Place]:
     """The partitions that a transaction is about."""
     return [place for step in batch.steps for place in step.places]
-
-
-def _unreachable(error: Exception) -> KafkaError:
-    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the store of the cluster cannot be reached ({error}): try again")

@@ -1,10 +1,11 @@
-"""An etcd for the tests of this folder: one for each process that runs tests, with a namespace for each test."""
+"""What the tests of this folder stand on: an etcd for each process that runs tests, and clusters over either store."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from broker.cluster.brokers import Cluster, EtcdGround, LocalGround
 from support import etcd
 
 
@@ -15,3 +16,18 @@ def etcd_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[etcd.Etcd
     process = etcd.EtcdProcess(tmp_path_factory.mktemp("etcd") / "data").start()
     yield process
     process.kill()
+
+
+@pytest.fixture(params=["local", "etcd"])
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    ground = LocalGround() if request.param == "local" else EtcdGround(request.getfixturevalue("etcd_process"))
+    cluster = Cluster(ground)
+    yield cluster
+    await cluster.close()
+
+
+@pytest.fixture
+async def local() -> AsyncIterator[Cluster]:
+    cluster = Cluster(LocalGround())
+    yield cluster
+    await cluster.close()

@@ -2,30 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import msgspec
-import pytest
-from broker.cluster.brokers import Cluster, EtcdGround, LocalGround, settled, until
+from broker.cluster.brokers import Cluster, LocalGround, settled, until
 from semel_broker.cluster import reassignments, records
 from semel_broker.cluster.records import PartitionState
 from semel_broker.cluster.store import Delete, Put
-
-
-@pytest.fixture(params=["local", "etcd"])
-async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
-    ground = LocalGround() if request.param == "local" else EtcdGround(request.getfixturevalue("etcd_process"))
-    cluster = Cluster(ground)
-    yield cluster
-    await cluster.close()
-
-
-@pytest.fixture
-async def local() -> AsyncIterator[Cluster]:
-    cluster = Cluster(LocalGround())
-    yield cluster
-    await cluster.close()
-
 
 # --- back to the preferred leaders ---
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
 import pytest
-from broker.cluster.brokers import Cluster, EtcdGround, LocalGround, Member, until
+from broker.cluster.brokers import Cluster, Member, until
 from semel_broker.cluster import records
 from semel_broker.cluster.records import NO_LEADER, PartitionState
 from semel_broker.cluster.store import OutcomeUnknownError, Put, StoreUnavailableError
@@ -29,21 +29,6 @@ from semel_protocol.messages.k46_list_partition_reassignments import (
 
 NONE = ErrorCode.NONE
 Target = Sequence[int] | None
-
-
-@pytest.fixture(params=["local", "etcd"])
-async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
-    ground = LocalGround() if request.param == "local" else EtcdGround(request.getfixturevalue("etcd_process"))
-    cluster = Cluster(ground)
-    yield cluster
-    await cluster.close()
-
-
-@pytest.fixture
-async def local() -> AsyncIterator[Cluster]:
-    cluster = Cluster(LocalGround())
-    yield cluster
-    await cluster.close()
 
 
 def context(member: Member) -> RequestContext:

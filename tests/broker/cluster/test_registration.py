@@ -23,14 +23,6 @@ from semel_storage.memory_disk import MemoryDisk
 from support.etcd import EtcdProcess
 
 
-@pytest.fixture(params=["local", "etcd"])
-async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
-    ground = LocalGround() if request.param == "local" else EtcdGround(request.getfixturevalue("etcd_process"))
-    cluster = Cluster(ground)
-    yield cluster
-    await cluster.close()
-
-
 @pytest.fixture
 async def local(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
     monkeypatch.setattr(registration, "RETRY_S", 0.001)

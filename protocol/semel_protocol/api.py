@@ -48,6 +48,9 @@ from semel_protocol.messages import (
     k68_consumer_group_heartbeat,
     k69_consumer_group_describe,
     k75_describe_topic_partitions,
+    k20001_begin_transaction_group,
+    k20002_decide_transaction_group,
+    k20003_describe_transaction_groups,
 )
 from semel_protocol.primitives import Buffer
 from semel_protocol.schema import Codec, Message, codec
@@ -170,6 +173,10 @@ _TABLE = (
     _api(68, "ConsumerGroupHeartbeat", k68_consumer_group_heartbeat, (0, 1), 0, None),
     _api(69, "ConsumerGroupDescribe", k69_consumer_group_describe, (0, 0), 0, None),
     _api(75, "DescribeTopicPartitions", k75_describe_topic_partitions, (0, 0), 0, None),
+    # semel's own, of numbers that Kafka does not use
+    _api(20_001, "BeginTransactionGroup", k20001_begin_transaction_group, (0, 0), 0, None),
+    _api(20_002, "DecideTransactionGroup", k20002_decide_transaction_group, (0, 0), 0, None),
+    _api(20_003, "DescribeTransactionGroups", k20003_describe_transaction_groups, (0, 0), 0, None),
 )
 
 APIS: dict[int, Api] = {api.key: api for api in _TABLE}

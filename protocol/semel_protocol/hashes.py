@@ -44,3 +44,13 @@ def coordinator_partition(name: str, partition_count: int) -> int:
     """The partition of `__consumer_offsets` that coordinates a group, or of `__transaction_state` an id."""
     h = java_hash_code(name)
     return (0 if h == -(1 << 31) else abs(h)) % partition_count
+
+
+def group_of(transactional_id: str) -> str:
+    """The transaction group that an id belongs to by its name (`<group>/<member>`); "" if to none."""
+    return transactional_id.rpartition("/")[0]
+
+
+def transaction_partition(transactional_id: str, partition_count: int) -> int:
+    """The partition of `__transaction_state` that coordinates an id: the members of a group are all in the group's."""
+    return coordinator_partition(group_of(transactional_id) or transactional_id, partition_count)

@@ -28,6 +28,8 @@ GROUP_METADATA_VALUE = 3
 TRANSACTION_LOG_KEY = 0
 TRANSACTION_LOG_VALUE = 1
 """Version to write: 1 carries the previous and next producer id (KIP-890) as tagged fields."""
+TRANSACTION_GROUP_KEY = 10_000
+TRANSACTION_GROUP_VALUE = 0
 
 VERSION_BYTES = 2
 
@@ -129,6 +131,32 @@ class TransactionLogValue(Message, kw_only=True):
     client_id: Annotated[str, since(1), tag(10_001)] = ""
     client_host: Annotated[str, since(1), tag(10_002)] = ""
     fences: Annotated[list[TransactionLogValueFence], since(1), tag(10_003)] = []
+    group_epoch: Annotated[Int32, since(1), tag(10_004)] = -1
+
+
+class TransactionGroupKey(Message, kw_only=True):
+    """semel's own: a group of transactions that commit as one. Others skip keys of versions that they do not know."""
+
+    group: str
+
+
+class TransactionGroupValue(Message, kw_only=True):
+    """The step that a group is in. `state`: 0 Open, 1 Committed, 2 Aborted. `decided_*`: the last step committed."""
+
+    group_epoch: Int32
+    state: Int8
+    owner: str
+    client_id: str
+    client_host: str
+    timeout_ms: Int32
+    begin_time_ms: Int64
+    last_update_time_ms: Int64
+    decided_token: str | None
+    decided_epoch: Int32
+    note: str
+
+
+TRANSACTION_GROUP_STATES = ("Open", "Committed", "Aborted")
 
 
 TRANSACTION_STATES = (
@@ -149,11 +177,14 @@ VERSIONS: dict[type[Message], tuple[int, int]] = {
     GroupMetadataValue: (0, 4),
     TransactionLogKey: (0, 0),
     TransactionLogValue: (0, 1),
+    TransactionGroupKey: (TRANSACTION_GROUP_KEY, TRANSACTION_GROUP_KEY),
+    TransactionGroupValue: (0, 0),
 }
 FLEXIBLE_SINCE: dict[type[Message], int] = {
     OffsetCommitValue: 4,
     GroupMetadataValue: 4,
     TransactionLogValue: 1,
+    TransactionGroupValue: 0,
 }
 NEVER_FLEXIBLE = 1 << 15
 

@@ -14,6 +14,7 @@ class InitProducerIdRequest(Message, kw_only=True):
     enable2_pc: Annotated[bool, since(6)] = False
     keep_prepared_txn: Annotated[bool, since(6)] = False
     reason: Annotated[str, since(2), tag(10_000)] = ""
+    group_epoch: Annotated[Int32, since(2), tag(10_001)] = -1
 
 
 class InitProducerIdResponse(Message, kw_only=True):

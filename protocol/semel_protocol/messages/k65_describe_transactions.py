@@ -46,6 +46,7 @@ class DescribeTransactionsResponseTransaction(Message, kw_only=True):
     client_host: Annotated[str, tag(10_002)] = ""
     last_update_time_ms: Annotated[Int64, tag(10_003)] = -1
     fences: Annotated[list[DescribeTransactionsResponseFence], tag(10_004)] = []
+    group_epoch: Annotated[Int32, tag(10_005)] = -1
 
 
 class DescribeTransactionsResponse(Message, kw_only=True):

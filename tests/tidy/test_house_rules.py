@@ -1,4 +1,4 @@
-"""Every file of the four packages keeps the house rules."""
+"""Every file of the packages keeps the house rules."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 from tidy.rules import RULES, Rule, Source
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("protocol", "storage", "broker", "client")
+PACKAGES = ("protocol", "storage", "broker", "client", "pipeline")
 SOURCES = [
     Source(path.relative_to(ROOT).as_posix(), path.read_text())
     for package in PACKAGES
@@ -14,9 +14,9 @@ SOURCES = [
 ]
 
 
-def test_all_four_packages_are_looked_at() -> None:
+def test_all_packages_are_looked_at() -> None:
     for package in PACKAGES:
-        assert sum(source.path.startswith(f"{package}/") for source in SOURCES) > 5
+        assert sum(source.path.startswith(f"{package}/") for source in SOURCES) > 1
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)

@@ -6,7 +6,13 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("protocol/semel_protocol", "storage/semel_storage", "broker/semel_broker", "client/semel")
+PACKAGES = (
+    "protocol/semel_protocol",
+    "storage/semel_storage",
+    "broker/semel_broker",
+    "client/semel",
+    "pipeline/pyspark_semel",
+)
 NUMBERED = re.compile(r"k\d+_\w+\.py")
 """The shelves (messages/, handlers/) are one line each: their files name themselves."""
 

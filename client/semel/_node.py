@@ -7,21 +7,30 @@ import asyncio
 from semel._accumulator import PartitionQueue
 from semel._connection import Connection
 
+NO_LEADER = -1
+"""The node id of no broker: what nobody leads at the moment is listed there."""
+
 
 class Node:
     """ready: to be sent as soon as a request is free. partial: their only batch still has room.
 
-    connecting: what has to happen before anything is sent, a connection or its peer reading on.
+    connecting: what has to happen before anything is sent, a connection or its peer reading on. is_away: it cannot be
+    sent to at the moment, as there is no connection, or no leader.
     """
 
-    __slots__ = ("connecting", "in_flight", "node_id", "partial", "ready")
+    __slots__ = ("connecting", "in_flight", "is_away", "node_id", "partial", "ready")
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
         self.in_flight = 0
         self.connecting: asyncio.Task[Connection] | None = None
+        self.is_away = node_id == NO_LEADER
         self.ready: dict[PartitionQueue, None] = {}
         self.partial: dict[PartitionQueue, None] = {}
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.ready or self.partial)
 
     def place(self, queue: PartitionQueue) -> None:
         """Lists a queue that has something to send where it belongs."""

@@ -1,10 +1,9 @@
-"""Looking out for leaders: metadata is asked for again while somebody who is to be sent to is not there."""
+"""Looking out for leaders: metadata is asked for again while somebody is missed."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from semel._edge import Edge
-from semel._node import Node
 from semel._retry import Backoff
 
 SELDOM = 2
@@ -12,24 +11,26 @@ SELDOM = 2
 
 
 class Lookout:
-    """Calls `ask` after a pause, if one of the nodes is away then and something waits for it. Whoever finds that this
-    is so after the next answer, too, says `look` again."""
+    """Calls `ask` after a pause, if somebody `is_missed` then. Whoever finds it so after the answer, too, says `look`
+    again."""
 
-    __slots__ = ("_ask", "_backoff", "_nodes", "_timer")
+    __slots__ = ("_ask", "_backoff", "_is_missed", "_timer")
 
-    def __init__(self, edge: Edge, retry_backoff_ms: float, nodes: Mapping[int, Node], ask: Callable[[], None]) -> None:
-        self._nodes, self._ask = nodes, ask
+    def __init__(
+        self, edge: Edge, retry_backoff_ms: float, is_missed: Callable[[], bool], ask: Callable[[], None]
+    ) -> None:
+        self._is_missed, self._ask = is_missed, ask
         self._backoff = Backoff(edge, retry_backoff_ms, SELDOM * retry_backoff_ms)
         self._timer: asyncio.TimerHandle | None = None
 
     def look(self) -> None:
-        """A node is away."""
+        """Somebody is not there."""
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._backoff.next_ms() / 1000, self._look)
 
     def found(self) -> None:
-        """A node is there."""
+        """Somebody is there."""
         self._backoff.reset()
 
     def close(self) -> None:
@@ -38,5 +39,5 @@ class Lookout:
 
     def _look(self) -> None:
         self._timer = None
-        if any(node.is_away and node.has_work for node in self._nodes.values()):
+        if self._is_missed():
             self._ask()

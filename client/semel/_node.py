@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from semel._accumulator import PartitionQueue
 from semel._connection import Connection
 
 NO_LEADER = -1
 """The node id of no broker: what nobody leads at the moment is listed there."""
+
+
+def any_missed(nodes: Mapping[int, Node]) -> bool:
+    """Whether something waits for a node that is away."""
+    return any(node.is_away and (node.ready or node.partial) for node in nodes.values())
 
 
 class Node:
@@ -27,10 +33,6 @@ class Node:
         self.is_away = node_id == NO_LEADER
         self.ready: dict[PartitionQueue, None] = {}
         self.partial: dict[PartitionQueue, None] = {}
-
-    @property
-    def has_work(self) -> bool:
-        return bool(self.ready or self.partial)
 
     def place(self, queue: PartitionQueue) -> None:
         """Lists a queue that has something to send where it belongs."""

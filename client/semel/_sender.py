@@ -26,7 +26,7 @@ from semel._config import CODEC_OF, ProducerConfig
 from semel._connection import Connection
 from semel._linger import Linger
 from semel._lookout import Lookout
-from semel._node import NO_LEADER, Node
+from semel._node import NO_LEADER, Node, any_missed
 from semel._outcomes import Outcomes
 from semel._pool import Role
 from semel._produce_request import produce_request, produce_version_max
@@ -79,7 +79,8 @@ class Sender:
         self._linger = Linger(self._loop, config.linger_ms, self._lingered)
         self._scheduled: asyncio.Handle | None = None
         self._expiry: asyncio.TimerHandle | None = None
-        self._lookout = Lookout(self._edge, config.retry_backoff_ms, self._nodes, cluster.request_refresh)
+        missed = partial(any_missed, self._nodes)
+        self._lookout = Lookout(self._edge, config.retry_backoff_ms, missed, cluster.request_refresh)
         cluster.on_change(self._rebind)
 
     # What the producer uses

@@ -232,6 +232,20 @@ async def test_epoch_that_is_over_asks_for_metadata_and_one_to_come_for_patience
         assert [record.value for record in await take(reader, 1)] == values(1, first=4)
 
 
+async def test_consumer_finds_who_succeeds_a_dead_leader_before_that_is_tried_again(cluster: MovingCluster) -> None:
+    cluster.truth().put(*values(2))
+    seldom = {"reconnect_backoff_ms": 20_000, "reconnect_backoff_max_ms": 20_000}
+    servers = ",".join(broker.address for broker in cluster.brokers[1:])
+    async with Consumer("t", bootstrap_servers=servers, auto_offset_reset="earliest", **{**QUICK, **seldom}) as reader:
+        await take(reader, 2)
+        await cluster.brokers[0].close()
+        await asyncio.sleep(0.5)
+        cluster.move(1)
+        cluster.truth().put(*values(1, first=2))
+        assert [record.value for record in await asyncio.wait_for(take(reader, 1), 10)] == values(1, first=2)
+    await cluster.brokers[0].listen()
+
+
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
 async def test_position_in_what_an_unclean_election_took_away_goes_back_to_where_the_logs_part(
     checked: MovingCluster, reset: str, caplog: pytest.LogCaptureFixture

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from semel_broker.contacts import Contacts
+from semel_broker.turned_away import TurnedAway
 from semel_broker.txn.identity import ClientName
 from semel_broker.world import Logger, World
 
@@ -35,7 +37,9 @@ class Broker(msgspec.Struct, kw_only=True):
     cluster_id: str
     host: str
     port: int
+    contacts: Contacts
     log: Logger
+    turned_away: TurnedAway = msgspec.field(default_factory=TurnedAway)
 
 
 class RequestContext(msgspec.Struct, frozen=True, gc=False):

@@ -11,6 +11,7 @@ from semel_broker.cluster.records import BrokerRecord
 from semel_broker.cluster.registration import Registration
 from semel_broker.cluster.store import Store
 from semel_broker.config import BrokerConfig, ConfigError
+from semel_broker.contacts import Contacts
 from semel_broker.context import Broker
 from semel_broker.dispatch import Dispatcher
 from semel_broker.groups.coordinator import GroupCoordinator
@@ -138,6 +139,7 @@ async def _open(
         cluster_id=home.logs.cluster_id,
         host=config.host_name,
         port=config.port,
+        contacts=Contacts(home.feed, world.monotonic),
         log=world.log,
     )
 

@@ -215,14 +215,15 @@ class PartitionQueue:
     def may_send(self, connection: Connection) -> bool:
         """Whether the first waiting batch may follow what is in flight, on this connection.
 
-        Never on two connections at once, and never past a batch that has to be sent again.
+        Never on two connections at once, never past a batch that has to be sent again, and never behind the first
+        one of a producer that the partition does not know.
         """
         return (
             bool(self.waiting)
             and not self.paused
             and not self.needs_new_epoch
             and len(self.sent) == self.in_flight
-            and (not self.in_flight or self.in_flight_on is connection)
+            and (not self.in_flight or (self.in_flight_on is connection and not self.sequences.go_alone))
         )
 
     def take(self, connection: Connection, manager: TransactionManager | None) -> Batch:
@@ -239,6 +240,12 @@ class PartitionQueue:
         self.in_flight += 1
         self.in_flight_on = connection
         return batch
+
+    def acknowledged(self, batch: Batch) -> None:
+        """The batch is done: the partition has it, and knows whose it is."""
+        self.failures = 0
+        self.sequences.is_known = True
+        self.resolve(batch)
 
     def resolve(self, batch: Batch) -> None:
         """The batch is done: stored, or failed for good."""

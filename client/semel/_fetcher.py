@@ -25,6 +25,7 @@ from semel._cluster import Cluster
 from semel._connection import Connection
 from semel._consumer_config import ConsumerConfig
 from semel._fetch_buffer import Tally
+from semel._lookout import Lookout
 from semel._pool import Role
 from semel._retry import Action, Backoff, action_for
 from semel._signal import Signal
@@ -70,6 +71,8 @@ class Fetcher:
         self._tallies: dict[int, Tally] = {}
         self._share_bytes = config.fetch_buffer_bytes
         self._starved: dict[int, None] = {}
+        self._away: dict[int, None] = {}
+        self._lookout = Lookout(self._edge, config.retry_backoff_ms, lambda: bool(self._away), cluster.request_refresh)
         self.arrived = Signal()
         self.ready: dict[TopicPartition, PartitionState] = {}
         self.failure: BaseException | None = None
@@ -78,6 +81,8 @@ class Fetcher:
         """Something may have become fetchable: an assignment, a position, room, a leader."""
         if self._stopped:
             return
+        if self._away:
+            self._lookout.look()
         metadata = self._cluster.metadata
         leaderless = False
         for partition, state in self._subscription.states.items():
@@ -112,6 +117,7 @@ class Fetcher:
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
+        self._lookout.close()
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -160,6 +166,7 @@ class Fetcher:
         finally:
             # Here and not in a callback, which would run later: whoever wakes us in between would think we live.
             self._tasks.pop(node_id, None)
+            self._away.pop(node_id, None)
 
     async def _keep_fetching(self, node_id: int) -> None:
         """Until there is nothing to ask this broker for."""
@@ -180,8 +187,13 @@ class Fetcher:
             except KafkaError as error:
                 log.info("fetch from broker %d failed, trying again: %s", node_id, error)
                 self._cluster.request_refresh()
+                self._away[node_id] = None
+                self._lookout.look()
                 await asyncio.sleep(backoff.next_ms() / 1000)
                 continue
+            if node_id in self._away:
+                del self._away[node_id]
+                self._lookout.found()
             if response.error_code:
                 log.warning("broker %d refused to fetch: %s", node_id, error_for(response.error_code))
                 await asyncio.sleep(backoff.next_ms() / 1000)

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from semel._accumulator import PartitionQueue
 from semel._connection import Connection
+
+NO_LEADER = -1
+"""The node id of no broker: what nobody leads at the moment is listed there."""
+
+
+def any_missed(nodes: Mapping[int, Node]) -> bool:
+    """Whether something waits for a node that is away."""
+    return any(node.is_away and (node.ready or node.partial) for node in nodes.values())
 
 
 class Node:
     """ready: to be sent as soon as a request is free. partial: their only batch still has room.
 
-    connecting: what has to happen before anything is sent, a connection or its peer reading on.
+    connecting: what has to happen before anything is sent, a connection or its peer reading on. is_away: it cannot be
+    sent to at the moment, as there is no connection, or no leader.
     """
 
-    __slots__ = ("connecting", "in_flight", "node_id", "partial", "ready")
+    __slots__ = ("connecting", "in_flight", "is_away", "node_id", "partial", "ready")
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
         self.in_flight = 0
         self.connecting: asyncio.Task[Connection] | None = None
+        self.is_away = node_id == NO_LEADER
         self.ready: dict[PartitionQueue, None] = {}
         self.partial: dict[PartitionQueue, None] = {}
 

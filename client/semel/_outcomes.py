@@ -97,8 +97,7 @@ class Outcomes:
         return False
 
     def stored(self, batch: Batch, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> None:
-        batch.queue.failures = 0
-        batch.queue.resolve(batch)
+        batch.queue.acknowledged(batch)
         self._memory.release(batch.reserved_bytes)
         batch.records_stored(base_offset, log_append_time_ms, log_start_offset)
 

@@ -25,7 +25,8 @@ from semel._cluster import Cluster
 from semel._config import CODEC_OF, ProducerConfig
 from semel._connection import Connection
 from semel._linger import Linger
-from semel._node import Node
+from semel._lookout import Lookout
+from semel._node import NO_LEADER, Node, any_missed
 from semel._outcomes import Outcomes
 from semel._pool import Role
 from semel._produce_request import produce_request, produce_version_max
@@ -38,7 +39,6 @@ from semel.errors import KafkaError, ProducerClosed
 
 log = logging.getLogger(__name__)
 
-NO_LEADER = -1
 SILENCE = ProduceResponsePartition(error_code=ErrorCode.REQUEST_TIMED_OUT)
 """What a broker that leaves a partition out of its answer has told us about it."""
 LEAVING_GRACE_MS = 2_000
@@ -79,7 +79,8 @@ class Sender:
         self._linger = Linger(self._loop, config.linger_ms, self._lingered)
         self._scheduled: asyncio.Handle | None = None
         self._expiry: asyncio.TimerHandle | None = None
-        self._refresh: asyncio.TimerHandle | None = None
+        missed = partial(any_missed, self._nodes)
+        self._lookout = Lookout(self._edge, config.retry_backoff_ms, missed, cluster.request_refresh)
         cluster.on_change(self._rebind)
 
     # What the producer uses
@@ -114,9 +115,10 @@ class Sender:
         """Something about the queue has changed: list it where it belongs, and run soon."""
         if not queue.waiting or queue.paused:
             return
-        self._node(queue.node_id).place(queue)
-        if queue.node_id == NO_LEADER:
-            self._ask_for_leaders()
+        node = self._node(queue.node_id)
+        node.place(queue)
+        if node.is_away:
+            self._lookout.look()
         self.wake()
 
     async def flush(self) -> None:
@@ -249,7 +251,7 @@ class Sender:
                 return
             answer = connection.send(request, timeout_ms=self._config.request_timeout_ms, version_max=version_max)
         except KafkaError as error:
-            self._unanswered(batches, error, sent=False)
+            self._unanswered(node, batches, error, sent=False)
             return
         node.in_flight += 1
         answer.add_done_callback(partial(self._answered, node, batches))
@@ -257,32 +259,35 @@ class Sender:
     def _answered(self, node: Node, batches: list[Batch], answer: asyncio.Future[ProduceResponse]) -> None:
         node.in_flight -= 1
         answer.exception()  # looked at, also when the producer has ended
-        self._guarded(partial(self._apply, batches, answer))
+        self._guarded(partial(self._apply, node, batches, answer))
         self._answers.notify()
         self.run()
 
-    def _apply(self, batches: list[Batch], answer: asyncio.Future[ProduceResponse]) -> None:
+    def _apply(self, node: Node, batches: list[Batch], answer: asyncio.Future[ProduceResponse]) -> None:
         error = answer.exception()
         if error is not None:
             assert isinstance(error, KafkaError), error
-            self._unanswered(batches, error, sent=True)
+            self._unanswered(node, batches, error, sent=True)
         else:
             response = answer.result()
-            for node in response.node_endpoints:
-                self._cluster.pool.set_address(node.node_id, node.host, node.port)
+            for each in response.node_endpoints:
+                self._cluster.pool.set_address(each.node_id, each.host, each.port)
             rows = {(topic.name, row.index): row for topic in response.responses for row in topic.partition_responses}
             apply = self._outcomes.apply
             self._settle(
+                node,
                 batches,
                 [apply(batch, rows.get((batch.queue.topic, batch.queue.partition), SILENCE)) for batch in batches],
             )
 
-    def _unanswered(self, batches: list[Batch], error: KafkaError, *, sent: bool) -> None:
+    def _unanswered(self, node: Node, batches: list[Batch], error: KafkaError, *, sent: bool) -> None:
         self._cluster.request_refresh()
-        self._settle(batches, [self._outcomes.lost(batch, error, sent=sent) for batch in batches])
+        self._settle(node, batches, [self._outcomes.lost(batch, error, sent=sent) for batch in batches])
 
-    def _settle(self, batches: list[Batch], again: list[bool]) -> None:
-        self._pause([batch.queue for batch, must_retry in zip(batches, again, strict=True) if must_retry])
+    def _settle(self, node: Node, batches: list[Batch], again: list[bool]) -> None:
+        """A pause spares who has failed, and not the next leader of a partition, if that is known by now (KIP-951)."""
+        failed = [batch.queue for batch, must_retry in zip(batches, again, strict=True) if must_retry]
+        self._pause([queue for queue in failed if queue.node_id == node.node_id])
         for batch in batches:
             if batch.queue.waiting:
                 self.place(batch.queue)
@@ -328,6 +333,8 @@ class Sender:
 
     def _connect(self, node: Node) -> None:
         if node.connecting is None:
+            node.is_away = True
+            self._lookout.look()
             self._pump_after(node, self._cluster.pool.connecting(node.node_id, Role.DATA))
 
     def _send_when_writable(self, node: Node, connection: Connection) -> None:
@@ -341,8 +348,11 @@ class Sender:
     def _connected(self, node: Node, attempt: asyncio.Task[Connection]) -> None:
         node.connecting = None
         if not attempt.cancelled():
-            if attempt.exception() is not None:
+            node.is_away = attempt.exception() is not None
+            if node.is_away:
                 self._cluster.request_refresh()
+            else:
+                self._lookout.found()
             self.run()
 
     async def _drained(self, connection: Connection) -> Connection:
@@ -360,14 +370,6 @@ class Sender:
             node = self._nodes[node_id] = Node(node_id)
         return node
 
-    def _ask_for_leaders(self) -> None:
-        if self._refresh is None:
-            self._refresh = self._loop.call_later(self._config.retry_backoff_ms / 1000, self._ask_now)
-
-    def _ask_now(self) -> None:
-        self._refresh = None
-        self._cluster.request_refresh()
-
     def _rebind(self) -> None:
         """New metadata: every queue goes to its partition's leader of now."""
         for queue in self._queues.values():
@@ -375,6 +377,7 @@ class Sender:
             if leader != queue.node_id:
                 self._node(queue.node_id).remove(queue)
                 queue.node_id = leader
+                queue.paused = queue.paused and leader == NO_LEADER
                 if queue.in_flight and leader != NO_LEADER and self.manager is not None:
                     assert queue.in_flight_on is not None
                     self._loop.call_later(LEAVING_GRACE_MS / 1000, queue.leave, queue.in_flight_on)
@@ -386,9 +389,9 @@ class Sender:
             return
         self.fatal = error
         self._linger.close()
-        for timer in (self._expiry, self._refresh):
-            if timer is not None:
-                timer.cancel()
+        self._lookout.close()
+        if self._expiry is not None:
+            self._expiry.cancel()
         for queue in self._queues.values():
             for batch in (*queue.sent, *queue.waiting):
                 batch.closed = True

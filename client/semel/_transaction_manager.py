@@ -4,6 +4,10 @@ A partition counts its batches under one (producer id, epoch). When its count ca
 or a batch was given up for good) the producer's epoch is bumped and the partition starts at 0 again, which it may do
 only while none of its batches is in flight. The old epoch fences late copies of what was sent under it. Partitions
 that are in order keep the epoch they have until they are idle.
+
+A leader that does not know a producer takes its batch whatever the sequence (KIP-360: it may have forgotten it). So of
+several batches that are on their way to it, it could refuse the first ("not the leader yet") and store the second. Only
+once a batch was acknowledged does the partition know the producer, and refuses what comes before its turn.
 """
 
 import msgspec
@@ -29,11 +33,17 @@ UNSTAMPED = Stamp(NO_PRODUCER_ID, NO_EPOCH, NO_SEQUENCE)
 
 
 class Sequences(msgspec.Struct):
-    """Where one partition's count stands."""
+    """Where one partition's count stands. `is_known`: it has acknowledged a batch of this producer id."""
 
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_EPOCH
     next_sequence: int = 0
+    is_known: bool = False
+
+    @property
+    def go_alone(self) -> bool:
+        """Whether a batch has to be acknowledged before the next one may be sent."""
+        return self.producer_id != NO_PRODUCER_ID and not self.is_known
 
 
 class TransactionManager:
@@ -78,11 +88,13 @@ class TransactionManager:
                 return False
             self.producer_epoch += 1
         self._restart(sequences)
+        sequences.is_known = False  # it may have been forgotten, which is one reason to be here
         return True
 
     def _is_behind(self, sequences: Sequences) -> bool:
         return (sequences.producer_id, sequences.producer_epoch) != (self.producer_id, self.producer_epoch)
 
     def _restart(self, sequences: Sequences) -> None:
+        sequences.is_known = sequences.is_known and sequences.producer_id == self.producer_id
         sequences.producer_id, sequences.producer_epoch = self.producer_id, self.producer_epoch
         sequences.next_sequence = 0

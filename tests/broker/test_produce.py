@@ -229,6 +229,22 @@ async def test_gaps_old_epochs_and_new_epochs_that_do_not_start_at_0_are_refused
     assert await wire.values("t") == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("partition", [0, 1])
+async def test_what_is_refused_for_the_moment_is_not_overtaken(broker: Harness, partition: int) -> None:
+    wire = await broker.wire()
+    producer_id = await new_producer(wire)
+    refused = await wire.produce("t", idempotent(producer_id, 0, b"a"), partition=partition)
+    assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    await wire.create_topic("t", partitions=2)
+    early = await wire.produce("t", idempotent(producer_id, 1, b"b"), partition=partition)
+    assert early.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "as if the log knew that one is missing"
+    other = await wire.produce("t", idempotent(producer_id, 7, b"c"), partition=1 - partition)
+    assert other.error_code == 0, "nothing was refused there: its producer may have been forgotten (KIP-360)"
+    for sequence, value in enumerate((b"a", b"b")):
+        row = await wire.produce("t", idempotent(producer_id, sequence, value), partition=partition)
+        assert (row.error_code, row.base_offset) == (0, sequence)
+
+
 async def test_pipelined_produces_are_answered_in_order_and_appended_in_order(either_broker: Harness) -> None:
     wire = await either_broker.wire()
     await wire.create_topic("t")

@@ -38,15 +38,18 @@ NO_LEADER = -1
 
 
 class SequencedLog:
-    """One partition: the values stored, in order, under Kafka's idempotence checks (wire contract, 5.2)."""
+    """One partition: the values stored, in order, under Kafka's idempotence checks: a producer that is not known
+    may begin with any sequence (its state may have expired), a known one has to go on where it stands."""
 
     def __init__(self) -> None:
         self.values: list[bytes | None] = []
         self.producers: dict[int, tuple[int, int, deque[tuple[int, int, int]]]] = {}
+        self._is_strict = False
 
     def forget_producers(self) -> None:
-        """As a broker does that has lost its producer state."""
+        """As a broker does that has lost its producer state; it has noticed, and refuses what it cannot place."""
         self.producers.clear()
+        self._is_strict = True
 
     def append(self, batch: bytes | memoryview) -> tuple[int, int]:
         """(error code, base offset)."""
@@ -57,7 +60,7 @@ class SequencedLog:
         if header.producer_id >= 0:
             known = self.producers.get(header.producer_id)
             if known is None:
-                if first:
+                if first and self._is_strict:
                     return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
                 window: deque[tuple[int, int, int]] = deque(maxlen=WINDOW)
             else:

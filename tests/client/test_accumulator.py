@@ -12,6 +12,7 @@ from semel._accumulator import Batch, BatchState, BufferMemory, PartitionQueue
 from semel._edge import Edge
 from semel._transaction_manager import TransactionManager
 from semel.errors import KafkaTimeoutError
+from semel_protocol.errors import ErrorCode
 from semel_protocol.records import BatchBuilder
 
 
@@ -21,6 +22,14 @@ def queue_with(count: int, loop: asyncio.AbstractEventLoop) -> PartitionQueue:
         batch = Batch(queue, BatchBuilder(), deadline=1e9, reserved_bytes=1)
         batch.append(0, None, b"%d" % number, ())
         queue.waiting.append(batch)
+    return queue
+
+
+def known_queue_with(count: int, manager: TransactionManager, connection: object) -> PartitionQueue:
+    """In a partition that has acknowledged a batch of this producer."""
+    queue = queue_with(count + 1, asyncio.get_running_loop())
+    manager.set_producer_id(1, 0)
+    queue.acknowledged(queue.take(connection, manager))
     return queue
 
 
@@ -34,9 +43,10 @@ def send(
 
 
 @settings(max_examples=150, deadline=None)
-@given(choices=st.lists(st.integers(0, 3), max_size=60), count=st.integers(1, 12))
+@given(choices=st.lists(st.integers(0, 4), max_size=60), count=st.integers(1, 12))
 def test_order_and_once_hold_for_any_interleaving_of_sends_losses_and_answers(choices: list[int], count: int) -> None:
-    """0 sends, 1 takes the oldest answer, 2 loses every answer, 3 loses a request before the broker sees it."""
+    """0 sends, 1 takes the oldest answer, 2 loses every answer, 3 loses a request before the broker sees it, 4 sends
+    what is refused, as by who does not lead yet."""
     loop = asyncio.new_event_loop()
     try:
         queue, log, manager = queue_with(count, loop), SequencedLog(), TransactionManager()
@@ -46,9 +56,11 @@ def test_order_and_once_hold_for_any_interleaving_of_sends_losses_and_answers(ch
         for choice in [*choices, *[0, 1] * 400]:
             if choice == 0 and queue.may_send(connection) and queue.in_flight < 5:
                 answers.append(send(queue, connection, manager, log))
+            elif choice == 4 and queue.may_send(connection) and queue.in_flight < 5:
+                answers.append((queue.take(connection, manager), ErrorCode.NOT_LEADER_OR_FOLLOWER))
             elif choice == 1 and answers:
                 batch, code = answers.pop(0)
-                queue.resolve(batch) if code == 0 else queue.retry(batch)
+                queue.acknowledged(batch) if code == 0 else queue.retry(batch)
             elif choice == 2 or (choice == 3 and queue.may_send(connection)):
                 if choice == 3:
                     answers.append((queue.take(connection, manager), 0))
@@ -64,13 +76,49 @@ def test_order_and_once_hold_for_any_interleaving_of_sends_losses_and_answers(ch
 
 
 async def test_nothing_newer_is_sent_while_a_batch_has_to_be_sent_again() -> None:
-    queue, manager, connection = queue_with(3, asyncio.get_running_loop()), TransactionManager(), object()
-    manager.set_producer_id(1, 0)
+    manager, connection = TransactionManager(), object()
+    queue = known_queue_with(3, manager, connection)
     first, second = queue.take(connection, manager), queue.take(connection, manager)
     queue.retry(first)
     assert not queue.may_send(connection)
     queue.retry(second)
-    assert [batch.stamp and batch.stamp.base_sequence for batch in queue.waiting] == [0, 1, None]
+    assert [batch.stamp and batch.stamp.base_sequence for batch in queue.waiting] == [1, 2, None]
+
+
+async def test_nothing_follows_the_first_batch_of_a_producer_before_it_is_acknowledged() -> None:
+    manager, connection = TransactionManager(), object()
+    manager.set_producer_id(1, 0)
+    queue = queue_with(4, asyncio.get_running_loop())
+    first = queue.take(connection, manager)
+    assert not queue.may_send(connection), "who leads would take the second and might have refused the first"
+    queue.retry(first)
+    assert queue.take(connection, manager) is first
+    queue.acknowledged(first)
+    second = queue.take(connection, manager)
+    assert queue.may_send(connection)
+    queue.retry(second)
+    queue.needs_new_epoch = True
+    queue.rewind(manager)
+    queue.take(connection, manager)
+    assert not queue.may_send(connection), "it may have been forgotten"
+
+
+async def test_a_partition_that_knows_a_producer_has_its_next_epoch_pipelined() -> None:
+    manager, connection = TransactionManager(), object()
+    queue = known_queue_with(3, manager, connection)
+    manager.set_producer_id(1, 1)  # as every transaction does
+    queue.take(connection, manager)
+    assert queue.may_send(connection), "its epochs begin at sequence 0, and the partition knows it"
+    manager.set_producer_id(2, 0)
+    queue.resolve(queue.sent[0])
+    queue.take(connection, manager)
+    assert not queue.may_send(connection)
+
+
+async def test_without_idempotence_no_batch_waits_for_the_first() -> None:
+    connection, queue = object(), queue_with(2, asyncio.get_running_loop())
+    queue.take(connection, None)
+    assert queue.may_send(connection)
 
 
 async def test_a_partition_is_never_in_flight_on_two_connections() -> None:
@@ -83,8 +131,8 @@ async def test_a_partition_is_never_in_flight_on_two_connections() -> None:
 
 
 async def test_behind_an_abandoned_batch_what_may_be_stored_is_not_renumbered() -> None:
-    queue, manager, connection = queue_with(3, asyncio.get_running_loop()), TransactionManager(), object()
-    manager.set_producer_id(1, 0)
+    manager, connection = TransactionManager(), object()
+    queue = known_queue_with(3, manager, connection)
     taken = [queue.take(connection, manager) for _ in range(3)]
     taken[1].maybe_stored = True
     for batch in taken:

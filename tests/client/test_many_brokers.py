@@ -144,6 +144,31 @@ async def test_batch_given_up_after_its_leader_was_replaced_does_not_double_the_
     assert cluster.truth().values == [b"0", b"1" * 90, b"2" * 90, b"3" * 90]
 
 
+@pytest.mark.parametrize("hints", [True, False])
+async def test_no_pause_is_kept_for_a_leader_that_is_none_any_more(cluster: MovingCluster, hints: bool) -> None:
+    cluster.hints = hints
+    patient = {"retry_backoff_ms": 20_000, "retry_backoff_max_ms": 20_000}
+    async with Producer(bootstrap_servers=cluster.bootstrap, **patient) as sender:
+        await sender.send_and_wait("t", b"a")
+        cluster.move(1)
+        await asyncio.wait_for(sender.send_and_wait("t", b"b"), 10)
+    assert cluster.truth().values == [b"a", b"b"]
+
+
+async def test_who_succeeds_a_dead_leader_is_found_before_it_is_tried_again(cluster: MovingCluster) -> None:
+    seldom = {"reconnect_backoff_ms": 20_000, "reconnect_backoff_max_ms": 20_000}
+    servers = ",".join(broker.address for broker in cluster.brokers[1:])
+    async with Producer(bootstrap_servers=servers, **{**QUICK, **seldom}) as sender:
+        await sender.send_and_wait("t", b"a")
+        await cluster.brokers[0].close()
+        later = asyncio.ensure_future(sender.send_and_wait("t", b"b"))
+        await asyncio.sleep(0.5)
+        cluster.move(1)
+        await asyncio.wait_for(later, 10)
+    assert cluster.truth().values == [b"a", b"b"]
+    await cluster.brokers[0].listen()
+
+
 async def test_leader_that_stands_still_is_waited_for_no_longer_than_its_successor_is_known(
     cluster: MovingCluster,
 ) -> None:
@@ -205,6 +230,20 @@ async def test_epoch_that_is_over_asks_for_metadata_and_one_to_come_for_patience
         assert await reader.getmany(timeout_ms=20) == {}
         checked.truth().epoch += 1
         assert [record.value for record in await take(reader, 1)] == values(1, first=4)
+
+
+async def test_consumer_finds_who_succeeds_a_dead_leader_before_that_is_tried_again(cluster: MovingCluster) -> None:
+    cluster.truth().put(*values(2))
+    seldom = {"reconnect_backoff_ms": 20_000, "reconnect_backoff_max_ms": 20_000}
+    servers = ",".join(broker.address for broker in cluster.brokers[1:])
+    async with Consumer("t", bootstrap_servers=servers, auto_offset_reset="earliest", **{**QUICK, **seldom}) as reader:
+        await take(reader, 2)
+        await cluster.brokers[0].close()
+        await asyncio.sleep(0.5)
+        cluster.move(1)
+        cluster.truth().put(*values(1, first=2))
+        assert [record.value for record in await asyncio.wait_for(take(reader, 1), 10)] == values(1, first=2)
+    await cluster.brokers[0].listen()
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])

@@ -116,13 +116,24 @@ async def test_a_lost_answer_is_not_stored_twice(fake_broker: FakeBroker) -> Non
 
 
 async def test_five_requests_are_in_flight_and_no_more(fake_broker: FakeBroker) -> None:
-    fake_broker.faults.extend([SILENT] * 5)
     async with producer(fake_broker, max_batch_size=100, request_timeout_ms=300, delivery_timeout_ms=2000) as sender:
+        await sender.send_and_wait("t", b"known from now on")
+        fake_broker.faults.extend([SILENT] * 5)
         futures = [await sender.send("t", b"x" * 50) for _ in range(20)]
         await asyncio.sleep(0.1)
-        assert len(fake_broker.seen(0)) == 5
+        assert len(fake_broker.seen(0)) == 1 + 5
         await asyncio.gather(*futures)
-    assert len(fake_broker.log().values) == 20
+    assert len(fake_broker.log().values) == 21
+
+
+async def test_a_leader_that_is_one_only_from_the_third_request_on_stores_them_in_order(
+    fake_broker: FakeBroker,
+) -> None:
+    fake_broker.faults.extend([int(ErrorCode.NOT_LEADER_OR_FOLLOWER)] * 2)
+    async with producer(fake_broker, max_batch_size=100) as sender:
+        futures = [await sender.send("t", b"%d" % number + b"x" * 50) for number in range(5)]
+        await asyncio.gather(*futures)
+    assert [value[:1] for value in fake_broker.log().values if value] == [b"0", b"1", b"2", b"3", b"4"]
 
 
 async def test_a_request_without_answer_is_sent_again_on_a_new_connection(fake_broker: FakeBroker) -> None:

@@ -1,4 +1,4 @@
-"""What is there at the end of a run: read afresh by clients, and looked up in the broker's own logs."""
+"""What is there at the end of a run: read afresh by clients, and looked up in the leaders' own logs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from sim.client import SimEdge
 from sim.final import Batch, Decision, Final, PartitionEnd, Row
 from sim.history import Asking, History, Place
 from sim.host import Host
-from sim.replicas import replicas_of
 
 POLL_MS = 500
 QUIET_POLLS_MAX = 60
@@ -53,8 +52,6 @@ class Reading:
         nodes = self._nodes()
         if nodes:
             self._look_inside(nodes)
-        if len(nodes) > 1:
-            final.replicas = replicas_of(nodes)
 
     async def _configs(self, admin: Admin) -> None:
         asked = {

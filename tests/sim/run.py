@@ -24,6 +24,7 @@ from sim.history import History, Topic
 from sim.host import Host
 from sim.logs import captured
 from sim.plan import RunPlan
+from sim.replicas import replicas_of
 from sim.rot import Rot
 from sim.workloads import WORKLOADS
 from sim.workloads.base import Desk
@@ -114,8 +115,7 @@ class Run:
             self._alone(f"{workload.prefix}settle", self._settling(workload), DRAINED_WITHIN_NS)
         self._finale()
         groups = [group for workload in self.plan.workloads for group in workload.groups]
-        if self.plan.brokers > 1 and not self._until(self.cluster.all_replicated, DRAINED_WITHIN_NS):
-            self.final.undrained.append("some replica never gets what its leader has")
+        self._replicate()
         reading = Reading(self.cluster.address, self.history, groups, self.cluster.nodes)
         undrained = self.final.undrained
         self.final = reading.final
@@ -123,6 +123,8 @@ class Run:
         self.final.uncommitted = list(self.commitment.found.values()) if self.commitment is not None else []
         self._alone("reader", reading.main, READ_WITHIN_NS)
         self.final.undrained += undrained
+        if self._replicate():  # also what was written amid the reading, as when a member of a group expired
+            self.final.replicas = replicas_of(self.cluster.nodes())
         if self.plan.rot and self.cluster.nodes() and not self.world.failures:
             self._rot(*self.cluster.brokers.values())
 
@@ -178,6 +180,12 @@ class Run:
         self.cluster.boot()
         if not self._until(lambda: self.cluster.serves, RESTARTED_WITHIN_NS):
             self.final.undrained.append("the broker does not start")
+
+    def _replicate(self) -> bool:
+        """Whether there are replicas, which then have what their leaders have, or never get it."""
+        if self.plan.brokers > 1 and not self._until(self.cluster.all_replicated, DRAINED_WITHIN_NS):
+            self.final.undrained.append("some replica never gets what its leader has")
+        return self.plan.brokers > 1
 
     def _rot(self, broker: SimBroker) -> None:
         assert broker.node is not None

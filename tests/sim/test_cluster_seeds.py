@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from semel import Producer
 
+from sim.client import SimEdge
+from sim.ending import Reading
+from sim.host import Host
 from sim.plan import draw
 from sim.run import execute, run
 
@@ -37,6 +41,24 @@ def test_the_same_seed_is_the_same_run() -> None:
     first, second = (run(draw(3, brokers=BROKERS)) for _ in range(2))
     assert first.digest == second.digest
     assert first.simulated_s > 10
+
+
+def test_replicas_are_compared_when_all_know_what_was_written_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(Reading):
+        """Something is written when all is read, as by a coordinator whose member has expired."""
+
+        async def main(self, host: Host) -> None:
+            await super().main(host)
+            async with Producer(bootstrap_servers=self._address, edge=SimEdge(host)) as producer:
+                topic, partition = next(iter(self.final.partitions))
+                await producer.send_and_wait(topic, b"last words", key=b"k0", partition=partition)
+
+    monkeypatch.setattr("sim.run.Reading", Interrupted)
+    verdict, stage = execute(draw(2, brokers=BROKERS))
+    place, end = next(iter(stage.final.partitions.items()))
+    replicas = stage.final.replicas[place]
+    assert [replica.high_watermark for replica in replicas] == [end.high_watermark + 1] * BROKERS
+    assert verdict.is_clean, (verdict.anomalies, verdict.failures)
 
 
 def test_checkers_are_told_what_the_store_was_told() -> None:

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from asyncio import Future, get_running_loop
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from typing import Any
 
-from semel_protocol.batch import BatchHeader, check_produced
+from semel_protocol.batch import BatchHeader, check_produced, read_header
 from semel_protocol.compression import InflatesTooLarge
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k00_produce import (
@@ -36,7 +37,7 @@ from semel_broker.limits import Limits
 from semel_broker.partition import Partition
 from semel_broker.txn.metadata import TopicPartition
 
-NO_TIMESTAMP = -1
+NO_TIMESTAMP = NO_PRODUCER_ID = -1
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 
 Answer = ProduceResponse | Coroutine[Any, Any, ProduceResponse] | None
@@ -108,8 +109,12 @@ def _append(
         _check_batch(partition, header, row.records, ctx)
         if header.is_transactional and opens_transaction(partition, header):
             transactional.check(request.transactional_id or "", partition, header, ctx, admissions)
+        if ctx.broker.turned_away and partition.log.producer(header.producer_id) is None:
+            ctx.broker.turned_away.check((topic, row.index), header)
         result = partition.append(row.records, header=header, acks_all=request.acks == ACKS_ALL)
     except KafkaError as error:
+        if error.retriable and error.code != ErrorCode.CORRUPT_MESSAGE and row.records is not None:
+            _turn_away((topic, row.index), row.records, ctx)
         return _refused(row.index, error)
     if request.acks == ACKS_ALL and partition.high_watermark <= result.last_offset:
         uncommitted.append((partition, result.last_offset + 1))
@@ -119,6 +124,14 @@ def _append(
         log_append_time_ms=result.log_append_time_ms,
         log_start_offset=partition.log_start_offset,
     )
+
+
+def _turn_away(place: TopicPartition, records: Buffer, ctx: RequestContext) -> None:
+    """What its producer will send again is not to be overtaken by what is on its way already."""
+    with suppress(KafkaError):  # whatever else is wrong with it
+        header = read_header(records)
+        if header.producer_id != NO_PRODUCER_ID:
+            ctx.broker.turned_away.note(place, header)
 
 
 def _refused(index: int, error: KafkaError) -> ProduceResponsePartition:

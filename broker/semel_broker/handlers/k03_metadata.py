@@ -8,8 +8,6 @@ partition that nobody leads for now has leader -1 and LEADER_NOT_AVAILABLE.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k03_metadata import (
     MetadataRequest,
@@ -21,6 +19,7 @@ from semel_protocol.messages.k03_metadata import (
 
 from semel_broker.cluster.image import Image
 from semel_broker.cluster.records import NO_LEADER
+from semel_broker.contacts import Contact
 from semel_broker.context import Broker, RequestContext
 from semel_broker.topic_plan import INTERNAL_TOPICS
 from semel_broker.topics import Topic
@@ -34,7 +33,7 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
-            for each in contacts(broker)
+            for each in broker.contacts.named() or [own_contact(broker)]
         ],
         cluster_id=broker.cluster_id,
         controller_id=controller_of(image),
@@ -42,20 +41,10 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
     )
 
 
-class Contact(NamedTuple):
-    """A broker as clients are told of it."""
-
-    node_id: int
-    host: str
-    port: int
-    rack: str | None
-
-
-def contacts(broker: Broker) -> list[Contact]:
-    """The live brokers. Where the store was away for longer than all sessions it is who answers: a client that hears of
-    nobody drops the brokers that it knows, and has none to ask again."""
-    live = [Contact(each.node_id, each.host, each.port, each.rack or None) for each in broker.feed.image.live()]
-    return live or [Contact(broker.node_id, broker.host, broker.port, broker.config.broker_rack or None)]
+def own_contact(broker: Broker) -> Contact:
+    """Who answers. Where the store was away for longer than all sessions it is a broker nevertheless: a client that
+    hears of nobody drops the brokers that it knows, and has none to ask again."""
+    return Contact(broker.node_id, broker.host, broker.port, broker.config.broker_rack or None)
 
 
 def controller_of(image: Image) -> int:

@@ -13,7 +13,7 @@ from semel_protocol.messages.k60_describe_cluster import (
 )
 
 from semel_broker.context import RequestContext
-from semel_broker.handlers.k03_metadata import contacts, controller_of
+from semel_broker.handlers.k03_metadata import controller_of, own_contact
 
 BROKERS = 1
 
@@ -26,6 +26,6 @@ def handle(request: DescribeClusterRequest, ctx: RequestContext) -> DescribeClus
         controller_id=controller_of(ctx.broker.feed.image),
         brokers=[
             DescribeClusterResponseBroker(broker_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
-            for each in contacts(ctx.broker)
+            for each in ctx.broker.contacts.live() or [own_contact(ctx.broker)]
         ],
     )

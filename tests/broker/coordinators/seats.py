@@ -14,11 +14,13 @@ from broker.replication.brokers import Cluster, Replicant
 from broker.transactional import TransactionalProducer
 from broker.wire import Wire
 from msgspec.structs import replace
+from semel_broker.contacts import Contacts
 from semel_broker.context import Broker
 from semel_broker.dispatch import Dispatcher
 from semel_broker.groups.coordinator import GroupCoordinator
 from semel_broker.producer_ids import ProducerIds
 from semel_broker.server import Server
+from semel_broker.turned_away import TurnedAway
 from semel_broker.txn.coordinator import TransactionCoordinator
 from semel_broker.txn.leaders import ImageLeaders
 from semel_protocol.batch import iterate
@@ -72,6 +74,8 @@ class Seat(Replicant):
         self.clients = Server(Dispatcher(cast("Broker", self)), self.config, self.log, asyncio.get_running_loop())
         self.port = self.client_port = await self.clients.bind("127.0.0.1", 0)
         await super().start()
+        self.contacts = Contacts(self.feed, self.world.monotonic)
+        self.turned_away = TurnedAway()
         self.wires = Wires(self)
         self.producer_ids = ProducerIds(self.store)
         self.groups = GroupCoordinator(self.world, self.config, self.topics)

@@ -34,7 +34,7 @@ class Register:
     def __init__(self) -> None:
         self._topics: dict[str, TopicRecord] = {}  # by id
         self._ids: dict[str, str] = {}  # by key
-        self._created: dict[str, int] = {}
+        self._created: dict[tuple[str, int], int] = {}
         self._brokers: dict[int, int] = {}
         self._admitted: dict[int, Admission] = {}
         self._states: dict[tuple[str, int], PartitionState] = {}
@@ -78,7 +78,8 @@ class Register:
                 if value is not None:
                     topic = _topic(value)
                     self._topics[topic.topic_id], self._ids[told.key] = topic, topic.topic_id
-                    self._created.setdefault(topic.topic_id, told.revision)
+                    for index in range(len(topic.replicas)):
+                        self._created.setdefault((topic.topic_id, index), told.revision)
             case records.BROKERS:
                 _keep(self._brokers, int(rest), None if value is None else told.revision)
             case records.ADMISSIONS:
@@ -131,9 +132,9 @@ class Register:
         """Of what it was before nothing is left, where anybody else who is there could take it over. Where nobody leads
         it may stay in sync, if all that it had said to have was synced."""
         for topic_id, topic in self._topics.items():
-            if self._created[topic_id] > self._brokers.get(node_id, 0):
-                continue  # it has had nothing of it that it could have lost
             for index in range(len(topic.replicas)):
+                if self._created[topic_id, index] > self._brokers.get(node_id, 0):
+                    continue  # it has had nothing of it that it could have lost
                 state = self._state((topic_id, index))
                 assert state is not None
                 if state.leader == records.NO_LEADER and was is not None and was.is_synced:

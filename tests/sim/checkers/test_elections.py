@@ -111,6 +111,15 @@ def test_who_comes_back_is_taken_out_of_what_it_was_first() -> None:
     assert book.wrong() == []
 
 
+def test_a_partition_that_is_newer_than_who_comes_back_had_nothing_that_could_be_lost() -> None:
+    book = Book()
+    epoch = book.writes({"brokers/2": BrokerRecord(node_id=2, incarnation="j", directory_id="d", host="h", port=1)})
+    book.state(1, 0, 1, 3)
+    book.writes({"topics/t": TopicRecord("t", "id", [[1, 2, 3], [2, 3, 1]], {})})
+    book.admit(2, epoch)
+    assert book.wrong() == []
+
+
 def test_the_checker_says_it() -> None:
     tale = Tale()
     tale.ends([])

@@ -12,6 +12,8 @@ from __future__ import annotations
 from asyncio import Task, get_running_loop, shield, wait
 from collections.abc import Callable, Sequence
 
+from semel_protocol.errors import KafkaError
+
 from semel_broker.producer_ids import ProducerIds
 from semel_broker.txn.engine import Engine
 from semel_broker.txn.group_metadata import DEAD, TransactionGroup
@@ -77,6 +79,9 @@ class GroupEngine:
                 except NeedsProducerIdError:
                     fresh_ids.append(await self._producer_ids.next())
                     continue
+                except KafkaError:
+                    self._check()  # it may have taken a while to get here: a refusal is an answer, too
+                    raise
                 if decision.then is None:
                     self._check()
                 else:

@@ -1,7 +1,8 @@
 """The memory of transactions on disk: records of `__transaction_state`.
 
 The records of one transactional id lie in one partition, and a journal is that of one partition. One id has at most one
-record under way, so each takes effect by itself as soon as it is durable; the order among ids does not matter.
+record under way, so each takes effect by itself as soon as it is durable; the order among ids does not matter. What is
+decided of a transaction group and of its members is one batch, which the next leader finds whole or not at all.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 from semel_protocol.batch import read_header
-from semel_protocol.errors import KafkaError
+from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.records import Record, build_batch
 from semel_protocol.single_records import build_single, read_rows
 
 from semel_broker.coordinator_topic import as_seen_by_clients, replay
 from semel_broker.partition import Partition
+from semel_broker.txn.group_metadata import TransactionGroup
+from semel_broker.txn.group_records import group_row
 from semel_broker.txn.metadata import TransactionMetadata
 from semel_broker.txn.records import Row, row_of
 from semel_broker.world import World
@@ -46,16 +49,26 @@ class Journal:
         self._world = world
         self._partition = partition
 
-    def append(self, transactions: Sequence[TransactionMetadata], *, lazily: bool = False) -> Stored:
-        """Append the records of `transactions` in one batch. `lazily`: nobody waits for it.
+    def append(
+        self,
+        transactions: Sequence[TransactionMetadata],
+        *,
+        group: TransactionGroup | None = None,
+        lazily: bool = False,
+    ) -> Stored:
+        """Append the records of `transactions`, and that of `group`, in one batch: all of them are stored, or none is.
+        `lazily`: nobody waits for it.
 
-        Raises KafkaError 15, 16 or -1: then nothing was appended.
+        Raises KafkaError 15, 16, 18 (more than a segment may hold) or -1: then nothing was appended.
         """
-        batch = _batch_of([row_of(txn) for txn in transactions], self._world.now_ms())
+        rows = [row_of(txn) for txn in transactions]
+        if group is not None:
+            rows.insert(0, group_row(group))
+        batch = _batch_of(rows, self._world.now_ms())
         try:
             result = self._partition.append(batch, header=read_header(batch), lazily=lazily)
         except KafkaError as error:
-            raise as_seen_by_clients(error) from error
+            raise as_seen_by_clients(error, ErrorCode.RECORD_LIST_TOO_LARGE) from error
         return Stored(self._partition, result.last_offset + 1)
 
     async def replay(self, feed: Callable[[Sequence[bytes | None], Sequence[bytes | None]], None]) -> None:

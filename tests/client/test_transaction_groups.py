@@ -297,10 +297,10 @@ async def test_a_send_that_waited_while_the_producer_joined_is_refused(
     broker: FakeGroups, group: TransactionGroup
 ) -> None:
     step = await group.begin()
-    async with member(broker, step, max_batch_size=200, buffer_memory=200, max_request_size=200) as a:
+    async with member(broker, step, max_batch_size=10, buffer_memory=200, max_request_size=200) as a:
         broker.faults.append(SILENT)
         await a.begin_transaction()
-        await a.send("t", b"x" * 20)
+        await a.send("t", b"x" * 60)
         waiting = asyncio.create_task(a.send("t", b"y" * 60))
         await asyncio.sleep(0.01)
         assert not waiting.done()

@@ -315,4 +315,6 @@ class TransactionGroups(Workload):
             for number in range(rng.choice((2, 3)))
         ]
         clients += draw_readers(rng, prefix, pace)
-        return WorkloadPlan(kind=self.name, prefix=prefix, topics=topics, clients=clients, broker=settings.BROKER)
+        # What is decided of all members is one batch, and a batch lies in one segment.
+        broker = {**settings.BROKER, "transaction.state.log.segment.bytes": rng.choice((65_536, 100 << 20))}
+        return WorkloadPlan(kind=self.name, prefix=prefix, topics=topics, clients=clients, broker=broker)

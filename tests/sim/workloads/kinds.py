@@ -294,7 +294,8 @@ class TransactionGroups(Workload):
     roles = ROLES
 
     def draw(self, rng: Random, prefix: str) -> WorkloadPlan:
-        topics, pace = draw_topics(rng, prefix, ("sink", "side")), draw_pace(rng)
+        configs = {"segment.bytes": str(rng.choice((32_768, 1 << 30)))}  # whatever is sent has to fit in one
+        topics, pace = draw_topics(rng, prefix, ("sink", "side"), configs=configs), draw_pace(rng)
         timeout_ms = rng.choice((3_000, 10_000, 60_000))
         clients = [
             ClientPlan(

@@ -15,7 +15,7 @@ from semel.errors import KafkaError, TransactionWasCommitted
 
 from sim.workloads.base import Desk, excuse, stop
 from sim.workloads.board import Board, Offer, Result, Task
-from sim.workloads.driver import LOOK_S, group_of
+from sim.workloads.driver import LOOK_S, PAUSE_S, group_of
 from sim.workloads.pen import Pen
 from sim.workloads.plan import ClientPlan, Op, Script, WorkloadPlan, pause_ms
 
@@ -58,6 +58,7 @@ class Tasker:
             excuse(error)
             await self._drop(slot)
             task.offer_again()
+            await asyncio.sleep(PAUSE_S)
             return
         task.results.append(result)
         await asyncio.sleep(op.args["linger_ms"] / 1000)

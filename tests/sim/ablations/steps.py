@@ -127,7 +127,13 @@ def repeat_of_token(seam: Seam) -> None:
     decide = group_state.decide
 
     def naive(group: TransactionGroup | None, members: Members, ask: Decide, *more: Any) -> Decision:
-        return decide(group if group is None else replace(group, decided_token=None), members, ask, *more)
+        if group is None:
+            return decide(group, members, ask, *more)
+        decision = decide(replace(group, decided_token=None), members, ask, *more)
+        if decision.then is None or ask.commit:
+            return decision
+        kept = replace(decision.then, decided_token=group.decided_token)
+        return replace(decision, then=kept, group=kept)
 
     seam.replace(group_state, "decide", naive)
 

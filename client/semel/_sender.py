@@ -64,15 +64,13 @@ class Sender:
         self.enrol: Callable[[], None] = lambda: None
         self._transaction = transaction
         self._cluster, self._config, self._memory = cluster, config, memory
-        self._edge = cluster.edge
-        self._loop = asyncio.get_running_loop()
+        self._edge, self._loop = cluster.edge, asyncio.get_running_loop()
         self._outcomes = Outcomes(cluster, config, memory, self.manager, transaction)
         self._identity: ProducerIdSource | None = None
         if self.manager is not None and transaction is None:
             self._identity = ProducerIdSource(cluster, config, self.manager, found=self.wake, failed=self.end)
         self._answers = Signal()
-        self._codec = CODEC_OF[config.compression_type]
-        self._acks = config.required_acks
+        self._codec, self._acks = CODEC_OF[config.compression_type], config.required_acks
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
         self._open: dict[PartitionQueue, None] = {}
         self._nodes: dict[int, Node] = {}

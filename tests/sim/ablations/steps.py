@@ -18,6 +18,7 @@ from semel_broker.txn.metadata import ONGOING, TransactionMetadata
 from semel_broker.txn.replay import Replay
 
 from sim.ablations.ablation import Seam, broker_ends, safeguard
+from sim.ablations.durability import DARK_AND_SLOW
 
 KINDS = ("groups",)
 
@@ -138,7 +139,9 @@ def repeat_of_token(seam: Seam) -> None:
     seam.replace(group_state, "decide", naive)
 
 
-@safeguard("one decision is one append", "a crash does not come between a token and its records", *KINDS)
+@safeguard(
+    "one decision is one append", "a crash does not come between a token and its records", *KINDS, shows=broker_ends
+)
 def one_append(seam: Seam) -> None:
     append = Journal.append
 
@@ -159,7 +162,12 @@ def one_append(seam: Seam) -> None:
     seam.replace(Journal, "append", in_parts)
 
 
-@safeguard("a decision is durable before it takes effect", "what a crash takes back has had no effect", *KINDS)
+@safeguard(
+    "a decision is durable before it takes effect",
+    "what a crash takes back has had no effect",
+    *KINDS,
+    shows=DARK_AND_SLOW,
+)
 def decision_durable(seam: Seam) -> None:
     class Durable(msgspec.Struct):
         is_durable: bool = True

@@ -157,7 +157,7 @@ def _converted(name: str, text: str, kind: Any) -> Any:
 
 
 def _instead(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """"What to write: the name that is near, else the list."""
+    """What to write instead: the name that is near, else the list."""
     names = {each.lower(): each for each in known}
     near = get_close_matches(name, names, n=1, cutoff=0.75)
     if near:

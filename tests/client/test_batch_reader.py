@@ -181,7 +181,7 @@ async def test_it_must_be_running(bootstrap: str) -> None:
 
 def test_settings_are_checked_as_a_consumers() -> None:
     with pytest.raises(KafkaConfigurationError, match="fetch_max_wait_ms=40000"):
-        BatchReaderConfig(fetch_max_wait_ms=40_000).as_consumer()
+        BatchReaderConfig(fetch_max_wait_ms=40_000)
 
 
 async def test_a_reader_outlives_a_restart_of_the_broker(broker: Harness) -> None:

@@ -53,7 +53,7 @@ def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[An
 
 
 async def _whole(reader: BatchReader, options: SourceOptions, wanted: OffsetRange) -> AsyncIterator[Part]:
-    """All of the range that is there, each part with where it begins: a batch may hold older records, which are gone."""
+    """All of the range that is there, each part with where it begins: older records of its batch are gone."""
     partition = TopicPartition(wanted.topic, wanted.partition)
     at = wanted.start
     while at < wanted.end:

@@ -345,3 +345,19 @@ def test_a_stream_whose_records_are_gone_fails_unless_it_may_go_on(topics: Topic
     lenient = Query(topics.stream(subscribe="t", failOnDataLoss="false"), tmp_path)
     lenient.run()
     assert lenient.values() == sorted([*range(2000, 3000, 2), *range(1001, 3000, 2)])
+
+
+def test_a_stream_outlives_its_broker(topics: Topics, semel_broker: EphemeralBroker, tmp_path: Path) -> None:
+    topics.create("t")
+    topics.put("t", range(10))
+    query = Query(topics.stream(subscribe="t", startingOffsets="earliest"), tmp_path)
+    running = query.start()
+    try:
+        until(running, lambda: len(query.values()) == 10)
+        semel_broker.kill()
+        semel_broker.start()
+        topics.put("t", range(10, 30))
+        until(running, lambda: len(query.values()) == 30)
+    finally:
+        running.stop()
+    assert query.values() == list(range(30))

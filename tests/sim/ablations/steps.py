@@ -18,7 +18,7 @@ from semel_broker.txn.metadata import ONGOING, TransactionMetadata
 from semel_broker.txn.replay import Replay
 
 from sim.ablations.ablation import Seam, broker_ends, safeguard
-from sim.ablations.durability import DARK_AND_SLOW
+from sim.ablations.occasions import lost_decision
 
 KINDS = ("groups",)
 
@@ -166,7 +166,7 @@ def one_append(seam: Seam) -> None:
     "a decision is durable before it takes effect",
     "what a crash takes back has had no effect",
     *KINDS,
-    shows=DARK_AND_SLOW,
+    occasion=lost_decision,
 )
 def decision_durable(seam: Seam) -> None:
     class Durable(msgspec.Struct):

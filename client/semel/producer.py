@@ -203,8 +203,8 @@ class Producer:
         """Buffers the records of a batch that are encoded already; the future tells the place of the first one.
 
         records: what stands behind the header of an uncompressed batch (KIP-98), with offset deltas 0 to count - 1 and
-        timestamps counted from the first one's. They are believed, and compressed as the producer does; leave the buffer
-        as it is until the future is done. Raises as `send` does.
+        timestamps counted from the first one's. They are believed, and compressed as the producer does; leave the
+        buffer as it is until the future is done. Raises as `send` does.
         """
         builder = BatchBuilder(CODEC_OF[self._config.compression_type])
         builder.fill(records, count, checked_timestamp(first_timestamp_ms), checked_timestamp(max_timestamp_ms))

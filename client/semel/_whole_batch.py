@@ -19,7 +19,7 @@ def open_built(
     builder: BatchBuilder,
     first_timestamp_ms: int,
 ) -> asyncio.Future[RecordMetadata]:
-    """Puts the batch, whose memory is reserved, at the end of the queue. `sender`: raises when there is none any more."""
+    """Puts the batch, whose memory is reserved, at the end of the queue. `sender` raises when there is none."""
     reserved = builder.size_bytes
     try:
         running = sender()

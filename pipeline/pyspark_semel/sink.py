@@ -15,7 +15,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
+import pyarrow as pa  # type: ignore[import-untyped,unused-ignore]
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 from pyspark.sql.types import StructType
@@ -82,7 +82,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Of a batch by itself, which nobody else knows: its group is its own; or of a batch that foreachBatch has named."""
+    """Of a batch by itself, whose group is its own unless it has a name; or of a batch that foreachBatch has named."""
 
     def __init__(self, options: SinkOptions, schema: SinkSchema) -> None:
         self._options, self._schema = options, schema
@@ -122,7 +122,7 @@ def _write_named(
     query_id: str,
     batch_id: int,
 ) -> Written:
-    """A batch that may come again. Raises SinkRefused, and as `write_exactly_once`."""
+    """A batch that may come again. Raises SinkRefusedError, and as `write_exactly_once`."""
     mark = token(query_id, batch_id)
     if not is_to_be_written(step, query_id, batch_id, options.replaces):
         return Written(0, step, mark, skipped=True)
@@ -134,5 +134,6 @@ def _of_this_task() -> tuple[str, int]:
     context = TaskContext.get()
     assert context is not None, "write() runs in a task"
     query_id, batch_id = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
-    assert query_id is not None and batch_id is not None, f"Spark has not said which batch this is: {query_id}, {batch_id}"
+    assert query_id is not None, "Spark has not said which query this is"
+    assert batch_id is not None, "Spark has not said which batch this is"
     return query_id, int(batch_id)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow as pa  # type: ignore[import-untyped,unused-ignore]
+import pyarrow.compute as pc  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
 from pyspark_semel.columns.encode import Ints, as_binary, batch_starts, encode, header_tails, size_bounds
@@ -62,7 +62,9 @@ def _pieces(gathered: list[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatc
         yield gathered[0] if len(gathered) == 1 else pa.concat_batches(gathered)
 
 
-def topics_of(rows: pa.RecordBatch, schema: SinkSchema, default: str | None) -> tuple[list[str], NDArray[np.int64] | None]:
+def topics_of(
+    rows: pa.RecordBatch, schema: SinkSchema, default: str | None
+) -> tuple[list[str], NDArray[np.int64] | None]:
     """The topics that the rows go to, and which of them each row: None where all go to the only one.
 
     The option goes before the column, as with Spark's Kafka sink. Raises SchemaError for a row without a topic.
@@ -85,7 +87,9 @@ class Encoder:
         self._schema, self._topic, self._batch_bytes = schema, topic, batch_bytes
         self._next_free = first_free
 
-    def encode(self, rows: pa.RecordBatch, partition_counts: Callable[[list[str]], Mapping[str, int]]) -> list[OutBatch]:
+    def encode(
+        self, rows: pa.RecordBatch, partition_counts: Callable[[list[str]], Mapping[str, int]]
+    ) -> list[OutBatch]:
         """All batches of a chunk. `partition_counts`: of these topics. Raises SchemaError."""
         schema = self._schema
         topics, topic_of_row = topics_of(rows, schema, self._topic)

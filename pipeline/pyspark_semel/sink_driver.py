@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from semel import GroupStep, TransactionGroup
+from semel import GroupStep, PreparedTransaction, TransactionGroup
 from semel.errors import ProducerFenced, TransactionWasCommitted
 
 from pyspark_semel.event_loop import run
@@ -68,7 +68,7 @@ async def _begin(options: SinkOptions, group: str) -> GroupStep:
     return await (await _group(options, group)).begin()
 
 
-async def _commit(options: SinkOptions, step: GroupStep, token: str, prepared: list[object]) -> bool:
+async def _commit(options: SinkOptions, step: GroupStep, token: str, prepared: list[PreparedTransaction]) -> bool:
     return await (await _group(options, step.group)).commit(step, token, prepared)
 
 

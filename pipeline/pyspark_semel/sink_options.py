@@ -86,7 +86,9 @@ def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         raise OptionError(WHY_AN_ID)
     query_id, batch_id = options.get(QUERY_ID), options.count(BATCH_ID, least=0)
     if (query_id is None) != (batch_id is None) or (query_id is not None and (streaming or sink_id is None)):
-        raise OptionError(f"{QUERY_ID} and {BATCH_ID} belong together, with {SINK_ID}: pyspark_semel.write_batch sets them")
+        raise OptionError(
+            f"{QUERY_ID} and {BATCH_ID} belong together, with {SINK_ID}: pyspark_semel.write_batch sets them"
+        )
     return SinkOptions(
         settings=settings,
         topic=options.get(TOPIC),

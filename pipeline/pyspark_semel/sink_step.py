@@ -14,7 +14,7 @@ NOTHING = "nothing"
 """What a query may replace that has a checkpoint, where the sink remembers no batch."""
 
 
-class SinkRefused(ValueError):
+class SinkRefusedError(ValueError):
     """Rows would be lost or doubled in silence; the message says why, and what to do."""
 
 
@@ -24,18 +24,18 @@ def token(query_id: str, batch_id: int) -> str:
 
 
 def is_to_be_written(step: GroupStep, query_id: str, batch_id: int, replaces: str | None) -> bool:
-    """False for the batch that was committed last. Raises SinkRefused."""
+    """False for the batch that was committed last. Raises SinkRefusedError."""
     if step.decided_token is None:
         if batch_id and replaces != NOTHING:
-            raise SinkRefused(_no_memory(step, query_id, batch_id))
+            raise SinkRefusedError(_no_memory(step, query_id, batch_id))
         return True
     last_query, last_batch = _read(step.decided_token)
     if query_id != last_query:
         if replaces != last_query:
-            raise SinkRefused(_other_query(step, query_id, last_query, last_batch))
+            raise SinkRefusedError(_other_query(step, query_id, last_query, last_batch))
         return True
     if batch_id < last_batch and replaces != query_id:
-        raise SinkRefused(_set_back(step, query_id, batch_id, last_batch))
+        raise SinkRefusedError(_set_back(step, query_id, batch_id, last_batch))
     return batch_id != last_batch
 
 
@@ -46,20 +46,20 @@ def _read(decided: str) -> tuple[str, int]:
 
 def _no_memory(step: GroupStep, query_id: str, batch_id: int) -> str:
     return (
-        f"sink {step.group!r} remembers no batch, and query {query_id} goes on with batch {batch_id}: it cannot be told "
-        "whether that batch is written already. Is this the name that the query has always written under, and the "
-        "cluster? (What a sink remembers is forgotten when nothing was written for transaction.group.expiration.ms, and "
-        "foreachBatch has to write batch 0, too.) If the batch is to be written, for example because the query wrote at "
-        f"least once or elsewhere before: set {REPLACES}={NOTHING}"
+        f"sink {step.group!r} remembers no batch, and query {query_id} goes on with batch {batch_id}: it cannot be "
+        "told whether that batch is written already. Is this the name that the query has always written under, and "
+        "the cluster? (What a sink remembers is forgotten when nothing was written for "
+        "transaction.group.expiration.ms, and foreachBatch has to write batch 0, too.) If the batch is to be written, "
+        f"as when the query wrote at least once or elsewhere before: set {REPLACES}={NOTHING}"
     )
 
 
 def _other_query(step: GroupStep, query_id: str, last_query: str, last_batch: int) -> str:
     return (
         f"sink {step.group!r} belongs to query {last_query} (its batch {last_batch} was committed last), and this is "
-        f"query {query_id}. A query has a new id when its checkpoint was deleted or another location was given: it counts "
-        "batches from 0 and may write again what is written already. Give the old checkpoint back; or, if this is another "
-        f"query, another sink id; or, if it is to take over from here, set {REPLACES}={last_query}"
+        f"query {query_id}. A query has a new id when its checkpoint was deleted or another location was given: it "
+        "counts batches from 0 and may write again what is written already. Give the old checkpoint back; or, if this "
+        f"is another query, another sink id; or, if it is to take over from here, set {REPLACES}={last_query}"
     )
 
 

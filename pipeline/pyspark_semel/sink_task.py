@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import pyarrow as pa
+import pyarrow as pa  # type: ignore[import-untyped,unused-ignore]
 from pyspark.sql.datasource import WriterCommitMessage
 from semel import GroupStep, PreparedTransaction, Producer
 from semel.structs import RecordMetadata
@@ -98,9 +98,7 @@ class _Writing:
     async def _send(self, producer: Producer, batches: list[OutBatch]) -> None:
         at_ms = now_ms()
         for batch in batches:
-            future = await producer.send_encoded(
-                batch.topic, batch.partition, batch.records, batch.count, at_ms, at_ms
-            )
+            future = await producer.send_encoded(batch.topic, batch.partition, batch.records, batch.count, at_ms, at_ms)
             if self._step is None:
                 self._sent.append(future)
 

@@ -8,9 +8,11 @@ column *is* the records, batch after batch.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow as pa  # type: ignore[import-untyped,unused-ignore]
+import pyarrow.compute as pc  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
@@ -33,7 +35,7 @@ def size_bounds(keys: pa.Array | None, values: pa.Array, tails: pa.Array | None)
 
 
 def batch_starts(bounds: Ints, groups: Ints, bytes_max: int) -> Ints:
-    """The rows at which batches begin: at each of `groups` (ascending, the first is 0), and wherever `bytes_max` is full.
+    """The rows at which batches begin: at each of `groups` (ascending, from 0 on), and wherever `bytes_max` is full.
 
     A row that is larger than that gets a batch of its own.
     """
@@ -72,7 +74,7 @@ def encode(keys: pa.Array | None, values: pa.Array, tails: pa.Array | None, star
     places = offsets(joined)
     records = memoryview(joined.buffers()[2])
     cuts = [*places[starts].tolist(), int(places[-1])]
-    return [records[begin:end] for begin, end in zip(cuts, cuts[1:], strict=False)]
+    return [records[begin:end] for begin, end in pairwise(cuts)]
 
 
 def header_tails(headers: pa.Array) -> pa.Array:

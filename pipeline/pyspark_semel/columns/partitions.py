@@ -1,9 +1,9 @@
-"""PURE: which partition each row of a column of keys goes to: murmur2, as Java's default partitioner, for all rows at once."""
+"""PURE: which partition each key of a column goes to: murmur2, as Java's default partitioner, for all at once."""
 
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
+import pyarrow as pa  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 from semel_protocol.hashes import murmur2
 

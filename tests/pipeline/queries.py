@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -108,8 +109,8 @@ def main(arguments: list[str]) -> None:
     """A driver in a process of its own: runs the queries of these folders, all at once; says how each has ended."""
     from pipeline.struck import StruckSource
 
-    address, *folders = arguments
-    spark = session("local[10,4]")
+    master, address, *folders = arguments
+    spark = session(master, **dict(each.split("=", 1) for each in os.environ.get("SPARK_SETTINGS", "").split()))
     spark.dataSource.register(StruckSource)
     cases = [Case(Path(folder), address) for folder in folders]
     queries = [(case, case.start(case.rows(spark), struck=True)) for case in cases]

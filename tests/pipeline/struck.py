@@ -7,6 +7,8 @@ arrives there first takes it (the file becomes `<point>@<batch>.<deed>.<process 
     raise   fails
     exit    ends the process at once
     stop    stops the process (SIGSTOP), until somebody lets it go on
+
+What became of a task's write is left behind in `task@<batch>.<process id>`.
 """
 
 from __future__ import annotations
@@ -71,7 +73,13 @@ class StruckWriter(sink.StreamWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> sink.Written:
         sink_batches.CHUNK_BYTES = 1  # each Arrow batch is sent by itself
         batch = sink._of_this_task()[1]
-        written = super().write(self._in_halves(iterator, batch))
+        said = self.folder / f"task@{batch}.{os.getpid()}"
+        try:
+            written = super().write(self._in_halves(iterator, batch))
+        except Exception as error:
+            said.write_text(f"{type(error).__name__}: {error}")
+            raise
+        said.write_text("written")
         if written.rows:
             arrive(self.folder, "after-prepare", batch)
         return written

@@ -110,7 +110,8 @@ class GroupEngine:
         slot.apply(then)
         if then.state is DEAD:
             slot.drop()
-        self._log.info("transaction_group", group=then.name, epoch=then.epoch, state=then.state.label, note=then.note)
+        tell = self._log.info if then.note or then.state is DEAD else self._log.debug
+        tell("transaction_group", group=then.name, epoch=then.epoch, state=then.state.label, note=then.note)
         for txn in decision.members:
             self._engine.apply(held[txn.transactional_id], txn)
 

@@ -42,6 +42,10 @@ class BatchReaderConfig(ClientConfig, frozen=True, kw_only=True):
     default_api_timeout_ms: int = 60_000
     """How long a call may take, and how long `read` may go without any progress, retries included."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.as_consumer()
+
     def as_consumer(self) -> ConsumerConfig:
         """The same settings, checked as a consumer's. Raises KafkaConfigurationError."""
         return ConsumerConfig(**msgspec.structs.asdict(self))
@@ -112,13 +116,17 @@ class BatchReader:
         latest = await self.latest(wanted)
         return {at: Bounds(earliest[at], latest[at]) for at in wanted}
 
-    async def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    async def earliest(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
         """The first offset that is there, of each partition. Raises as `bounds`."""
-        return await self._list(partitions, EARLIEST_TIMESTAMP)
+        return await self._list(partitions, EARLIEST_TIMESTAMP, timeout_ms)
 
-    async def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    async def latest(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
         """The offset after the last that can be read, of each partition. Raises as `bounds`."""
-        return await self._list(partitions, LATEST_TIMESTAMP)
+        return await self._list(partitions, LATEST_TIMESTAMP, timeout_ms)
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
@@ -145,9 +153,12 @@ class BatchReader:
         found = [known[name] for name in names if name in known]
         return [TopicPartition(topic.name, row.partition) for topic in found for row in topic.partitions]
 
-    async def _list(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+    async def _list(
+        self, partitions: Iterable[TopicPartition], timestamp: int, timeout_ms: float | None
+    ) -> dict[TopicPartition, int]:
         self._check_running()
-        found = await self._offsets.list(dict.fromkeys(partitions, timestamp), self._config.default_api_timeout_ms)
+        timeout_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        found = await self._offsets.list(dict.fromkeys(partitions, timestamp), timeout_ms)
         return {at: offset for at, (offset, _) in found.items()}
 
     def _check_running(self) -> None:

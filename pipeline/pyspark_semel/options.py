@@ -9,7 +9,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 from semel._config import ClientConfig
@@ -150,8 +150,17 @@ def whole_number(name: str, text: str, least: int = 1) -> int:
 
 
 def _converted(name: str, text: str, kind: Any) -> Any:
+    """`text` as a value of a setting's type. Raises OptionError."""
+    text = text.strip()
+    if get_origin(kind) is Literal:
+        found = [value for value in get_args(kind) if str(value) == text]
+        if not found:
+            raise OptionError(f"{name}={text!r}: write one of {', '.join(map(str, get_args(kind)))}")
+        return found[0]
+    if str in get_args(kind):
+        return text
     try:
-        return msgspec.convert(text.strip(), kind, strict=False)
+        return msgspec.convert(text, kind, strict=False)
     except msgspec.ValidationError as e:
         raise OptionError(f"{name}={text!r}: {e}") from None
 

@@ -116,7 +116,7 @@ def test_attempts_that_race_die_or_come_back_leave_every_row_once(
     ]
     queries = struck_queries(tmp_path, broker.address, strikes)
     (zombie,) = struck_queries(tmp_path, broker.address, [Strike("in-write", 2, "stop")])
-    with Driver(broker.address, [*queries, zombie], cluster.master) as driver:
+    with Driver(broker.address, [*queries, zombie], cluster.master):
         for each in queries:
             wait_for(lambda each=each: (each.case.folder / "ended").exists(), each.case.name, 200)
             assert (each.case.folder / "ended").read_text() == ""

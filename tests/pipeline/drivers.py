@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pipeline.queries import Case
 from pipeline.struck import arm, arrived, wait_for
 
-FILES = 3
+FILES = 2
 
 
 def environment() -> dict[str, str]:
@@ -90,7 +90,7 @@ class Driver:
 
     def until_all_arrived(self) -> None:
         for each in self.queries:
-            wait_for(lambda each=each: each.arrived or self._is_dead(), f"{each.case.name}\n{self._last_words()}", 200)
+            wait_for(lambda each=each: each.arrived or self._is_dead(), f"{each.case.name}\n{self._last_words()}", 400)
         assert not self._is_dead(), self._last_words()
 
     def release(self) -> None:
@@ -101,7 +101,7 @@ class Driver:
     def until_all_ended(self) -> dict[str, str]:
         """What each query has ended with: nothing, or an error's words. By its point."""
         paths = {each: each.case.folder / "ended" for each in self.queries}
-        wait_for(lambda: all(path.exists() for path in paths.values()) or self._is_dead(), "the driver's end", 200)
+        wait_for(lambda: all(path.exists() for path in paths.values()) or self._is_dead(), "the driver's end", 400)
         assert all(path.exists() for path in paths.values()), self._last_words()
         return {each.strike.point: path.read_text() for each, path in paths.items()}
 

@@ -19,6 +19,7 @@ from pyspark.sql.streaming import StreamingQuery
 from semel import Consumer, TopicPartition
 from semel.structs import ConsumerRecord
 
+FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 ROWS = 40
 """Of a file."""
 
@@ -39,10 +40,11 @@ class Case:
         made.write_text("".join(lines))
         made.rename(self.folder / "in" / made.name)
 
-    def rows(self, spark: SparkSession, partitions: int = 2) -> DataFrame:
-        """The files as a stream, one a batch; the rows in several tasks."""
+    def rows(self, spark: SparkSession, partitions: int | None = 2) -> DataFrame:
+        """The files as a stream, one a batch; the rows in several tasks, as many as Spark likes for None."""
         files = spark.readStream.schema("k string, v string").option("maxFilesPerTrigger", 1)
-        return files.json(str(self.folder / "in")).selectExpr("k as key", "v as value").repartition(partitions)
+        rows = files.json(str(self.folder / "in")).selectExpr("k as key", "v as value")
+        return rows.repartition("key") if partitions is None else rows.repartition(partitions)
 
     def start(self, rows: DataFrame, struck: bool = False, **options: str) -> StreamingQuery:
         """Writes all files that are there, exactly once, and ends."""

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 from pipeline.queries import Case, committed
+from pipeline.struck import StruckSource, arm
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, udf, window
 from pyspark_semel import sink_foreach
 from pyspark_semel.sink_foreach import write_batch
-from semel import Admin
+from semel import Admin, TransactionGroupDescription
 from semel_broker.ephemeral import EphemeralBroker
 from semel_protocol.hashes import partition_for_key
 
@@ -26,13 +27,17 @@ def case(semel_broker: EphemeralBroker, tmp_path: Path) -> Case:
     return Case(tmp_path / "out", semel_broker.bootstrap_servers)
 
 
-def last_token(case: Case) -> str | None:
-    async def ask() -> str | None:
+def described(case: Case) -> TransactionGroupDescription:
+    async def ask() -> TransactionGroupDescription:
         async with Admin(bootstrap_servers=case.address) as admin:
             (group,) = await admin.describe_transaction_groups([case.name])
-            return group.decided_token
+            return group
 
     return asyncio.run(ask())
+
+
+def last_token(case: Case) -> str | None:
+    return described(case).decided_token
 
 
 def batch_options(case: Case, **more: str) -> dict[str, str]:
@@ -234,3 +239,58 @@ def test_outside_of_foreach_batch_the_query_has_to_be_named(
     for _ in range(2):
         write_batch(rows, 0, names, query_id="nightly")
     assert len(committed(case.address, case.name)) == 3
+
+
+# Batches that come again
+
+
+@pytest.fixture
+def struck(spark: SparkSession) -> SparkSession:
+    spark.dataSource.register(StruckSource)
+    return spark
+
+
+def test_what_a_failed_batch_has_written_is_aborted_at_once(struck: SparkSession, case: Case) -> None:
+    """Spark tells abort() of no attempt when the only task has failed; the driver knows its step all the same."""
+    case.add_file(0)
+    arm(case.points, "in-write", 0, "raise")
+    with pytest.raises(Exception, match="struck in-write"):
+        case.start(case.rows(struck), struck=True).awaitTermination()
+    assert (case.points / "aborted@0").exists()
+    group = described(case)
+    assert (group.state, [member for member in group.members if member.is_open]) == ("Aborted", [])
+    case.start(case.rows(struck), struck=True).awaitTermination()
+    case.check(1)
+
+
+def test_a_batch_comes_again_under_other_settings(struck: SparkSession, case: Case) -> None:
+    """How many tasks write a batch, and which rows each of them has, is another matter the second time."""
+    settings = ("spark.sql.adaptive.enabled", "spark.sql.shuffle.partitions")
+    before = [struck.conf.get(name) for name in settings]
+    try:
+        for number, point in enumerate(("before-decide", "after-decide", "after-prepare")):
+            case.add_file(number)
+            arm(case.points, point, number, "raise")
+            for adaptive, partitions in (("true", "7"), ("false", "3")):
+                for name, value in zip(settings, (adaptive, partitions), strict=True):
+                    struck.conf.set(name, value)
+                query = case.start(case.rows(struck, partitions=None), struck=True)
+                if adaptive == "true":
+                    with pytest.raises(Exception, match=f"struck {point}"):
+                        query.awaitTermination()
+                else:
+                    query.awaitTermination()
+            case.check(number + 1)
+    finally:
+        for name, value in zip(settings, before, strict=True):
+            struck.conf.set(name, value)
+
+
+def test_a_stream_goes_on_with_a_broker_that_was_restarted(
+    spark: SparkSession, case: Case, semel_broker: EphemeralBroker
+) -> None:
+    for number in range(2):
+        case.add_file(number)
+        case.start(case.rows(spark)).awaitTermination()
+        case.check(number + 1)
+        semel_broker.restart()

@@ -20,7 +20,7 @@ from pipeline.struck import wait_for
 from pyspark_semel import java
 from support.processes import BrokerProcess
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 SETTINGS = {
     "spark.speculation": "true",
@@ -115,21 +115,21 @@ def test_attempts_that_race_die_or_come_back_leave_every_row_once(
         Strike("after-prepare", 1, "exit"),
     ]
     queries = struck_queries(tmp_path, broker.address, strikes)
-    (zombie,) = struck_queries(tmp_path, broker.address, [Strike("in-write", 2, "stop")])
+    (zombie,) = struck_queries(tmp_path, broker.address, [Strike("in-write", 1, "stop")])
     with Driver(broker.address, [*queries, zombie], cluster.master):
         for each in queries:
-            wait_for(lambda each=each: (each.case.folder / "ended").exists(), each.case.name, 200)
+            wait_for(lambda each=each: (each.case.folder / "ended").exists(), each.case.name, 400)
             assert (each.case.folder / "ended").read_text() == ""
             assert each.arrived
             each.case.check(FILES)
-        worker = wait_for(lambda: zombie.arrived, "the zombie", 200)
+        worker = wait_for(lambda: zombie.arrived, "the zombie", 400)
         executor = executor_of(worker)
         executor.suspend()  # for the driver it is lost; another one does its tasks
-        wait_for(lambda: (zombie.case.folder / "ended").exists(), "the query without its executor", 200)
+        wait_for(lambda: (zombie.case.folder / "ended").exists(), "the query without its executor", 400)
         assert (zombie.case.folder / "ended").read_text() == ""
         zombie.case.check(FILES)
         os.kill(worker, signal.SIGCONT)  # goes on writing as if nothing had happened
-        outcome = zombie.case.points / f"task@2.{worker}"
+        outcome = zombie.case.points / f"task@1.{worker}"
         assert "ProducerFenced" in wait_for(lambda: outcome.exists() and outcome.read_text(), "the zombie's words")
         zombie.case.check(FILES)
         executor.resume()

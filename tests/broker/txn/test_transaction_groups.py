@@ -260,6 +260,28 @@ async def test_worn_out_members_go_on_with_fresh_producer_ids(office: Office) ->
     assert kinds(office) == ["COMMIT"] * 3
 
 
+@pytest.mark.parametrize("how", ["begin", "abort", "time out"])
+async def test_a_step_too_large_for_a_segment_is_not_committed_and_can_be_got_rid_of(
+    offices: list[Office], how: str
+) -> None:
+    office = await quick_office(offices, transaction_state_log_segment_bytes="1024")
+    step = await begin(office)
+    each = [await work(office, f"m{n}", step.epoch) for n in range(12)]
+    await refused(decide(office, step.epoch, "q:0", *each), ErrorCode.RECORD_LIST_TOO_LARGE, "1024")
+    assert {await office.state(name) for name, _ in each} == {"Ongoing"}
+    if how == "begin":
+        await begin(office)
+    elif how == "abort":
+        await decide(office, step.epoch, "", commit=False)
+    else:
+        office.wall_ms += TIMEOUT_MS + 1
+    for name, _ in each:
+        await office.until_state("CompleteAbort", name)
+    assert kinds(office) == ["ABORT"] * 12
+    await office.restart()
+    assert {await office.state(name) for name, _ in each} == {"CompleteAbort"}
+
+
 # --- races ---
 
 

@@ -13,7 +13,19 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench import clusters, curves, isolation, many, markers, scale, sections, simulator, transactions
+from bench import (
+    clusters,
+    curves,
+    isolation,
+    many,
+    markers,
+    scale,
+    sections,
+    simulator,
+    spark_read,
+    spark_write,
+    transactions,
+)
 from bench.figure import Figure
 
 SECTIONS = {
@@ -38,6 +50,8 @@ SECTIONS = {
     "many-leaders": clusters.many_leaders,
     "markers": markers.markers,
     "scale": scale.scale,
+    "spark-read": spark_read.spark_read,
+    "spark-write": spark_write.spark_write,
 }
 
 

@@ -57,7 +57,9 @@ def _measure(address: str, folder: str, records: int, runs: int) -> dict[str, fl
     spark = session(f"local[{os.cpu_count()}]")
     result: dict[str, float] = {}
     for delivery in ("exactly-once", "at-least-once"):
-        rows = spark.range(0, records, 1, PARTITIONS).selectExpr(f"lpad(CAST(id AS STRING), {VALUE_BYTES}, '.') AS value")
+        rows = spark.range(0, records, 1, PARTITIONS).selectExpr(
+            f"lpad(CAST(id AS STRING), {VALUE_BYTES}, '.') AS value"
+        )
         writer = rows.write.format("semel").mode("append").option("kafka.bootstrap.servers", address)
         writer = writer.option("topic", delivery).option("semel.delivery", delivery)
         rates = []

@@ -56,7 +56,7 @@ def struck_queries(folder: Path, address: str, strikes: list[Strike]) -> list[St
 class Driver:
     """One driver, and all that it starts. `with` ends it at the latest."""
 
-    def __init__(self, address: str, queries: list[Struck], master: str = "local[10,4]") -> None:
+    def __init__(self, address: str, queries: list[Struck], master: str = "local[6,4]") -> None:
         self.queries = queries
         for each in queries:
             (each.case.folder / "ended").unlink(missing_ok=True)

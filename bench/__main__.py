@@ -13,7 +13,19 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench import clusters, curves, isolation, many, markers, scale, sections, simulator, spark_read, transactions
+from bench import (
+    clusters,
+    curves,
+    isolation,
+    many,
+    markers,
+    scale,
+    sections,
+    simulator,
+    spark_read,
+    spark_write,
+    transactions,
+)
 from bench.figure import Figure
 
 SECTIONS = {
@@ -39,6 +51,7 @@ SECTIONS = {
     "markers": markers.markers,
     "scale": scale.scale,
     "spark-read": spark_read.spark_read,
+    "spark-write": spark_write.spark_write,
 }
 
 

@@ -13,18 +13,19 @@ from types import TracebackType
 from typing import Any
 
 import msgspec
-from semel_protocol.records import record_bytes_max
+from semel_protocol.records import BatchBuilder, record_bytes_max
 
 from semel._accumulator import BufferMemory, PartitionQueue
 from semel._cluster import Cluster
 from semel._commits import Committable, committable
-from semel._config import ProducerConfig, takes_settings
+from semel._config import CODEC_OF, ProducerConfig, takes_settings
 from semel._life import Life
 from semel._partitioner import TopicPartitions
 from semel._record_batch import Headers, RecordBatch, as_bytes, checked_headers, checked_timestamp
 from semel._sender import Sender
 from semel._transaction_state import TransactionState
 from semel._transactions import Transactions
+from semel._whole_batch import open_built
 from semel.errors import (
     IllegalOperation,
     IllegalStateError,
@@ -186,22 +187,26 @@ class Producer:
 
         Raises as `send` does, and IllegalOperation for a batch that is empty or was sent before.
         """
-        builder = batch.hand_over()
-        self._check_size(builder.size_bytes)
-        queue = (self._topics.get(topic) or await self._find_topic(topic)).queue(partition)
-        await self._memory.reserve(builder.size_bytes, self._config.max_block_ms)
-        reserved = builder.size_bytes
-        try:
-            opened = self._sender.open_batch(queue, reserved, builder)
-        except BaseException:
-            self._memory.release(reserved)
-            raise
-        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-        opened.futures.append(future)
-        opened.timestamps.append(batch.first_timestamp_ms)
-        opened.closed = True
-        self._sender.place(queue)
-        return future
+        return await self._send_built(batch.hand_over(), topic, partition, batch.first_timestamp_ms)
+
+    async def send_encoded(
+        self,
+        topic: str,
+        partition: int,
+        records: bytes | bytearray | memoryview,
+        count: int,
+        first_timestamp_ms: int,
+        max_timestamp_ms: int,
+    ) -> asyncio.Future[RecordMetadata]:
+        """Buffers the records of a batch that are encoded already; the future tells the place of the first one.
+
+        records: what stands behind the header of an uncompressed batch (KIP-98), with offset deltas 0 to count - 1 and
+        timestamps counted from the first one's. They are believed, and compressed as the producer does; leave the
+        buffer as it is until the future is done. Raises as `send` does.
+        """
+        builder = BatchBuilder(CODEC_OF[self._config.compression_type])
+        builder.fill(records, count, checked_timestamp(first_timestamp_ms), checked_timestamp(max_timestamp_ms))
+        return await self._send_built(builder, topic, partition, first_timestamp_ms)
 
     # Transactions
 
@@ -354,6 +359,15 @@ class Producer:
             raise
         assert future is not None, "the first record of a batch always fits"
         return future
+
+    async def _send_built(
+        self, builder: BatchBuilder, topic: str, partition: int, first_timestamp_ms: int
+    ) -> asyncio.Future[RecordMetadata]:
+        self._check_size(builder.size_bytes)
+        queue = (self._topics.get(topic) or await self._find_topic(topic)).queue(partition)
+        memory = self._memory
+        await memory.reserve(builder.size_bytes, self._config.max_block_ms)
+        return open_built(lambda: self._sender, queue, memory, builder, first_timestamp_ms)
 
     async def _let_others_run(self) -> None:
         await asyncio.sleep(0)

@@ -13,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench import clusters, curves, isolation, many, markers, scale, sections, simulator, transactions
+from bench import audit, clusters, curves, isolation, many, markers, scale, sections, simulator, transactions
 from bench.figure import Figure
 
 SECTIONS = {
@@ -38,6 +38,7 @@ SECTIONS = {
     "many-leaders": clusters.many_leaders,
     "markers": markers.markers,
     "scale": scale.scale,
+    "audit": audit.audit,
 }
 
 

@@ -12,6 +12,7 @@ from semel._assignors import (
 from semel._listener import ConsumerRebalanceListener
 from semel._record_batch import RecordBatch
 from semel.admin import Admin, ConfigResource, ConfigResourceType, NewPartitions, NewTopic, RecordsToDelete
+from semel.batch_reader import BatchReader, CommittedBatches
 from semel.consumer import Consumer
 from semel.producer import Producer
 from semel.structs import (
@@ -29,7 +30,9 @@ from semel.transaction import Transaction
 
 __all__ = [
     "Admin",
+    "BatchReader",
     "BrokerMetadata",
+    "CommittedBatches",
     "ConfigResource",
     "ConfigResourceType",
     "Consumer",

@@ -1,0 +1,162 @@
+"""The BatchReader: whole record batches of committed data, as they are stored, for those who decode them by themselves.
+
+    async with BatchReader(bootstrap_servers="...") as reader:
+        async for fetched in reader.read(TopicPartition("flights", 0), start, end):
+            for header, at in fetched.batches:
+                ... fetched.data[at : at + header.size] ...
+
+No group, no positions: a range of offsets goes in, the batches that lie in it come out, as compressed as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping
+from types import TracebackType
+from typing import Literal
+
+import msgspec
+
+from semel._cluster import Cluster
+from semel._config import ClientConfig, takes_settings
+from semel._consumer_config import ConsumerConfig
+from semel._offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Offsets
+from semel._range_fetch import CommittedBatches, RangeFetch
+from semel.errors import IllegalStateError
+from semel.structs import OffsetAndTimestamp, TopicPartition
+
+__all__ = ["BatchReader", "BatchReaderConfig", "Bounds", "CommittedBatches"]
+
+
+class BatchReaderConfig(ClientConfig, frozen=True, kw_only=True):
+    """Settings of `BatchReader`; those of the consumer have the consumer's names."""
+
+    isolation_level: Literal["read_uncommitted", "read_committed"] = "read_committed"
+    check_crcs: bool = True
+    fetch_min_bytes: int = 1
+    fetch_max_bytes: int = 52_428_800
+    fetch_max_wait_ms: int = 500
+    max_partition_fetch_bytes: int = 4_194_304
+    """More than the consumer's: one partition is read at a time, and what is fetched is handed out at once."""
+    client_rack: str = ""
+    default_api_timeout_ms: int = 60_000
+    """How long a call may take, and how long `read` may go without any progress, retries included."""
+
+    def as_consumer(self) -> ConsumerConfig:
+        """The same settings, checked as a consumer's. Raises KafkaConfigurationError."""
+        return ConsumerConfig(**msgspec.structs.asdict(self))
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """Of a partition: the first offset that is there, and the one after the last that can be read.
+
+    Under read_committed that is the last stable offset: an open transaction holds it back.
+    """
+
+    earliest: int
+    latest: int
+
+
+class BatchReader:
+    """Reads ranges of partitions, several at a time if need be. See `BatchReaderConfig` for the settings."""
+
+    @takes_settings(BatchReaderConfig)
+    def __init__(self, config: BatchReaderConfig) -> None:
+        self._config = config.as_consumer()
+        self._cluster = Cluster(config, auto_create_topics=False)
+        self._offsets = Offsets(self._cluster, self._config)
+        self._is_running = False
+
+    async def start(self) -> None:
+        """Reaches the cluster. Raises KafkaConnectionError when no bootstrap server answers."""
+        await self._cluster.start()
+        self._is_running = True
+
+    async def stop(self) -> None:
+        """Closes every connection. Harmless when already stopped."""
+        self._is_running = False
+        await self._cluster.stop()
+
+    async def __aenter__(self) -> BatchReader:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def read(self, partition: TopicPartition, start: int, end: int) -> AsyncIterator[CommittedBatches]:
+        """The batches with records from `start` up to, and not including, `end`, in order; one fetch ahead.
+
+        First and last batch may hold records outside of it. Control batches are left out, and under read_committed
+        those of aborted transactions; a range of nothing else gives nothing. Ends when all below `end` was seen.
+
+        Raises OffsetOutOfRangeError when records from where it reads on are gone; KafkaTimeoutError when
+        default_api_timeout_ms pass without progress, as when `end` cannot be read yet; CorruptRecordException,
+        RecordTooLargeError, UnknownTopicOrPartitionError.
+        """
+        self._check_running()
+        ranged = RangeFetch(self._cluster, self._config, self._offsets, partition, start, end)
+        try:
+            while (fetched := await ranged.next()) is not None:
+                if fetched.batches:
+                    yield fetched
+        finally:
+            ranged.close()
+
+    async def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        """Where partitions begin and end now. Raises KafkaTimeoutError, TopicAuthorizationFailedError."""
+        wanted = list(partitions)
+        earliest = await self.earliest(wanted)
+        latest = await self.latest(wanted)
+        return {at: Bounds(earliest[at], latest[at]) for at in wanted}
+
+    async def earliest(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset that is there, of each partition. Raises as `bounds`."""
+        return await self._list(partitions, EARLIEST_TIMESTAMP, timeout_ms)
+
+    async def latest(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset after the last that can be read, of each partition. Raises as `bounds`."""
+        return await self._list(partitions, LATEST_TIMESTAMP, timeout_ms)
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after each time (ms); None where there is none. Raises as `bounds`."""
+        self._check_running()
+        found = await self._offsets.list(timestamps, self._config.default_api_timeout_ms)
+        return {at: None if row[0] < 0 else OffsetAndTimestamp(*row) for at, row in found.items()}
+
+    async def partitions_of(self, topics: Iterable[str] | re.Pattern[str]) -> list[TopicPartition]:
+        """All partitions of these topics, or of those whose whole name matches; asked for now.
+
+        A topic that does not exist has none. Internal topics match no pattern. Raises KafkaTimeoutError.
+        """
+        self._check_running()
+        if isinstance(topics, re.Pattern):
+            self._cluster.want_all()
+            known = (await self._cluster.refresh()).topics
+            names = sorted(name for name in known if topics.fullmatch(name) and not known[name].is_internal)
+        else:
+            names = list(dict.fromkeys(topics))
+            self._cluster.want(names)
+            known = (await self._cluster.refresh()).topics
+        found = [known[name] for name in names if name in known]
+        return [TopicPartition(topic.name, row.partition) for topic in found for row in topic.partitions]
+
+    async def _list(
+        self, partitions: Iterable[TopicPartition], timestamp: int, timeout_ms: float | None
+    ) -> dict[TopicPartition, int]:
+        self._check_running()
+        timeout_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        found = await self._offsets.list(dict.fromkeys(partitions, timestamp), timeout_ms)
+        return {at: offset for at, (offset, _) in found.items()}
+
+    def _check_running(self) -> None:
+        if not self._is_running:
+            raise IllegalStateError("the reader is not running: use `async with BatchReader(...)` or await start()")

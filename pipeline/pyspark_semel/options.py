@@ -1,0 +1,174 @@
+"""Options under the names of Spark's own Kafka connector: what is known, what is wrong, and which settings they make.
+
+`kafka.*` are settings of the client, under Kafka's names. Spark hands options over in lower case; messages show them as
+they are documented.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, Literal, get_args, get_origin
+
+import msgspec
+from semel._config import ClientConfig
+
+PREFIX = "kafka."
+SERVERS = "kafka.bootstrap.servers"
+
+OF_SPARK = ("path", "checkpointLocation", "queryName", "outputMode", "mergeSchema")
+"""Not ours: Spark, or who writes to several formats with one set of options, may leave them here."""
+
+KAFKA_NAMES = {"batch.size": "max_batch_size"}
+"""Settings of ours that are not Kafka's name in snake case."""
+TLS = ("ssl.truststore.location", "ssl.keystore.location", "ssl.key.location", "ssl.key.password")
+"""Files are PEM; a keystore holds the certificate, and the key unless that is in a file of its own."""
+POINTLESS = (
+    "allow.auto.create.topics", "auto.commit.interval.ms", "client.dns.lookup", "connections.max.idle.ms",
+    "default.api.timeout.ms", "exclude.internal.topics", "group.id", "group.instance.id", "heartbeat.interval.ms",
+    "max.poll.interval.ms", "max.poll.records", "metric.reporters", "metrics.num.samples", "metrics.recording.level",
+    "metrics.sample.window.ms", "partition.assignment.strategy", "receive.buffer.bytes", "retries",
+    "send.buffer.bytes", "session.timeout.ms", "socket.connection.setup.timeout.max.ms",
+    "socket.connection.setup.timeout.ms", "ssl.endpoint.identification.algorithm", "ssl.keystore.type",
+    "ssl.protocol", "ssl.truststore.type",
+)  # fmt: skip
+"""Settings of Kafka's clients that a job may bring along and that change nothing here."""
+
+
+class OptionError(ValueError):
+    """An option that is missing, unknown or wrong; the message says what to write instead."""
+
+
+class Options:
+    """What the user gave, looked up without regard to case. `known`: the names that this side of semel takes."""
+
+    def __init__(self, given: Mapping[str, str], known: Collection[str], what: str) -> None:
+        self._given = {name.lower(): value for name, value in given.items()}
+        self._refuse_unknown(known, what)
+
+    def _refuse_unknown(self, known: Collection[str], what: str) -> None:
+        names = {name.lower(): name for name in (*known, *OF_SPARK)}
+        for name in self._given:
+            if name not in names and not name.startswith(PREFIX):
+                raise OptionError(f"the {what} has no option {name!r}{_instead(name, known)}")
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._given
+
+    def get(self, name: str) -> str | None:
+        return self._given.get(name.lower())
+
+    def text(self, name: str, default: str) -> str:
+        return self._given.get(name.lower(), default)
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Raises OptionError unless it is true or false."""
+        value = self.text(name, str(default)).strip().lower()
+        if value not in ("true", "false"):
+            raise OptionError(f"{name}={self.get(name)!r}: write true or false")
+        return value == "true"
+
+    def count(self, name: str, least: int = 1) -> int | None:
+        """A whole number, None when not given. Raises OptionError."""
+        value = self.get(name)
+        return None if value is None else whole_number(name, value, least)
+
+    def choice(self, name: str, allowed: Collection[str], default: str) -> str:
+        """One of the allowed words. Raises OptionError."""
+        value = self.text(name, default).strip().lower()
+        if value not in allowed:
+            raise OptionError(f"{name}={self.get(name)!r}: write one of {', '.join(allowed)}")
+        return value
+
+    def kafka(self) -> dict[str, str]:
+        """The settings under `kafka.`, without that."""
+        return {name.removeprefix(PREFIX): value for name, value in self._given.items() if name.startswith(PREFIX)}
+
+
+class ClientSettings(msgspec.Struct, frozen=True):
+    """Settings of a client as they travel from the driver to the workers; `keywords` makes a client of them there."""
+
+    values: dict[str, Any]
+    tls: dict[str, str]
+
+    def keywords(self) -> dict[str, Any]:
+        """Keyword arguments for a client. Raises OSError or ssl.SSLError when the files of `kafka.ssl.*` are no use."""
+        if self.values.get("security_protocol") != "SSL":
+            return self.values
+        context = ssl.create_default_context(cafile=self.tls.get("ssl.truststore.location"))
+        if certificate := self.tls.get("ssl.keystore.location"):
+            context.load_cert_chain(certificate, self.tls.get("ssl.key.location"), self.tls.get("ssl.key.password"))
+        return {**self.values, "ssl_context": context}
+
+    @property
+    def key(self) -> tuple[tuple[str, str], ...]:
+        """The same for settings that are the same."""
+        return tuple(sorted((name, repr(value)) for name, value in (self.values | self.tls).items()))
+
+
+def client_settings(
+    options: Options, config: type[ClientConfig], *, refused: Mapping[str, str], defaults: Mapping[str, Any]
+) -> ClientSettings:
+    """The `kafka.*` options as settings of `config`. `refused`: names, each with why it must not be set.
+
+    Raises OptionError for a setting that is refused, unknown or no value of its type, and without bootstrap servers.
+    """
+    if SERVERS not in options:
+        raise OptionError(f"{SERVERS} is missing: write host:port of one broker or of several, with commas between")
+    fields = {field.name: field for field in msgspec.structs.fields(config)}
+    values: dict[str, Any] = dict(defaults)
+    tls: dict[str, str] = {}
+    for name, text in options.kafka().items():
+        if name in refused:
+            raise OptionError(f"{PREFIX}{name} cannot be set: {refused[name]}")
+        field = fields.get(KAFKA_NAMES.get(name, name.replace(".", "_")))
+        if name in TLS:
+            tls[name] = text
+        elif field is not None and field.name not in ("ssl_context", "edge"):
+            values[field.name] = _converted(PREFIX + name, text, field.type)
+        elif name not in POINTLESS:
+            known = [*(each.replace("_", ".") for each in fields), *TLS, *KAFKA_NAMES]
+            raise OptionError(f"no client setting {PREFIX}{name}{_instead(name, known, PREFIX)}")
+    made = ClientSettings(values, tls)
+    try:
+        config(**made.keywords())
+    except (ValueError, OSError) as e:  # KafkaConfigurationError is a ValueError
+        raise OptionError(f"{PREFIX}*: {e}") from e
+    return made
+
+
+def whole_number(name: str, text: str, least: int = 1) -> int:
+    """Raises OptionError unless `text` is a whole number of at least `least`."""
+    try:
+        number = int(text)
+    except ValueError:
+        raise OptionError(f"{name}={text!r}: write a whole number") from None
+    if number < least:
+        raise OptionError(f"{name}={number}: at least {least}")
+    return number
+
+
+def _converted(name: str, text: str, kind: Any) -> Any:
+    """`text` as a value of a setting's type. Raises OptionError."""
+    text = text.strip()
+    if get_origin(kind) is Literal:
+        found = [value for value in get_args(kind) if str(value) == text]
+        if not found:
+            raise OptionError(f"{name}={text!r}: write one of {', '.join(map(str, get_args(kind)))}")
+        return found[0]
+    if str in get_args(kind):
+        return text
+    try:
+        return msgspec.convert(text, kind, strict=False)
+    except msgspec.ValidationError as e:
+        raise OptionError(f"{name}={text!r}: {e}") from None
+
+
+def _instead(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """What to write instead: the name that is near, else the list."""
+    names = {each.lower(): each for each in known}
+    near = get_close_matches(name, names, n=1, cutoff=0.75)
+    if near:
+        return f": did you mean {prefix}{names[near[0]]}?"
+    return f"; there are {', '.join(sorted(prefix + each for each in names.values()))}"

@@ -1,0 +1,38 @@
+"""EDGE: the readers of this process. Spark keeps its Python workers for many tasks; each keeps its connections.
+
+Workers are forked: what the parent had open is nothing to the child, which opens its own. A connection that is lost
+comes back by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from semel.batch_reader import BatchReader
+
+from pyspark_semel.event_loop import run
+from pyspark_semel.options import ClientSettings
+
+_readers: dict[tuple[int, tuple[tuple[str, str], ...]], BatchReader] = {}
+"""By process id and settings."""
+_making = threading.Lock()
+
+
+def reader_of(settings: ClientSettings) -> BatchReader:
+    """The started reader of this process with these settings. Raises KafkaConnectionError."""
+    process_id = os.getpid()
+    with _making:
+        for known in [known for known in _readers if known[0] != process_id]:
+            del _readers[known]
+        reader = _readers.get((process_id, settings.key))
+        if reader is None:
+            reader = run(_started(settings))
+            _readers[process_id, settings.key] = reader
+        return reader
+
+
+async def _started(settings: ClientSettings) -> BatchReader:
+    reader = BatchReader(**settings.keywords())
+    await reader.start()
+    return reader

@@ -1,0 +1,75 @@
+"""What a task does: a range of offsets becomes Arrow batches. Runs in Spark's workers, on a copy made by pickle."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+from semel.batch_reader import BatchReader, CommittedBatches
+from semel.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from semel.structs import TopicPartition
+
+from pyspark_semel.columns.decode import Slice, arrow_batches
+from pyspark_semel.event_loop import run
+from pyspark_semel.source_connection import reader_of
+from pyspark_semel.source_offsets import OffsetRange
+from pyspark_semel.source_options import SourceOptions
+
+log = logging.getLogger(__name__)
+
+GO_ON = (
+    "They may have aged out (retention), or the topic was deleted or made anew. To go on with what is there, set "
+    "failOnDataLoss to false"
+)
+
+
+class DataLossError(RuntimeError):
+    """Records that the query has not read are gone."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}. {GO_ON}")
+
+
+def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[Any]:
+    """Arrow batches of the records that are there, in order.
+
+    Raises DataLossError where records are gone, unless failOnDataLoss is false; what `BatchReader.read` raises.
+    """
+    if not isinstance(partition, OffsetRange):
+        return  # Spark's way to say that a batch query has no partitions
+    wanted = Slice(partition.topic, partition.partition, partition.start, partition.end, options.headers)
+    found = _whole(reader_of(options.client), options, partition)
+    try:
+        while (fetched := run(_next(found))) is not None:
+            yield from arrow_batches(fetched.data, fetched.batches, wanted)
+    finally:
+        run(_close(found))
+
+
+async def _whole(reader: BatchReader, options: SourceOptions, wanted: OffsetRange) -> AsyncIterator[CommittedBatches]:
+    """All of the range that is there."""
+    partition = TopicPartition(wanted.topic, wanted.partition)
+    at = wanted.start
+    while at < wanted.end:
+        try:
+            async for fetched in reader.read(partition, at, wanted.end):
+                at = fetched.next_offset
+                yield fetched
+            return
+        except (OffsetOutOfRangeError, UnknownTopicOrPartitionError) as e:
+            if options.fail_on_data_loss:
+                raise DataLossError(f"records from {wanted} are gone: {e.message}") from e
+            log.warning("records from %r are gone, going on with what is there: %s", wanted, e.message)
+            if isinstance(e, UnknownTopicOrPartitionError):
+                return
+            at = max(at, (await reader.earliest([partition]))[partition])
+
+
+async def _next(found: AsyncIterator[CommittedBatches]) -> CommittedBatches | None:
+    return await anext(found, None)
+
+
+async def _close(found: AsyncIterator[CommittedBatches]) -> None:
+    await found.aclose()  # type: ignore[attr-defined]  # an async generator, by its making

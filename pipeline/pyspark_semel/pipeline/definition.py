@@ -94,6 +94,7 @@ class Definition(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_onl
     functions: dict[str, Callable[..., Any]] = {}
 
 
+NO_QUERIES = "queries: nothing is written; add a table such as [queries.some_name] with sql and format"
 SECTIONS: dict[str, type[Any]] = {"sources": Source, "views": View, "queries": Query}
 
 
@@ -112,6 +113,8 @@ def parse(given: Mapping[str, Any], environment: Mapping[str, str]) -> Definitio
             continue
         made[section] = {name: _converted(each, kind, f"{section}.{name}", problems) for name, each in entries.items()}
     whole = _converted({**filled, "queries": {}}, Definition, "", problems)
+    if not made.get("queries", True):
+        problems.append(NO_QUERIES)
     if problems or whole is None:
         raise DefinitionError(problems)
     definition = msgspec.structs.replace(whole, **made)
@@ -128,7 +131,7 @@ def check(definition: Definition) -> None:
 
 def _problems(definition: Definition) -> Iterator[str]:
     if not definition.queries:
-        yield "queries: nothing is written; add a table such as [queries.some_name] with sql and format"
+        yield NO_QUERIES
     for section in SECTIONS:
         for name in getattr(definition, section):
             if not NAME.fullmatch(name):

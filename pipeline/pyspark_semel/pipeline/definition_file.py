@@ -9,18 +9,21 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyspark import cloudpickle
+
 from pyspark_semel.pipeline.definition import Definition, DefinitionError, check, parse
 
 
 def load(path: Path, environment: Mapping[str, str] | None = None) -> Definition:
     """The definition in a .toml file, or the `pipeline` of a .py file. Raises DefinitionError.
 
-    Python functions may be in modules beside the file.
+    Python functions may be in modules beside the file, for Spark's workers on this machine too.
     """
     environment = os.environ if environment is None else environment
     beside = str(path.resolve().parent)
     if beside not in sys.path:
-        sys.path.insert(0, beside)
+        sys.path.append(beside)
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (beside, os.environ.get("PYTHONPATH"))))
     if path.suffix == ".py":
         return _of_python(path)
     if path.suffix != ".toml":
@@ -32,12 +35,14 @@ def load(path: Path, environment: Mapping[str, str] | None = None) -> Definition
 
 
 def _of_python(path: Path) -> Definition:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = f"semel_pipeline_{path.stem}"  # not the bare one: that may be somebody else's
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # what the file defines is pickled by the name of its module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call,unused-ignore]  # not in workers
     found = getattr(module, "pipeline", None)
     if not isinstance(found, Definition):
         raise DefinitionError([f"{path}: define pipeline = Definition(...), of pyspark_semel.pipeline"])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import posixpath
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped,unused-ignore]
 from pyspark.errors import PySparkException
 
 from pyspark_semel.pipeline.definition import AVAILABLE_NOW, Definition, DefinitionError, Query, Source, View, Watermark
@@ -15,6 +17,9 @@ from pyspark_semel.pipeline.definition import AVAILABLE_NOW, Definition, Definit
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+JAVA_CLASS = re.compile(r"^[\w.$]+(Exception|Error): ")
 
 
 def writers(spark: SparkSession, definition: Definition) -> dict[str, DataStreamWriter]:
@@ -89,7 +94,7 @@ def _told(at: str) -> Iterator[None]:
     """What Spark or a function objects to becomes a problem of that key."""
     try:
         yield
-    except PySparkException as e:
+    except (PySparkException, Py4JJavaError) as e:
         raise DefinitionError([f"{at}: {short(e)}"]) from e
     except (ImportError, AttributeError) as e:
         raise DefinitionError([f"{at}.python: {e}"]) from e
@@ -97,6 +102,7 @@ def _told(at: str) -> Iterator[None]:
 
 def short(error: BaseException) -> str:
     """What Spark says, without the stack traces of two languages: of a Python failure the last line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
     causes = [line for line in lines if "Error: " in line and not line.startswith(("at ", "Traceback", "Caused by"))]
-    return causes[-1] if causes else (lines[0] if lines else type(error).__name__)
+    return JAVA_CLASS.sub("", causes[-1] if causes else (lines[0] if lines else type(error).__name__))

@@ -185,13 +185,23 @@ S = TypeVar("S", bound=Shard)
 class Shards(Generic[S]):
     """The shards of one coordinator, by partition of the internal topic `name`. `make(partition, reading)`: a shard.
 
-    `patience_ms`: how long a request waits while what is stored is being read.
+    `patience_ms`: how long a request waits while what is stored is being read. `place(id, partition count)`: the
+    partition that an id belongs to.
     """
 
-    def __init__(self, topics: Topics, name: str, make: Callable[[Partition, Lock], S], *, patience_ms: int) -> None:
+    def __init__(
+        self,
+        topics: Topics,
+        name: str,
+        make: Callable[[Partition, Lock], S],
+        *,
+        patience_ms: int,
+        place: Callable[[str, int], int] = coordinator_partition,
+    ) -> None:
         self._topics = topics
         self._name = name
         self._make = make
+        self._place = place
         self._patience_s = patience_ms / 1000
         self._shards: dict[int, S] = {}
         self._reading = Lock()
@@ -215,7 +225,7 @@ class Shards(Generic[S]):
     def of(self, key: str) -> S | None:
         """The shard of this id, if it may be asked at once."""
         topic = self._topics.get(self._name)
-        shard = self._shards.get(coordinator_partition(key, topic.partition_count)) if topic is not None else None
+        shard = self._shards.get(self._place(key, topic.partition_count)) if topic is not None else None
         return shard if shard is not None and shard.is_ready else None
 
     async def ready_if_any(self, key: str) -> S | None:
@@ -224,13 +234,13 @@ class Shards(Generic[S]):
 
     async def ready(self, key: str) -> S:
         """The shard of this id, once it may be asked. Raises KafkaError 14, 15, 16."""
-        shard = self._at(coordinator_partition(key, (await self.topic()).partition_count))
+        shard = self._at(self._place(key, (await self.topic()).partition_count))
         await shard.loaded(self._patience_s)
         return shard
 
     async def index_of(self, key: str) -> int:
         """The partition that coordinates the id, wherever it is led. Raises COORDINATOR_NOT_AVAILABLE."""
-        return coordinator_partition(key, (await self.topic()).partition_count)
+        return self._place(key, (await self.topic()).partition_count)
 
     async def topic(self) -> Topic:
         """The internal topic, made if it is not there. Raises COORDINATOR_NOT_AVAILABLE."""

@@ -19,14 +19,17 @@ from semel.structs import (
     BrokerMetadata,
     ConsumerGroupMetadata,
     ConsumerRecord,
+    GroupStep,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     PartitionMetadata,
+    PreparedTransaction,
     RecordMetadata,
     TopicMetadata,
     TopicPartition,
 )
 from semel.transaction import Transaction
+from semel.transaction_group import TransactionGroup
 
 __all__ = [
     "Admin",
@@ -40,11 +43,13 @@ __all__ = [
     "ConsumerRebalanceListener",
     "ConsumerRecord",
     "CooperativeStickyAssignor",
+    "GroupStep",
     "NewPartitions",
     "NewTopic",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "PartitionMetadata",
+    "PreparedTransaction",
     "Producer",
     "RangeAssignor",
     "RecordBatch",
@@ -55,6 +60,7 @@ __all__ = [
     "TopicMetadata",
     "TopicPartition",
     "Transaction",
+    "TransactionGroup",
     "__version__",
     "errors",
 ]

@@ -220,6 +220,62 @@ class TransactionDescription(msgspec.Struct, frozen=True, kw_only=True):
         return self.start_time_ms + self.timeout_ms
 
 
+class TransactionGroupMember(msgspec.Struct, frozen=True, kw_only=True):
+    """A member of a transaction group. group_epoch: the step that it was initialised in; start_time_ms: None before
+    the first transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    group_epoch: int
+    state: str
+    start_time_ms: int | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it still holds back read_committed readers."""
+        return self.state in OPEN_STATES
+
+
+class TransactionGroupDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """A transaction group as its coordinator knows it.
+
+    epoch: its steps so far; state of the last one: Open, Committed or Aborted. owner, client: who began it, in its own
+    words and as its connection is known. decided_token, decided_epoch: the last step that was committed; None and -1 if
+    none was. note: how the last step ended, where that was not its driver's doing. Times in ms since 1970.
+    """
+
+    name: str
+    epoch: int
+    state: str
+    coordinator: int
+    owner: str = ""
+    client: str = ""
+    timeout_ms: int
+    began_ms: int
+    last_update_time_ms: int
+    decided_token: str | None = None
+    decided_epoch: int = -1
+    note: str = ""
+    members: tuple[TransactionGroupMember, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its last step is not decided."""
+        return self.state == "Open"
+
+    @property
+    def open_since_ms(self) -> int | None:
+        """Since when one of its transactions has been open; None if none is."""
+        starts = [each.start_time_ms for each in self.members if each.is_open and each.start_time_ms is not None]
+        return min(starts, default=None)
+
+    def is_overdue(self, now_ms: int) -> bool:
+        """Whether its step has had something open for longer than its timeout: its coordinator should have ended it."""
+        since_ms = self.open_since_ms
+        return self.is_open and since_ms is not None and now_ms > since_ms + self.timeout_ms
+
+
 class ProducerState(msgspec.Struct, frozen=True, kw_only=True):
     """What a partition knows of an idempotent or transactional producer; -1 for what it does not know.
 

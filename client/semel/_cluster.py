@@ -115,6 +115,10 @@ class Cluster:
         """`listener` is called after every refresh, with `metadata` already replaced."""
         self._listeners.append(listener)
 
+    def off_change(self, listener: Callable[[], None]) -> None:
+        """It is not called any more."""
+        self._listeners.remove(listener)
+
     def want(self, topics: Iterable[str]) -> None:
         """Adds topics to the picture; a refresh is asked for when one is new."""
         for topic in topics:

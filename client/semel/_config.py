@@ -13,6 +13,7 @@ import msgspec
 
 from semel._edge import Edge
 from semel.errors import KafkaConfigurationError
+from semel.structs import GroupStep
 
 P = ParamSpec("P")
 C = TypeVar("C")
@@ -84,6 +85,30 @@ class AdminConfig(ClientConfig, frozen=True, kw_only=True):
     """Settings of `Admin`."""
 
 
+class DriverConfig(ClientConfig, frozen=True, kw_only=True):
+    """Settings of `TransactionGroup`, without its name."""
+
+    owner: str = ""
+    """Who begins the steps, in words: members of a step that is over are told."""
+    timeout_ms: int = 60_000
+    """A step whose first transaction is open for longer is aborted; at most the broker's transaction.max.timeout.ms."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, "timeout_ms", 1)
+
+
+class TransactionGroupConfig(DriverConfig, frozen=True):
+    """Settings of `TransactionGroup`."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.name:
+            raise KafkaConfigurationError("a transaction group needs a name that is not empty")
+
+
 class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
     """Settings of `Producer`."""
 
@@ -95,6 +120,8 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
     """Makes the producer transactional. One id per worker, the same after a restart: the newer shuts out the older."""
     transaction_timeout_ms: int = 60_000
     """The coordinator aborts a transaction that is open for longer; at most its transaction.max.timeout.ms."""
+    transaction_group_step: GroupStep | None = None
+    """Makes this producer a member of the group (`transactional_id` is `<group>/<member>`) in this step of it."""
     key_serializer: Serializer | None = None
     value_serializer: Serializer | None = None
     compression_type: CompressionType | None = None
@@ -130,6 +157,13 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
             raise KafkaConfigurationError(
                 f"transactional_id={self.transactional_id!r} with enable_idempotence={self.enable_idempotence}: "
                 "a transactional producer needs an id that is not empty, and enable_idempotence=True"
+            )
+        step = self.transaction_group_step
+        group, _, member = (self.transactional_id or "").rpartition("/")
+        if step is not None and (group != step.group or not member):
+            raise KafkaConfigurationError(
+                f"transactional_id={self.transactional_id!r} is none of transaction group {step.group!r}: "
+                f"call it '{step.group}/<member>', without a slash in the member"
             )
         if self.enable_idempotence and self.acks not in ("all", -1):
             raise KafkaConfigurationError(

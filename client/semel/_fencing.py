@@ -1,22 +1,33 @@
 """Who fenced this producer, when and why: asked of the coordinator once, for the exception's text.
 
-Other brokers than semel keep no ledger of it; there the exception tells who has the transactional id now.
+A member of a transaction group is shut out as well when its step is over, without anybody having taken its id. Other
+brokers than semel keep no ledger of it; there the exception tells who has the transactional id now.
 """
 
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime
+from typing import Any
 
 from semel_protocol.messages.k65_describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     DescribeTransactionsResponseTransaction,
 )
+from semel_protocol.messages.k20003_describe_transaction_groups import (
+    DescribeTransactionGroupsRequest,
+    DescribeTransactionGroupsResponse,
+    DescribeTransactionGroupsResponseGroup,
+)
+from semel_protocol.schema import Message
 
+from semel._admin_types import client_words
 from semel._cluster import TRANSACTION, Cluster
 from semel._config import ProducerConfig
 from semel._transaction_manager import TransactionManager
 from semel.errors import BrokerResponseError, InvalidProducerIdMapping, KafkaError, ProducerFenced
+from semel.structs import GroupStep
 
 log = logging.getLogger(__name__)
 
@@ -36,11 +47,15 @@ async def fenced(
 
     proven: the coordinator has said so itself; whether it tells the story or not.
     """
+    if proven and not manager.has_producer_id:
+        return None  # not let in at all: the refusal has said why
     row = await _described(cluster, config)
     is_other = row is not None and not row.error_code and _identity(row) != _identity(manager)
-    if not proven and not is_other:
-        return None
     story = _story(row, manager) if row is not None else ""
+    if not story and config.transaction_group_step is not None:
+        story = await _story_of_step(cluster, config, config.transaction_group_step)
+    if not proven and not is_other and not story:
+        return None
     if not story and row is not None and is_other:
         story = f"producer id {row.producer_id} epoch {row.producer_epoch} has it now ({row.transaction_state})"
     made = ProducerFenced(f"{_who(config, manager)}: {story or 'the coordinator does not say by whom'}")
@@ -80,17 +95,44 @@ def _story(row: DescribeTransactionsResponseTransaction, manager: TransactionMan
     return ""
 
 
+async def _story_of_step(cluster: Cluster, config: ProducerConfig, step: GroupStep) -> str:
+    """How the step ended; "" when it is not over, or nobody tells."""
+    request = DescribeTransactionGroupsRequest(groups=[step.group])
+    answer: DescribeTransactionGroupsResponse | None = await _asked(cluster, config, request)
+    row = answer.groups[0] if answer is not None and answer.groups else None
+    if row is None or row.error_code or (row.group_epoch, row.state) == (step.epoch, "Open"):
+        return ""
+    return f"step {step.epoch} of transaction group {step.group!r} is over: {_end_of_step(row, step)}"
+
+
+def _end_of_step(row: DescribeTransactionGroupsResponseGroup, step: GroupStep) -> str:
+    if row.group_epoch != step.epoch:
+        by = ", ".join(part for part in (row.owner, client_words(row.client_id, row.client_host)) if part)
+        return f"step {row.group_epoch} was begun at {_moment(row.begin_time_ms)} by {by or 'somebody'}"
+    how = f"committed as {row.decided_token!r}" if row.decided_epoch == step.epoch else "aborted"
+    return f"it was {how} at {_moment(row.last_update_time_ms)}" + (f": {row.note}" if row.note else "")
+
+
+def _moment(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
 async def _described(cluster: Cluster, config: ProducerConfig) -> DescribeTransactionsResponseTransaction | None:
+    assert config.transactional_id is not None
+    request = DescribeTransactionsRequest(transactional_ids=[config.transactional_id])
+    answer: DescribeTransactionsResponse | None = await _asked(cluster, config, request)
+    return answer.transaction_states[0] if answer is not None and answer.transaction_states else None
+
+
+async def _asked(cluster: Cluster, config: ProducerConfig, request: Message) -> Any:
+    """The coordinator's answer; None when there is none."""
     assert config.transactional_id is not None
     timeout_ms = min(config.request_timeout_ms, ASKING_TIMEOUT_MS_MAX)
     try:
         connection = await cluster.coordinator_connection(config.transactional_id, TRANSACTION, timeout_ms=timeout_ms)
-        if not connection.serves(DescribeTransactionsRequest):
+        if not connection.serves(type(request)):
             return None
-        answer: DescribeTransactionsResponse = await connection.request(
-            DescribeTransactionsRequest(transactional_ids=[config.transactional_id]), timeout_ms=timeout_ms
-        )
+        return await connection.request(request, timeout_ms=timeout_ms)
     except KafkaError as trouble:
         log.debug("no story of how %r was fenced: %s", config.transactional_id, trouble)
         return None
-    return answer.transaction_states[0] if answer.transaction_states else None

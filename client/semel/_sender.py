@@ -34,7 +34,7 @@ from semel._retry import Backoff
 from semel._signal import Signal
 from semel._transaction_manager import TransactionManager
 from semel._transaction_state import TransactionState
-from semel.errors import KafkaError, ProducerClosed
+from semel.errors import KafkaError, ProducerClosed, TransactionAborted
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +97,8 @@ class Sender:
         if self._transaction is not None:
             self._transaction.check_open()
         self.check_usable()
+        if self._queues.get((queue.topic, queue.partition)) is not queue:
+            raise TransactionAborted("the producer has joined another step of its group since")
         if builder is None:
             builder = BatchBuilder(self._codec, self._config.max_batch_size)
         deadline = self._edge.monotonic() + self._config.delivery_timeout_ms / 1000
@@ -145,6 +147,7 @@ class Sender:
     async def close(self) -> None:
         """Fails what is not stored yet, and stops."""
         self.end(ProducerClosed("the producer was stopped before the record was stored"))
+        self._cluster.off_change(self._rebind)
         if self._identity is not None:
             await self._identity.stop()
 

@@ -27,6 +27,7 @@ from semel_protocol.messages.k28_txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
+from semel_protocol.messages.k20001_begin_transaction_group import BeginTransactionGroupRequest
 from semel_protocol.schema import Message
 
 from semel._cluster import GROUP, TRANSACTION, Cluster
@@ -77,23 +78,29 @@ class TransactionCoordinator:
         """A producer id and epoch that fence off what came before; open transactions of the id are aborted.
 
         resume: this producer itself, not a new one (KIP-360): it fails when somebody else has taken over meanwhile.
+        In a step of a transaction group it fails once that step is over.
         """
-        manager = self._manager
+        manager, step = self._manager, self._config.transaction_group_step
 
         def request(connection: Connection) -> Message:
             if resume and connection.version(InitProducerIdRequest) < RESUME_VERSION_MIN:
                 raise UnsupportedVersionError(f"{connection.name} cannot give a running producer a new epoch")
+            if step is not None and not connection.serves(BeginTransactionGroupRequest):
+                raise UnsupportedVersionError(f"{connection.name} knows no transaction groups")
             return InitProducerIdRequest(
                 transactional_id=self._id,
                 transaction_timeout_ms=self._config.transaction_timeout_ms,
                 producer_id=manager.producer_id if resume else NO_PRODUCER_ID,
                 producer_epoch=manager.producer_epoch if resume else NO_EPOCH,
+                group_epoch=NO_EPOCH if step is None else step.epoch,
             )
 
         what = (
             f"initializing transactional_id {self._id!r} with "
             f"transaction_timeout_ms={self._config.transaction_timeout_ms}"
         )
+        if step is not None:
+            what = f"initializing transactional_id {self._id!r} in step {step.epoch} of its transaction group"
         answer: InitProducerIdResponse = await self._ask(request, what, _error_code, timeout_ms=timeout_ms)
         manager.set_producer_id(answer.producer_id, answer.producer_epoch)
         self.in_doubt = False
@@ -216,7 +223,8 @@ class TransactionCoordinator:
                 code = next((code for code in codes(answer) if code), 0)
                 if not code:
                     return answer
-                raise error_for(code, what)
+                why = getattr(answer, "error_message", None)  # semel's brokers tell
+                raise error_for(code, f"{what}: {why}" if why else what)
             except KafkaError as error:
                 if verdict_on(error) is not Verdict.RETRY:
                     raise

@@ -1,7 +1,8 @@
 """PURE: where a transactional producer stands, what its transaction holds, and what an error does to it.
 
 Every change of state goes through `NEXT`. A transaction that failed in any part can only be aborted (ABORTABLE); a
-producer that was fenced, or met what it cannot recover from, is ENDED.
+producer that was fenced, or met what it cannot recover from, is ENDED. In a step of a transaction group it is not for
+the producer to commit: it prepares, and what becomes of the transaction is for the group's driver to decide.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from semel.errors import (
     TransactionHasFailed,
     UnsupportedVersionError,
 )
-from semel.structs import TopicPartition
+from semel.structs import GroupStep, PreparedTransaction, TopicPartition
 
 
 class State(Enum):
@@ -27,6 +28,8 @@ class State(Enum):
     READY = "between transactions"
     IN_TRANSACTION = "in a transaction"
     COMMITTING = "committing a transaction"
+    PREPARING = "preparing a transaction"
+    PREPARED = "in a transaction that is prepared"
     ABORTABLE = "in a transaction that has failed"
     ABORTING = "aborting a transaction"
     ENDED = "ended by an error"
@@ -35,13 +38,19 @@ class State(Enum):
 NEXT = {
     State.UNINITIALIZED: (State.READY, State.ENDED),
     State.READY: (State.IN_TRANSACTION, State.ENDED),
-    State.IN_TRANSACTION: (State.COMMITTING, State.ABORTING, State.ABORTABLE, State.ENDED),
+    State.IN_TRANSACTION: (State.COMMITTING, State.PREPARING, State.ABORTING, State.ABORTABLE, State.ENDED),
     # To ABORTING: the application gives up on a commit that is not through; what became of it decides the abort.
     State.COMMITTING: (State.READY, State.ABORTABLE, State.ABORTING, State.ENDED),
+    State.PREPARING: (State.PREPARED, State.ABORTABLE, State.ABORTING, State.ENDED),
+    State.PREPARED: (State.ABORTING, State.ENDED),
     State.ABORTABLE: (State.ABORTING, State.ENDED),
     State.ABORTING: (State.READY, State.ENDED),
     State.ENDED: (),
 }
+
+
+OPEN = (State.IN_TRANSACTION, State.COMMITTING, State.PREPARING)
+"""What was sent may still be on its way, and nothing has gone wrong."""
 
 
 class Verdict(Enum):
@@ -89,18 +98,19 @@ class TransactionState:
     version: of the protocol (KIP-890), in this transaction.
     wanted, partitions: to be enrolled, and enrolled (version 1).
     touched: the coordinator may know of the transaction. commit_sent: it may have been committed.
+    is_prepared: its group may have committed it.
     needs_new_epoch: before the next transaction, for sequences are broken or a request may still arrive late.
-    cause: why the transaction has failed, or the producer ended.
+    cause: why the transaction has failed, or the producer ended. step: of its transaction group, None outside of one.
     """
 
-    def __init__(self, transactional_id: str) -> None:
-        self.transactional_id = transactional_id
+    def __init__(self, transactional_id: str, step: GroupStep | None = None) -> None:
+        self.transactional_id, self.step = transactional_id, step
         self.state = State.UNINITIALIZED
         self.version = 1
         self.wanted: dict[TopicPartition, None] = {}
         self.partitions: dict[TopicPartition, None] = {}
         self.groups: dict[str, None] = {}
-        self.touched = self.commit_sent = self.needs_new_epoch = False
+        self.touched = self.commit_sent = self.is_prepared = self.needs_new_epoch = False
         self.cause: KafkaError | None = None
 
     # What the application asks for
@@ -132,15 +142,36 @@ class TransactionState:
         self.version = version
         assert not self.needs_new_epoch
 
+    def check_commits_itself(self, call: str) -> None:
+        """Raises IllegalOperation in a step of a group."""
+        if self.step is not None:
+            raise IllegalOperation(
+                f"{call}: the transactions of {self.transactional_id!r} commit with those of its group: await "
+                "prepare_transaction(), and give what it returns to the driver, for TransactionGroup.commit()"
+            )
+
     def start_commit(self) -> None:
+        self.check_commits_itself("commit_transaction()")
         self.check_usable()
         self._expect(State.IN_TRANSACTION, "commit_transaction()")
         self._to(State.COMMITTING)
 
+    def start_prepare(self) -> None:
+        """Also again, of one that is being prepared or prepared."""
+        if self.step is None:
+            raise IllegalOperation(
+                f"prepare_transaction(): the producer of {self.transactional_id!r} has no step of a transaction group: "
+                "give it one (transaction_group_step=, join()), or commit_transaction()"
+            )
+        self.check_usable()
+        if self.state not in (State.PREPARING, State.PREPARED):
+            self._expect(State.IN_TRANSACTION, "prepare_transaction()")
+            self._to(State.PREPARING)
+
     def start_abort(self) -> None:
-        """Also of a transaction that failed, and of one whose commit is not through."""
+        """Also of a transaction that failed, of one whose commit is not through, and of one that is prepared."""
         self.check_not_ended()
-        if self.state not in (State.COMMITTING, State.ABORTABLE):
+        if self.state not in (State.COMMITTING, State.PREPARING, State.PREPARED, State.ABORTABLE):
             self._expect(State.IN_TRANSACTION, "abort_transaction()")
         self._to(State.ABORTING)
 
@@ -154,7 +185,7 @@ class TransactionState:
 
     def admits(self, partition: TopicPartition) -> bool:
         """Whether records may be sent to the partition now. Version 1: not before the coordinator has enrolled it."""
-        if self.state not in (State.IN_TRANSACTION, State.COMMITTING):
+        if self.state not in OPEN:
             return False
         if self.version >= 2:
             self.touched = True
@@ -173,11 +204,22 @@ class TransactionState:
     def fail(self, error: KafkaError, *, needs_new_epoch: bool = False) -> None:
         """A part of the transaction failed; the first failure counts."""
         self.needs_new_epoch = self.needs_new_epoch or needs_new_epoch
-        if self.state in (State.IN_TRANSACTION, State.COMMITTING):
+        if self.state in OPEN:
             self._to(State.ABORTABLE)
             self.commit_sent = False
             self.cause = error
             self.wanted.clear()
+
+    def prepared(self, producer_id: int, producer_epoch: int) -> PreparedTransaction | None:
+        """All that was sent is stored. None: nothing was."""
+        if self.state is State.PREPARING:
+            self._to(State.PREPARED)
+        assert self.state is State.PREPARED
+        assert self.step is not None
+        if not self.touched:
+            return None
+        self.is_prepared = True
+        return PreparedTransaction(self.transactional_id, producer_id, producer_epoch, self.step.epoch)
 
     def end(self, error: KafkaError) -> None:
         """The producer cannot go on."""
@@ -191,7 +233,7 @@ class TransactionState:
         self.wanted.clear()
         self.partitions.clear()
         self.groups.clear()
-        self.touched = self.commit_sent = False
+        self.touched = self.commit_sent = self.is_prepared = False
         self.needs_new_epoch = self.needs_new_epoch and not new_epoch
         self.cause = None
 

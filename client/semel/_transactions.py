@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 
 from semel._cluster import Cluster
 from semel._config import ProducerConfig
+from semel._ending import Ending, look_at_exception
 from semel._fencing import fenced, forgotten
 from semel._sender import Sender
-from semel._signal import Signal
 from semel._transaction_coordinator import TransactionCoordinator
 from semel._transaction_state import State, TransactionState, Verdict, is_not_ongoing, verdict_on
 from semel.errors import (
@@ -29,41 +29,18 @@ from semel.errors import (
     KafkaError,
     KafkaTimeoutError,
     ProducerClosed,
+    ProducerFenced,
     RebalanceInProgressError,
     TransactionAborted,
     TransactionWasCommitted,
     UnknownMemberIdError,
 )
-from semel.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from semel.structs import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
 
 log = logging.getLogger(__name__)
 
 UNKNOWN_OUTCOME = "Whether its last transaction was committed is not known: look for its records before doing it again"
 GROUP_HAS_MOVED_ON = (IllegalGenerationError, UnknownMemberIdError, RebalanceInProgressError, FencedInstanceIdError)
-
-
-class _Ending:
-    """A commit or abort whose outcome nobody has heard yet. Its task ends by itself, whoever gives up on waiting."""
-
-    __slots__ = ("_work", "commit", "over", "task")
-
-    def __init__(self, commit: bool, work: Coroutine[Any, Any, None], name: str) -> None:
-        self.commit, self._work = commit, work
-        self.over = Signal()
-        self.task = asyncio.create_task(self._run(), name=name)
-        self.task.add_done_callback(self._ended)
-
-    async def _run(self) -> None:
-        try:
-            await self._work
-        finally:
-            self.over.notify()  # and not later: by the time that those who wait run, the task is done
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        _look_at_exception(task)
-        # For a task that was cancelled before it ran:
-        self._work.close()
-        self.over.notify()
 
 
 class Transactions:
@@ -74,7 +51,7 @@ class Transactions:
         self._cluster, self._config, self._sender = cluster, config, sender
         self._state, self._manager = state, sender.manager
         self._coordinator = TransactionCoordinator(cluster, config, sender.manager)
-        self._ending: _Ending | None = None
+        self._ending: Ending | None = None
         self._enrolling: asyncio.Task[None] | None = None
         self._committing_offsets: dict[asyncio.Task[None], None] = {}
         self._closed = False
@@ -120,6 +97,22 @@ class Transactions:
             raise IllegalStateError("commit_transaction(): the transaction is being aborted; call abort_transaction()")
         await self._outcome(ending)
 
+    def check_commits_itself(self, call: str) -> None:
+        """Raises IllegalOperation in a step of a transaction group."""
+        self._state.check_commits_itself(call)
+
+    async def prepare(self) -> PreparedTransaction | None:
+        """Stores everything, for the driver of the group to commit; None when there is nothing. May be called again.
+
+        Raises TransactionHasFailed when it can only be aborted, TransactionAborted when somebody does that meanwhile,
+        and why the producer has ended, such as ProducerFenced.
+        """
+        self._state.start_prepare()
+        await self._all_stored(self._sender.flushed())
+        if self._state.state not in (State.PREPARING, State.PREPARED):
+            raise TransactionAborted("abort_transaction() was called before the transaction was prepared")
+        return self._state.prepared(self._manager.producer_id, self._manager.producer_epoch)
+
     async def abort(self) -> None:
         """Aborts; called again, waits on. After a commit that failed or timed out it finds out what became of that.
 
@@ -161,25 +154,30 @@ class Transactions:
         return self._state.state is State.ABORTABLE
 
     async def close(self) -> None:
-        """Aborts what is open, hears a commit or abort out, and stops; each within its timeout."""
+        """Aborts what is open but not prepared, hears a commit or abort out, and stops; each within its timeout."""
         self._closed = True
         try:
-            if self._state.state in (State.IN_TRANSACTION, State.ABORTABLE):
+            if self._state.state in (State.IN_TRANSACTION, State.PREPARING, State.ABORTABLE):
                 self._state.start_abort()
                 self._start(self._abort(), commit=False)
             if self._ending is not None:
                 await asyncio.wait([self._ending.task], timeout=self._config.request_timeout_ms / 1000)
         finally:
-            await self._cancel([self._ending.task] if self._ending is not None else [])
-            await self._cancel_requests()
+            await self.leave()
+
+    async def leave(self) -> None:
+        """Stops at once; what is open is for others to end."""
+        self._closed = True
+        await self._cancel([self._ending.task] if self._ending is not None else [])
+        await self._cancel_requests()
 
     # Ending a transaction
 
-    def _start(self, work: Coroutine[Any, Any, None], *, commit: bool) -> _Ending:
-        self._ending = _Ending(commit, work, f"{'commit' if commit else 'abort'} of {self._state.transactional_id}")
+    def _start(self, work: Coroutine[Any, Any, None], *, commit: bool) -> Ending:
+        self._ending = Ending(commit, work, f"{'commit' if commit else 'abort'} of {self._state.transactional_id}")
         return self._ending
 
-    async def _outcome(self, ending: _Ending) -> None:
+    async def _outcome(self, ending: Ending) -> None:
         """Waits for a commit or abort at most max_block_ms, and passes on what it came to."""
         if not ending.task.done() and not await ending.over.wait(self._config.max_block_ms):
             call = "commit_transaction()" if ending.commit else "abort_transaction()"
@@ -199,17 +197,8 @@ class Transactions:
     async def _commit(self, stored: asyncio.Future[None]) -> None:
         # EndTxn does not follow the last Produce on the wire before that is answered: a Produce that fails behind a
         # commit that was sent already is a hole in a committed transaction.
-        await stored
-        if self._committing_offsets:
-            await asyncio.wait(list(self._committing_offsets))
-        state = self._state
-        if isinstance(state.cause, InvalidProducerEpoch):
-            # A partition says so; only the coordinator knows whether it is for good.
-            proof = await fenced(self._cluster, self._config, self._manager, state.cause)
-            if proof is not None:
-                self._end(proof)
-        state.check_usable()
-        new_epoch = False
+        await self._all_stored(stored)
+        state, new_epoch = self._state, False
         if state.touched:
             state.commit_sent = True
             doubt_before, self._coordinator.in_doubt = self._coordinator.in_doubt, False
@@ -221,6 +210,19 @@ class Transactions:
                 # A new epoch shuts out whatever was in doubt before.
                 self._coordinator.in_doubt = not new_epoch and (doubt_before or self._coordinator.in_doubt)
         self._close_transaction(new_epoch=new_epoch)
+
+    async def _all_stored(self, stored: asyncio.Future[None]) -> None:
+        """Raises TransactionHasFailed where something is not, and why the producer has ended."""
+        await stored
+        if self._committing_offsets:
+            await asyncio.wait(list(self._committing_offsets))
+        cause = self._state.cause
+        if isinstance(cause, InvalidProducerEpoch | ProducerFenced):
+            # A partition says so; only the coordinator knows whether it is for good.
+            proof = await fenced(self._cluster, self._config, self._manager, cause)
+            if proof is not None:
+                self._end(proof)
+        self._state.check_usable()
 
     async def _commit_refused(self, error: KafkaError) -> NoReturn:
         """Raises what follows from it. An earlier try that was not answered may have been the one that committed."""
@@ -244,7 +246,12 @@ class Transactions:
             except KafkaError as error:
                 if state.commit_sent:
                     await self._hear_commit_out(error)
-                if not is_not_ongoing(error) and verdict_on(error) is not Verdict.RENEW:
+                if state.is_prepared and is_not_ongoing(error):
+                    self._close_transaction(new_epoch=False)
+                    raise TransactionWasCommitted(
+                        f"the transaction of {state.transactional_id!r} cannot be aborted: its group has committed it"
+                    ) from None
+                if state.is_prepared or (not is_not_ongoing(error) and verdict_on(error) is not Verdict.RENEW):
                     raise await self._failed(error, ends=True) from None
                 # Neither open nor committed: the coordinator never had it, or forgot it.
                 state.needs_new_epoch = True
@@ -270,7 +277,7 @@ class Transactions:
         self._state.needs_new_epoch = self._state.needs_new_epoch or self._coordinator.in_doubt
         self._state.closed(new_epoch=new_epoch)
 
-    async def _stop_commit(self, ending: _Ending) -> None:
+    async def _stop_commit(self, ending: Ending) -> None:
         """Gives up on a commit; returns when the transaction may be aborted. Raises what the commit came to if not."""
         await self._cancel([ending.task])
         if self._ending is ending:
@@ -290,7 +297,8 @@ class Transactions:
             await self._coordinator.init_producer_id(resume=resume, timeout_ms=self._config.max_block_ms)
         except KafkaError as error:
             if error.retriable:  # nothing has changed
-                again = "call begin_transaction() again" if resume else "make a new Producer and start it"
+                new = "make a new Producer and start it" if self._state.step is None else "join() the step again"
+                again = "call begin_transaction() again" if resume else new
                 error.add_words(f"It is safe to try again: {again}")
                 raise
             raise await self._failed(error, ends=True) from None
@@ -301,7 +309,7 @@ class Transactions:
         """There are partitions to be added to the transaction (version 1)."""
         if self._enrolling is None:
             self._enrolling = asyncio.create_task(self._add_partitions(), name="AddPartitionsToTxn")
-            self._enrolling.add_done_callback(_look_at_exception)
+            self._enrolling.add_done_callback(look_at_exception)
 
     async def _add_partitions(self) -> None:
         state = self._state
@@ -335,7 +343,7 @@ class Transactions:
 
     def _offsets_done(self, task: asyncio.Task[None]) -> None:
         self._committing_offsets.pop(task, None)
-        _look_at_exception(task)
+        look_at_exception(task)
 
     # Errors
 
@@ -369,9 +377,3 @@ class Transactions:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-
-
-def _look_at_exception(task: asyncio.Task[None]) -> None:
-    # Those who wait for the task hear of its failure; when all were cancelled, the next call does.
-    if not task.cancelled():
-        task.exception()

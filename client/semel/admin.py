@@ -18,6 +18,7 @@ from semel import (
     _admin_replicas,
     _admin_topics,
     _admin_transactions,
+    _transaction_groups,
 )
 from semel._admin_calls import Calls
 from semel._admin_types import (
@@ -39,6 +40,8 @@ from semel._admin_types import (
     ProducerState,
     RecordsToDelete,
     TransactionDescription,
+    TransactionGroupDescription,
+    TransactionGroupMember,
     TransactionListing,
 )
 from semel._cluster import Cluster
@@ -69,6 +72,8 @@ __all__ = [
     "ProducerState",
     "RecordsToDelete",
     "TransactionDescription",
+    "TransactionGroupDescription",
+    "TransactionGroupMember",
     "TransactionListing",
 ]
 
@@ -333,3 +338,21 @@ class Admin:
         ClusterAuthorizationFailedError.
         """
         await _admin_transactions.abort_transaction(self._calls, partition, producer)
+
+    # Transaction groups
+
+    async def describe_transaction_groups(
+        self, names: Sequence[str] | None = None
+    ) -> list[TransactionGroupDescription]:
+        """Groups whose transactions commit as one, in the order asked for; None: all of the cluster, by name.
+
+        Raises TransactionalIdNotFound; UnsupportedVersionError where the brokers are not semel's.
+        """
+        return await _transaction_groups.describe(self._calls, names)
+
+    async def abort_transaction_group(self, name: str, reason: str) -> TransactionGroupDescription:
+        """Aborts all that the group has open, and fences its members and its driver. Gives the group as it was before.
+
+        `reason` is what they are told. Raises TransactionalIdNotFound.
+        """
+        return await _transaction_groups.abort(self._calls, name, reason)

@@ -2,40 +2,42 @@
 
 Names are aiokafka's. Idempotent unless told otherwise: what is acknowledged is stored once, in the order it was sent.
 With a `transactional_id`, records and offsets become visible together or not at all:
-`async with producer.transaction(): ...`.
+`async with producer.transaction(): ...`. In a step of a transaction group, together with those of its other members.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from enum import Enum
 from types import TracebackType
 from typing import Any
 
-from semel_protocol.records import record_bytes_max
+import msgspec
+from semel_protocol.records import BatchBuilder, record_bytes_max
 
 from semel._accumulator import BufferMemory, PartitionQueue
 from semel._cluster import Cluster
 from semel._commits import Committable, committable
-from semel._config import ProducerConfig, takes_settings
+from semel._config import CODEC_OF, ProducerConfig, takes_settings
+from semel._life import Life
 from semel._partitioner import TopicPartitions
 from semel._record_batch import Headers, RecordBatch, as_bytes, checked_headers, checked_timestamp
 from semel._sender import Sender
 from semel._transaction_state import TransactionState
 from semel._transactions import Transactions
-from semel.errors import IllegalOperation, IllegalStateError, MessageSizeTooLargeError, ProducerClosed
-from semel.structs import ConsumerGroupMetadata, RecordMetadata, TopicPartition
+from semel._whole_batch import open_built
+from semel.errors import (
+    IllegalOperation,
+    IllegalStateError,
+    MessageSizeTooLargeError,
+    ProducerClosed,
+    TransactionAborted,
+)
+from semel.structs import ConsumerGroupMetadata, GroupStep, PreparedTransaction, RecordMetadata, TopicPartition
 from semel.transaction import Transaction
 
 BURST_MS_MAX = 10
 """A caller that sends without ever suspending lets the event loop run this often."""
-
-
-class State(Enum):
-    NEW = "made, not started"
-    RUNNING = "started"
-    STOPPED = "stopped, or being stopped"
 
 
 class Producer:
@@ -49,45 +51,41 @@ class Producer:
     def __init__(self, config: ProducerConfig) -> None:
         self._config = config
         self._cluster = Cluster(config)
-        self._memory = BufferMemory(self._cluster.edge, config.buffer_memory)
-        self._state = State.NEW
+        self._life = Life.NEW
         self._topics: dict[str, TopicPartitions] = {}
         self._now_ms = self._cluster.edge.now_ms
         self._key_serializer = config.key_serializer
         self._value_serializer = config.value_serializer
-        self._started: Sender | None = None
-        self._transaction = None if config.transactional_id is None else TransactionState(config.transactional_id)
         self._transactions: Transactions | None = None
         self._paused_ms = 0
+        self._renew()
 
     async def start(self) -> None:
         """Reaches the cluster, and takes the transactional_id over if there is one.
 
         Raises KafkaConnectionError when no bootstrap server answers, and what `init_transactions` raises.
         """
-        if self._state is not State.NEW:
-            raise IllegalStateError(f"the producer is {self._state.value}: make a new one")
-        self._state = State.RUNNING
+        if self._life is not Life.NEW:
+            raise IllegalStateError(f"the producer is {self._life.value}: make a new one")
+        self._life = Life.RUNNING
         await self._cluster.start()
-        self._started = Sender(self._cluster, self._config, self._memory, self._transaction)
         self._cluster.on_change(self._update_topics)
-        if self._transaction is not None:
-            self._transactions = Transactions(self._cluster, self._config, self._started, self._transaction)
-            try:
-                await self._transactions.init()
-            except BaseException:
-                await self.stop()
-                raise
+        try:
+            await self._open()
+        except BaseException:
+            await self.stop()
+            raise
 
     async def stop(self) -> None:
         """Sends what is buffered, at most for delivery_timeout_ms, then closes. Cancelled, it closes at once.
 
-        What could not be stored fails with ProducerClosed. A transaction that is open is aborted; one that is being
-        committed is heard out, at most for request_timeout_ms. Harmless when already stopped.
+        What could not be stored fails with ProducerClosed. A transaction that is open is aborted; one that is prepared
+        is left to its group; one that is being committed is heard out, at most for request_timeout_ms. Harmless when
+        already stopped.
         """
-        if self._state is State.STOPPED:
+        if self._life is Life.STOPPED:
             return
-        self._state = State.STOPPED
+        self._life = Life.STOPPED
         self._topics = {}
         try:
             if self._transactions is not None:
@@ -176,8 +174,8 @@ class Producer:
 
     async def partitions_for(self, topic: str) -> set[int]:
         """The partitions of a topic. Raises KafkaTimeoutError when it does not appear within max_block_ms."""
-        if self._state is not State.RUNNING:
-            raise ProducerClosed(f"the producer is {self._state.value}")
+        if self._life is not Life.RUNNING:
+            raise ProducerClosed(f"the producer is {self._life.value}")
         return {row.partition for row in (await self._cluster.wait_for_topic(topic)).partitions}
 
     def create_batch(self) -> RecordBatch:
@@ -189,22 +187,26 @@ class Producer:
 
         Raises as `send` does, and IllegalOperation for a batch that is empty or was sent before.
         """
-        builder = batch.hand_over()
-        self._check_size(builder.size_bytes)
-        queue = (self._topics.get(topic) or await self._find_topic(topic)).queue(partition)
-        await self._memory.reserve(builder.size_bytes, self._config.max_block_ms)
-        reserved = builder.size_bytes
-        try:
-            opened = self._sender.open_batch(queue, reserved, builder)
-        except BaseException:
-            self._memory.release(reserved)
-            raise
-        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-        opened.futures.append(future)
-        opened.timestamps.append(batch.first_timestamp_ms)
-        opened.closed = True
-        self._sender.place(queue)
-        return future
+        return await self._send_built(batch.hand_over(), topic, partition, batch.first_timestamp_ms)
+
+    async def send_encoded(
+        self,
+        topic: str,
+        partition: int,
+        records: bytes | bytearray | memoryview,
+        count: int,
+        first_timestamp_ms: int,
+        max_timestamp_ms: int,
+    ) -> asyncio.Future[RecordMetadata]:
+        """Buffers the records of a batch that are encoded already; the future tells the place of the first one.
+
+        records: what stands behind the header of an uncompressed batch (KIP-98), with offset deltas 0 to count - 1 and
+        timestamps counted from the first one's. They are believed, and compressed as the producer does; leave the
+        buffer as it is until the future is done. Raises as `send` does.
+        """
+        builder = BatchBuilder(CODEC_OF[self._config.compression_type])
+        builder.fill(records, count, checked_timestamp(first_timestamp_ms), checked_timestamp(max_timestamp_ms))
+        return await self._send_built(builder, topic, partition, first_timestamp_ms)
 
     # Transactions
 
@@ -261,20 +263,62 @@ class Producer:
         positions = {TopicPartition(*partition): committable(at) for partition, at in offsets.items()}
         await self._transactional.send_offsets(positions, group)
 
+    # Transaction groups
+
+    async def join(self, step: GroupStep) -> None:
+        """Takes the transactional_id over in this step of its group; also when this producer has ended by an error.
+
+        What is open of an older step is given up, its records fail with TransactionAborted. Connections stay. Raises as
+        `start` does, and KafkaConfigurationError for another group's step: it may be tried again.
+        """
+        config = msgspec.structs.replace(self._config, transaction_group_step=step)
+        await self._transactional.leave()
+        if self._started is not None:
+            self._started.end(TransactionAborted(f"the producer has joined step {step.epoch} of its group"))
+            await self._started.close()
+        self._config = config
+        self._renew()
+        await self._open()
+
+    async def prepare_transaction(self) -> PreparedTransaction | None:
+        """Waits until everything sent is stored, and makes it the group's to decide: for `TransactionGroup.commit`.
+
+        None when nothing was sent. What remains to do is `abort_transaction`, `join` or `stop`, which all leave the
+        decision to the group. Cancelled, it may be called again. Raises TransactionHasFailed when it can only be
+        aborted, ProducerFenced when the step is over (which says who has begun another one, and when).
+        """
+        return await self._transactional.prepare()
+
     # Inside
+
+    def _renew(self) -> None:
+        """Nothing is left of an earlier step."""
+        config = self._config
+        self._topics = {}
+        self._memory = BufferMemory(self._cluster.edge, config.buffer_memory)
+        self._started: Sender | None = None
+        self._transaction: TransactionState | None = None
+        if config.transactional_id is not None:
+            self._transaction = TransactionState(config.transactional_id, config.transaction_group_step)
+
+    async def _open(self) -> None:
+        self._started = Sender(self._cluster, self._config, self._memory, self._transaction)
+        if self._transaction is not None:
+            self._transactions = Transactions(self._cluster, self._config, self._started, self._transaction)
+            await self._transactions.init()
 
     @property
     def _transactional(self) -> Transactions:
         if self._transaction is None:
             raise IllegalOperation("this producer has no transactional_id")
-        if self._transactions is None or self._state is not State.RUNNING:
-            raise ProducerClosed(f"the producer is {self._state.value}")
+        if self._transactions is None or self._life is not Life.RUNNING:
+            raise ProducerClosed(f"the producer is {self._life.value}")
         return self._transactions
 
     @property
     def _sender(self) -> Sender:
-        if self._started is None or self._state is not State.RUNNING:
-            raise ProducerClosed(f"the producer is {self._state.value}")
+        if self._started is None or self._life is not Life.RUNNING:
+            raise ProducerClosed(f"the producer is {self._life.value}")
         if self._transaction is not None:
             self._transaction.check_not_ended()
         self._started.check_usable()
@@ -316,6 +360,15 @@ class Producer:
         assert future is not None, "the first record of a batch always fits"
         return future
 
+    async def _send_built(
+        self, builder: BatchBuilder, topic: str, partition: int, first_timestamp_ms: int
+    ) -> asyncio.Future[RecordMetadata]:
+        self._check_size(builder.size_bytes)
+        queue = (self._topics.get(topic) or await self._find_topic(topic)).queue(partition)
+        memory = self._memory
+        await memory.reserve(builder.size_bytes, self._config.max_block_ms)
+        return open_built(lambda: self._sender, queue, memory, builder, first_timestamp_ms)
+
     async def _let_others_run(self) -> None:
         await asyncio.sleep(0)
         self._paused_ms = self._now_ms()
@@ -330,9 +383,10 @@ class Producer:
     async def _find_topic(self, topic: str) -> TopicPartitions:
         sender = self._sender
         metadata = await self._cluster.wait_for_topic(topic)
+        if self._sender is not sender:
+            raise TransactionAborted("the producer has joined another step of its group since")
         found = self._topics.get(topic)
         if found is None:
-            assert self._sender is sender
             found = TopicPartitions(sender, self._cluster.edge.rng, self._config.partitioner, topic)
             found.update(metadata)
             self._topics[topic] = found

@@ -41,6 +41,28 @@ class ConsumerGroupMetadata(NamedTuple):
     group_instance_id: str | None = None
 
 
+class GroupStep(msgspec.Struct, frozen=True):
+    """One step of a transaction group, as its driver has begun it; to be handed to the workers (it can be pickled).
+
+    `epoch` counts the group's steps. `decided_token`: what the last step that was committed was called, and its epoch;
+    None and -1 if none was.
+    """
+
+    group: str
+    epoch: int
+    decided_token: str | None = None
+    decided_epoch: int = -1
+
+
+class PreparedTransaction(msgspec.Struct, frozen=True):
+    """A transaction whose records are all stored, and which is for its group's driver to decide (can be pickled)."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    group_epoch: int
+
+
 class RecordMetadata(msgspec.Struct, frozen=True, gc=False):
     """Where a sent record was stored.
 

@@ -22,6 +22,7 @@ class Transaction:
         self._transactions = transactions
 
     async def __aenter__(self) -> Transaction:
+        self._transactions.check_commits_itself("transaction()")
         await self._transactions.begin()
         return self
 

@@ -174,9 +174,9 @@ _TABLE = (
     _api(69, "ConsumerGroupDescribe", k69_consumer_group_describe, (0, 0), 0, None),
     _api(75, "DescribeTopicPartitions", k75_describe_topic_partitions, (0, 0), 0, None),
     # semel's own, of numbers that Kafka does not use
-    _api(20_001, "BeginTransactionGroup", k20001_begin_transaction_group, (0, 0), 0, None),
-    _api(20_002, "DecideTransactionGroup", k20002_decide_transaction_group, (0, 0), 0, None),
-    _api(20_003, "DescribeTransactionGroups", k20003_describe_transaction_groups, (0, 0), 0, None),
+    _api(20_001, "BeginTransactionGroup", k20001_begin_transaction_group, (0, 0), 0, (0, 0)),
+    _api(20_002, "DecideTransactionGroup", k20002_decide_transaction_group, (0, 0), 0, (0, 0)),
+    _api(20_003, "DescribeTransactionGroups", k20003_describe_transaction_groups, (0, 0), 0, (0, 0)),
 )
 
 APIS: dict[int, Api] = {api.key: api for api in _TABLE}

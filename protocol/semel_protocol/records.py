@@ -94,7 +94,7 @@ class BatchBuilder:
         self._codec = codec
         self._level = level
         self._bytes_max = bytes_max
-        self._parts: list[bytes] = []
+        self._parts: list[Bytes] = []
         self._body: bytes | None = None
         self._base_timestamp = NO_TIMESTAMP
         self._max_timestamp = NO_TIMESTAMP
@@ -150,6 +150,19 @@ class BatchBuilder:
         self._max_timestamp = max(self._max_timestamp, timestamp_ms)
         self._parts.append(record)
         return row
+
+    def fill(self, records: Bytes, record_count: int, first_timestamp_ms: int, max_timestamp_ms: int) -> None:
+        """Take records that are encoded already, with offset deltas from 0 on, as all that the batch will hold.
+
+        They are believed, and copied by the first `build`: leave them as they are until then.
+        """
+        assert not self.record_count, "the batch has records already"
+        assert record_count > 0, "an empty batch is never sent"
+        self._parts.append(records)
+        self._base_timestamp, self._max_timestamp = first_timestamp_ms, max_timestamp_ms
+        self._bytes_max = 0
+        self.record_count = record_count
+        self.size_bytes += len(records)
 
     def build(self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool = False) -> bytes:
         """The batch under this producer state (-1, -1, -1 for none).

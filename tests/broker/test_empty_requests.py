@@ -23,6 +23,12 @@ from semel_protocol.messages.k46_list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequestTopic,
 )
+from semel_protocol.messages.k20001_begin_transaction_group import BeginTransactionGroupRequest
+from semel_protocol.messages.k20002_decide_transaction_group import (
+    DecideTransactionGroupRequest,
+    DecideTransactionGroupRequestTransaction,
+)
+from semel_protocol.messages.k20003_describe_transaction_groups import DescribeTransactionGroupsRequest
 
 WIRE_CASES = Path(__file__).parents[1] / "data" / "wire-cases.txt"
 PRODUCE = 0
@@ -37,6 +43,17 @@ NOT_IN_THE_CORPUS = [
         ]
     ),
     ListPartitionReassignmentsRequest(topics=[ListPartitionReassignmentsRequestTopic(name="t", partition_indexes=[1])]),
+    BeginTransactionGroupRequest(group="g", timeout_ms=1),
+    DecideTransactionGroupRequest(
+        group="g",
+        group_epoch=1,
+        token="t",
+        committed=True,
+        transactions=[
+            DecideTransactionGroupRequestTransaction(transactional_id="g/m", producer_id=1, producer_epoch=0)
+        ],
+    ),
+    DescribeTransactionGroupsRequest(groups=["g"]),
 ]
 
 

@@ -22,17 +22,20 @@ from semel.errors import (
     TransactionHasFailed,
     error_for,
 )
-from semel.structs import TopicPartition
+from semel.structs import GroupStep, PreparedTransaction, TopicPartition
 from semel_protocol.errors import ErrorCode
 
 CAUSE = InvalidRecordError("produce to t-0")
 P = TopicPartition("t", 0)
+STEP = GroupStep("g", 3)
 
 REACH: dict[State, Callable[[TransactionState], object]] = {
     State.UNINITIALIZED: lambda made: None,
     State.READY: lambda made: made.initialized(),
     State.IN_TRANSACTION: lambda made: (made.initialized(), made.begin(2)),
     State.COMMITTING: lambda made: (made.initialized(), made.begin(2), made.start_commit()),
+    State.PREPARING: lambda made: (made.initialized(), made.begin(2), made.start_prepare()),
+    State.PREPARED: lambda made: (made.initialized(), made.begin(2), made.start_prepare(), made.prepared(7, 0)),
     State.ABORTABLE: lambda made: (made.initialized(), made.begin(2), made.fail(CAUSE)),
     State.ABORTING: lambda made: (made.initialized(), made.begin(2), made.start_abort()),
     State.ENDED: lambda made: (made.initialized(), made.end(ProducerFenced("by x"))),
@@ -41,21 +44,28 @@ CALLS: dict[str, Callable[[TransactionState], object]] = {
     "begin": lambda made: made.begin(1),
     "send": lambda made: made.check_open(),
     "commit": lambda made: made.start_commit(),
+    "prepare": lambda made: made.start_prepare(),
     "abort": lambda made: made.start_abort(),
 }
 ALLOWED = {
     ("begin", State.READY): State.IN_TRANSACTION,
     ("send", State.IN_TRANSACTION): State.IN_TRANSACTION,
     ("commit", State.IN_TRANSACTION): State.COMMITTING,
+    ("prepare", State.IN_TRANSACTION): State.PREPARING,
+    ("prepare", State.PREPARING): State.PREPARING,
+    ("prepare", State.PREPARED): State.PREPARED,
+    ("abort", State.PREPARING): State.ABORTING,
+    ("abort", State.PREPARED): State.ABORTING,
     ("abort", State.IN_TRANSACTION): State.ABORTING,
     ("abort", State.COMMITTING): State.ABORTING,
     ("abort", State.ABORTABLE): State.ABORTING,
 }
 
 
-def in_state(state: State) -> TransactionState:
-    made = TransactionState("x")
+def in_state(state: State, step: GroupStep | None = None) -> TransactionState:
+    made = TransactionState("g/x", STEP if state in (State.PREPARING, State.PREPARED) else None)
     REACH[state](made)
+    made.step = step or made.step
     assert made.state is state
     return made
 
@@ -63,13 +73,15 @@ def in_state(state: State) -> TransactionState:
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("call", CALLS)
 def test_a_call_changes_the_state_or_is_refused_and_changes_nothing(state: State, call: str) -> None:
-    made = in_state(state)
+    made = in_state(state, STEP if call == "prepare" else None)
     if (call, state) in ALLOWED:
         CALLS[call](made)
         assert made.state is ALLOWED[call, state]
         return
     refusal: type[KafkaError] = IllegalOperation if call == "send" else IllegalStateError
-    if state is State.ENDED:
+    if call == "commit" and made.step is not None:
+        refusal = IllegalOperation
+    elif state is State.ENDED:
         refusal = ProducerFenced
     elif state is State.ABORTABLE:
         refusal = TransactionHasFailed
@@ -88,9 +100,31 @@ def test_every_state_can_be_left_but_the_last_and_every_one_can_end() -> None:
 def test_an_error_fails_only_a_transaction_that_could_still_commit(state: State) -> None:
     made = in_state(state)
     made.fail(CAUSE, needs_new_epoch=True)
-    fails = state in (State.IN_TRANSACTION, State.COMMITTING)
+    fails = state in (State.IN_TRANSACTION, State.COMMITTING, State.PREPARING)
     assert made.state is (State.ABORTABLE if fails else state)
     assert made.needs_new_epoch
+
+
+@pytest.mark.parametrize("state", State)
+def test_in_a_step_of_a_group_nobody_commits_alone_and_outside_of_one_nothing_is_prepared(state: State) -> None:
+    with pytest.raises(IllegalOperation, match="prepare_transaction"):
+        in_state(state, STEP).start_commit()
+    if state not in (State.PREPARING, State.PREPARED):
+        with pytest.raises(IllegalOperation, match="commit_transaction"):
+            in_state(state).start_prepare()
+
+
+def test_what_is_prepared_names_producer_and_step_and_nothing_where_nothing_was_sent() -> None:
+    made = in_state(State.PREPARING)
+    assert made.prepared(7, 1) is None
+    assert made.state is State.PREPARED
+    assert not made.is_prepared
+    made = in_state(State.IN_TRANSACTION, STEP)
+    assert made.admits(P)
+    made.start_prepare()
+    assert made.admits(P), "what was sent before is still on its way"
+    assert made.prepared(7, 1) == made.prepared(7, 1) == PreparedTransaction("g/x", 7, 1, 3)
+    assert not made.admits(P)
 
 
 def test_the_first_failure_is_the_one_that_is_told() -> None:

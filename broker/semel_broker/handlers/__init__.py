@@ -58,6 +58,9 @@ from semel_broker.handlers import (
     k61_describe_producers,
     k65_describe_transactions,
     k66_list_transactions,
+    k20001_begin_transaction_group,
+    k20002_decide_transaction_group,
+    k20003_describe_transaction_groups,
 )
 
 Answer = Message | None | Awaitable[Message | None] | InOrder[Any]
@@ -101,5 +104,8 @@ HANDLERS: dict[int, Handler] = {
     61: k61_describe_producers.handle,
     65: k65_describe_transactions.handle,
     66: k66_list_transactions.handle,
+    20_001: k20001_begin_transaction_group.handle,
+    20_002: k20002_decide_transaction_group.handle,
+    20_003: k20003_describe_transaction_groups.handle,
 }
 """API key -> handler."""

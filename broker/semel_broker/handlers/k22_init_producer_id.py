@@ -3,8 +3,9 @@
 Served: v0 to v4, v5 with transaction version 2, v6 with `transaction.two.phase.commit.enable`. Without a transactional
 id: a new id with epoch 0, whatever `transaction_timeout_ms` says (clients put anything there). With one: whoever had
 it before is fenced, and its open transaction aborted before the answer. v3 brings what the producer has (KIP-360), v4
-knows PRODUCER_FENCED (KIP-588), v6 two-phase commit (KIP-939). An operator's tool says why it asks in a tagged field
-of our own; errors carry their words in another (both from v2 on).
+knows PRODUCER_FENCED (KIP-588), v6 two-phase commit (KIP-939). In tagged fields of our own an operator's tool says why
+it asks, and a member of a transaction group which step of it it takes part in; errors carry their words in another (all
+from v2 on).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 from semel_broker.context import RequestContext
-from semel_broker.txn.state import for_version
+from semel_broker.txn.refusals import for_version
 
 FENCED_SINCE = 4
 
@@ -35,6 +36,7 @@ async def handle(request: InitProducerIdRequest, ctx: RequestContext) -> InitPro
             enable_2pc=request.enable2_pc,
             keep_prepared=request.keep_prepared_txn,
             note=request.reason,
+            group_epoch=request.group_epoch,
         )
     except KafkaError as error:
         raise for_version(error, knows_fenced=ctx.api_version >= FENCED_SINCE) from None

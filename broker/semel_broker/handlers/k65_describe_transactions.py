@@ -1,7 +1,7 @@
 """DescribeTransactions (key 65): the state of transactional ids (KIP-664), who owns them, and the fence ledger.
 
-Served: v0. Owner and ledger travel in tagged fields of our own. An id that has expired lately is answered with
-TRANSACTIONAL_ID_NOT_FOUND and the last lines of its ledger.
+Served: v0. Owner, ledger and the step of its transaction group travel in tagged fields of our own. An id that has
+expired lately is answered with TRANSACTIONAL_ID_NOT_FOUND and the last lines of its ledger.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ async def _describe(name: str, transactions: TransactionCoordinator) -> Describe
         client_host=txn.owner.host,
         last_update_time_ms=txn.last_update_ms,
         fences=fences,
+        group_epoch=txn.group_epoch,
     )
 
 

@@ -7,10 +7,11 @@ from the markers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from semel_protocol.errors import ErrorCode, KafkaError
-from semel_protocol.hashes import coordinator_partition
+from semel_protocol.hashes import coordinator_partition, transaction_partition
 from semel_storage.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 from semel_broker.closing import CloseConnectionError
@@ -24,7 +25,6 @@ from semel_broker.topics import Topics
 from semel_broker.txn import state
 from semel_broker.txn.admission import Admission, Admissions
 from semel_broker.txn.destination import LocalDestination, OffsetsEnded
-from semel_broker.txn.engine import Decide
 from semel_broker.txn.expiry import Expiry
 from semel_broker.txn.hanging import Hanging, Others
 from semel_broker.txn.identity import NOBODY, ClientName, ProducerIdentity
@@ -36,10 +36,13 @@ from semel_broker.txn.peer_calls import Nobody, PeerCalls
 from semel_broker.txn.remote_destination import RemoteDestination
 from semel_broker.txn.requests import BUMPING_VERSION, End, Init, Rules, Step
 from semel_broker.txn.shard import Office, TransactionShard
+from semel_broker.txn.transaction_groups import TransactionGroups, check_member
 from semel_broker.txn.verification import Verification
 from semel_broker.world import World
 
 NOBODYS_CLIENT = ClientName()
+DecideHere = Callable[[TransactionShard, TransactionMetadata | None, int, int], Step]
+"""(the id's shard, what is known, now in ms, a fresh producer id or -1) -> what to do."""
 
 
 class TransactionCoordinator:
@@ -64,7 +67,6 @@ class TransactionCoordinator:
         peers: PeerCalls | None = None,
     ) -> None:
         self._world = world
-        self._log = world.log
         self._config = config
         self._topics = topics
         self._peers: PeerCalls = peers or Nobody()
@@ -89,10 +91,12 @@ class TransactionCoordinator:
             TRANSACTION_STATE,
             lambda partition, reading: TransactionShard(office, partition, reading),
             patience_ms=config.limits.coordinator_load_hold_ms_max,
+            place=transaction_partition,
         )
-        self._verification = Verification(self._peers, config.limits.peer_request_timeout_ms)
-        self._admissions = Admissions(self.shards, self._leaders, here.guards, self._verification, config.node_id)
+        self.groups = TransactionGroups(config, self.shards)
         timeout_ms = config.limits.peer_request_timeout_ms
+        self._verification = Verification(self._peers, timeout_ms)
+        self._admissions = Admissions(self.shards, self._leaders, here.guards, self._verification, config.node_id)
         self._hanging = Hanging(world.log, Others(topics, self._leaders, self._peers, config.node_id, timeout_ms))
         self._expiry = Expiry(world, config, self.shards.here, self._time_out)
 
@@ -131,11 +135,12 @@ class TransactionCoordinator:
         enable_2pc: bool = False,
         keep_prepared: bool = False,
         note: str = "",
+        group_epoch: int = -1,
     ) -> Step:
         """InitProducerId: `answer` is the identity to go on with, `kept` the prepared transaction that was kept.
 
-        An ongoing transaction of an older instance is fenced and aborted first. Raises KafkaError 15, 16, 42, 50, 51,
-        53, 90.
+        An ongoing transaction of an older instance is fenced and aborted first. `group_epoch`: the instance is to take
+        part in that step of the id's transaction group. Raises KafkaError 15, 16, 42, 50, 51, 53, 90.
         """
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty; leave it out or give it a name")
@@ -144,15 +149,21 @@ class TransactionCoordinator:
             timeout_ms_max=self._config.transaction_max_timeout_ms,
             two_phase_commit=self._config.transaction_two_phase_commit_enable,
         )
+        if group_epoch >= 0:
+            check_member(transactional_id, enable_2pc or keep_prepared)
         ask = Init(
             transactional_id=transactional_id,
             timeout_ms=rules.timeout_ms_of(timeout_ms, enable_2pc=enable_2pc, keep_prepared=keep_prepared),
             expected=ProducerIdentity(producer_id, producer_epoch) if producer_id >= 0 else NOBODY,
-            client=ClientName(client.client_id[:text_max], client.host[:text_max]),
+            client=client.cut(text_max),
             keep_prepared=keep_prepared,
             note=note[:text_max],
+            group_epoch=group_epoch,
         )
-        return await self._move(transactional_id, lambda txn, now_ms, fresh_id: state.init(txn, ask, now_ms, fresh_id))
+        return await self._move(
+            transactional_id,
+            lambda shard, txn, now_ms, fresh_id: state.init(txn, self.groups.admitted(ask, shard), now_ms, fresh_id),
+        )
 
     async def add_partitions(
         self,
@@ -173,7 +184,9 @@ class TransactionCoordinator:
         producer = ProducerIdentity(producer_id, producer_epoch)
         await self._move(
             transactional_id,
-            lambda txn, now_ms, _: state.add_partitions(txn, producer, partitions, now_ms, version=version),
+            lambda shard, txn, now_ms, _: state.add_partitions(
+                txn, producer, partitions, now_ms, version=version, group=shard.groups.newest(transactional_id)
+            ),
             connection=connection,
         )
 
@@ -228,7 +241,8 @@ class TransactionCoordinator:
             )
         producer = ProducerIdentity(producer_id, producer_epoch)
         try:
-            state.verify(shard.slots.get(transactional_id), producer, (topic, index))
+            group = shard.groups.newest(transactional_id)
+            state.verify(shard.slots.get(transactional_id), producer, (topic, index), group)
         except KafkaError as error:
             raise self._explained(transactional_id, error) from None
         if connection:
@@ -286,7 +300,7 @@ class TransactionCoordinator:
         ask = End(producer=ProducerIdentity(producer_id, producer_epoch), commit=commit, version=version)
         step = await self._move(
             transactional_id,
-            lambda txn, now_ms, fresh_id: state.end(txn, ask, now_ms, fresh_id),
+            lambda _, txn, now_ms, fresh_id: state.end(txn, ask, now_ms, fresh_id),
             connection=connection,
         )
         assert step.answer is not None or step.decided
@@ -345,15 +359,18 @@ class TransactionCoordinator:
 
     # --- carrying out ---
 
-    async def _move(self, transactional_id: str, decide: Decide, *, connection: int = 0) -> Step:
+    async def _move(self, transactional_id: str, decide: DecideHere, *, connection: int = 0) -> Step:
         shard = self.shards.of(transactional_id) or await self.shards.ready(transactional_id)
         try:
-            return await shard.engine.move(transactional_id, decide, connection=connection)
+            return await shard.engine.move(transactional_id, partial(decide, shard), connection=connection)
         except KafkaError as error:
             raise self._explained(transactional_id, error) from None
 
     async def _time_out(self, transactional_id: str) -> None:
-        await self._move(transactional_id, lambda txn, now_ms, _: state.time_out(txn, now_ms, self._me))
+        await self._move(
+            transactional_id,
+            lambda shard, txn, now_ms, _: state.time_out(txn, now_ms, self._me, shard.groups.newest(transactional_id)),
+        )
 
     # --- small things ---
 

@@ -19,6 +19,7 @@ from semel_broker.txn.identity import NOBODY, ProducerIdentity
 from semel_broker.txn.journal import Journal
 from semel_broker.txn.marker_channel import Marker, MarkerChannel
 from semel_broker.txn.metadata import PREPARE_COMMIT, TransactionMetadata
+from semel_broker.txn.refusals import concurrent
 from semel_broker.txn.requests import NeedsProducerIdError, Step
 from semel_broker.txn.slots import Slot, Slots
 from semel_broker.world import World
@@ -96,20 +97,28 @@ class Engine:
                     if decided:
                         return Step(None, decided=decided)
                     assert slot.metadata is not None
-                    raise self._closed or state.concurrent(slot.metadata)
+                    raise self._closed or concurrent(slot.metadata)
         finally:
             self._slots.leave(slot)
 
     async def persist(self, slot: Slot, then: TransactionMetadata) -> None:
         """Store `then`, and have it take effect. Raises KafkaError 15, 16, -1."""
-        if self._closed is not None:
-            raise self._closed
+        self.check_open()
         stored = self._journal.append([then])
         if not stored.is_durable:
             await stored.durable()
-        self._apply(slot, then)
+        self.apply(slot, then)
 
-    def _apply(self, slot: Slot, then: TransactionMetadata) -> None:
+    def check_open(self) -> None:
+        """Raises what whoever is held here gets, if this coordinator is closed."""
+        if self._closed is not None:
+            raise self._closed
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed is not None
+
+    def apply(self, slot: Slot, then: TransactionMetadata) -> None:
         """`then` is durable: it takes effect, is told, and sets off what follows from it."""
         before = slot.metadata.fences[-1:] if slot.metadata is not None else ()
         if slot.metadata is not None and slot.metadata.identity != then.identity:

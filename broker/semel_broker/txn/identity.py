@@ -43,6 +43,10 @@ class ClientName(msgspec.Struct, frozen=True):
     client_id: str = ""
     host: str = ""
 
+    def cut(self, length_max: int) -> ClientName:
+        """The same with names of no more than so many characters."""
+        return ClientName(self.client_id[:length_max], self.host[:length_max])
+
     def __str__(self) -> str:
         if not self.client_id:
             return self.host or "somebody"

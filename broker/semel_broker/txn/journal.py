@@ -1,7 +1,8 @@
 """The memory of transactions on disk: records of `__transaction_state`.
 
 The records of one transactional id lie in one partition, and a journal is that of one partition. One id has at most one
-record under way, so each takes effect by itself as soon as it is durable; the order among ids does not matter.
+record under way, so each takes effect by itself as soon as it is durable; the order among ids does not matter. What is
+decided of a transaction group and of its members is one batch, which the next leader finds whole or not at all.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from semel_protocol.single_records import build_single, read_rows
 
 from semel_broker.coordinator_topic import as_seen_by_clients, replay
 from semel_broker.partition import Partition
+from semel_broker.txn.group_metadata import TransactionGroup
+from semel_broker.txn.group_records import group_row
 from semel_broker.txn.metadata import TransactionMetadata
 from semel_broker.txn.records import Row, row_of
 from semel_broker.world import World
@@ -46,12 +49,22 @@ class Journal:
         self._world = world
         self._partition = partition
 
-    def append(self, transactions: Sequence[TransactionMetadata], *, lazily: bool = False) -> Stored:
-        """Append the records of `transactions` in one batch. `lazily`: nobody waits for it.
+    def append(
+        self,
+        transactions: Sequence[TransactionMetadata],
+        *,
+        group: TransactionGroup | None = None,
+        lazily: bool = False,
+    ) -> Stored:
+        """Append the records of `transactions`, and that of `group`, in one batch: all of them are stored, or none is.
+        `lazily`: nobody waits for it.
 
         Raises KafkaError 15, 16 or -1: then nothing was appended.
         """
-        batch = _batch_of([row_of(txn) for txn in transactions], self._world.now_ms())
+        rows = [row_of(txn) for txn in transactions]
+        if group is not None:
+            rows.insert(0, group_row(group))
+        batch = _batch_of(rows, self._world.now_ms())
         try:
             result = self._partition.append(batch, header=read_header(batch), lazily=lazily)
         except KafkaError as error:

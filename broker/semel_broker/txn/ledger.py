@@ -33,6 +33,8 @@ class FenceReason(IntEnum):
     EPOCH_EXHAUSTED = 4
     FAILOVER = 5
     RESUMED = 6
+    GROUP_BEGUN = 7
+    GROUP_DECIDED = 8
 
 
 WHY = {
@@ -43,6 +45,8 @@ WHY = {
     FenceReason.EPOCH_EXHAUSTED: "the producer epochs of its producer id were used up",
     FenceReason.FAILOVER: "another coordinator had begun to fence it",
     FenceReason.RESUMED: "the producer itself asked for a new epoch to recover from an error",
+    FenceReason.GROUP_BEGUN: "a new step of its transaction group was begun",
+    FenceReason.GROUP_DECIDED: "the step of its transaction group was decided, and its transaction not committed",
 }
 
 
@@ -77,7 +81,7 @@ class FenceRecord(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """One sentence for people."""
-        moment = datetime.fromtimestamp(self.at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        moment = moment_of(self.at_ms)
         moved = f"epoch {self.old.epoch} gave way to epoch {self.new.epoch}" if self.new else f"{self.old} was dropped"
         if self.new and self.new.producer_id != self.old.producer_id:
             moved += f" of producer id {self.new.producer_id}"
@@ -86,6 +90,11 @@ class FenceRecord(msgspec.Struct, frozen=True):
 
 
 Fences = tuple[FenceRecord, ...]
+
+
+def moment_of(at_ms: int) -> str:
+    """A moment of the wall clock for people."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def noted(fences: Fences, record: FenceRecord) -> Fences:

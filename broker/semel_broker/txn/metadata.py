@@ -70,7 +70,8 @@ class TransactionMetadata(msgspec.Struct, frozen=True, kw_only=True):
     with, where that differs: the epochs of the id are used up, or a new instance keeps a prepared transaction
     (KIP-939). `last_producer_epoch`: what the producer had before its own last bump, so that it may ask again; -1
     after a fence. `owner`: who initialised the producer. `client_transaction_version`: of the open or last
-    transaction (2: the epoch is bumped at each end).
+    transaction (2: the epoch is bumped at each end). `group_epoch`: the step of its transaction group under which the
+    producer was initialised; -1 for an ordinary one.
     """
 
     transactional_id: str
@@ -88,6 +89,7 @@ class TransactionMetadata(msgspec.Struct, frozen=True, kw_only=True):
     client_transaction_version: int = 0
     owner: ClientName = ClientName()
     fences: Fences = ()
+    group_epoch: int = -1
 
     @property
     def identity(self) -> ProducerIdentity:
@@ -125,6 +127,11 @@ class TransactionMetadata(msgspec.Struct, frozen=True, kw_only=True):
     def is_two_phase(self) -> bool:
         """The outcome is somebody else's to decide (KIP-939); no timeout ends it."""
         return self.timeout_ms == TIMEOUT_NEVER_MS
+
+    @property
+    def is_member(self) -> bool:
+        """Its transactions are committed with others, as a step of their group."""
+        return self.group_epoch >= 0
 
     @property
     def keeps_prepared(self) -> bool:

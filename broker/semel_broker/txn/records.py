@@ -64,6 +64,7 @@ def row_of(txn: TransactionMetadata) -> Row:
         txn.client_transaction_version,
         txn.owner,
         txn.fences,
+        txn.group_epoch,
     )
     return key, b"".join((front, partitions, _TIMES.pack(txn.last_update_ms, txn.start_ms), tail))
 
@@ -93,6 +94,7 @@ def _tail(
     client_transaction_version: int,
     owner: ClientName,
     fences: Fences,
+    group_epoch: int,
 ) -> bytes:
     """The tagged fields of a value."""
     value = TransactionLogValue(
@@ -108,6 +110,7 @@ def _tail(
         client_id=owner.client_id,
         client_host=owner.host,
         fences=[_stored_fence(fence) for fence in fences],
+        group_epoch=group_epoch,
     )
     return encode_versioned(value, TRANSACTION_LOG_VALUE)[_HEAD.size :]
 
@@ -156,6 +159,7 @@ def metadata_of(transactional_id: str, data: bytes) -> TransactionMetadata:
         client_transaction_version=like.client_transaction_version,
         owner=like.owner,
         fences=like.fences,
+        group_epoch=like.group_epoch,
     )
 
 
@@ -184,6 +188,7 @@ def _decoded(transactional_id: str, data: bytes) -> TransactionMetadata:
         client_transaction_version=value.client_transaction_version,
         owner=ClientName(value.client_id, value.client_host),
         fences=tuple(_fence(fence) for fence in value.fences),
+        group_epoch=value.group_epoch,
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from semel_broker.txn.group_metadata import TransactionGroup
+from semel_broker.txn.group_records import group_key_of, group_of_row
 from semel_broker.txn.metadata import TransactionMetadata
 from semel_broker.txn.records import key_of, metadata_of
 
@@ -29,3 +31,12 @@ class Replay:
             transactional_id = key_of(key)
             if transactional_id is not None:
                 yield metadata_of(transactional_id, value)
+
+    def groups(self) -> Iterator[TransactionGroup]:
+        """The transaction groups that there are now. Raises as `transactions`."""
+        for key, value in self._latest.items():
+            if key is None or value is None:
+                continue
+            name = group_key_of(key)
+            if name is not None:
+                yield group_of_row(name, value)

@@ -28,7 +28,8 @@ class Step(msgspec.Struct, frozen=True):
 
 class Init(msgspec.Struct, frozen=True, kw_only=True):
     """InitProducerId with a transactional id. `expected`: what the producer has (KIP-360), NOBODY for a new instance.
-    `note`: words of an operator's tool, for the ledger."""
+    `note`: words of an operator's tool, for the ledger. `group_epoch`: the step of a transaction group that the
+    instance is to be part of."""
 
     transactional_id: str
     timeout_ms: int
@@ -36,6 +37,7 @@ class Init(msgspec.Struct, frozen=True, kw_only=True):
     client: ClientName = ClientName()
     keep_prepared: bool = False
     note: str = ""
+    group_epoch: int = -1
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True):

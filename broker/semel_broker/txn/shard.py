@@ -18,11 +18,14 @@ from semel_broker.producer_ids import ProducerIds
 from semel_broker.shards import Shard
 from semel_broker.txn import state
 from semel_broker.txn.engine import Engine
+from semel_broker.txn.group_engine import GroupEngine
+from semel_broker.txn.group_metadata import TransactionGroup
+from semel_broker.txn.group_slots import GroupSlots
 from semel_broker.txn.identity import ClientName
 from semel_broker.txn.journal import Journal
 from semel_broker.txn.ledger import ExpiredIds
 from semel_broker.txn.marker_channel import MarkerChannel
-from semel_broker.txn.metadata import PREPARE_EPOCH_FENCE
+from semel_broker.txn.metadata import PREPARE_EPOCH_FENCE, TransactionMetadata
 from semel_broker.txn.replay import Replay
 from semel_broker.txn.slots import Slot, Slots
 from semel_broker.world import World
@@ -64,6 +67,26 @@ class TransactionShard(Shard):
             coordinator_epoch=self.epoch,
             hold_ms_max=office.config.limits.transaction_hold_ms_max,
         )
+        self.groups = GroupSlots()
+        self.group_engine = GroupEngine(
+            office.world,
+            self.groups,
+            self.slots,
+            self._journal,
+            self.engine,
+            office.producer_ids,
+            check=self.check,
+            hold_ms_max=office.config.limits.transaction_hold_ms_max,
+        )
+
+    def members_of(self, group: str) -> list[TransactionMetadata]:
+        """What is known of the members of a transaction group, by transactional id."""
+        return [slot.metadata for slot in self.slots.members(group) if slot.metadata is not None]
+
+    def members_in(self, group: TransactionGroup, but: str) -> int:
+        """How many members the group's step has besides `but`; of those who come at once each sees those before."""
+        names = [txn.transactional_id for txn in self.members_of(group.name) if txn.group_epoch == group.epoch]
+        return len(names) - (but in names)
 
     async def forget(self, slots: Sequence[Slot]) -> None:
         """Tombstones for ids that nobody has used for long; the caller has their turns. Raises KafkaError 15, 16."""
@@ -89,6 +112,8 @@ class TransactionShard(Shard):
             self.slots.put(txn)
             if at % LOADED_AT_ONCE == 0:
                 await sleep(0)
+        for group in replay.groups():
+            self.groups.put(group)
         self._is_read = True
 
     async def _go_on(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from asyncio import Future, get_running_loop
 from collections.abc import Iterator
 
+from semel_protocol.hashes import group_of
+
 from semel_broker.closing import CloseConnectionError
 from semel_broker.txn.metadata import TransactionMetadata
 from semel_broker.txn.state import check_transition
@@ -98,6 +100,7 @@ class Slots:
 
     def __init__(self) -> None:
         self._slots: dict[str, Slot] = {}
+        self._by_group: dict[str, dict[str, Slot]] = {}
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -116,15 +119,14 @@ class Slots:
 
     def put(self, metadata: TransactionMetadata) -> Slot:
         """A slot for what was found in the log."""
-        slot = self._slots[metadata.transactional_id] = Slot(metadata.transactional_id, metadata)
-        return slot
+        return self._add(Slot(metadata.transactional_id, metadata))
 
     async def enter(self, transactional_id: str) -> Slot:
         """The id's slot, once it is one's turn; an empty one for an id that is not known. To be `left`."""
         while True:
             slot = self._slots.get(transactional_id)
             if slot is None:
-                slot = self._slots[transactional_id] = Slot(transactional_id)
+                slot = self._add(Slot(transactional_id))
             await slot.turn.wait()
             if self._slots.get(transactional_id) is slot:
                 return slot
@@ -133,14 +135,36 @@ class Slots:
     def leave(self, slot: Slot) -> None:
         """Let the next one have the slot; one that nothing came of is dropped."""
         if slot.metadata is None and self._slots.get(slot.transactional_id) is slot:
-            del self._slots[slot.transactional_id]
+            self._remove(slot)
         slot.turn.give()
 
     def drop(self, slot: Slot) -> None:
         """The id is no more. The one who has its turn still has to `leave`."""
         slot.metadata = None
 
+    def members(self, group: str) -> list[Slot]:
+        """The members of a transaction group that are known, by transactional id."""
+        slots = self._by_group.get(group, {})
+        return [slots[name] for name in sorted(slots) if (txn := slots[name].metadata) is not None and txn.is_member]
+
     def known(self) -> list[TransactionMetadata]:
         """Everything there is, by transactional id."""
         found = [slot.metadata for slot in self._slots.values() if slot.metadata is not None]
         return sorted(found, key=lambda txn: txn.transactional_id)
+
+    # --- inside ---
+
+    def _add(self, slot: Slot) -> Slot:
+        name = slot.transactional_id
+        self._slots[name] = slot
+        if group := group_of(name):
+            self._by_group.setdefault(group, {})[name] = slot
+        return slot
+
+    def _remove(self, slot: Slot) -> None:
+        name = slot.transactional_id
+        del self._slots[name]
+        if group := group_of(name):
+            del self._by_group[group][name]
+            if not self._by_group[group]:
+                del self._by_group[group]

@@ -3,8 +3,8 @@
 Each function answers a `Step`: the metadata to persist and apply (None: nothing changes), and the answer (None: decide
 again once that step is complete). They raise `KafkaError`; CONCURRENT_TRANSACTIONS means "ask again when the decided
 transaction is complete", which the coordinator does for the client. An epoch that is over is PRODUCER_FENCED (90);
-`for_version` turns that into what old clients know. Sources: KIP-98, KIP-360 (resume), KIP-588 (codes), KIP-890 (the
-epoch is bumped at every end), KIP-939 (two-phase commit); sections 8.2 and 5.2 of the wire contract.
+`refusals.for_version` turns that into what old clients know. Sources: KIP-98, KIP-360 (resume), KIP-588 (codes),
+KIP-890 (the epoch is bumped at every end), KIP-939 (two-phase commit); sections 8.2 and 5.2 of the wire contract.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 from semel_protocol.errors import ErrorCode, KafkaError
 
+from semel_broker.txn.group_metadata import TransactionGroup, check_step
 from semel_broker.txn.identity import EPOCH_LAST, EPOCH_MAX, NOBODY, ClientName, ProducerIdentity
 from semel_broker.txn.ledger import FenceReason, FenceRecord, noted
 from semel_broker.txn.metadata import (
@@ -31,6 +32,7 @@ from semel_broker.txn.metadata import (
     TransactionMetadata,
     TransactionState,
 )
+from semel_broker.txn.refusals import concurrent, fenced, not_open, only_to_be_ended, only_with_its_group
 from semel_broker.txn.requests import BUMPING_VERSION, End, Init, NeedsProducerIdError, Step
 
 # --- initialising --------------------------------------------------------------------------------------------
@@ -43,6 +45,8 @@ def init(txn: TransactionMetadata | None, ask: Init, now_ms: int, fresh_id: int 
     """
     if txn is None:
         return _created(ask, now_ms, fresh_id)
+    if ask.keep_prepared and txn.is_member:
+        raise only_with_its_group(txn)
     expected = ask.expected
     if expected and expected not in (txn.identity, txn.last_identity):
         raise fenced(txn, expected)
@@ -53,10 +57,10 @@ def init(txn: TransactionMetadata | None, ask: Init, now_ms: int, fresh_id: int 
             return _kept(txn, ask, now_ms, fresh_id)
         if expected and expected != txn.identity:
             raise fenced(txn, expected)  # its question was answered long ago: the transaction began after the answer
-        return Step(_fenced_and_aborted(txn, _line_of(ask, now_ms), last_epoch=expected.epoch))
+        return Step(fenced_and_aborted(txn, _line_of(ask, now_ms), last_epoch=expected.epoch))
     if expected and expected == txn.last_identity and txn.identity.epoch <= EPOCH_LAST:
         then = replace(txn, state=EMPTY, timeout_ms=ask.timeout_ms, last_update_ms=now_ms, owner=ask.client)
-        return Step(then, txn.identity)
+        return Step(replace(then, group_epoch=ask.group_epoch), txn.identity)
     return _bumped(txn, ask, now_ms, fresh_id)
 
 
@@ -69,6 +73,7 @@ def _created(ask: Init, now_ms: int, fresh_id: int) -> Step:
         timeout_ms=ask.timeout_ms,
         last_update_ms=now_ms,
         owner=ask.client,
+        group_epoch=ask.group_epoch,
     )
     return Step(then, new)
 
@@ -90,6 +95,7 @@ def _bumped(txn: TransactionMetadata, ask: Init, now_ms: int, fresh_id: int) -> 
         last_update_ms=now_ms,
         owner=ask.client,
         fences=noted(txn.fences, _line_of(ask, now_ms).of(old, new)),
+        group_epoch=ask.group_epoch,
     )
     return Step(then, new)
 
@@ -121,13 +127,18 @@ def add_partitions(
     now_ms: int,
     *,
     version: int = 0,
+    group: TransactionGroup | None = None,
 ) -> Step:
-    """Enrol partitions, and open the transaction if it is not. Raises KafkaError 48, 49, 51, 90."""
-    txn = _owned(txn, producer)
+    """Enrol partitions, and open the transaction if it is not; that of a member of `group` while its step is open.
+
+    Raises KafkaError 48, 49, 51, 90.
+    """
+    txn = owned(txn, producer)
+    _check_step(txn, group)
     if txn.is_prepared:
         raise concurrent(txn)
     if txn.keeps_prepared:
-        raise _only_to_be_ended(txn)
+        raise only_to_be_ended(txn)
     known = txn.partitions if txn.state is ONGOING else {}
     new = [partition for partition in partitions if partition not in known]
     if not new and txn.state is ONGOING:
@@ -143,11 +154,17 @@ def add_partitions(
     return Step(then, txn.identity)
 
 
-def verify(txn: TransactionMetadata | None, producer: ProducerIdentity, partition: TopicPartition) -> None:
+def verify(
+    txn: TransactionMetadata | None,
+    producer: ProducerIdentity,
+    partition: TopicPartition,
+    group: TransactionGroup | None = None,
+) -> None:
     """Whether `producer` may write into `partition` now (KIP-890). Raises KafkaError 48, 49, 90."""
-    txn = _owned(txn, producer)
+    txn = owned(txn, producer)
+    _check_step(txn, group)
     if txn.keeps_prepared:
-        raise _only_to_be_ended(txn)
+        raise only_to_be_ended(txn)
     if txn.state is not ONGOING or partition not in txn.partitions:
         what = "has no transaction open" if txn.state is not ONGOING else "has not added it to its transaction"
         raise KafkaError(
@@ -165,9 +182,11 @@ def end(txn: TransactionMetadata | None, ask: End, now_ms: int, fresh_id: int = 
     Raises KafkaError 48, 49, 51, 90; NeedsProducerIdError without a `fresh_id` where one is needed.
     """
     bumps = ask.version >= BUMPING_VERSION
+    if txn is not None and txn.is_member and ask.commit:
+        raise only_with_its_group(owned(txn, ask.producer))
     if txn is not None and bumps and ask.producer and txn.state is not ONGOING and ask.producer in _last_of(txn, ask):
         return _ended_before(txn, ask)
-    txn = _owned(txn, ask.producer)
+    txn = owned(txn, ask.producer)
     if txn.is_prepared:
         return _ended_before(txn, ask)  # with the epoch that it has now: only of a version that does not bump
     if txn.state is ONGOING:
@@ -176,7 +195,7 @@ def end(txn: TransactionMetadata | None, ask: End, now_ms: int, fresh_id: int = 
         return Step(None, txn.identity)
     if bumps and not ask.commit:
         return _decided(txn, ask, now_ms, fresh_id)
-    raise _not_open(txn, ask.commit)
+    raise not_open(txn, ask.commit)
 
 
 def _last_of(txn: TransactionMetadata, ask: End) -> tuple[ProducerIdentity, ...]:
@@ -190,16 +209,17 @@ def _ended_before(txn: TransactionMetadata, ask: End) -> Step:
         raise concurrent(txn)
     if txn.state is (COMPLETE_COMMIT if ask.commit else COMPLETE_ABORT):
         return Step(None, txn.identity)
-    raise _not_open(txn, ask.commit)
+    raise not_open(txn, ask.commit)
 
 
 def _decided(txn: TransactionMetadata, ask: End, now_ms: int, fresh_id: int) -> Step:
     """The point of no return. Everything after it is a matter of time."""
-    then = _prepared(txn, ask, now_ms, fresh_id)
+    then = prepared(txn, ask, now_ms, fresh_id)
     return Step(then, decided=then.identity)
 
 
-def _prepared(txn: TransactionMetadata, ask: End, now_ms: int, fresh_id: int) -> TransactionMetadata:
+def prepared(txn: TransactionMetadata, ask: End, now_ms: int, fresh_id: int) -> TransactionMetadata:
+    """What is stored once the end is decided. Raises NeedsProducerIdError."""
     then = replace(
         txn,
         state=PREPARE_COMMIT if ask.commit else PREPARE_ABORT,
@@ -218,7 +238,7 @@ def _prepared(txn: TransactionMetadata, ask: End, now_ms: int, fresh_id: int) ->
     return replace(_moved(then, new, last_epoch=old.epoch), fences=noted(txn.fences, line))
 
 
-def _fenced_and_aborted(txn: TransactionMetadata, line: FenceRecord, *, last_epoch: int = -1) -> TransactionMetadata:
+def fenced_and_aborted(txn: TransactionMetadata, line: FenceRecord, *, last_epoch: int = -1) -> TransactionMetadata:
     """The fence and the abort in one record: a failed attempt leaves no trace, and the next decides the same."""
     new = txn.identity.fence
     then = replace(
@@ -262,17 +282,22 @@ def complete(txn: TransactionMetadata, now_ms: int) -> TransactionMetadata:
 # --- time ----------------------------------------------------------------------------------------------------
 
 
-def is_timed_out(txn: TransactionMetadata, now_ms: int) -> bool:
-    """Whether the transaction is open for longer than its producer has asked for."""
+def is_timed_out(txn: TransactionMetadata, now_ms: int, group: TransactionGroup | None = None) -> bool:
+    """Whether the transaction is open for longer than its producer has asked for. A step is timed out as a whole: a
+    member by itself only if there is no such step any more."""
+    if txn.is_member and group is not None and group.is_open_in(txn.group_epoch):
+        return False
     return txn.state is ONGOING and not txn.is_two_phase and now_ms > txn.start_ms + txn.timeout_ms
 
 
-def time_out(txn: TransactionMetadata | None, now_ms: int, by: ClientName) -> Step:
+def time_out(
+    txn: TransactionMetadata | None, now_ms: int, by: ClientName, group: TransactionGroup | None = None
+) -> Step:
     """Abort a transaction whose time is over, and fence its producer; nothing if it ended meanwhile."""
-    if txn is None or not is_timed_out(txn, now_ms):
+    if txn is None or not is_timed_out(txn, now_ms, group):
         return Step(None, NOBODY)
     note = f"open for {now_ms - txn.start_ms} ms, allowed were {txn.timeout_ms} ms"
-    return Step(_fenced_and_aborted(txn, FenceRecord(FenceReason.TIMED_OUT, now_ms, by, note)), NOBODY)
+    return Step(fenced_and_aborted(txn, FenceRecord(FenceReason.TIMED_OUT, now_ms, by, note)), NOBODY)
 
 
 def is_expired(txn: TransactionMetadata, now_ms: int, expiration_ms: int) -> bool:
@@ -304,22 +329,7 @@ def check_transition(before: TransactionState | None, after: TransactionState) -
     assert before is None or after in NEXT[before], f"{before} -> {after}"
 
 
-def fenced(txn: TransactionMetadata, producer: ProducerIdentity) -> KafkaError:
-    """The error for a producer whose epoch is over: it says who took over, and when."""
-    return KafkaError(
-        ErrorCode.PRODUCER_FENCED,
-        f"{txn.transactional_id}: {producer} is fenced: {txn.why_fenced(producer)}",
-    )
-
-
-def for_version(error: KafkaError, *, knows_fenced: bool) -> KafkaError:
-    """`error` as a client of that version understands it: PRODUCER_FENCED was INVALID_PRODUCER_EPOCH (KIP-588)."""
-    if error.code is not ErrorCode.PRODUCER_FENCED or knows_fenced:
-        return error
-    return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message)
-
-
-def _owned(txn: TransactionMetadata | None, producer: ProducerIdentity) -> TransactionMetadata:
+def owned(txn: TransactionMetadata | None, producer: ProducerIdentity) -> TransactionMetadata:
     """`txn`, which `producer` owns. Raises KafkaError 49 and 90."""
     if txn is None:
         raise KafkaError(
@@ -342,25 +352,9 @@ def _owned(txn: TransactionMetadata | None, producer: ProducerIdentity) -> Trans
     raise fenced(txn, producer)
 
 
-def concurrent(txn: TransactionMetadata) -> KafkaError:
-    """The refusal while a transaction is being ended: ask again."""
-    return KafkaError(
-        ErrorCode.CONCURRENT_TRANSACTIONS, f"{txn.transactional_id}: the last transaction is in {txn.state.label}"
-    )
-
-
-def _only_to_be_ended(txn: TransactionMetadata) -> KafkaError:
-    return KafkaError(
-        ErrorCode.INVALID_TXN_STATE,
-        f"{txn.transactional_id}: the prepared transaction can be committed or aborted, not added to",
-    )
-
-
-def _not_open(txn: TransactionMetadata, commit: bool) -> KafkaError:
-    return KafkaError(
-        ErrorCode.INVALID_TXN_STATE,
-        f"{txn.transactional_id}: there is nothing to {'commit' if commit else 'abort'} in state {txn.state.label}",
-    )
+def _check_step(txn: TransactionMetadata, group: TransactionGroup | None) -> None:
+    if txn.is_member:
+        check_step(txn.transactional_id, txn.group_epoch, group)
 
 
 def _fresh(fresh_id: int) -> ProducerIdentity:

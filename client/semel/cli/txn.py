@@ -8,12 +8,13 @@ import click
 
 from semel import Admin, TopicPartition
 from semel._edge import Edge
-from semel.admin import TransactionDescription, TransactionListing
+from semel.admin import TransactionDescription, TransactionGroupDescription, TransactionListing
 from semel.cli.common import bootstrap_option, console, run, table
 from semel.cli.places import places
 from semel.cli.stuck_holders import Holder, Verdict, describe_known, holders
 from semel.cli.timeline import timeline
 from semel.cli.times import duration, moment, plural
+from semel.cli.txn_groups import abort_group, groups, overdue, show_groups
 from semel.cli.txn_why import why
 
 STATES = (
@@ -34,6 +35,7 @@ def txn() -> None:
     """Look at transactions: open ones, hanging ones, who fenced whom; end one."""
 
 
+txn.add_command(groups)
 txn.add_command(timeline)
 txn.add_command(why)
 
@@ -136,21 +138,32 @@ def _describe(found: TransactionDescription, now_ms: int) -> None:
 def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
     """Find transactions that are open in a partition and that no coordinator will ever end.
 
-    Looks into TOPICS, or into every topic. Exit status 1 when there is one.
+    Looks into TOPICS, or into every topic; without TOPICS also for transaction groups whose step is open for longer than
+    its timeout. Exit status 1 when there is one.
     """
+    now_ms = Edge().now_ms()
 
-    async def work() -> tuple[int, list[Holder]]:
+    async def work() -> tuple[int, list[Holder], list[TransactionGroupDescription]]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
             found = await admin.describe_topics(topics or None)
             partitions = [TopicPartition(each.name, p.partition) for each in found for p in each.partitions]
             open_ones = await holders(admin, partitions)
-            return len(partitions), [each for each in open_ones if each.verdict is Verdict.HANGING]
+            hanging = [each for each in open_ones if each.verdict is Verdict.HANGING]
+            return len(partitions), hanging, [] if topics else await overdue(admin, now_ms)
 
-    looked_at, found = run(work())
-    if not found:
+    looked_at, found, late = run(work())
+    if late:
+        show_groups(late, now_ms, "Open for longer than their timeout")
+        click.echo("End one with: semel txn abort --group NAME")
+    if found:
+        _show_hanging(found, now_ms)
+    elif not late:
         click.echo(f"No hanging transaction in {plural(looked_at, 'partition')}.")
         return
-    now_ms = Edge().now_ms()
+    raise SystemExit(1)
+
+
+def _show_hanging(found: list[Holder], now_ms: int) -> None:
     numbers = ("producer", "epoch", "first offset")
     shown = table("", "partition", *numbers, "transactional id", "last record", right=numbers)
     for each in found:
@@ -165,29 +178,38 @@ def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
         )
     console().print(shown)
     click.echo("End one with: semel txn abort --partition TOPIC:PARTITION --producer-id N")
-    raise SystemExit(1)
 
 
 @txn.command()
 @bootstrap_option
 @click.argument("names", nargs=-1, metavar="[TRANSACTIONAL_ID]...")
 @click.option("-p", "--partition", "place", metavar="TOPIC:PARTITION", help="Where a hanging transaction is open.")
+@click.option("-g", "--group", metavar="NAME", help="All that is open in this transaction group.")
 @click.option("--producer-id", type=click.IntRange(min=0), help="Whose hanging transaction.")
 @click.option(
     "-r", "--reason", default=REASON, show_default=True, metavar="TEXT", help="Kept in the fence ledger, for others."
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def abort(
-    bootstrap: str, names: tuple[str, ...], place: str | None, producer_id: int | None, reason: str, yes: bool
+    bootstrap: str,
+    names: tuple[str, ...],
+    place: str | None,
+    group: str | None,
+    producer_id: int | None,
+    reason: str,
+    yes: bool,
 ) -> None:
     """Abort what is open.
 
     By TRANSACTIONAL_ID: its coordinator aborts the transaction and fences the producer, as if a new instance of it
-    had started. By --partition and --producer-id: the missing abort marker of a hanging transaction is written.
+    had started. By --partition and --producer-id: the missing abort marker of a hanging transaction is written. By
+    --group: as if a new driver of the group had begun a step.
     """
-    if bool(names) == bool(place) or (place is None) != (producer_id is None):
-        raise click.UsageError("name transactional ids, or both --partition and --producer-id")
-    if place is None:
+    if sum(map(bool, (names, place, group))) != 1 or (place is None) != (producer_id is None):
+        raise click.UsageError("name transactional ids, or both --partition and --producer-id, or a --group")
+    if group is not None:
+        run(abort_group(bootstrap, group, reason or REASON, yes=yes))
+    elif place is None:
         run(_abort_known(bootstrap, names, reason, yes))
     else:
         assert producer_id is not None

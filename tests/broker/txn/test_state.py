@@ -25,6 +25,7 @@ from semel_broker.txn.metadata import (
     TransactionMetadata,
     TransactionState,
 )
+from semel_broker.txn.refusals import for_version
 from semel_broker.txn.requests import End, Init, NeedsProducerIdError, Rules, Step
 from semel_protocol.errors import ErrorCode, KafkaError
 
@@ -532,8 +533,8 @@ def test_kip939_without_keeping_it_is_aborted_above_both_epochs() -> None:
 
 def test_kip588_old_clients_hear_of_an_invalid_epoch_new_ones_of_a_fence() -> None:
     error = KafkaError(ErrorCode.PRODUCER_FENCED, "who and when")
-    assert state.for_version(error, knows_fenced=True) is error
-    old = state.for_version(error, knows_fenced=False)
+    assert for_version(error, knows_fenced=True) is error
+    old = for_version(error, knows_fenced=False)
     assert (old.code, old.message) == (ErrorCode.INVALID_PRODUCER_EPOCH, "who and when")
     other = KafkaError(ErrorCode.INVALID_TXN_STATE)
-    assert state.for_version(other, knows_fenced=False) is other
+    assert for_version(other, knows_fenced=False) is other

@@ -1,0 +1,119 @@
+"""What drivers and operators may ask of transaction groups: begin a step, decide it, look.
+
+A group's records, and those of all its members, lie in one partition of `__transaction_state`, so that one shard
+coordinates all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.hashes import group_of
+
+from semel_broker.config import BrokerConfig
+from semel_broker.shards import Shards
+from semel_broker.txn import group_state
+from semel_broker.txn.group_metadata import TransactionGroup, check_step
+from semel_broker.txn.group_state import Begin, Decide, Decision, Members
+from semel_broker.txn.metadata import TransactionMetadata
+from semel_broker.txn.requests import Init, Rules
+from semel_broker.txn.shard import TransactionShard
+
+
+class GroupListing(msgspec.Struct, frozen=True):
+    """A group, and its members by transactional id."""
+
+    group: TransactionGroup
+    members: Sequence[TransactionMetadata]
+
+
+def coordinated_as(group: str) -> str:
+    """The transactional id whose coordinator is that of the group."""
+    return f"{group}/"
+
+
+def check_member(transactional_id: str, is_two_phase: bool) -> None:
+    """Whether such a producer can be a member of a group. Raises INVALID_REQUEST."""
+    if not group_of(transactional_id):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a member of a transaction group is named <group>/<member>")
+    if is_two_phase:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a member of a transaction group is prepared with its group alone")
+
+
+class TransactionGroups:
+    """The transaction groups that this broker coordinates."""
+
+    def __init__(self, config: BrokerConfig, shards: Shards[TransactionShard]) -> None:
+        self._config = config
+        self._shards = shards
+
+    async def begin(self, ask: Begin) -> TransactionGroup:
+        """BeginTransactionGroup: the group in its new step. Answered once everything aborted has its markers, or after
+        `Limits.transaction_hold_ms_max`. Raises KafkaError 14, 15, 16, 42, 50."""
+        rules = Rules(timeout_ms_max=self._config.transaction_max_timeout_ms)
+        ask = replace(
+            ask,
+            owner=ask.owner[: self._config.limits.fence_text_length_max],
+            client=ask.client.cut(self._config.limits.fence_text_length_max),
+            timeout_ms=rules.timeout_ms_of(ask.timeout_ms, enable_2pc=False, keep_prepared=False),
+        )
+        shard = await self._shard(ask.group)
+
+        def decide(group: TransactionGroup | None, members: Members, now_ms: int, _: Sequence[int]) -> Decision:
+            return group_state.begin(group, members, ask, now_ms)
+
+        then = (await shard.group_engine.move(ask.group, decide)).group
+        assert then is not None
+        return then
+
+    async def decide(self, ask: Decide) -> Decision:
+        """DecideTransactionGroup; answered as `begin`. Raises KafkaError 14, 15, 16, 42, 48, 49, 90, 105: then nothing
+        has changed."""
+        if len(ask.token) > self._config.limits.transaction_group_token_length_max:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"a token has at most {self._config.limits.transaction_group_token_length_max} characters",
+            )
+        ask = replace(ask, client=ask.client.cut(self._config.limits.fence_text_length_max))
+        shard = await self._shard(ask.group)
+
+        def decide(group: TransactionGroup | None, members: Members, now_ms: int, fresh_ids: Sequence[int]) -> Decision:
+            return group_state.decide(group, members, ask, now_ms, fresh_ids)
+
+        return await shard.group_engine.move(ask.group, decide)
+
+    def admitted(self, ask: Init, shard: TransactionShard) -> Init:
+        """`ask`, that of a member with the timeout of its step. Raises KafkaError 42 if there are too many, and 90."""
+        if ask.group_epoch < 0:
+            return ask
+        name = ask.transactional_id
+        group = check_step(name, ask.group_epoch, shard.groups.newest(name))
+        members_max = self._config.limits.transaction_group_members_max
+        if shard.members_in(group, but=name) >= members_max:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"{name}: step {group.epoch} of transaction group {group.name!r} has {members_max} members, the most "
+                "that commit as one: let each of them do more",
+            )
+        return replace(ask, timeout_ms=group.timeout_ms)
+
+    async def listing(self, names: Sequence[str] | None = None) -> list[GroupListing]:
+        """The groups here by name, or those of `names` that are here. Raises KafkaError 14, 15."""
+        found = [
+            GroupListing(group, shard.members_of(group.name))
+            for shard in await self._shards.all_loaded()
+            for group in shard.groups.known()
+            if names is None or group.name in names
+        ]
+        return sorted(found, key=lambda each: each.group.name)
+
+    # --- inside ---
+
+    async def _shard(self, group: str) -> TransactionShard:
+        if not group:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a transaction group needs a name")
+        name = coordinated_as(group)
+        return self._shards.of(name) or await self._shards.ready(name)

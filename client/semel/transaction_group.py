@@ -1,0 +1,146 @@
+"""The TransactionGroup: what the driver of several workers does, whose transactions are to commit as one.
+
+async with TransactionGroup("orders", bootstrap_servers=...) as group:
+    step = await group.begin()                        # and the workers: Producer(transaction_group_step=step)
+    prepared = [...]                                  # ... await producer.prepare_transaction()
+    await group.commit(step, "batch 17", prepared)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from types import TracebackType
+
+from semel import _transaction_groups
+from semel._admin_calls import Calls
+from semel._cluster import Cluster
+from semel._config import TransactionGroupConfig, takes_settings
+from semel._life import Life
+from semel.errors import IllegalStateError, InvalidTxnState, KafkaError, TransactionWasCommitted
+from semel.structs import GroupStep, PreparedTransaction
+
+log = logging.getLogger(__name__)
+
+AGAIN = "It may be committed: call commit() again, with the same token, to hear the outcome"
+UNKNOWN_OUTCOME = (
+    "Whether an earlier try that was not answered has committed it is not known: look for its records before doing it "
+    "again"
+)
+
+
+class TransactionGroup:
+    """A group of transactions by name; its members are the transactional ids `<name>/<member>`.
+
+    Its steps follow one another: `begin` ends the one before, whoever drives it. Any number of tasks may share one.
+    """
+
+    @takes_settings(TransactionGroupConfig)
+    def __init__(self, config: TransactionGroupConfig) -> None:
+        self._config = config
+        self._cluster = Cluster(config, auto_create_topics=False)
+        self._calls = Calls(self._cluster)
+        self._life = Life.NEW
+
+    @property
+    def name(self) -> str:
+        return self._config.name
+
+    async def start(self) -> None:
+        """Reaches the cluster. Raises KafkaConnectionError when no bootstrap server answers."""
+        if self._life is not Life.NEW:
+            raise IllegalStateError(f"the transaction group is {self._life.value}: make a new one")
+        self._life = Life.RUNNING
+        try:
+            await self._cluster.start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Closes every connection; a step that is open stays open. Harmless when already stopped."""
+        if self._life is not Life.STOPPED:
+            self._life = Life.STOPPED
+            await self._cluster.stop()
+
+    async def __aenter__(self) -> TransactionGroup:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def begin(self) -> GroupStep:
+        """Begins the next step: what the one before has open is aborted, and its members and driver are fenced.
+
+        The step tells which token was committed last. Raises KafkaTimeoutError (max_block_ms; it may be tried again),
+        InvalidTransactionTimeout, UnsupportedVersionError where the brokers are not semel's.
+        """
+        self._check_running()
+        config = self._config
+        return await _transaction_groups.begin(self._calls, config.name, config.owner, config.timeout_ms)
+
+    async def commit(self, step: GroupStep, token: str, prepared: Sequence[PreparedTransaction]) -> bool:
+        """Commits the prepared transactions as one, under a token; what else the step has open is aborted.
+
+        True: this step is committed, now or by an earlier call. False: the token was committed by an earlier step, and
+        nothing of this one is. Asked again until it is answered; `prepared` may be empty: the token counts.
+
+        Raises ProducerFenced when a newer step has begun (which says by whom and when) or when one of the transactions
+        is not its producer's any more; InvalidTxnState when the step was aborted, or one of them is not open: nothing
+        is committed then. KafkaTimeoutError (max_block_ms): call it again, with the same token, to hear the outcome.
+        """
+        self._check_running()
+        self._check_mine(step)
+        if not token:
+            raise ValueError("token='': give what is committed a name that no other step has")
+        doubt = _Doubt()
+        try:
+            answer = await _transaction_groups.decide(
+                self._calls, step, token=token, committed=True, transactions=prepared, doubted=doubt.note
+            )
+        except KafkaError as error:
+            if doubt.is_there:
+                error.add_words(AGAIN if error.retriable else UNKNOWN_OUTCOME)
+            raise
+        return answer.decided_epoch == step.epoch
+
+    async def abort(self, step: GroupStep) -> None:
+        """Aborts all that the step has open. Harmless when it is over; then a line in the log says why.
+
+        Raises TransactionWasCommitted when the step is committed, KafkaTimeoutError (max_block_ms; try again).
+        """
+        self._check_running()
+        self._check_mine(step)
+        try:
+            await _transaction_groups.decide(
+                self._calls, step, token="", committed=False, transactions=(), doubted=lambda: None
+            )
+        except InvalidTxnState as error:
+            raise TransactionWasCommitted(error.message) from error
+        except KafkaError as error:
+            if not _transaction_groups.is_superseded(error):
+                raise
+            log.info("nothing to abort: %s", error)
+
+    def _check_running(self) -> None:
+        if self._life is not Life.RUNNING:
+            raise IllegalStateError(
+                f"the transaction group is {self._life.value}: use `async with TransactionGroup(...)`"
+            )
+
+    def _check_mine(self, step: GroupStep) -> None:
+        if step.group != self.name:
+            raise ValueError(f"step {step.epoch} is one of transaction group {step.group!r}, not of {self.name!r}")
+
+
+class _Doubt:
+    """Whether a request may have had effect that nobody has heard of."""
+
+    def __init__(self) -> None:
+        self.is_there = False
+
+    def note(self) -> None:
+        self.is_there = True

@@ -1,0 +1,65 @@
+"""Batches whose records the caller has encoded: stored as they are, under the producer's identity and codec."""
+
+from __future__ import annotations
+
+import pytest
+from semel import Consumer, Producer
+from semel.errors import IllegalOperation, MessageSizeTooLargeError
+from semel_broker.ephemeral import EphemeralBroker
+from semel_protocol.records import encode_record
+
+
+def encoded(values: list[bytes], *, step_ms: int = 0) -> bytes:
+    return b"".join(encode_record(row * step_ms, row, b"key", value, [("h", b"x")]) for row, value in enumerate(values))
+
+
+async def read(broker: EphemeralBroker, count: int) -> list[tuple[int, bytes | None, bytes | None, int]]:
+    settings = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
+    async with Consumer("t", bootstrap_servers=broker.bootstrap_servers, **settings) as consumer:
+        return [
+            (row.offset, row.key, row.value, row.timestamp) for row in [await consumer.getone() for _ in range(count)]
+        ]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+async def test_what_was_encoded_is_read(semel_broker: EphemeralBroker, codec: str) -> None:
+    values = [b"%d" % row for row in range(100)]
+    async with Producer(bootstrap_servers=semel_broker.bootstrap_servers, compression_type=codec) as producer:
+        await producer.send_and_wait("t", b"before", partition=0, timestamp_ms=900)
+        future = await producer.send_encoded("t", 0, memoryview(encoded(values, step_ms=1)), 100, 1_000, 1_099)
+        await producer.send_and_wait("t", b"behind", partition=0, timestamp_ms=2_000)
+        row = await future
+    assert (row.topic, row.partition, row.offset, row.timestamp) == ("t", 0, 1, 1_000)
+    assert await read(semel_broker, 102) == [
+        (0, None, b"before", 900),
+        *((1 + row, b"key", value, 1_000 + row) for row, value in enumerate(values)),
+        (101, None, b"behind", 2_000),
+    ]
+
+
+async def test_it_is_part_of_the_transaction(semel_broker: EphemeralBroker) -> None:
+    settings = {"bootstrap_servers": semel_broker.bootstrap_servers, "transactional_id": "t"}
+    async with Producer(**settings) as producer:
+        with pytest.raises(IllegalOperation):
+            await producer.send_encoded("t", 0, encoded([b"outside"]), 1, 0, 0)
+        await producer.begin_transaction()
+        await producer.send_encoded("t", 0, encoded([b"aborted"]), 1, 0, 0)
+        await producer.abort_transaction()
+        async with producer.transaction():
+            await producer.send_encoded("t", 0, encoded([b"committed"]), 1, 0, 0)
+    assert [row[2] for row in await read(semel_broker, 1)] == [b"committed"]
+
+
+async def test_what_is_too_large_is_refused_by_either_side(semel_broker: EphemeralBroker) -> None:
+    settings = {"bootstrap_servers": semel_broker.bootstrap_servers, "max_request_size": 2_000_000}
+    async with Producer(**settings) as producer:
+        with pytest.raises(MessageSizeTooLargeError, match="max_request_size"):
+            await producer.send_encoded("t", 0, bytes(2_000_001), 2, 0, 0)
+        with pytest.raises(MessageSizeTooLargeError, match=r"max\.message\.bytes"):
+            await (await producer.send_encoded("t", 0, encoded([bytes(700_000)] * 2), 2, 0, 0))
+
+
+async def test_timestamps_out_of_range_are_refused(semel_broker: EphemeralBroker) -> None:
+    async with Producer(bootstrap_servers=semel_broker.bootstrap_servers) as producer:
+        with pytest.raises(ValueError, match="timestamp"):
+            await producer.send_encoded("t", 0, encoded([b"a"]), 1, -1, 0)

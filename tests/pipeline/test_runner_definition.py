@@ -132,6 +132,7 @@ def test_figures_of_a_batch_are_what_spark_tells() -> None:
     found = reading("q", told)
     assert (found.batch, found.rows_in, found.rows_out, found.rows_per_s, found.batch_ms) == (3, 10, 10, 20.0, 500)
     assert (found.lag, found.watermark, found.late_rows) == (3, "2013-01-01T00:00:00.000Z", 2)
+    assert found.position == 14
     bare = reading("q", {"batchId": 4, "sources": [{"endOffset": None, "latestOffset": None}], "sink": None})
     assert (bare.rows_out, bare.lag, bare.watermark, bare.did_run) == (-1, -1, "", False)
     totals = Totals()

@@ -10,7 +10,8 @@ import msgspec
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """One batch. `rows_out`: -1 where the sink does not say; `lag`: rows that were there and are not read yet, -1 where
-    the source does not say; `watermark`: ISO 8601, "" without event times."""
+    the source does not say; `position`: of all partitions together, how far it has read; `watermark`: ISO 8601, "" without
+    event times."""
 
     query: str
     batch: int
@@ -18,6 +19,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     rows_out: int
     rows_per_s: float
     lag: int
+    position: int
     batch_ms: int
     watermark: str
     late_rows: int
@@ -58,6 +60,7 @@ def reading(name: str, progress: Mapping[str, Any]) -> Reading:
         rows_out=int((progress.get("sink") or {}).get("numOutputRows", -1)),
         rows_per_s=float(progress.get("processedRowsPerSecond") or 0.0),
         lag=-1 if not lags or min(lags) < 0 else sum(lags),
+        position=sum(number for each in sources for _, number in _numbers(each.get("endOffset"))),
         batch_ms=int((progress.get("durationMs") or {}).get("triggerExecution", 0)),
         watermark=(progress.get("eventTime") or {}).get("watermark", ""),
         late_rows=sum(int(each.get("numRowsDroppedByWatermark", 0)) for each in progress.get("stateOperators") or []),

@@ -1,4 +1,4 @@
-"""make demo: a year of flights through two streaming queries of Spark; driver, workers and brokers are killed meanwhile.
+"""make demo: a year of flights through two queries of Spark, whose driver, workers and brokers are killed meanwhile.
 
 `enriched` adds names to each flight, `delays` sums up by airport and day in windows of event time. In the end every
 flight and every window has to be there once, and the sums have to be those of the file.
@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 from rich.console import Console
@@ -33,8 +34,8 @@ from demo.spark.report import row_of, show_delays, show_topics, summed
 
 ENRICHED, DELAYS = "flights-enriched", "delays"
 STREAM_S = 60.0
-PATIENCE_S = 240.0
-"""The most that anything may take which is waited for."""
+PATIENCE_S = 300.0
+"""Whoever waits for something gives up when nothing has moved for so long."""
 PAUSE_S = (0.3, 3.0)
 TARGETS = ("driver", "worker", "broker")
 
@@ -90,22 +91,22 @@ class Flow:
             await end(self._process)
 
 
-def targets(rng: random.Random, count: int) -> Iterator[str]:
+def targets(rng: random.Random, kills: int) -> Iterator[str]:
     """Who is killed, one after the other: in each round of three everybody once, in an order that is drawn."""
     drawn: list[str] = []
-    for _ in range(count):
+    for _ in range(kills):
         drawn = drawn or rng.sample(TARGETS, len(TARGETS))
         yield drawn.pop()
 
 
 async def kill_all(rng: random.Random, kills: int, served: Brokers, driver: Driver, bars: Bars) -> None:
     """One after the other, each amid the work of a driver that works again."""
-    number = 0
+    numbers = count(1)
 
     def tell(who: str) -> None:
-        bars.say(f"[red]SIGKILL[/] {number}: {who}")
+        bars.say(f"[red]SIGKILL[/] {next(numbers)}: {who}")
 
-    for number, target in enumerate(targets(rng, kills), start=1):
+    for target in targets(rng, kills):
         await asyncio.wait_for(driver.working.wait(), PATIENCE_S)
         await asyncio.sleep(rng.uniform(*PAUSE_S))  # the moment is what the seed draws
         if target == "broker":
@@ -119,14 +120,16 @@ async def kill_all(rng: random.Random, kills: int, served: Brokers, driver: Driv
     await asyncio.wait_for(driver.working.wait(), PATIENCE_S)
 
 
-async def until(what: str, count: int, progress: dict[str, int], name: str, driver: Driver) -> None:
-    """Waits until that progress has come to the count. Raises RuntimeError when it takes too long."""
-    deadline = time.monotonic() + PATIENCE_S
-    while progress[name] < count:
+async def until(what: str, total: int, progress: dict[str, int], name: str, driver: Driver) -> None:
+    """Waits until that progress has come to its total. Raises RuntimeError when there is none for too long."""
+    seen, deadline = -1, 0.0
+    while progress[name] < total:
         if driver.failed.done():
             driver.failed.result()
+        if progress[name] != seen:
+            seen, deadline = progress[name], time.monotonic() + PATIENCE_S
         if time.monotonic() > deadline:
-            raise RuntimeError(f"{progress[name]:,} of {count:,} {what} after {PATIENCE_S:g} s")
+            raise RuntimeError(f"{seen:,} of {total:,} {what}, and no more within {PATIENCE_S:g} s")
         await asyncio.sleep(0.1)
 
 
@@ -177,7 +180,6 @@ async def uncommitted(served: Brokers, topic: str) -> int:
 async def run(arguments: argparse.Namespace, directory: Path, console: Console) -> bool:
     right = truth(arguments.rows)
     total = sum(each.flights for each in right.values())
-    directory.mkdir(parents=True, exist_ok=True)
     logging.basicConfig(filename=directory / "client.log", format="%(asctime)s %(name)s %(message)s")
     served = brokers(arguments.brokers, directory, [SOURCE, ENRICHED, DELAYS], "", [])
     bars = Bars(console, total, "stored", "enriched")
@@ -237,6 +239,7 @@ def main() -> None:
         directory = arguments.data_dir or Path(temporary) / "demo"
         if directory.exists() and any(directory.iterdir()):
             parser.error(f"{directory} is not empty; name a new folder")
+        directory.mkdir(parents=True, exist_ok=True)
         exact = asyncio.run(ended_well(run(arguments, directory, console)))
     sys.exit(0 if exact else 1)
 

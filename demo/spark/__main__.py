@@ -23,16 +23,18 @@ from semel import Admin, Consumer, NewTopic, Producer
 
 from demo.__main__ import read_back
 from demo.bars import Bars
-from demo.brokers import Brokers, brokers
-from demo.flights import PARTITIONS, SOURCE
+from demo.brokers import Brokers, Watched, brokers
+from demo.flights import SOURCE
 from demo.flights import row_of as row_of_line
 from demo.processes import end, ended_well
 from demo.report import Audit
-from demo.spark.arrivals import arrivals, clocks, truth
+from demo.spark.arrivals import PARTITIONS, arrivals, clocks, truth
 from demo.spark.driver import Driver
 from demo.spark.report import row_of, show_delays, show_topics, summed
 
 ENRICHED, DELAYS = "flights-enriched", "delays"
+SINKS = ("flights-enriched", "flights-delays")
+"""Their transaction groups, as `pipeline/flights.toml` names them."""
 STREAM_S = 60.0
 PATIENCE_S = 300.0
 """Whoever waits for something gives up when nothing has moved for so long."""
@@ -48,9 +50,9 @@ class Flow:
         self._process: asyncio.subprocess.Process | None = None
         self.counts = {ENRICHED: 0, DELAYS: 0}
 
-    async def send(self, rows: int | None, stream_s: float) -> None:
+    async def send(self, rows: int | None, stream_s: float, shares: int) -> None:
         """Starts the process, and stays until it has ended. Raises RuntimeError if it did not send all."""
-        command = ["--bootstrap", self._served.address, "--stream-s", str(stream_s)]
+        command = ["--bootstrap", self._served.address, "--stream-s", str(stream_s), "--shares", str(shares)]
         command += ["--log", str(self._directory / "producer.log")] + (["--rows", str(rows)] if rows else [])
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -66,10 +68,10 @@ class Flow:
         if await self._process.wait():
             raise RuntimeError(f"the producer failed; see {self._directory / 'producer.log'}")
 
-    def finish(self) -> None:
-        """The last flights may come."""
+    def go_on(self) -> None:
+        """The next share of the flights may come."""
         if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.write(b"all kills are done\n")
+            self._process.stdin.write(b"\n")
 
     async def watch(self) -> None:
         """Counts what a reader of committed records sees of both results, for as long as it is let."""
@@ -99,7 +101,7 @@ def targets(rng: random.Random, kills: int) -> Iterator[str]:
         yield drawn.pop()
 
 
-async def kill_all(rng: random.Random, kills: int, served: Brokers, driver: Driver, bars: Bars) -> None:
+async def kill_all(rng: random.Random, kills: int, served: Brokers, driver: Driver, flow: Flow, bars: Bars) -> None:
     """One after the other, each amid the work of a driver that works again."""
     numbers = count(1)
 
@@ -116,6 +118,7 @@ async def kill_all(rng: random.Random, kills: int, served: Brokers, driver: Driv
         else:
             tell(f"Spark's driver, after {driver.batches} batches")
             await driver.kill()
+        flow.go_on()
     await served.settled()
     await asyncio.wait_for(driver.working.wait(), PATIENCE_S)
 
@@ -151,11 +154,10 @@ async def job(arguments: argparse.Namespace, served: Brokers, directory: Path, b
         started = time.monotonic()
         await driver.start()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(flow.send(arguments.rows, arguments.stream_s))
+            tasks.create_task(flow.send(arguments.rows, arguments.stream_s, arguments.kills + 1))
             await asyncio.wait_for(driver.working.wait(), PATIENCE_S)
             bars.say(f"Spark's first batches are done {time.monotonic() - started:.1f} s after its start")
-            await kill_all(random.Random(arguments.seed), arguments.kills, served, driver, bars)
-            flow.finish()
+            await kill_all(random.Random(arguments.seed), arguments.kills, served, driver, flow, bars)
         total = len(flights)
         await until("flights enriched", total, flow.counts, ENRICHED, driver)
         await until("flights summed up", total, driver.positions, "delays", driver)
@@ -174,14 +176,15 @@ async def job(arguments: argparse.Namespace, served: Brokers, directory: Path, b
 
 
 async def uncommitted(served: Brokers, topic: str) -> int:
-    return len(await read_back(served, topic, "read_uncommitted", None))
+    return len(await read_back(served, topic, "read_uncommitted", None, PARTITIONS))
 
 
 async def run(arguments: argparse.Namespace, directory: Path, console: Console) -> bool:
     right = truth(arguments.rows)
     total = sum(each.flights for each in right.values())
     logging.basicConfig(filename=directory / "client.log", format="%(asctime)s %(name)s %(message)s")
-    served = brokers(arguments.brokers, directory, [SOURCE, ENRICHED, DELAYS], "", [])
+    watched = Watched([SOURCE, DELAYS, ENRICHED], transaction_groups=SINKS)
+    served = brokers(arguments.brokers, directory, watched)
     bars = Bars(console, total, "stored", "enriched")
     bars.add("windows", len(right))
     with bars.show:
@@ -194,12 +197,12 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
             driver = await job(arguments, served, directory, bars, len(right))
             bars.say("reading everything back")
             source, enriched = Audit(total), Audit(total)
-            for value in await read_back(served, SOURCE, "read_committed", None):
+            for value in await read_back(served, SOURCE, "read_committed", None, PARTITIONS):
                 if not value.startswith(b"-"):
                     source.saw(row_of_line(value))
-            for value in await read_back(served, ENRICHED, "read_committed", None):
+            for value in await read_back(served, ENRICHED, "read_committed", None, PARTITIONS):
                 enriched.saw(row_of(value))
-            delays = await read_back(served, DELAYS, "read_committed", None)
+            delays = await read_back(served, DELAYS, "read_committed", None, PARTITIONS)
             leftovers = {
                 ENRICHED: await uncommitted(served, ENRICHED) - enriched.stored,
                 DELAYS: await uncommitted(served, DELAYS) - len(delays),

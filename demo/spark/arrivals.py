@@ -8,8 +8,10 @@ import zipfile
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from demo.flights import PARTITIONS, source
+from demo.flights import source
 
+PARTITIONS = 4
+"""Each is a task of each batch, and there may be no more than two cores."""
 SETTLED_DAYS = 60
 """How far behind the last flight the clock is set at the end: beyond the watermark's delay, window and all."""
 

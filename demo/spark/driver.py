@@ -18,6 +18,8 @@ from demo.processes import STOP_S
 
 FILE = Path(__file__).parents[2] / "pipeline" / "flights.toml"
 QUERIES = ("enriched", "delays")
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A start takes two thirds of the CPU so. A driver that lives for longer than a minute is better off without."""
 ENDS_MAX = 5
 """So often it may end by itself, such as when a broker was away for too long, before that is taken for a fault."""
 STOP_BATCH_S = 60
@@ -40,7 +42,12 @@ class Driver:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._say = say
         self._log = directory / "spark.log"
-        self._environment = {**os.environ, "BOOTSTRAP": bootstrap, "CHECKPOINTS": str(directory / "checkpoints")}
+        self._environment = {
+            **os.environ,
+            "BOOTSTRAP": bootstrap,
+            "CHECKPOINTS": str(directory / "checkpoints"),
+            "JDK_JAVA_OPTIONS": f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {JAVA_OPTIONS}".strip(),
+        }
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
         self._seen: set[str] = set()

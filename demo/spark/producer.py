@@ -1,6 +1,7 @@
 """The process that the flights come from: some at a time, the next ones when those are stored. Idempotent.
 
-The last tenth of them waits for a line on standard input: what is killed meanwhile is killed amid the work.
+They come in shares: one at once, and one for each line on standard input. Whoever is killed meanwhile is killed amid
+the work, and so is the next one.
 """
 
 from __future__ import annotations
@@ -19,19 +20,20 @@ from demo.flights import SOURCE
 from demo.spark.arrivals import arrivals
 
 LUMPS = 600
-HELD_BACK = 0.9
 
 
-async def send(bootstrap: str, rows: int | None, stream_s: float) -> None:
+async def send(bootstrap: str, rows: int | None, stream_s: float, shares: int) -> None:
     flights = arrivals(rows)
     lump = max(8, len(flights) // LUMPS)
     pause_s = stream_s * lump / len(flights)
-    word = asyncio.create_task(asyncio.to_thread(sys.stdin.readline))
+    allowed = 1
     async with Producer(bootstrap_servers=bootstrap, linger_ms=2, compression_type="lz4") as producer:
         due = time.monotonic()
         for first in range(0, len(flights), lump):
-            if first >= HELD_BACK * len(flights) and not word.done():
-                await word
+            while first >= allowed * len(flights) / shares:
+                if not await asyncio.to_thread(sys.stdin.readline):
+                    return  # nobody wants more
+                allowed += 1
                 due = time.monotonic()
             futures = [
                 await producer.send(SOURCE, each.value, partition=each.partition)
@@ -50,10 +52,11 @@ def main() -> None:
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--rows", type=int)
     parser.add_argument("--stream-s", type=float, required=True)
+    parser.add_argument("--shares", type=int, default=1)
     parser.add_argument("--log", type=Path, required=True)
     arguments = parser.parse_args()
     logging.basicConfig(filename=arguments.log, format="%(asctime)s %(process)d %(message)s")
-    asyncio.run(send(arguments.bootstrap, arguments.rows, arguments.stream_s))
+    asyncio.run(send(arguments.bootstrap, arguments.rows, arguments.stream_s, arguments.shares))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pyspark_semel.pipeline.definition_file import load
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from demo.spark.arrivals import Late, arrivals, clocks, truth  # noqa: E402
+from demo.spark.arrivals import PARTITIONS, Late, arrivals, clocks, truth  # noqa: E402
 from demo.spark.report import row_of, summed  # noqa: E402
 
 ROWS = 3_000
@@ -74,7 +74,7 @@ def test_flights_arrive_in_order_and_what_is_late_is_late_by_less_than_the_water
     assert len(found) == 336_776
     assert all(a.at <= b.at for a, b in pairwise(found))
     assert sorted(each.row for each in found) == list(range(len(found)))
-    assert {each.partition for each in found} == set(range(8))
+    assert {each.partition for each in found} == set(range(PARTITIONS))
 
 
 def test_a_repeated_window_is_noticed() -> None:

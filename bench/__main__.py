@@ -13,7 +13,20 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench import audit, clusters, curves, isolation, many, markers, scale, sections, simulator, transactions
+from bench import (
+    audit,
+    clusters,
+    curves,
+    isolation,
+    many,
+    markers,
+    scale,
+    sections,
+    simulator,
+    spark_read,
+    spark_write,
+    transactions,
+)
 from bench.figure import Figure
 
 SECTIONS = {
@@ -39,6 +52,8 @@ SECTIONS = {
     "markers": markers.markers,
     "scale": scale.scale,
     "audit": audit.audit,
+    "spark-read": spark_read.spark_read,
+    "spark-write": spark_write.spark_write,
 }
 
 

@@ -205,6 +205,11 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
     transactional_id_expiration_ms: Annotated[Count, Doc("A transactional id unused for so long is forgotten.")] = (
         604_800_000
     )
+    # semel's own. What a group was last committed as goes with it: a driver that comes back later would do that again.
+    transaction_group_expiration_ms: Annotated[
+        Annotated[int, Meta(ge=1, le=INT64_MAX)],
+        Doc("A transaction group without a step for so long is forgotten, once all its members are."),
+    ] = 720 * HOUR_MS
     transaction_abort_timed_out_transaction_cleanup_interval_ms: Annotated[
         Count, Doc("How often transactions are looked for that are open for too long.")
     ] = 10_000

@@ -63,6 +63,19 @@ async def fenced(
     return made
 
 
+async def is_committed(cluster: Cluster, config: ProducerConfig, manager: TransactionManager) -> bool:
+    """Whether the prepared transaction of a producer whose epoch is over was committed with its step.
+
+    A step that aborts one writes that into the ledger of its id. False also when nobody tells.
+    """
+    step = config.transaction_group_step
+    assert step is not None
+    row, group = await _described(cluster, config), await _described_group(cluster, config, step)
+    if row is None or row.error_code or group is None:
+        return False
+    return group.decided_epoch == step.epoch and not _story(row, manager)
+
+
 async def forgotten(
     cluster: Cluster, config: ProducerConfig, manager: TransactionManager, error: InvalidProducerIdMapping
 ) -> InvalidProducerIdMapping:
@@ -97,10 +110,8 @@ def _story(row: DescribeTransactionsResponseTransaction, manager: TransactionMan
 
 async def _story_of_step(cluster: Cluster, config: ProducerConfig, step: GroupStep) -> str:
     """How the step ended; "" when it is not over, or nobody tells."""
-    request = DescribeTransactionGroupsRequest(groups=[step.group])
-    answer: DescribeTransactionGroupsResponse | None = await _asked(cluster, config, request)
-    row = answer.groups[0] if answer is not None and answer.groups else None
-    if row is None or row.error_code or (row.group_epoch, row.state) == (step.epoch, "Open"):
+    row = await _described_group(cluster, config, step)
+    if row is None or (row.group_epoch, row.state) == (step.epoch, "Open"):
         return ""
     return f"step {step.epoch} of transaction group {step.group!r} is over: {_end_of_step(row, step)}"
 
@@ -122,6 +133,15 @@ async def _described(cluster: Cluster, config: ProducerConfig) -> DescribeTransa
     request = DescribeTransactionsRequest(transactional_ids=[config.transactional_id])
     answer: DescribeTransactionsResponse | None = await _asked(cluster, config, request)
     return answer.transaction_states[0] if answer is not None and answer.transaction_states else None
+
+
+async def _described_group(
+    cluster: Cluster, config: ProducerConfig, step: GroupStep
+) -> DescribeTransactionGroupsResponseGroup | None:
+    request = DescribeTransactionGroupsRequest(groups=[step.group])
+    answer: DescribeTransactionGroupsResponse | None = await _asked(cluster, config, request)
+    row = answer.groups[0] if answer is not None and answer.groups else None
+    return None if row is None or row.error_code else row
 
 
 async def _asked(cluster: Cluster, config: ProducerConfig, request: Message) -> Any:

@@ -112,10 +112,10 @@ class RangeFetch:
                 unknown_answers = unknown_answers + 1 if isinstance(error, UnknownTopicOrPartitionError) else 0
                 if unknown_answers >= UNKNOWN_ANSWERS:
                     raise
-                if not error.retriable and not isinstance(error, OffsetOutOfRangeError):
-                    raise
                 if isinstance(error, OffsetOutOfRangeError):
                     await self._check_in_range(at)
+                elif not error.retriable or isinstance(error, CorruptRecordException):
+                    raise
                 log.info("fetch from %s failed, trying again: %s", self._name, error)
                 self._cluster.request_refresh()
                 told, pause_ms = str(error), backoff.next_ms()

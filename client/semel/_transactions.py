@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from semel._cluster import Cluster
 from semel._config import ProducerConfig
 from semel._ending import Ending, look_at_exception
-from semel._fencing import fenced, forgotten
+from semel._fencing import fenced, forgotten, is_committed
 from semel._sender import Sender
 from semel._transaction_coordinator import TransactionCoordinator
 from semel._transaction_state import State, TransactionState, Verdict, is_not_ongoing, verdict_on
@@ -246,12 +246,9 @@ class Transactions:
             except KafkaError as error:
                 if state.commit_sent:
                     await self._hear_commit_out(error)
-                if state.is_prepared and is_not_ongoing(error):
-                    self._close_transaction(new_epoch=False)
-                    raise TransactionWasCommitted(
-                        f"the transaction of {state.transactional_id!r} cannot be aborted: its group has committed it"
-                    ) from None
-                if state.is_prepared or (not is_not_ongoing(error) and verdict_on(error) is not Verdict.RENEW):
+                if state.is_prepared:
+                    await self._hear_group_out(error)
+                if not is_not_ongoing(error) and verdict_on(error) is not Verdict.RENEW:
                     raise await self._failed(error, ends=True) from None
                 # Neither open nor committed: the coordinator never had it, or forgot it.
                 state.needs_new_epoch = True
@@ -272,10 +269,22 @@ class Transactions:
             f"the transaction of {self._state.transactional_id!r} cannot be aborted: its commit is through"
         )
 
+    async def _hear_group_out(self, error: KafkaError) -> NoReturn:
+        """An abort was refused of what was prepared: has its group committed it?"""
+        is_fenced = verdict_on(error) is Verdict.FENCED
+        if is_not_ongoing(error) or (is_fenced and await is_committed(self._cluster, self._config, self._manager)):
+            self._close_transaction(new_epoch=False)
+            raise TransactionWasCommitted(
+                f"the transaction of {self._state.transactional_id!r} cannot be aborted: its group has committed it"
+            )
+        raise await self._failed(error, ends=True) from None
+
     def _close_transaction(self, *, new_epoch: bool) -> None:
-        # Without a new epoch a request that was never answered could still arrive, in the next transaction.
-        self._state.needs_new_epoch = self._state.needs_new_epoch or self._coordinator.in_doubt
-        self._state.closed(new_epoch=new_epoch)
+        # Without a new epoch a request that was never answered could still arrive, in the next transaction; and whoever
+        # has heard of the last one as prepared could take the next one for it.
+        state = self._state
+        state.needs_new_epoch = state.needs_new_epoch or state.is_prepared or self._coordinator.in_doubt
+        state.closed(new_epoch=new_epoch)
 
     async def _stop_commit(self, ending: Ending) -> None:
         """Gives up on a commit; returns when the transaction may be aborted. Raises what the commit came to if not."""

@@ -42,6 +42,10 @@ class BatchReaderConfig(ClientConfig, frozen=True, kw_only=True):
     default_api_timeout_ms: int = 60_000
     """How long a call may take, and how long `read` may go without any progress, retries included."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.as_consumer()
+
     def as_consumer(self) -> ConsumerConfig:
         """The same settings, checked as a consumer's. Raises KafkaConfigurationError."""
         return ConsumerConfig(**msgspec.structs.asdict(self))

@@ -24,6 +24,9 @@ GO_ON = (
     "failOnDataLoss to false"
 )
 
+Part = tuple[int, CommittedBatches]
+"""Batches, and the first offset that is wanted of them."""
+
 
 class DataLossError(RuntimeError):
     """Records that the query has not read are gone."""
@@ -39,24 +42,25 @@ def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[An
     """
     if not isinstance(partition, OffsetRange):
         return  # Spark's way to say that a batch query has no partitions
-    wanted = Slice(partition.topic, partition.partition, partition.start, partition.end, options.headers)
     found = _whole(reader_of(options.client), options, partition)
     try:
-        while (fetched := run(_next(found))) is not None:
+        while (part := run(_next(found))) is not None:
+            start, fetched = part
+            wanted = Slice(partition.topic, partition.partition, start, partition.end, options.headers)
             yield from arrow_batches(fetched.data, fetched.batches, wanted)
     finally:
         run(_close(found))
 
 
-async def _whole(reader: BatchReader, options: SourceOptions, wanted: OffsetRange) -> AsyncIterator[CommittedBatches]:
-    """All of the range that is there."""
+async def _whole(reader: BatchReader, options: SourceOptions, wanted: OffsetRange) -> AsyncIterator[Part]:
+    """All of the range that is there, each part with where it begins: older records of its batch are gone."""
     partition = TopicPartition(wanted.topic, wanted.partition)
     at = wanted.start
     while at < wanted.end:
         try:
             async for fetched in reader.read(partition, at, wanted.end):
+                yield at, fetched
                 at = fetched.next_offset
-                yield fetched
             return
         except (OffsetOutOfRangeError, UnknownTopicOrPartitionError) as e:
             if options.fail_on_data_loss:
@@ -67,9 +71,9 @@ async def _whole(reader: BatchReader, options: SourceOptions, wanted: OffsetRang
             at = max(at, (await reader.earliest([partition]))[partition])
 
 
-async def _next(found: AsyncIterator[CommittedBatches]) -> CommittedBatches | None:
+async def _next(found: AsyncIterator[Part]) -> Part | None:
     return await anext(found, None)
 
 
-async def _close(found: AsyncIterator[CommittedBatches]) -> None:
+async def _close(found: AsyncIterator[Part]) -> None:
     await found.aclose()  # type: ignore[attr-defined]  # an async generator, by its making

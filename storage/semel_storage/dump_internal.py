@@ -15,6 +15,9 @@ from semel_protocol.schema import Int32, Message, codec
 from semel_storage.internal_topics import (
     CONSUMER_OFFSETS,
     OFFSETS_KEYS,
+    TRANSACTION_GROUP_KEY,
+    TRANSACTION_GROUP_STATES,
+    TRANSACTION_LOG_KEY,
     TRANSACTION_STATE,
     TRANSACTION_STATES,
     VERSION_BYTES,
@@ -22,6 +25,8 @@ from semel_storage.internal_topics import (
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
+    TransactionGroupKey,
+    TransactionGroupValue,
     TransactionLogKey,
     TransactionLogValue,
     decode_versioned,
@@ -35,11 +40,17 @@ VALUE_OF: dict[type[Message], type[Message]] = {
     OffsetCommitKey: OffsetCommitValue,
     GroupMetadataKey: GroupMetadataValue,
     TransactionLogKey: TransactionLogValue,
+    TransactionGroupKey: TransactionGroupValue,
+}
+TRANSACTION_KEYS: dict[int, type[Message]] = {
+    TRANSACTION_LOG_KEY: TransactionLogKey,
+    TRANSACTION_GROUP_KEY: TransactionGroupKey,
 }
 TYPE_NAME: dict[type[Message], str] = {
     OffsetCommitKey: "offset_commit",
     GroupMetadataKey: "group_metadata",
     TransactionLogKey: "transaction",
+    TransactionGroupKey: "transaction_group",
 }
 
 
@@ -86,8 +97,8 @@ def offsets(key: bytes | None, value: bytes | None) -> tuple[Shown, Shown]:
 
 
 def transactions(key: bytes | None, value: bytes | None) -> tuple[Shown, Shown]:
-    """`__transaction_state`: the state of each transactional id."""
-    return _decode({0: TransactionLogKey}.get, key, value)
+    """`__transaction_state`: the state of each transactional id, and of each transaction group."""
+    return _decode(TRANSACTION_KEYS.get, key, value)
 
 
 DECODERS: dict[str, Decoder] = {"plain": plain, "offsets": offsets, "transactions": transactions}
@@ -156,4 +167,7 @@ def _named(value: dict[str, Any]) -> dict[str, Any]:
     status = value.get("transaction_status")
     if status is not None and 0 <= status < len(TRANSACTION_STATES):
         value["transaction_status"] = TRANSACTION_STATES[status]
+    step = value.get("state")
+    if step is not None and 0 <= step < len(TRANSACTION_GROUP_STATES):
+        value["state"] = TRANSACTION_GROUP_STATES[step]
     return value

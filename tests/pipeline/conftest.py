@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pipeline.struck import path_for_workers
 from pyspark.sql import SparkSession
 from pyspark_semel import java
 
@@ -14,6 +15,7 @@ from pyspark_semel import java
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Two cores, no web pages, few shuffle partitions."""
     java.prepare()
+    path_for_workers()
     folder: Path = tmp_path_factory.mktemp("spark")
     session = (
         SparkSession.builder.master("local[2]")

@@ -59,6 +59,11 @@ def count_history(tally: Tally, story: Story, held: list[Held]) -> None:
     count("commits never answered", sum(txn.committing_ms < txn.ended_ms == float("inf") for txn in txns))
     count("records acknowledged", sum(write.is_acknowledged for write in story.writes.values()))
     count("records that failed", sum(write.has_failed for write in story.writes.values()))
+    decisions = list(story.decisions.values())
+    count("steps of transaction groups begun", len(story.steps))
+    count("steps committed", sum(bool(decision.is_ours) for decision in decisions))
+    count("steps whose commit was never answered", sum(decision.is_ours is None for decision in decisions))
+    count("tokens that an earlier step had committed", sum(decision.is_ours is False for decision in decisions))
     assigned = [event for event in story.assigned if isinstance(event, Assigned) and event.generation >= 0]
     groups = {(story.consumers[event.client].group, event.generation): None for event in assigned}
     count("generations of groups", len(groups))

@@ -7,12 +7,12 @@ from typing import Any
 
 from semel import Admin, ConfigResource, ConfigResourceType, Consumer, TopicPartition
 from semel_broker.node import Node
+from semel_broker.txn.records import key_of
 from semel_protocol.control import read_marker
 from semel_protocol.records import decode_batch
 from semel_storage.internal_topics import (
     TRANSACTION_STATE,
     TRANSACTION_STATES,
-    TransactionLogKey,
     TransactionLogValue,
     decode_versioned,
 )
@@ -144,18 +144,19 @@ def decisions_of(log: Log) -> list[Decision] | None:
                 if record.offset != expected:
                     return None
                 expected += 1
-                if record.value is not None and record.key is not None:
-                    found.append(_decision(record.key, record.value))
+                transactional_id = None if record.key is None else key_of(record.key)
+                if record.value is not None and transactional_id is not None:
+                    found.append(_decision(transactional_id, record.value))
     return found
 
 
-def _decision(key: bytes, data: bytes) -> Decision:
+def _decision(transactional_id: str, data: bytes) -> Decision:
     value = decode_versioned(TransactionLogValue, data)
     places: list[Place] = [
         (topic.topic, number) for topic in value.transaction_partitions or [] for number in topic.partition_ids
     ]
     return Decision(
-        transactional_id=decode_versioned(TransactionLogKey, key).transactional_id,
+        transactional_id=transactional_id,
         status=TRANSACTION_STATES[value.transaction_status],
         producer_id=value.producer_id,
         producer_epoch=value.producer_epoch,

@@ -163,6 +163,40 @@ class OffsetsSeen(Event, frozen=True, gc=False):
     offsets: tuple[tuple[str, int, int | None], ...]
 
 
+class Planned(Event, frozen=True, gc=False):
+    """The driver of a transaction group has written down what it will do next: `rows`, to be committed as `token`."""
+
+    group: str
+    token: str
+    rows: tuple[str, ...]
+
+
+class StepBegun(Event, frozen=True, gc=False):
+    """BeginTransactionGroup was answered, asked `since_ms`. `decided_token`: what was committed last, if anything."""
+
+    group: str
+    epoch: int
+    since_ms: float
+    decided_token: str | None = None
+
+
+class Deciding(Event, frozen=True, gc=False):
+    """A step is about to be committed, as this token, with these transactions. For each there is a Committing, too."""
+
+    op: int
+    group: str
+    epoch: int
+    token: str
+    txns: tuple[int, ...]
+
+
+class Decided(Event, frozen=True, gc=False):
+    """That was acknowledged. `is_ours`: it is this step that is committed; else an earlier one was, as this token."""
+
+    op: int
+    is_ours: bool
+
+
 class Asking(Event, frozen=True, gc=False):
     """An administrative change is about to be asked for.
 
@@ -192,7 +226,7 @@ class Refused(Event, frozen=True, gc=False):
 AnyEvent = (
     Initialized | Sending | Stored | NotStored | Beginning | Committing | Committed | Aborted
     | Consuming | Assigned | Revoked | Polled | CommittingOffsets | OffsetsCommitted | OffsetsRefused | OffsetsSeen
-    | Asking | Changed | Refused
+    | Planned | StepBegun | Deciding | Decided | Asking | Changed | Refused
 )  # fmt: skip
 
 
@@ -271,7 +305,11 @@ class History:
 
 
 def _renumbered(event: Any, by: int) -> Any:
-    changed = {name: getattr(event, name) + by for name in ("op", "txn") if getattr(event, name, NO_TXN) != NO_TXN}
+    changed: dict[str, Any] = {
+        name: getattr(event, name) + by for name in ("op", "txn") if getattr(event, name, NO_TXN) != NO_TXN
+    }
+    if isinstance(event, Deciding):
+        changed["txns"] = tuple(txn + by for txn in event.txns)
     return msgspec.structs.replace(event, **changed) if changed else event
 
 
@@ -329,6 +367,26 @@ class Witness:
 
     def aborted(self, txn: int) -> None:
         self._add(Aborted(self._now(), self.client, txn))
+
+    # Transaction groups
+
+    def planned(self, group: str, token: str, rows: Iterable[str]) -> None:
+        self._add(Planned(self._now(), self.client, group, token, tuple(rows)))
+
+    def step_begun(self, group: str, epoch: int, *, since_ms: float, decided_token: str | None) -> None:
+        self._add(StepBegun(self._now(), self.client, group, epoch, since_ms, decided_token))
+
+    def deciding(self, group: str, epoch: int, token: str, txns: Iterable[int]) -> int:
+        """Before a step is committed; its name is what `decided` wants."""
+        op = self.history.new_op()
+        listed = tuple(txns)
+        self._add(Deciding(self._now(), self.client, op, group, epoch, token, listed))
+        for txn in listed:
+            self.committing(txn)
+        return op
+
+    def decided(self, op: int, *, is_ours: bool) -> None:
+        self._add(Decided(self._now(), self.client, op, is_ours))
 
     # Consumers
 

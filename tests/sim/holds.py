@@ -31,6 +31,8 @@ API_KEYS_OF: Mapping[str, tuple[int, ...]] = {
     "transactor": _TRANSACTIONS,
     "worker": (*_TRANSACTIONS, 25, 28, 28, 28, *_GROUPS),
     "administrator": (19, 20, 21, 37, 44),
+    "driver": (20_001, 20_001, 20_002, 20_002, 20_002),
+    "tasker": (0, 0, 22, 22, 24, 26, 28, 28),
 }
 """Requests that are worth being late, or being struck at, by the role of who sends them."""
 LATE_OF: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
@@ -39,6 +41,8 @@ LATE_OF: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "transactor": ((0, 0, 24, 26, 26), (0, 22, 24, 26, 26)),
     "worker": ((0, 0, 8, 24, 25, 26, 26, 28, 28), (0, 14, 22, 24, 26, 26, 28)),
     "administrator": ((19, 20, 21, 37, 44), (3, 19, 20, 21, 37)),
+    "driver": ((20_001, 20_002, 20_002), (20_001, 20_002, 20_002)),
+    "tasker": ((0, 0, 22, 24, 26, 28), (0, 22, 22, 24, 26, 28)),
 }
 """By the role of a client: what is worth to arrive when the client has gone on, and what it has then sent meanwhile."""
 

@@ -15,12 +15,16 @@ from semel_storage.compaction_swap import SWAP as SWAP_SUFFIX
 from semel_storage.disk import Buffer
 from semel_storage.internal_topics import (
     CONSUMER_OFFSETS,
+    TRANSACTION_GROUP_KEY,
+    TRANSACTION_GROUP_STATES,
     TRANSACTION_STATE,
     TRANSACTION_STATES,
     GroupMetadataKey,
+    TransactionGroupValue,
     TransactionLogValue,
     decode_offsets_key,
     decode_versioned,
+    version_of,
 )
 from semel_storage.segment import LOG
 from semel_storage.snapshot import SNAPSHOT as SNAPSHOT_FILE
@@ -31,10 +35,11 @@ GENERATION = "generation"
 OFFSETS = "offsets"
 SNAPSHOT = "snapshot"
 SWAP = "swap"
-MOMENTS = (SERVES, MARKER, GENERATION, OFFSETS, SNAPSHOT, SWAP, *TRANSACTION_STATES)
-"""The broker serves (again); or it has appended a marker, a generation of a group, offsets or a transaction's state, or
-written a log's producers down, or begun to put what compaction has left in the place of what was there; none of which
-is durable yet."""
+STEPS = tuple(f"Step{state}" for state in TRANSACTION_GROUP_STATES)
+MOMENTS = (SERVES, MARKER, GENERATION, OFFSETS, SNAPSHOT, SWAP, *TRANSACTION_STATES, *STEPS)
+"""The broker serves (again); or it has appended a marker, a generation of a group, offsets, a transaction's state or
+that of a step of a transaction group, or written a log's producers down, or begun to put what compaction has left in
+the place of what was there; none of which is durable yet."""
 SWAP_FILE = f"{LOG}{SWAP_SUFFIX}"
 
 
@@ -95,10 +100,16 @@ def _moments_in_log(path: str, data: bytes) -> Iterator[str]:
             yield MARKER
         elif f"/{TRANSACTION_STATE}-" in path:
             for record in decode_batch(batch):
-                if record.value is not None:
-                    value = decode_versioned(TransactionLogValue, record.value)
-                    yield TRANSACTION_STATES[value.transaction_status]
+                if record.value is not None and record.key is not None:
+                    yield _state_in(record.key, record.value)
         elif f"/{CONSUMER_OFFSETS}-" in path:
             for record in decode_batch(batch):
                 key = decode_offsets_key(record.key) if record.key is not None else None
                 yield GENERATION if isinstance(key, GroupMetadataKey) else OFFSETS
+
+
+def _state_in(key: bytes, data: bytes) -> str:
+    """What a record of `__transaction_state` says."""
+    if version_of(key) == TRANSACTION_GROUP_KEY:
+        return STEPS[decode_versioned(TransactionGroupValue, data).state]
+    return TRANSACTION_STATES[decode_versioned(TransactionLogValue, data).transaction_status]

@@ -27,6 +27,7 @@ from sim.plan import RunPlan
 from sim.rot import Rot
 from sim.workloads import WORKLOADS
 from sim.workloads.base import Desk
+from sim.workloads.board import Board
 from sim.workloads.plan import ClientPlan, Script, WorkloadPlan
 from sim.world import NS, Stuck, World
 
@@ -91,6 +92,7 @@ class Run:
         self.rot: Rot | None = None
         self._mains: dict[str, Callable[[Host], Any]] = {}
         self._done: dict[str, bool] = {}
+        self._boards: dict[str, Board] = {}
 
     def execute(self) -> None:
         """All of it but the judging. Raises Stuck."""
@@ -193,7 +195,8 @@ class Run:
     # Means
 
     def _desk(self, host: Host) -> Desk:
-        return Desk(edge=SimEdge(host), bootstrap_servers=self.cluster.address, history=self.history)
+        address = self.cluster.address
+        return Desk(edge=SimEdge(host), bootstrap_servers=address, history=self.history, boards=self._boards)
 
     def _all_done(self) -> bool:
         return all(self._done.values())

@@ -12,7 +12,7 @@ from random import Random
 
 from sim.faults import FAULTS, Fault
 from sim.holds import API_KEYS_OF
-from sim.moments import GENERATION, MARKER, OFFSETS, SERVES, SNAPSHOT, SWAP
+from sim.moments import GENERATION, MARKER, OFFSETS, SERVES, SNAPSHOT, STEPS, SWAP
 
 AIMED = {
     "kill broker": 3,
@@ -51,6 +51,8 @@ MOMENTS_OF: Mapping[str, Mapping[str, int]] = {
     "transactor": _DECISIONS,
     "worker": {**_DECISIONS, GENERATION: 3, OFFSETS: 4},
     "member": {GENERATION: 3, OFFSETS: 3},
+    "driver": {**dict.fromkeys(STEPS, 5), "PrepareCommit": 4, "CompleteCommit": 2, MARKER: 4},
+    "tasker": _DECISIONS,
 }
 """The moments that clients in this role bring about, with their weights."""
 AT_ALL_TIMES = {SERVES: 4, SNAPSHOT: 3, SWAP: 3}

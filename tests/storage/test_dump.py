@@ -12,11 +12,15 @@ from semel_storage.dump_internal import DECODERS, text
 from semel_storage.dump_render import styled_line, when
 from semel_storage.dump_rows import Kind, Options, Row, aborted_rows, epoch_rows, log_rows, snapshot_rows
 from semel_storage.internal_topics import (
+    TRANSACTION_GROUP_KEY,
+    TRANSACTION_GROUP_VALUE,
     GroupMetadataKey,
     GroupMetadataValue,
     GroupMetadataValueMember,
     OffsetCommitKey,
     OffsetCommitValue,
+    TransactionGroupKey,
+    TransactionGroupValue,
     TransactionLogKey,
     TransactionLogValue,
     TransactionLogValuePartitions,
@@ -272,6 +276,40 @@ def test_transaction_state_is_decoded_by_the_directorys_name(tmp_path: Path) -> 
     assert found[0][1]["transaction_status"] == "PrepareCommit"  # type: ignore[index]
     assert found[0][1]["previous_producer_id"] == 8  # type: ignore[index]
     assert found[0][1]["transaction_partitions"] == [{"topic": "t", "partition_ids": [0, 2]}]  # type: ignore[index]
+
+
+def test_transaction_groups_are_decoded_beside_their_members(tmp_path: Path) -> None:
+    group = TransactionGroupValue(
+        group_epoch=7,
+        state=1,
+        owner="query 4",
+        client_id="driver",
+        client_host="10.0.0.9",
+        timeout_ms=60_000,
+        begin_time_ms=NOW_MS,
+        last_update_time_ms=NOW_MS + 5,
+        decided_token="query 4:12",
+        decided_epoch=7,
+        note="",
+    )
+    member = TransactionLogValue(producer_id=9, producer_epoch=1, transaction_timeout_ms=1, transaction_status=2)
+    member.group_epoch = 7
+    key = encode_versioned(TransactionGroupKey(group="sink"), TRANSACTION_GROUP_KEY)
+    found = decoded(
+        tmp_path,
+        "__transaction_state-3",
+        [
+            (key, encode_versioned(group, TRANSACTION_GROUP_VALUE)),
+            (encode_versioned(TransactionLogKey(transactional_id="sink/a"), 0), encode_versioned(member, 1)),
+            (key, None),
+        ],
+    )
+    assert found[0][0] == {"type": "transaction_group", "group": "sink"}
+    assert found[0][1]["state"] == "Committed"  # type: ignore[index]
+    assert (found[0][1]["decided_token"], found[0][1]["group_epoch"]) == ("query 4:12", 7)  # type: ignore[index]
+    assert found[1][0] == {"type": "transaction", "transactional_id": "sink/a"}
+    assert found[1][1]["group_epoch"] == 7  # type: ignore[index]
+    assert found[2] == ({"type": "transaction_group", "group": "sink"}, None)
 
 
 def test_the_decoder_can_be_chosen(tmp_path: Path) -> None:

@@ -93,12 +93,12 @@ class TransactionCoordinator:
             patience_ms=config.limits.coordinator_load_hold_ms_max,
             place=transaction_partition,
         )
-        self.groups = TransactionGroups(config, self.shards)
+        self.groups = TransactionGroups(config, self.shards, office.me)
         timeout_ms = config.limits.peer_request_timeout_ms
         self._verification = Verification(self._peers, timeout_ms)
         self._admissions = Admissions(self.shards, self._leaders, here.guards, self._verification, config.node_id)
         self._hanging = Hanging(world.log, Others(topics, self._leaders, self._peers, config.node_id, timeout_ms))
-        self._expiry = Expiry(world, config, self.shards.here, self._time_out)
+        self._expiry = Expiry(world, config, self.shards.here, self._time_out, self.groups)
 
     # --- life ---
 

@@ -79,6 +79,7 @@ class Engine:
                     continue
                 except KafkaError as error:
                     if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
+                        self._check()  # who coordinates no longer knows no longer who is fenced
                         raise
                     slot.arrived_over(connection)
                     if await self._completed(slot):

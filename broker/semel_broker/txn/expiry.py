@@ -1,7 +1,7 @@
 """What time does to transactions: those open for too long are aborted, ids unused for long are forgotten.
 
-Two sweeps, as often as Kafka's settings say. Which transactions are due is decided by `state`, again when it is their
-turn: a commit that came first wins.
+Two sweeps, as often as Kafka's settings say. Which transactions are due is decided by `state`, which steps of
+groups by `group_state`, again when it is their turn: a commit that came first wins.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.config import BrokerConfig
-from semel_broker.txn import state
+from semel_broker.txn import group_state, state
 from semel_broker.txn.shard import TransactionShard
 from semel_broker.txn.slots import Slot
+from semel_broker.txn.transaction_groups import TransactionGroups
 from semel_broker.world import World
 
 FORGET_AT_ONCE = 1_000
@@ -23,7 +24,8 @@ FORGET_AT_ONCE = 1_000
 
 
 class Expiry:
-    """Of the ids in `shards()`, which are those that may be asked. `time_out(id)` ends one transaction that is due."""
+    """Of the ids in `shards()`, which are those that may be asked. `time_out(id)` ends one transaction that is due,
+    `groups` one of their steps."""
 
     def __init__(
         self,
@@ -31,14 +33,17 @@ class Expiry:
         config: BrokerConfig,
         shards: Callable[[], list[TransactionShard]],
         time_out: Callable[[str], Awaitable[None]],
+        groups: TransactionGroups,
     ) -> None:
         self._world = world
         self._config = config
         self._shards = shards
         self._time_out = time_out
+        self._groups = groups
         self._timers: dict[TimerHandle, None] = {}
         self._tasks: dict[Task[None], None] = {}
         self._aborting: dict[str, None] = {}
+        self._deciding: dict[str, None] = {}  # groups
         self._stopped = False
 
     def start(self) -> None:
@@ -64,13 +69,19 @@ class Expiry:
         for shard in self._shards():
             for slot in shard.slots:
                 txn = slot.metadata
-                if txn is not None and state.is_timed_out(txn, now_ms) and txn.transactional_id not in self._aborting:
+                if txn is None or txn.transactional_id in self._aborting:
+                    continue
+                if state.is_timed_out(txn, now_ms, shard.groups.newest(txn.transactional_id)):
                     self._aborting[txn.transactional_id] = None
                     self._spawn(self._abort(txn.transactional_id))
+            for group in shard.groups.known():
+                if group_state.is_timed_out(group, shard.members_of(group.name), now_ms):
+                    self._decide(group.name, self._groups.time_out(group.name), "timed_out_not_aborted")
 
     def forget_due(self) -> None:
         """Begin to forget the ids that have not been used for long. One that is busy is looked at the next time."""
         now_ms, expiration_ms = self._world.now_ms(), self._config.transactional_id_expiration_ms
+        groups_ms = self._config.transaction_group_expiration_ms
         for shard in self._shards():
             due = [
                 slot
@@ -81,6 +92,9 @@ class Expiry:
             ]
             if due:
                 self._spawn(self._bury(shard, due))
+            for group in shard.groups.known():
+                if group_state.is_expired(group, shard.members_of(group.name), now_ms, groups_ms):
+                    self._decide(group.name, self._groups.forget(group.name), "expired_not_forgotten")
 
     # --- inside ---
 
@@ -103,6 +117,22 @@ class Expiry:
         finally:
             for slot in due:
                 shard.slots.leave(slot)
+
+    def _decide(self, group: str, work: Coroutine[Any, Any, None], not_done: str) -> None:
+        async def decide() -> None:
+            try:
+                await work
+            except KafkaError as error:
+                if not self._stopped:
+                    self._tell(error, not_done, group=group)
+            finally:
+                del self._deciding[group]
+
+        if group in self._deciding:
+            work.close()
+            return
+        self._deciding[group] = None
+        self._spawn(decide())
 
     def _tell(self, error: KafkaError, event: str, **fields: object) -> None:
         """Not for people to look at if another broker goes on with it, nor at once if it waits for replicas."""

@@ -12,12 +12,14 @@ from __future__ import annotations
 from asyncio import Task, get_running_loop, shield, wait
 from collections.abc import Callable, Sequence
 
+from semel_protocol.errors import ErrorCode, KafkaError
+
 from semel_broker.producer_ids import ProducerIds
 from semel_broker.txn.engine import Engine
-from semel_broker.txn.group_metadata import DEAD, TransactionGroup
+from semel_broker.txn.group_metadata import COMMITTED, DEAD, TransactionGroup
 from semel_broker.txn.group_slots import GroupSlot, GroupSlots
 from semel_broker.txn.group_state import Decision, Members
-from semel_broker.txn.journal import Journal
+from semel_broker.txn.journal import Journal, Stored
 from semel_broker.txn.metadata import ONGOING, TransactionMetadata
 from semel_broker.txn.requests import NeedsProducerIdError
 from semel_broker.txn.slots import Slot, Slots
@@ -77,6 +79,9 @@ class GroupEngine:
                 except NeedsProducerIdError:
                     fresh_ids.append(await self._producer_ids.next())
                     continue
+                except KafkaError:
+                    self._check()  # it may have taken a while to get here: a refusal is an answer, too
+                    raise
                 if decision.then is None:
                     self._check()
                 else:
@@ -98,21 +103,42 @@ class GroupEngine:
                 held[member.transactional_id] = await self._slots.enter(member.transactional_id)
 
     async def _persist(self, slot: GroupSlot, held: dict[str, Slot], decision: Decision) -> None:
-        """Store the decision, and have it take effect. Raises KafkaError 15, 16, -1."""
+        """Store the decision, and have it take effect. Raises KafkaError 15, 16, 18, -1."""
         then = decision.then
         assert then is not None
         assert all(txn.transactional_id in held for txn in decision.members), decision
         self._engine.check_open()
-        stored = self._journal.append(decision.members, group=then)
+        stored, members = self._append(then, decision.members)
         slot.newest = then
         if not stored.is_durable:
             await stored.durable()
         slot.apply(then)
         if then.state is DEAD:
             slot.drop()
-        self._log.info("transaction_group", group=then.name, epoch=then.epoch, state=then.state.label, note=then.note)
-        for txn in decision.members:
+        tell = self._log.info if then.note or then.state is DEAD else self._log.debug
+        tell("transaction_group", group=then.name, epoch=then.epoch, state=then.state.label, note=then.note)
+        for txn in members:
             self._engine.apply(held[txn.transactional_id], txn)
+
+    def _append(
+        self, then: TransactionGroup, members: Sequence[TransactionMetadata]
+    ) -> tuple[Stored, Sequence[TransactionMetadata]]:
+        """In one batch, which is what makes a commit one; and what was appended. Aborts need not be one: once the
+        group's record is there nobody can commit them. So a step that has grown too large for a batch can still be got
+        rid of; what cannot be appended even so is left to the next sweep."""
+        try:
+            return self._journal.append(members, group=then), members
+        except KafkaError as error:
+            if error.code is not ErrorCode.RECORD_LIST_TOO_LARGE or then.state is COMMITTED:
+                raise
+        stored, appended = self._journal.append((), group=then), []
+        for txn in members:
+            try:
+                stored = self._journal.append((txn,))
+                appended.append(txn)
+            except KafkaError as error:
+                self._log.error("member_not_aborted", transactional_id=txn.transactional_id, error=str(error))
+        return stored, appended
 
     async def _ended(self, name: str) -> None:
         """Return once nothing of the group is being ended, or when that takes too long."""

@@ -133,7 +133,12 @@ def _listed(
     group: TransactionGroup, txn: TransactionMetadata | None, name: str, producer: ProducerIdentity
 ) -> TransactionMetadata:
     """The member, if its transaction is what the driver was told of. Raises KafkaError 48, 49, 90."""
-    txn = state.owned(txn, producer)
+    if txn is None:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            f"{name} is not known as a member: it was never initialised under a step of its group, or has expired",
+        )
+    state.owned(txn, producer)
     if txn.group_epoch != group.epoch or txn.state is not ONGOING:
         what = f"is in state {txn.state.label}" if txn.group_epoch == group.epoch else "is not part of it"
         raise KafkaError(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 from semel_protocol.batch import read_header
-from semel_protocol.errors import KafkaError
+from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.records import Record, build_batch
 from semel_protocol.single_records import build_single, read_rows
 
@@ -59,7 +59,7 @@ class Journal:
         """Append the records of `transactions`, and that of `group`, in one batch: all of them are stored, or none is.
         `lazily`: nobody waits for it.
 
-        Raises KafkaError 15, 16 or -1: then nothing was appended.
+        Raises KafkaError 15, 16, 18 (more than a segment may hold) or -1: then nothing was appended.
         """
         rows = [row_of(txn) for txn in transactions]
         if group is not None:
@@ -68,7 +68,7 @@ class Journal:
         try:
             result = self._partition.append(batch, header=read_header(batch), lazily=lazily)
         except KafkaError as error:
-            raise as_seen_by_clients(error) from error
+            raise as_seen_by_clients(error, ErrorCode.RECORD_LIST_TOO_LARGE) from error
         return Stored(self._partition, result.last_offset + 1)
 
     async def replay(self, feed: Callable[[Sequence[bytes | None], Sequence[bytes | None]], None]) -> None:

@@ -18,6 +18,7 @@ from semel_broker.shards import Shards
 from semel_broker.txn import group_state
 from semel_broker.txn.group_metadata import TransactionGroup, check_step
 from semel_broker.txn.group_state import Begin, Decide, Decision, Members
+from semel_broker.txn.identity import ClientName
 from semel_broker.txn.metadata import TransactionMetadata
 from semel_broker.txn.requests import Init, Rules
 from semel_broker.txn.shard import TransactionShard
@@ -44,10 +45,11 @@ def check_member(transactional_id: str, is_two_phase: bool) -> None:
 
 
 class TransactionGroups:
-    """The transaction groups that this broker coordinates."""
+    """The transaction groups that this broker coordinates. `me`: how the fence ledger names it."""
 
-    def __init__(self, config: BrokerConfig, shards: Shards[TransactionShard]) -> None:
+    def __init__(self, config: BrokerConfig, shards: Shards[TransactionShard], me: ClientName) -> None:
         self._config = config
+        self._me = me
         self._shards = shards
 
     async def begin(self, ask: Begin) -> TransactionGroup:
@@ -109,6 +111,25 @@ class TransactionGroups:
             if names is None or group.name in names
         ]
         return sorted(found, key=lambda each: each.group.name)
+
+    # --- time ---
+
+    async def time_out(self, group: str) -> None:
+        """Abort the group's step if its time is over. Raises KafkaError 14, 15, 16, -1."""
+
+        def decide(known: TransactionGroup | None, members: Members, now_ms: int, _: Sequence[int]) -> Decision:
+            return group_state.time_out(known, members, now_ms, self._me)
+
+        await (await self._shard(group)).group_engine.move(group, decide)
+
+    async def forget(self, group: str) -> None:
+        """Forget the group if it was not used for long. Raises KafkaError 14, 15, 16, -1."""
+        expiration_ms = self._config.transaction_group_expiration_ms
+
+        def decide(known: TransactionGroup | None, members: Members, now_ms: int, _: Sequence[int]) -> Decision:
+            return group_state.expire(known, members, now_ms, expiration_ms)
+
+        await (await self._shard(group)).group_engine.move(group, decide)
 
     # --- inside ---
 

@@ -138,8 +138,8 @@ def _describe(found: TransactionDescription, now_ms: int) -> None:
 def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
     """Find transactions that are open in a partition and that no coordinator will ever end.
 
-    Looks into TOPICS, or into every topic; without TOPICS also for transaction groups whose step is open for longer than
-    its timeout. Exit status 1 when there is one.
+    Looks into TOPICS, or into every topic; without TOPICS also for transaction groups whose step is open for longer
+    than its timeout. Exit status 1 when there is one.
     """
     now_ms = Edge().now_ms()
 

@@ -1,4 +1,4 @@
-"""`semel txn groups`: groups whose transactions commit as one: who drives them, which step they are at, what it holds."""
+"""`semel txn groups`: who drives each transaction group, which step it is at, what it holds."""
 
 from __future__ import annotations
 
@@ -82,7 +82,8 @@ async def abort_group(bootstrap: str, name: str, reason: str, *, yes: bool) -> N
     async with Admin(bootstrap_servers=bootstrap) as admin:
         (found,) = await admin.describe_transaction_groups([name])
         open_ones = sum(member.is_open for member in found.members)
-        what = f"step {found.epoch} of transaction group {name} ({found.state}), with {plural(open_ones, 'transaction')} open"
+        what = f"step {found.epoch} of transaction group {name} ({found.state})"
+        what += f", with {plural(open_ones, 'transaction')} open"
         if not yes:
             click.confirm(f"Abort {what}, and fence its members and its driver?", abort=True)
         before = await admin.abort_transaction_group(name, reason)

@@ -65,10 +65,9 @@ def arrow_batches(data: bytes, batches: Sequence[Placed], wanted: Slice) -> Iter
     """
     for piece in _unpacked(data, batches):
         try:
-            found = _records(piece)
+            made = _arrow(piece, _records(piece).between(wanted.start, wanted.end), wanted)
         except (IndexError, CorruptBatch) as e:
             raise CorruptBatch(_complaint(data, batches) or f"{wanted.topic}-{wanted.partition}: {e}") from e
-        made = _arrow(piece, found.between(wanted.start, wanted.end), wanted)
         if made.num_rows:
             yield made
 
@@ -255,6 +254,8 @@ def _headers(piece: Piece, found: Found) -> pa.Array:
             raise CorruptBatch("a record header without a key")
         value_length, value_at = read_varints(view, _past(key_at, key_length, end))
         at = _past(value_at, value_length, end)
+        if (at[count[rows] == number + 1] != end[count[rows] == number + 1]).any():
+            raise CorruptBatch("the headers of a record do not end where it does")
         parts.append((rows, key_at, key_length, value_at, value_length))
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)] if parts else [np.empty(0, np.int64)] * 5
     order = np.argsort(columns[0], kind="stable")

@@ -318,7 +318,7 @@ async def test_producer_id_rotation_across_a_failover_at_each_step(
         elif how == "new instance":
             await seat.transactions.init_producer_id(name, TIMEOUT_MS, client=ClientName("new", "h"))
         else:
-            monkeypatch.setattr(state, "is_timed_out", lambda txn, now_ms: txn.state is metadata.ONGOING)
+            monkeypatch.setattr(state, "is_timed_out", lambda txn, *_: txn.state is metadata.ONGOING)
             await seat.transactions._time_out(name)
 
     if step != "before the decision":

@@ -57,6 +57,7 @@ class Office:
         config.limits = replace(config.limits, transaction_hold_ms_max=self.hold_ms_max)
         self.logs = LogDirectory.open(self.disk, DIRECTORY, node_id=0, cluster_id="c", directory_id="d")
         self.store = LocalStore.open(self.disk, f"{DIRECTORY}/semel.store")
+        self.config = config
         self.topics = await Topics.open(world=world, config=config, store=self.store, logs=self.logs)
         if self.topics.get("out") is None:
             await self.topics.create(NewTopic(name="out", partitions=2))

@@ -8,7 +8,7 @@ A checker that no ablation can trip is no checker, and a safeguard that no seed 
 
 from __future__ import annotations
 
-from sim.ablations import clients, durability, groups, producers, readers, replication, transactions
+from sim.ablations import clients, durability, groups, producers, readers, replication, steps, transactions
 from sim.ablations.ablation import ABLATIONS, Ablation, without
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "producers",
     "readers",
     "replication",
+    "steps",
     "transactions",
     "without",
 ]

@@ -61,7 +61,7 @@ def hasty(seam: Seam, *states: TransactionState) -> None:
             await persist(self, slot, then)
             return
         self._journal.append([then])
-        self._apply(slot, then)
+        self.apply(slot, then)
 
     seam.replace(Engine, "persist", persist_hastily)
 
@@ -131,8 +131,8 @@ def timeout_sweep(seam: Seam) -> None:
 def timeouts_fence(seam: Seam) -> None:
     time_out = state.time_out
 
-    def mild(txn: TransactionMetadata | None, now_ms: int, by: Any) -> Step:
-        step = time_out(txn, now_ms, by)
+    def mild(txn: TransactionMetadata | None, now_ms: int, by: Any, *group: Any) -> Step:
+        step = time_out(txn, now_ms, by, *group)
         if step.then is None or txn is None:
             return step
         same = {"producer_epoch": txn.producer_epoch, "last_producer_epoch": -1, "next_producer_id": -1}

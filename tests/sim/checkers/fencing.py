@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from math import inf
 
 from sim.checkers.anomaly import Anomaly, few
+from sim.checkers.steps import stale_drivers
 from sim.checkers.story import Outcome, Story
 from sim.history import Initialized
 
 
 def fence_violation(story: Story) -> Iterator[Anomaly]:
     """What an older instance began after a newer one was initialized was acknowledged; or its batch is stored."""
-    found = [*_acknowledged(story), *_stored(story)]
+    found = [*_acknowledged(story), *_stored(story), *stale_drivers(story)]
     if found:
         yield Anomaly("fence-violation", few(found))
 

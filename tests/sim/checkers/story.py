@@ -25,6 +25,8 @@ from sim.history import (
     Committing,
     CommittingOffsets,
     Consuming,
+    Decided,
+    Deciding,
     History,
     Initialized,
     NotStored,
@@ -32,10 +34,12 @@ from sim.history import (
     OffsetsRefused,
     OffsetsSeen,
     Place,
+    Planned,
     Polled,
     Refused,
     Revoked,
     Sending,
+    StepBegun,
     Stored,
 )
 
@@ -117,6 +121,14 @@ class Change(msgspec.Struct):
     is_refused: bool = False
 
 
+class Decision(msgspec.Struct):
+    """The commit of a step of a transaction group. `is_ours` None: nobody heard what became of it."""
+
+    asked: Deciding
+    ended_ms: float = inf
+    is_ours: bool | None = None
+
+
 class Story:
     """The index. Everything is in the order of the history."""
 
@@ -135,6 +147,9 @@ class Story:
         self.offset_commits: dict[int, OffsetCommit] = {}
         self.offsets_seen: list[OffsetsSeen] = []
         self.changes: dict[int, Change] = {}
+        self.planned: list[Planned] = []
+        self.steps: list[StepBegun] = []
+        self.decisions: dict[int, Decision] = {}
         self._open: dict[tuple[str, Place], Session] = {}
         for event in history.events:
             NOTE[type(event)](self, event)
@@ -198,6 +213,11 @@ class Story:
             txn = self.txn_of(value) if is_committed else None
             if txn is not None:
                 txn.was_seen = True
+        for decision in self.decisions.values():
+            together = [self.txns[txn] for txn in decision.asked.txns]
+            if any(txn.was_seen and txn.outcome is not Outcome.ABORTED for txn in together):
+                for txn in together:
+                    txn.was_seen = True  # one decision is about all of them
         for txn in self.txns.values():
             if txn.outcome is Outcome.UNKNOWN and txn.was_seen:
                 txn.outcome = Outcome.COMMITTED
@@ -283,6 +303,19 @@ class Story:
     def _offsets_seen(self, event: OffsetsSeen) -> None:
         self.offsets_seen.append(event)
 
+    def _planned(self, event: Planned) -> None:
+        self.planned.append(event)
+
+    def _step_begun(self, event: StepBegun) -> None:
+        self.steps.append(event)
+
+    def _deciding(self, event: Deciding) -> None:
+        self.decisions[event.op] = Decision(event)
+
+    def _decided(self, event: Decided) -> None:
+        decision = self.decisions[event.op]
+        decision.ended_ms, decision.is_ours = event.at_ms, event.is_ours
+
     def _asking(self, event: Asking) -> None:
         self.changes[event.op] = Change(event)
 
@@ -315,6 +348,10 @@ NOTE: dict[type, Any] = {
     OffsetsCommitted: Story._offsets_committed,
     OffsetsRefused: Story._offsets_refused,
     OffsetsSeen: Story._offsets_seen,
+    Planned: Story._planned,
+    StepBegun: Story._step_begun,
+    Deciding: Story._deciding,
+    Decided: Story._decided,
     Asking: Story._asking,
     Changed: Story._changed,
     Refused: Story._refused,

@@ -14,6 +14,7 @@ from sim.workloads.kinds import (
     Plain,
     Retention,
     Transactional,
+    TransactionGroups,
 )
 
 __all__ = ["WORKLOADS", "Desk", "Workload"]
@@ -29,5 +30,6 @@ WORKLOADS: Mapping[str, Workload] = {
         Plain(),
         Retention(),
         Transactional(),
+        TransactionGroups(),
     )
 }

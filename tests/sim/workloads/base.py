@@ -13,6 +13,7 @@ from semel.errors import CorruptRecordException, KafkaError, KafkaProtocolError
 from semel.errors.base import MisconfiguredError
 
 from sim.history import History
+from sim.workloads.board import Board
 from sim.workloads.plan import ClientPlan, Script, WorkloadPlan
 
 
@@ -22,6 +23,12 @@ class Desk(msgspec.Struct, kw_only=True):
     edge: Edge
     bootstrap_servers: str
     history: History
+    boards: dict[str, Board] = {}
+    """What drivers keep outside of themselves, by the prefix of their workload."""
+
+    def board(self, prefix: str) -> Board:
+        """That of this workload."""
+        return self.boards.setdefault(prefix, Board())
 
     def settings(self, **more: Any) -> dict[str, Any]:
         """Settings of any client on this host."""

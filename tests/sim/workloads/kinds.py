@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from sim.workloads import administrator, member, reader, settings, transactor, worker, writer
+from sim.workloads import administrator, driver, member, reader, settings, tasker, transactor, worker, writer
 from sim.workloads.base import Desk, Role, Workload
 from sim.workloads.plan import ClientPlan, TopicPlan, WorkloadPlan
 
@@ -17,6 +17,8 @@ ROLES: Mapping[str, Role] = {
     "transactor": transactor.transact,
     "worker": worker.work,
     "administrator": administrator.administer,
+    "driver": driver.drive,
+    "tasker": tasker.work,
 }
 FOR_EVER = {"retention.ms": "-1"}
 """Clocks that jump by days must not delete what is to be found at the end."""
@@ -280,3 +282,40 @@ class Administration(Workload):
                 )
             )  # fmt: skip
         return WorkloadPlan(kind=self.name, prefix=prefix, topics=topics, clients=clients, broker=settings.BROKER)
+
+
+class TransactionGroups(Workload):
+    """Batches that a driver hands out as tasks, and commits as one: transactions of many producers in one group.
+
+    Sometimes there is a deputy, who takes over from a driver that is silent; and that may wake up.
+    """
+
+    name = "groups"
+    roles = ROLES
+
+    def draw(self, rng: Random, prefix: str) -> WorkloadPlan:
+        configs = {"segment.bytes": str(rng.choice((32_768, 1 << 30)))}  # whatever is sent has to fit in one
+        topics, pace = draw_topics(rng, prefix, ("sink", "side"), configs=configs), draw_pace(rng)
+        timeout_ms = rng.choice((3_000, 10_000, 60_000))
+        clients = [
+            ClientPlan(
+                name=f"{prefix}driver{number}",
+                role="driver",
+                settings={**settings.any_client(rng), "timeout_ms": timeout_ms},
+                ops=driver.draw_ops(rng, topics, count=rng.randint(8, 20), mean_ms=pace),
+            )
+            for number in range(rng.choice((1, 2)))
+        ]
+        clients += [
+            ClientPlan(
+                name=f"{prefix}tasker{number}",
+                role="tasker",
+                settings=settings.producer(rng),
+                ops=tasker.draw_ops(rng, count=rng.randint(15, 40), mean_ms=pace / 4),
+            )
+            for number in range(rng.choice((2, 3)))
+        ]
+        clients += draw_readers(rng, prefix, pace)
+        # What is decided of all members is one batch, and a batch lies in one segment.
+        broker = {**settings.BROKER, "transaction.state.log.segment.bytes": rng.choice((65_536, 100 << 20))}
+        return WorkloadPlan(kind=self.name, prefix=prefix, topics=topics, clients=clients, broker=broker)

@@ -8,7 +8,7 @@ from typing import Any
 
 from semel import Producer
 from semel.errors import KafkaError, KafkaTimeoutError
-from semel.structs import RecordMetadata
+from semel.structs import GroupStep, RecordMetadata
 
 from sim.history import NO_TXN
 from sim.workloads.base import Desk, excuse
@@ -44,6 +44,16 @@ class Pen:
             self.witness.initialized(
                 self._transactional_id, since_ms=since_ms, producer_id=producer_id, producer_epoch=epoch
             )
+
+    async def join(self, step: GroupStep) -> None:
+        """As `start`, in another step of its transaction group. Raises KafkaError."""
+        assert self._transactional_id is not None
+        since_ms = self._now_ms()
+        await self.producer.join(step)
+        producer_id, epoch = identity_of(self.producer)
+        self.witness.initialized(
+            self._transactional_id, since_ms=since_ms, producer_id=producer_id, producer_epoch=epoch
+        )
 
     def new_value(self) -> str:
         self._count += 1

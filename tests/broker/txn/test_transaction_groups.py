@@ -1,0 +1,630 @@
+"""Transaction groups over a disk in memory: many producers, one driver; restarts in every state, power loss, time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from random import Random
+
+import pytest
+from broker.txn.office import PARTITIONS, TIMEOUT_MS, Office
+from broker.wire import headers_of
+from msgspec.structs import replace
+from semel_broker.coordinator_topic import READ_BYTES
+from semel_broker.partition import Partition
+from semel_broker.txn.group_metadata import TransactionGroup
+from semel_broker.txn.group_state import Begin, Decide, Decision
+from semel_broker.txn.identity import EPOCH_LAST, ClientName, ProducerIdentity
+from semel_broker.txn.journal import Journal
+from semel_broker.txn.metadata import ONGOING
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.hashes import coordinator_partition
+from semel_storage.internal_topics import TRANSACTION_STATE
+
+DRIVER = ClientName("driver", "10.0.0.9")
+Prepared = tuple[str, ProducerIdentity]
+
+
+@pytest.fixture
+async def offices() -> AsyncIterator[list[Office]]:
+    opened: list[Office] = []
+    yield opened
+    for office in opened:
+        await office.close()
+
+
+@pytest.fixture
+async def office(offices: list[Office]) -> Office:
+    offices.append(await Office().open())
+    return offices[-1]
+
+
+async def quick_office(offices: list[Office], hold_ms_max: int = 20_000, **settings: str) -> Office:
+    sweeps = {
+        "transaction_abort_timed_out_transaction_cleanup_interval_ms": "10",
+        "transaction_remove_expired_transaction_cleanup_interval_ms": "10",
+    }
+    offices.append(await Office(hold_ms_max=hold_ms_max, **{**sweeps, **settings}).open())
+    return offices[-1]
+
+
+async def begin(office: Office, owner: str = "query 7", timeout_ms: int = TIMEOUT_MS) -> TransactionGroup:
+    return await office.transactions.groups.begin(Begin(group="g", owner=owner, client=DRIVER, timeout_ms=timeout_ms))
+
+
+async def join(office: Office, name: str, epoch: int) -> ProducerIdentity:
+    return await office.init(f"g/{name}", group_epoch=epoch)
+
+
+async def work(office: Office, name: str, epoch: int) -> Prepared:
+    """A member that has written into both partitions of `out`."""
+    mine = await join(office, name, epoch)
+    await office.begin(mine, f"g/{name}", version=2)
+    return f"g/{name}", mine
+
+
+async def decide(office: Office, epoch: int, token: str, *transactions: Prepared, commit: bool = True) -> Decision:
+    return await office.transactions.groups.decide(
+        Decide(group="g", epoch=epoch, token=token, commit=commit, transactions=transactions, client=DRIVER)
+    )
+
+
+async def group_of(office: Office) -> TransactionGroup:
+    (listing,) = await office.transactions.groups.listing(["g"])
+    return listing.group
+
+
+async def refused(work: object, code: ErrorCode, words: str = "") -> None:
+    with pytest.raises(KafkaError) as error:
+        await work  # type: ignore[misc]
+    assert error.value.code is code, error.value
+    assert words in error.value.message, error.value
+
+
+async def is_held(task: asyncio.Task[object]) -> bool:
+    await asyncio.sleep(0.03)
+    return not task.done()
+
+
+def kinds(office: Office, index: int = 0) -> list[str]:
+    return [kind for _, kind in office.markers(index)]
+
+
+def journal_of(office: Office) -> Partition:
+    return office.topics.partition(TRANSACTION_STATE, coordinator_partition("g", 50))
+
+
+# --- the course of a step ---
+
+
+async def test_everything_has_its_marker_when_the_decision_is_answered(office: Office) -> None:
+    step = await begin(office)
+    a, b, _ = [await work(office, name, step.epoch) for name in ("a", "b", "loser")]
+    done = await decide(office, step.epoch, "q:0", a, b)
+    assert not done.already
+    for index in (0, 1):
+        assert sorted(kinds(office, index)) == ["ABORT", "COMMIT", "COMMIT"]
+        assert not office.is_open(index)
+    assert [await office.state(f"g/{name}") for name in ("a", "b", "loser")] == [
+        "CompleteCommit", "CompleteCommit", "CompleteAbort"
+    ]  # fmt: skip
+    again = await decide(office, step.epoch, "q:0", a, b)
+    assert again.already
+    assert len(kinds(office)) == 3
+
+
+async def test_the_whole_group_lies_in_one_partition_and_a_decision_is_one_batch(office: Office) -> None:
+    step = await begin(office)
+    prepared = [await work(office, f"m{n}", step.epoch) for n in range(20)]
+    before = journal_of(office).end_offset
+    await decide(office, step.epoch, "q:0", *prepared[:15])
+    await begin(office)
+    batches = [header.record_count for header in headers_of(journal_of(office).read(before, bytes_max=1 << 20))]
+    assert batches == [21, *[1] * 20, 1], "the group and its members; then each is complete; the next step"
+
+
+async def test_a_begin_aborts_what_the_last_driver_left_and_fences_its_workers(office: Office) -> None:
+    step = await begin(office)
+    name, mine = await work(office, "a", step.epoch)
+    following = await begin(office, owner="query 7, attempt 2")
+    assert following.epoch == step.epoch + 1
+    assert kinds(office) == ["ABORT"]
+    assert not office.is_open()
+    words = "step 2 of 'g' was begun by query 7, attempt 2"
+    await refused(office.begin(mine, name, version=2), ErrorCode.PRODUCER_FENCED, words)
+    await refused(decide(office, 1, "q:0", (name, mine)), ErrorCode.PRODUCER_FENCED, "query 7, attempt 2")
+    await refused(join(office, "b", 1), ErrorCode.PRODUCER_FENCED, "step 2 was begun at")
+    (line,) = office.log.of("producer_fenced")
+    assert (line["reason"], line["transactional_id"], line["by"]) == ("group_begun", "g/a", str(DRIVER))
+
+
+async def test_a_worker_that_has_not_heard_of_the_next_step_opens_nothing(office: Office) -> None:
+    step = await begin(office)
+    mine = await join(office, "a", step.epoch)
+    await begin(office)
+    await refused(office.begin(mine, "g/a", version=2), ErrorCode.PRODUCER_FENCED, "step 1 of transaction group 'g'")
+    assert not office.is_open()
+
+
+async def test_after_the_decision_nobody_adds_to_the_step(office: Office) -> None:
+    step = await begin(office)
+    a = await work(office, "a", step.epoch)
+    idle = await join(office, "idle", step.epoch)
+    await decide(office, step.epoch, "q:0", a)
+    await refused(office.begin(idle, "g/idle", version=2), ErrorCode.PRODUCER_FENCED, "was committed as 'q:0'")
+    await refused(join(office, "late", step.epoch), ErrorCode.PRODUCER_FENCED, "was committed as 'q:0'")
+    await refused(office.begin(a[1], "g/a", version=2), ErrorCode.PRODUCER_FENCED)
+
+
+async def test_one_that_is_not_as_listed_changes_nothing_for_anybody(office: Office) -> None:
+    step = await begin(office)
+    a, b = await work(office, "a", step.epoch), await work(office, "b", step.epoch)
+    stale = (b[0], ProducerIdentity(b[1].producer_id, b[1].epoch + 1))
+    before = journal_of(office).end_offset
+    await refused(decide(office, step.epoch, "q:0", a, stale), ErrorCode.PRODUCER_FENCED, "g/b")
+    assert journal_of(office).end_offset == before
+    assert await office.state("g/a") == "Ongoing"
+    await decide(office, step.epoch, "q:0", a, b)
+    assert kinds(office) == ["COMMIT", "COMMIT"]
+
+
+async def test_an_abort_of_the_step_and_then_the_next(office: Office) -> None:
+    step = await begin(office)
+    await work(office, "a", step.epoch)
+    await decide(office, step.epoch, "", commit=False)
+    await decide(office, step.epoch, "", commit=False)
+    assert kinds(office) == ["ABORT"]
+    following = await begin(office)
+    again = await work(office, "a", following.epoch)
+    await decide(office, following.epoch, "q:0", again)
+    assert kinds(office) == ["ABORT", "COMMIT"]
+
+
+async def test_a_member_that_aborts_by_itself_may_begin_again_in_the_same_step(office: Office) -> None:
+    step = await begin(office)
+    name, mine = await work(office, "a", step.epoch)
+    mine = await office.end(mine, False, name, version=2)
+    await refused(decide(office, step.epoch, "q:0", (name, mine)), ErrorCode.INVALID_TXN_STATE, "CompleteAbort")
+    await office.begin(mine, name, version=2)
+    await decide(office, step.epoch, "q:0", (name, mine))
+    assert kinds(office) == ["ABORT", "COMMIT"]
+
+
+async def test_a_new_instance_of_a_member_in_the_same_step_fences_the_old_one(office: Office) -> None:
+    step = await begin(office)
+    first = await work(office, "a", step.epoch)
+    second = await work(office, "a", step.epoch)
+    await refused(decide(office, step.epoch, "q:0", first), ErrorCode.PRODUCER_FENCED, "was initialised")
+    await decide(office, step.epoch, "q:0", second)
+    assert kinds(office) == ["ABORT", "COMMIT"]
+
+
+async def test_ordinary_ids_with_a_slash_are_left_alone(office: Office) -> None:
+    mine = await office.init("g/ordinary")
+    await office.begin(mine, "g/ordinary", version=2)
+    step = await begin(office)
+    await decide(office, step.epoch, "q:0")
+    listing = decide(office, (await begin(office)).epoch, "q:1", ("g/ordinary", mine))
+    await refused(listing, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "not known as a member")
+    assert await office.state("g/ordinary") == "Ongoing"
+    await office.end(mine, True, "g/ordinary", version=2)
+    assert kinds(office) == ["COMMIT"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [("plain", {}, "<group>/<member>"), ("g/a", {"keep_prepared": True}, "with its group"), ("/a", {}, "<group>/")],
+)
+async def test_what_cannot_be_a_member_is_told(
+    office: Office, name: str, options: dict[str, object], words: str
+) -> None:
+    await begin(office)
+    await refused(office.init(name, group_epoch=1, **options), ErrorCode.INVALID_REQUEST, words)
+
+
+async def test_the_timeout_of_a_member_is_its_steps(office: Office) -> None:
+    step = await begin(office, timeout_ms=1_234)
+    await join(office, "a", step.epoch)
+    assert (await office.transactions.describe("g/a")).timeout_ms == 1_234
+    await refused(begin(office, timeout_ms=0), ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+    await refused(begin(office, timeout_ms=900_001), ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+
+
+async def test_a_step_has_no_more_members_than_one_append_can_hold(office: Office) -> None:
+    limits = replace(office.config.limits, transaction_group_members_max=2)
+    office.config.limits = limits
+    step = await begin(office)
+    for name in ("a", "b", "a"):
+        await join(office, name, step.epoch)
+    await refused(join(office, "c", step.epoch), ErrorCode.INVALID_REQUEST, "has 2 members, the most")
+    following = await begin(office)
+    await join(office, "c", following.epoch)
+
+
+async def test_worn_out_members_go_on_with_fresh_producer_ids(office: Office) -> None:
+    step = await begin(office)
+    names = ("a", "b", "c")
+    for name in names:
+        mine = await join(office, name, step.epoch)
+        shard = office.transactions.shards.of("g/")
+        assert shard is not None
+        slot = shard.slots.slot(f"g/{name}")
+        assert slot.metadata is not None
+        slot.metadata = replace(slot.metadata, producer_epoch=EPOCH_LAST)
+        await office.begin(ProducerIdentity(mine.producer_id, EPOCH_LAST), f"g/{name}", version=2)
+    worn = [(f"g/{name}", (await office.transactions.describe(f"g/{name}")).identity) for name in names]
+    await decide(office, step.epoch, "q:0", *worn)
+    after = [(await office.transactions.describe(f"g/{name}")).identity for name in names]
+    assert [each.epoch for each in after] == [0, 0, 0]
+    assert len({each.producer_id for each in after} | {each.producer_id for _, each in worn}) == 6
+    assert kinds(office) == ["COMMIT"] * 3
+
+
+@pytest.mark.parametrize("how", ["begin", "abort", "time out"])
+async def test_a_step_too_large_for_a_segment_is_not_committed_and_can_be_got_rid_of(
+    offices: list[Office], how: str
+) -> None:
+    office = await quick_office(offices, transaction_state_log_segment_bytes="1024")
+    step = await begin(office)
+    each = [await work(office, f"m{n}", step.epoch) for n in range(12)]
+    await refused(decide(office, step.epoch, "q:0", *each), ErrorCode.RECORD_LIST_TOO_LARGE, "1024")
+    assert {await office.state(name) for name, _ in each} == {"Ongoing"}
+    if how == "begin":
+        await begin(office)
+    elif how == "abort":
+        await decide(office, step.epoch, "", commit=False)
+    else:
+        office.wall_ms += TIMEOUT_MS + 1
+    for name, _ in each:
+        await office.until_state("CompleteAbort", name)
+    assert kinds(office) == ["ABORT"] * 12
+    await office.restart()
+    assert {await office.state(name) for name, _ in each} == {"CompleteAbort"}
+
+
+# --- races ---
+
+
+async def test_a_member_that_is_opening_its_transaction_is_waited_for(office: Office) -> None:
+    step = await begin(office)
+    mine = await join(office, "a", step.epoch)
+    adding = asyncio.create_task(
+        office.transactions.add_partitions("g/a", mine.producer_id, mine.epoch, PARTITIONS, version=2)
+    )
+    await asyncio.sleep(0)
+    following = asyncio.create_task(begin(office))
+    await adding
+    await following
+    assert await office.state("g/a") == "CompleteAbort", "what was being opened did not slip through"
+
+
+async def test_a_member_that_comes_while_the_group_waits_for_turns_does_not_slip_through(office: Office) -> None:
+    step = await begin(office)
+    await join(office, "a", step.epoch)
+    shard = office.transactions.shards.of("g/")
+    assert shard is not None
+    busy = await shard.slots.enter("g/a")
+    following = asyncio.create_task(begin(office))
+    await asyncio.sleep(0)
+    late = await work(office, "late", step.epoch)
+    shard.slots.leave(busy)
+    await following
+    assert await office.state(late[0]) == "CompleteAbort"
+    assert not office.is_open()
+
+
+async def test_two_drivers_at_once_get_two_steps_and_only_the_last_decides(office: Office) -> None:
+    steps = await asyncio.gather(*(begin(office, owner=f"driver {n}") for n in range(3)))
+    assert [step.epoch for step in steps] == [1, 2, 3]
+    outcomes = await asyncio.gather(
+        *(decide(office, step.epoch, f"t{step.epoch}") for step in steps), return_exceptions=True
+    )
+    assert [isinstance(each, Decision) for each in outcomes] == [False, False, True]
+
+
+async def test_two_decisions_at_once_are_one(office: Office) -> None:
+    step = await begin(office)
+    a = await work(office, "a", step.epoch)
+    outcomes = await asyncio.gather(
+        decide(office, step.epoch, "q:0", a),
+        decide(office, step.epoch, "q:0", a),
+        decide(office, step.epoch, "q:1", a),
+        decide(office, step.epoch, "", commit=False),
+        return_exceptions=True,
+    )
+    assert [each.already for each in outcomes if isinstance(each, Decision)] == [False, True]
+    assert [each.code for each in outcomes if isinstance(each, KafkaError)] == [ErrorCode.INVALID_TXN_STATE] * 2
+    assert kinds(office) == ["COMMIT"]
+
+
+async def test_who_gives_up_waiting_holds_nobody_up_and_changes_nothing(office: Office) -> None:
+    step = await begin(office)
+    a, b = await work(office, "a", step.epoch), await work(office, "b", step.epoch)
+    shard = office.transactions.shards.of("g/")
+    assert shard is not None
+    busy = await shard.slots.enter("g/b")
+    deciding = asyncio.create_task(decide(office, step.epoch, "q:0", a, b))
+    assert await is_held(deciding)
+    deciding.cancel()
+    shard.slots.leave(busy)
+    async with asyncio.timeout(5):
+        while not (await decide(office, step.epoch, "q:0", a, b)).already:
+            await asyncio.sleep(0.005)
+    assert kinds(office) == ["COMMIT", "COMMIT"]
+    await begin(office)
+    assert not any(slot.turn.is_taken for slot in shard.slots)
+
+
+@pytest.mark.parametrize("after_turns", range(0, 40, 3))
+async def test_a_decision_that_is_given_up_at_any_moment_is_whole(office: Office, after_turns: int) -> None:
+    step = await begin(office)
+    each = [await work(office, f"m{n}", step.epoch) for n in range(3)]
+    deciding = asyncio.create_task(decide(office, step.epoch, "q:0", *each))
+    for _ in range(after_turns):
+        await asyncio.sleep(0)
+    deciding.cancel()
+    await decide(office, step.epoch, "q:0", *each)
+    assert kinds(office) == ["COMMIT"] * 3
+    assert (await group_of(office)).decided_token == "q:0"
+
+
+async def test_a_failed_append_leaves_no_trace(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = await begin(office)
+    a = await work(office, "a", step.epoch)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR, "could not store: full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "append", refuse)
+        await refused(decide(office, step.epoch, "q:0", a), ErrorCode.NOT_COORDINATOR)
+        await refused(begin(office), ErrorCode.NOT_COORDINATOR)
+    assert (await group_of(office)) == step
+    assert (await office.transactions.describe("g/a")).state is ONGOING
+    b = await work(office, "b", step.epoch)
+    await decide(office, step.epoch, "q:0", a, b)
+    assert kinds(office) == ["COMMIT", "COMMIT"]
+
+
+# --- held, not refused ---
+
+
+async def test_a_decision_stands_when_markers_take_too_long_and_a_new_step_waits_for_them(
+    offices: list[Office],
+) -> None:
+    offices.append(office := await Office(hold_ms_max=50).open())
+    step = await begin(office)
+    a = await work(office, "a", step.epoch)
+    office.hold_markers()
+    assert not (await decide(office, step.epoch, "q:0", a)).already
+    assert await office.state("g/a") == "PrepareCommit"
+    following = await begin(office)
+    assert (following.epoch, following.decided_token) == (2, "q:0")
+    await refused(join(office, "a", following.epoch), ErrorCode.CONCURRENT_TRANSACTIONS)
+    office.release_markers()
+    await office.until_state("CompleteCommit", "g/a")
+    await join(office, "a", following.epoch)
+    assert kinds(office) == ["COMMIT"]
+
+
+async def test_a_begin_is_answered_when_what_it_aborted_has_its_markers(office: Office) -> None:
+    step = await begin(office)
+    await work(office, "a", step.epoch)
+    office.hold_markers()
+    following = asyncio.create_task(begin(office))
+    joining = asyncio.create_task(join(office, "b", step.epoch + 1))
+    assert await is_held(following)
+    assert joining.done(), "who comes to the new step does not wait for what is left of the old one"
+    office.release_markers()
+    assert (await following).epoch == 2
+
+
+async def test_closing_lets_go_of_whoever_is_held(office: Office) -> None:
+    step = await begin(office)
+    a = await work(office, "a", step.epoch)
+    shard = office.transactions.shards.of("g/")
+    assert shard is not None
+    office.hold_markers()
+    deciding = asyncio.create_task(decide(office, step.epoch, "q:0", a))
+    assert await is_held(deciding)
+    busy = await shard.groups.enter("g")
+    beginning = asyncio.create_task(begin(office))
+    assert await is_held(beginning)
+    await office.transactions.close()
+    shard.groups.leave(busy)
+    assert not (await deciding).already, "it is decided"
+    await refused(beginning, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+# --- restarts ---
+
+
+@pytest.mark.parametrize("how", ["restart", "lose_power"])
+async def test_restart_after_a_begin(office: Office, how: str) -> None:
+    step = await begin(office)
+    a = await work(office, "a", step.epoch)
+    await getattr(office, how)()
+    assert await group_of(office) == step
+    b = await work(office, "b", step.epoch)
+    await decide(office, step.epoch, "q:0", a, b)
+    assert sorted(kinds(office)) == ["COMMIT", "COMMIT"]
+
+
+@pytest.mark.parametrize("how", ["restart", "lose_power"])
+@pytest.mark.parametrize("commit", [True, False])
+async def test_a_decision_outlives_the_coordinator_that_made_it(office: Office, how: str, commit: bool) -> None:
+    step = await begin(office)
+    each = [await work(office, f"m{n}", step.epoch) for n in range(3)]
+    office.hold_markers()
+    deciding = asyncio.create_task(decide(office, step.epoch, "q:0" if commit else "", *each, commit=commit))
+    await office.until_state("PrepareCommit" if commit else "PrepareAbort", "g/m0")
+    await getattr(office, how)()
+    deciding.cancel()
+    for name, _ in each:
+        await office.until_state("CompleteCommit" if commit else "CompleteAbort", name)
+    for index in (0, 1):
+        assert kinds(office, index) == ["COMMIT" if commit else "ABORT"] * 3
+    again = await decide(office, step.epoch, "q:0" if commit else "", *each, commit=commit)
+    assert again.already is commit
+    assert (await begin(office)).decided_token == ("q:0" if commit else None)
+
+
+async def test_restart_when_some_have_their_markers_and_some_have_not(office: Office) -> None:
+    step = await begin(office)
+    each = [await work(office, f"m{n}", step.epoch) for n in range(4)]
+    shard = office.transactions.shards.of("g/")
+    assert shard is not None
+    write = shard.engine.write_markers
+    shard.engine.write_markers = (  # type: ignore[method-assign]
+        lambda slot, txn: write(slot, txn) if slot.transactional_id in ("g/m0", "g/m2") else None
+    )
+    deciding = asyncio.create_task(decide(office, step.epoch, "q:0", *each))
+    await office.until_state("CompleteCommit", "g/m0")
+    assert await office.state("g/m1") == "PrepareCommit"
+    await office.lose_power()
+    deciding.cancel()
+    for name, _ in each:
+        await office.until_state("CompleteCommit", name)
+    for index in (0, 1):
+        assert set(kinds(office, index)) == {"COMMIT"}
+        assert not office.is_open(index)
+
+
+@pytest.mark.parametrize("seed", range(16))
+async def test_power_loss_at_any_moment_tears_no_step(offices: list[Office], seed: int) -> None:
+    rng = Random(seed)
+    offices.append(office := await Office().open())
+    step = await begin(office)
+    each = [await work(office, f"m{n}", step.epoch) for n in range(3)]
+    deciding = asyncio.create_task(decide(office, step.epoch, "q:0", *each[:2]))
+    for _ in range(rng.randrange(20)):
+        await asyncio.sleep(0)
+    answered = deciding.done()
+    await office.lose_power(rng)
+    deciding.cancel()
+    following = await begin(office)
+    assert following.epoch == 2
+    for name, _ in each:
+        async with asyncio.timeout(5):
+            while not (await office.state(name)).startswith("Complete"):
+                await asyncio.sleep(0.002)
+    outcomes = [await office.state(name) for name, _ in each]
+    if following.decided_token == "q:0":
+        assert outcomes == ["CompleteCommit", "CompleteCommit", "CompleteAbort"]
+    else:
+        assert not answered
+        assert outcomes == ["CompleteAbort"] * 3
+    for index in (0, 1):
+        assert not office.is_open(index)
+
+
+async def test_a_large_step_is_read_again(office: Office) -> None:
+    step = await begin(office)
+    owner = "x" * 190
+    for _ in range(12):
+        for n in range(60):
+            await office.transactions.init_producer_id(
+                f"g/m{n}", TIMEOUT_MS, client=ClientName(owner, owner), note=owner, group_epoch=step.epoch
+            )
+    each = [await work(office, f"m{n}", step.epoch) for n in range(60)]
+    before = journal_of(office).end_offset
+    office.hold_markers()
+    deciding = asyncio.create_task(decide(office, step.epoch, "q:0", *each))
+    await office.until_state("PrepareCommit", "g/m59")
+    (header,) = headers_of(journal_of(office).read(before, bytes_max=1 << 20))
+    assert header.size > READ_BYTES, "a batch that is read in one piece"
+    await office.restart()
+    await deciding
+    for name, _ in each:
+        await office.until_state("CompleteCommit", name)
+    assert (await group_of(office)).decided_token == "q:0"
+
+
+# --- time ---
+
+
+async def test_a_step_open_for_too_long_is_aborted_as_a_whole(offices: list[Office]) -> None:
+    office = await quick_office(offices)
+    step = await begin(office, timeout_ms=1_000)
+    a = await work(office, "a", step.epoch)
+    office.wall_ms += 900
+    b = await work(office, "b", step.epoch)
+    office.wall_ms += 100
+    await asyncio.sleep(0.05)
+    assert await office.state("g/a") == "Ongoing"
+    office.wall_ms += 1
+    await office.until_state("CompleteAbort", "g/a")
+    await office.until_state("CompleteAbort", "g/b")
+    words = "open for 1001 ms, allowed were 1000 ms"
+    await refused(decide(office, step.epoch, "q:0", a, b), ErrorCode.INVALID_TXN_STATE, words)
+    await refused(office.begin(a[1], "g/a", version=2), ErrorCode.PRODUCER_FENCED, words)
+    await refused(join(office, "c", step.epoch), ErrorCode.PRODUCER_FENCED, words)
+    assert (await begin(office)).decided_token is None
+
+
+async def test_a_step_with_nothing_open_has_all_the_time(offices: list[Office]) -> None:
+    office = await quick_office(offices)
+    step = await begin(office, timeout_ms=1_000)
+    idle = await join(office, "a", step.epoch)
+    office.wall_ms += 100_000
+    await asyncio.sleep(0.05)
+    await office.begin(idle, "g/a", version=2)
+    await decide(office, step.epoch, "q:0", ("g/a", idle))
+    assert kinds(office) == ["COMMIT"]
+
+
+async def test_a_decision_that_came_first_beats_the_sweep(offices: list[Office]) -> None:
+    office = await quick_office(offices)
+    step = await begin(office, timeout_ms=1_000)
+    a = await work(office, "a", step.epoch)
+    office.hold_markers()
+    deciding = asyncio.create_task(decide(office, step.epoch, "q:0", a))
+    await office.until_state("PrepareCommit", "g/a")
+    office.wall_ms += 100_000
+    assert await is_held(deciding)
+    office.release_markers()
+    await deciding
+    assert kinds(office) == ["COMMIT"]
+
+
+async def test_a_member_without_its_groups_record_is_not_open_for_ever(offices: list[Office]) -> None:
+    office = await quick_office(offices)
+    step = await begin(office)
+    await work(office, "a", step.epoch)
+    shard = office.transactions.shards.of("g/")
+    assert shard is not None
+    slot = await shard.groups.enter("g")
+    slot.drop()
+    shard.groups.leave(slot)
+    office.wall_ms += TIMEOUT_MS + 1
+    await office.until_state("CompleteAbort", "g/a")
+
+
+async def test_a_group_that_was_not_used_for_long_is_forgotten_after_its_members(offices: list[Office]) -> None:
+    office = await quick_office(offices, transaction_group_expiration_ms="5000", transactional_id_expiration_ms="10000")
+    step = await begin(office)
+    await decide(office, step.epoch, "q:0", await work(office, "a", step.epoch))
+    office.wall_ms += 5_000
+    await asyncio.sleep(0.05)
+    assert (await group_of(office)).decided_token == "q:0", "a member is left"
+    office.wall_ms += 5_000
+    async with asyncio.timeout(5):
+        while await office.transactions.groups.listing():
+            await asyncio.sleep(0.005)
+    await refused(decide(office, step.epoch, "q:0"), ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "or has expired")
+    await office.restart()
+    assert await office.transactions.groups.listing() == []
+    assert (await begin(office)).epoch == 1
+
+
+async def test_a_step_that_everybody_has_left_goes_in_the_end(offices: list[Office]) -> None:
+    office = await quick_office(offices, transaction_group_expiration_ms="5000")
+    await begin(office)
+    office.wall_ms += 5_000
+    async with asyncio.timeout(5):
+        while (await group_of(office)).state.label != "Aborted":
+            await asyncio.sleep(0.005)
+    office.wall_ms += 5_000
+    async with asyncio.timeout(5):
+        while await office.transactions.groups.listing():
+            await asyncio.sleep(0.005)

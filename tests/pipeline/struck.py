@@ -1,0 +1,155 @@
+"""The sink, held or struck at named points of a batch. For tests: Spark finds it as the format "semel-struck".
+
+Options of its own (the rest is the sink's): `struck.folder`, in which a file `<point>@<batch>.<deed>` arms a point. Who
+arrives there first takes it (the file becomes `<point>@<batch>.<deed>.<process id>`) and does as it says:
+
+    hold    stays until there is a file `go`, or somebody kills the process
+    raise   fails
+    exit    ends the process at once
+    stop    stops the process (SIGSTOP), until somebody lets it go on
+
+What became of a task's write is left behind in `task@<batch>.<process id>`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamWriter
+from pyspark.sql.types import StructType
+from pyspark_semel import sink, sink_batches
+
+POINTS = ("after-begin", "in-write", "after-prepare", "before-decide", "mid-completion", "after-decide")
+FORMAT = "semel-struck"
+FOLDER = "struck.folder"
+
+
+class StruckError(RuntimeError):
+    """What a test has asked for."""
+
+
+def arrive(folder: Path, point: str, batch: int) -> None:
+    """Does what the point is armed with, once."""
+    for deed in ("hold", "raise", "exit", "stop"):
+        armed = folder / f"{point}@{batch}.{deed}"
+        try:
+            armed.rename(f"{armed}.{os.getpid()}")
+        except FileNotFoundError:
+            continue
+        if deed == "raise":
+            raise StruckError(f"struck {point} of batch {batch}")
+        if deed == "exit":
+            os._exit(1)
+        if deed == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        parent = os.getppid()
+        while deed == "hold" and not (folder / "go").exists():
+            if os.getppid() != parent:
+                os._exit(1)
+            time.sleep(0.02)  # held: what is waited for is the test's word
+
+
+class StruckWriter(sink.StreamWriter):
+    """Arrives at every point of a batch."""
+
+    folder: Path
+
+    def __getstate__(self) -> dict[str, Any]:
+        first = self._step is None
+        state = super().__getstate__()
+        if first and self._step is not None:
+            last = self._step.decided_token
+            arrive(self.folder, "after-begin", 0 if last is None else int(last.rpartition(":")[2]) + 1)
+        return state
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> sink.Written:
+        sink_batches.CHUNK_BYTES = 1  # each Arrow batch is sent by itself
+        batch = sink._of_this_task()[1]
+        said = self.folder / f"task@{batch}.{os.getpid()}"
+        try:
+            written = super().write(self._in_halves(iterator, batch))
+        except Exception as error:
+            said.write_text(f"{type(error).__name__}: {error}")
+            raise
+        said.write_text("written")
+        if written.rows:
+            arrive(self.folder, "after-prepare", batch)
+        return written
+
+    def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803
+        arrive(self.folder, "before-decide", batchId)
+        failed: list[BaseException] = []
+
+        def decide() -> None:
+            try:
+                super(StruckWriter, self).commit(messages, batchId)
+            except BaseException as error:
+                failed.append(error)
+
+        deciding = threading.Thread(target=decide)
+        deciding.start()
+        arrive(self.folder, "mid-completion", batchId)
+        deciding.join()
+        if failed:
+            raise failed[0]
+        arrive(self.folder, "after-decide", batchId)
+
+    def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803
+        (self.folder / f"aborted@{batchId}").touch()
+        super().abort(messages, batchId)
+
+    def _in_halves(self, batches: Iterator[pa.RecordBatch], batch: int) -> Iterator[pa.RecordBatch]:
+        for each in batches:
+            half = each.num_rows // 2
+            if half:
+                yield each.slice(0, half)
+            arrive(self.folder, "in-write", batch)
+            yield each.slice(half)
+
+
+class StruckSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        options = {name: value for name, value in self.options.items() if name != FOLDER}
+        made = sink.stream_writer(options, schema, overwrite)
+        writer = StruckWriter(made._options, made._schema)
+        writer.folder = Path(self.options[FOLDER])
+        return writer
+
+
+def arm(folder: Path, point: str, batch: int, deed: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / f"{point}@{batch}.{deed}").touch()
+
+
+def arrived(folder: Path, point: str, batch: int, deed: str) -> int | None:
+    """The process that has arrived at the point."""
+    found = list(folder.glob(f"{point}@{batch}.{deed}.*"))
+    return int(found[0].suffix[1:]) if found else None
+
+
+def wait_for(what: Any, why: str, timeout_s: float = 90) -> Any:
+    """The first true answer of `what()`."""
+    end = time.monotonic() + timeout_s
+    while time.monotonic() < end:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"waited {timeout_s} s for {why}")
+
+
+def path_for_workers() -> None:
+    """Spark's Python processes find what this one finds."""
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)

@@ -1,0 +1,137 @@
+"""The sink on a standalone cluster of two workers: attempts that race each other, and executors that come back.
+
+The workers have hosts of their own (127.0.0.1 and 127.0.0.2), or Spark would not run an attempt twice.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pyspark
+import pytest
+from pipeline.drivers import FILES, Driver, Strike, environment, struck_queries
+from pipeline.struck import wait_for
+from pyspark_semel import java
+from support.processes import BrokerProcess
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+SETTINGS = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "200ms",
+    "spark.speculation.minTaskRuntime": "1s",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.task.duration.threshold": "5s",
+    "spark.executor.memory": "700m",
+    "spark.executor.heartbeatInterval": "1s",
+    "spark.network.timeout": "12s",
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "12s",
+}
+
+
+class Cluster:
+    """A master and two workers, as processes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.master = ""
+
+    def start(self) -> None:
+        java.prepare()
+        master = self._run("master", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1")
+        self.master = wait_for(lambda: self._said(master, r"Starting Spark master at (spark://\S+)"), "the master")
+        for host in ("127.0.0.1", "127.0.0.2"):
+            size = ("-c", "4", "-m", "1500m", "-d", str(self.folder / host), self.master)
+            self._run(host, "org.apache.spark.deploy.worker.Worker", "--host", host, *size)
+        wait_for(lambda: len(re.findall(r"Registering worker", master.read_text())) == 2, "two workers")
+
+    def stop(self) -> None:
+        for process in self._processes:
+            for each in [*psutil.Process(process.pid).children(recursive=True), process]:
+                each.kill()
+            process.wait()
+
+    def _run(self, name: str, kind: str, *arguments: str) -> Path:
+        log = self.folder / f"{name}.log"
+        command = [f"{Path(pyspark.__file__).parent}/bin/spark-class", kind, "--port", "0", "--webui-port", "0"]
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [*command, *arguments],
+                env={**environment(), "SPARK_LOCAL_IP": "127.0.0.1"},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        self._processes.append(process)
+        return log
+
+    def _said(self, log: Path, pattern: str) -> str | None:
+        found = re.search(pattern, log.read_text())
+        return found[1] if found else None
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    broker = BrokerProcess(tmp_path / "data", **{"num.partitions": "2", "durability": "os"})
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+def executor_of(worker: int) -> psutil.Process:
+    """The Java process whose Python worker this is: the parent of the daemon that forked it."""
+    daemon = psutil.Process(worker).parent()
+    assert daemon is not None
+    java_process = daemon.parent()
+    assert java_process is not None
+    assert "CoarseGrainedExecutorBackend" in " ".join(java_process.cmdline())
+    return java_process
+
+
+def test_attempts_that_race_die_or_come_back_leave_every_row_once(
+    tmp_path: Path, cluster: Cluster, broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_SETTINGS", " ".join(f"{name}={value}" for name, value in SETTINGS.items()))
+    strikes = [
+        Strike("after-prepare", 1, "hold"),  # has written all, and another attempt does so too
+        Strike("in-write", 1, "hold"),  # is overtaken in the middle
+        Strike("in-write", 1, "exit"),
+        Strike("after-prepare", 1, "exit"),
+    ]
+    queries = struck_queries(tmp_path, broker.address, strikes)
+    (zombie,) = struck_queries(tmp_path, broker.address, [Strike("in-write", 1, "stop")])
+    with Driver(broker.address, [*queries, zombie], cluster.master):
+        for each in queries:
+            wait_for(lambda each=each: (each.case.folder / "ended").exists(), each.case.name, 400)
+            assert (each.case.folder / "ended").read_text() == ""
+            assert each.arrived
+            each.case.check(FILES)
+        worker = wait_for(lambda: zombie.arrived, "the zombie", 400)
+        executor = executor_of(worker)
+        executor.suspend()  # for the driver it is lost; another one does its tasks
+        wait_for(lambda: (zombie.case.folder / "ended").exists(), "the query without its executor", 400)
+        assert (zombie.case.folder / "ended").read_text() == ""
+        zombie.case.check(FILES)
+        os.kill(worker, signal.SIGCONT)  # goes on writing as if nothing had happened
+        outcome = zombie.case.points / f"task@1.{worker}"
+        assert "ProducerFenced" in wait_for(lambda: outcome.exists() and outcome.read_text(), "the zombie's words")
+        zombie.case.check(FILES)
+        executor.resume()
+    for each in [*queries, zombie]:
+        each.case.check(FILES)

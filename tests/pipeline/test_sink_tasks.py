@@ -1,0 +1,176 @@
+"""Tasks and driver of the sink by themselves, without Spark: every order that attempts can come in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pipeline.queries import committed
+from pyspark_semel import sink_driver
+from pyspark_semel.event_loop import event_loop, run
+from pyspark_semel.sink_identity import recall, remember
+from pyspark_semel.sink_options import SinkOptions, sink_options
+from pyspark_semel.sink_producers import IDLE_MAX, Idle
+from pyspark_semel.sink_schema import SinkSchema
+from pyspark_semel.sink_task import Written, write_at_least_once, write_exactly_once
+from semel import Admin, GroupStep, Producer
+from semel.errors import KafkaError, ProducerFenced
+from semel_broker.ephemeral import EphemeralBroker
+
+SCHEMA = SinkSchema(value=0)
+
+
+@pytest.fixture
+def options(semel_broker: EphemeralBroker) -> SinkOptions:
+    servers = semel_broker.bootstrap_servers
+    return sink_options({"kafka.bootstrap.servers": servers, "topic": "t", "semel.sink.id": "s"}, streaming=True)
+
+
+def rows(*values: str) -> Iterator[pa.RecordBatch]:
+    return iter([pa.record_batch({"value": pa.array(values, pa.string())})])
+
+
+def failing(*values: str) -> Iterator[pa.RecordBatch]:
+    yield from rows(*values)
+    raise RuntimeError("as the test has asked for")
+
+
+def write(options: SinkOptions, step: GroupStep, token: str, *values: str) -> Written:
+    return write_exactly_once(rows(*values), options, SCHEMA, step, token)
+
+
+def visible(options: SinkOptions) -> list[str]:
+    address = str(options.settings.values["bootstrap_servers"])
+    return sorted((record.value or b"").decode() for record in committed(address, "t"))
+
+
+def test_what_is_not_among_the_messages_is_never_seen(options: SinkOptions) -> None:
+    step = sink_driver.begin(options, "s")
+    first, twin, other = (write(options, step, "q:0", *values) for values in (("a", "b"), ("a", "b"), ("c",)))
+    ids = [each.transaction.transactional_id for each in (first, twin, other) if each.transaction is not None]
+    assert len(set(ids)) == 3, "a name is used once in a step"
+    sink_driver.commit(options, [twin, other])
+    assert visible(options) == ["a", "b", "c"]
+    step = sink_driver.begin(options, "s")
+    assert (step.decided_token, step.epoch) == ("q:0", 2)
+    again = write(options, step, "q:1", "d")
+    assert again.transaction is not None
+    assert again.transaction.transactional_id in ids, "connections and names are kept for the next step"
+
+
+def test_an_attempt_that_comes_late_is_refused(options: SinkOptions) -> None:
+    step = sink_driver.begin(options, "s")
+    sink_driver.commit(options, [write(options, step, "q:0", "a")])
+    with pytest.raises(ProducerFenced):
+        write(options, step, "q:0", "late")
+    sink_driver.begin(options, "s")
+    with pytest.raises(ProducerFenced, match="Spark driver of sink 's'"):
+        write(options, step, "q:0", "later")
+    assert visible(options) == ["a"]
+
+
+def test_a_commit_that_is_repeated_changes_nothing(options: SinkOptions) -> None:
+    step = sink_driver.begin(options, "s")
+    message = write(options, step, "q:0", "a")
+    sink_driver.commit(options, [message])
+    sink_driver.commit(options, [message])
+    sink_driver.abort(options, step)
+    assert visible(options) == ["a"]
+
+
+def test_a_driver_that_was_replaced_neither_commits_nor_aborts(options: SinkOptions) -> None:
+    old = sink_driver.begin(options, "s")
+    message = write(options, old, "q:0", "old")
+    new = sink_driver.begin(options, "s")
+    kept = write(options, new, "q:0", "new")
+    with pytest.raises(ProducerFenced, match=r"Spark driver of sink 's'.*Another driver writes to this sink"):
+        sink_driver.commit(options, [message])
+    sink_driver.abort(options, old)
+    sink_driver.commit(options, [kept])
+    assert visible(options) == ["new"]
+
+
+def test_an_aborted_step_takes_nothing_more(options: SinkOptions) -> None:
+    step = sink_driver.begin(options, "s")
+    message = write(options, step, "q:0", "a")
+    sink_driver.abort(options, step)
+    with pytest.raises(KafkaError):
+        sink_driver.commit(options, [message])
+    with pytest.raises(ProducerFenced):
+        write(options, step, "q:0", "b")
+    assert visible(options) == []
+
+
+def test_a_task_without_rows_has_no_transaction_and_the_batch_counts(options: SinkOptions) -> None:
+    step = sink_driver.begin(options, "s")
+    message = write_exactly_once(iter([]), options, SCHEMA, step, "q:7")
+    assert (message.rows, message.transaction) == (0, None)
+    sink_driver.commit(options, [message])
+    assert sink_driver.begin(options, "s").decided_token == "q:7"
+
+
+def test_what_a_failed_task_has_written_is_aborted_by_itself(options: SinkOptions) -> None:
+    step = sink_driver.begin(options, "s")
+    with pytest.raises(RuntimeError, match="as the test has asked for"):
+        write_exactly_once(failing("a"), options, SCHEMA, step, "q:0")
+
+    async def open_members() -> list[str]:
+        async with Admin(bootstrap_servers=options.settings.values["bootstrap_servers"]) as admin:
+            (group,) = await admin.describe_transaction_groups(["s"])
+            return [member.transactional_id for member in group.members if member.is_open]
+
+    assert asyncio.run(open_members()) == []
+    sink_driver.commit(options, [write(options, step, "q:0", "a")])
+    assert visible(options) == ["a"]
+
+
+def test_a_batch_that_was_committed_before_is_not_committed_again(options: SinkOptions) -> None:
+    step = sink_driver.begin(options, "s")
+    sink_driver.commit(options, [write(options, step, "q:0", "a")])
+    step = sink_driver.begin(options, "s")
+    sink_driver.commit(options, [Written(0, step, "q:0", skipped=True)])
+    assert visible(options) == ["a"]
+
+
+def test_at_least_once_tells_what_could_not_be_stored(options: SinkOptions) -> None:
+    assert write_at_least_once(rows("a", "b"), options, SCHEMA).rows == 2
+    with pytest.raises(RuntimeError, match="as the test has asked for"):
+        write_at_least_once(failing("c"), options, SCHEMA)
+    large = "x" * 1_100_000
+    with pytest.raises(KafkaError, match=r"max_request_size|max\.message\.bytes"):
+        write_at_least_once(rows(large), options, SCHEMA)
+    assert {"a", "b"} <= set(visible(options))
+
+
+def test_the_producers_used_last_are_kept() -> None:
+    idle = Idle()
+    producers = [Producer() for _ in range(IDLE_MAX + 1)]
+    place, other = ((("a", "b"),), "g"), ((("a", "b"),), "h")
+    assert [idle.put(place, 3, each) for each in producers[:-1]] == [None] * IDLE_MAX
+    assert idle.put(other, 3, producers[-1]) is producers[0]
+    assert idle.take(place, 3) is None, "not twice in a step"
+    assert idle.take(place, 4) is producers[1]
+    assert idle.take(other, 4) is producers[-1]
+
+
+def test_the_processes_of_a_driver_know_its_last_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/elsewhere")
+    assert recall("s") is None
+    for epoch in (1, 2):
+        remember(GroupStep("s", epoch, None, -1))
+    remember(GroupStep("a/name with: everything", 5, "q:1", 4))
+    assert recall("s") == GroupStep("s", 2, None, -1)
+    assert recall("a/name with: everything") == GroupStep("a/name with: everything", 5, "q:1", 4)
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "another driver's"))
+    remember(GroupStep("s", 9, None, -1))
+    assert recall("s") is None
+
+
+def test_the_loop_of_a_process_is_one() -> None:
+    async def mine() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    assert run(mine()) is event_loop()

@@ -1,0 +1,263 @@
+"""How a streaming query moves on: what Spark asks for, in the order in which it asks, against a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from pyspark_semel import source_plan
+from pyspark_semel.options import OptionError
+from pyspark_semel.source_offsets import BEGIN, INITIAL
+from pyspark_semel.source_options import stream_options
+from pyspark_semel.source_plan import StreamPlan
+from pyspark_semel.source_read import DataLossError
+from semel import Admin, BatchReader, NewPartitions, NewTopic, Producer, RecordsToDelete, TopicPartition
+from semel_broker.ephemeral import EphemeralBroker
+
+Json = dict[str, Any]
+
+
+class World:
+    """A broker, a client for each purpose, and plans over it, each as if Spark had been started anew."""
+
+    def __init__(self, address: str, admin: Admin, producer: Producer, reader: BatchReader) -> None:
+        self.address, self.admin, self.producer, self.reader = address, admin, producer, reader
+
+    def plan(self, **options: str) -> StreamPlan:
+        given = {"kafka.bootstrap.servers": self.address, "subscribe": "t", **options}
+        if "subscribePattern" in options or "assign" in options:
+            del given["subscribe"]
+        return StreamPlan(self.reader, stream_options(given))
+
+    async def put(self, count: int, partition: int = 0, topic: str = "t") -> None:
+        for _ in range(count):
+            await self.producer.send(topic, b"v", partition=partition)
+        await self.producer.flush()
+
+
+@pytest.fixture
+async def world(semel_broker: EphemeralBroker, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    """Topic `t` of two partitions. What is missing counts as lost soon."""
+    monkeypatch.setattr(source_plan, "LOSS_MS", 300)
+    monkeypatch.setattr(source_plan, "PARTITIONS_AGE_MS", 0)
+    monkeypatch.setattr(source_plan, "ASK_MS", 300)
+    address = semel_broker.bootstrap_servers
+    async with (
+        Admin(bootstrap_servers=address) as admin,
+        Producer(bootstrap_servers=address) as producer,
+        BatchReader(bootstrap_servers=address, retry_backoff_ms=10) as reader,
+    ):
+        await admin.create_topics([NewTopic("t", 2)])
+        yield World(address, admin, producer, reader)
+
+
+def through_json(offsets: Json) -> Json:
+    kept: Json = json.loads(json.dumps(offsets))
+    return kept
+
+
+async def planned(plan: StreamPlan, start: Json, end: Json) -> list[str]:
+    return [repr(one) for one in await plan.ranges(through_json(start), through_json(end))]
+
+
+async def test_a_query_begins_where_the_options_say_and_goes_on_to_the_end(world: World) -> None:
+    await world.put(5)
+    plan = world.plan(startingOffsets="earliest")
+    start = await plan.initial()
+    end = await plan.latest(start, None)
+    assert await planned(plan, start, end) == ["t-0[0:5]"]
+    await world.put(2, partition=1)
+    after = await plan.latest(through_json(end), None)
+    assert await planned(plan, end, after) == ["t-1[0:2]"]
+    assert json.dumps(await plan.latest(through_json(after), None)) == json.dumps(after), "nothing new: the same text"
+
+
+async def test_a_first_batch_that_is_done_again_begins_where_it_did(world: World) -> None:
+    """Spark keeps its end alone: where it began must be found there, for "latest" is elsewhere by now."""
+    first = world.plan()
+    start = await first.initial()
+    await world.put(4)
+    end = await first.latest(start, None)
+    assert await planned(first, start, end) == ["t-0[0:4]"]
+    await world.put(3)
+    again = world.plan()
+    other_start = await again.initial()
+    assert other_start != start
+    assert await planned(again, other_start, end) == ["t-0[0:4]"]
+    after = await again.latest(through_json(end), None)
+    assert BEGIN not in after
+    assert INITIAL not in after
+    assert await planned(again, end, after) == ["t-0[4:7]"]
+
+
+async def test_a_later_batch_that_is_done_again_is_the_same(world: World) -> None:
+    plan = world.plan(startingOffsets="earliest", minPartitions="4")
+    await world.put(10)
+    start = await plan.latest(await plan.initial(), None)
+    await world.put(9)
+    end = await plan.latest(start, None)
+    before = await planned(plan, start, end)
+    await world.put(5)
+    assert await planned(world.plan(minPartitions="4"), start, end) == before
+
+
+async def test_a_limit_is_shared_by_backlog_and_the_ends_are_told_all_the_same(world: World) -> None:
+    await world.put(90)
+    await world.put(10, partition=1)
+    plan = world.plan(startingOffsets="earliest")
+    start = await plan.initial()
+    end = await plan.latest(start, 20)
+    assert await planned(plan, start, end) == ["t-0[0:18]", "t-1[0:2]"]
+    assert plan.known_latest() == {"t": {"0": 90, "1": 10}}
+
+
+async def test_new_partitions_and_topics_are_read_from_their_beginning(world: World) -> None:
+    plan = world.plan(subscribePattern="t.*")
+    start = await plan.latest(await plan.initial(), None)
+    await world.admin.create_partitions({"t": NewPartitions(3)})
+    await world.admin.create_topics([NewTopic("t-more", 1)])
+    async with Producer(bootstrap_servers=world.address) as producer:
+        await producer.send_and_wait("t", b"v", partition=2)
+        await producer.send_and_wait("t-more", b"v", partition=0)
+    end = await plan.latest(start, None)
+    assert await planned(plan, start, end) == ["t-2[0:1]", "t-more-0[0:1]"]
+    assert await planned(world.plan(subscribePattern="t.*"), start, end) == ["t-2[0:1]", "t-more-0[0:1]"]
+
+
+async def test_available_now_ends_at_what_was_there_when_it_began(world: World) -> None:
+    await world.put(6)
+    plan = world.plan(startingOffsets="earliest")
+    await plan.pin()
+    await world.put(6)
+    at = await plan.initial()
+    await world.admin.create_partitions({"t": NewPartitions(3)})
+    ends = []
+    for _ in range(4):
+        at = through_json(await plan.latest(at, 4))
+        ends.append(at["t"]["0"])
+    assert ends == [4, 6, 6, 6]
+    assert sorted(at["t"]) == ["0", "1"]
+
+
+async def test_available_now_with_latest_offsets_has_nothing_to_read(world: World) -> None:
+    await world.put(6)
+    plan = world.plan()
+    await plan.pin()
+    await world.put(6)
+    start = await plan.initial()
+    end = await plan.latest(start, None)
+    assert await planned(plan, start, end) == []
+    assert await plan.latest(through_json(end), None) == end
+
+
+async def test_an_open_transaction_holds_the_end_back(world: World) -> None:
+    plan = world.plan(startingOffsets="earliest")
+    async with Producer(bootstrap_servers=world.address, transactional_id="x") as producer:
+        await producer.begin_transaction()
+        await producer.send_and_wait("t", b"v", partition=0)
+        await world.put(3)
+        start = await plan.latest(await plan.initial(), None)
+        assert start["t"] == {"0": 0, "1": 0}
+        await producer.commit_transaction()
+    assert (await plan.latest(start, None))["t"] == {"0": 5, "1": 0}
+
+
+async def test_asking_when_idle_takes_a_while_and_ends_with_the_first_record(world: World) -> None:
+    loop = asyncio.get_running_loop()
+    plan = world.plan()
+    start = await plan.latest(await plan.initial(), None)
+    began = loop.time()
+    assert await plan.latest(start, None) == start
+    assert loop.time() - began >= source_plan.IDLE_MS / 1000
+    asking = asyncio.create_task(plan.latest(start, None))
+    await world.put(1)
+    assert (await asking)["t"]["0"] == 1
+
+
+async def test_times_are_positions_too(world: World) -> None:
+    for n in range(4):
+        await world.producer.send_and_wait("t", b"v", partition=0, timestamp_ms=1000 + n)
+    with pytest.raises(OptionError, match="startingTimestamp: t-1 has no record as young as 1002 ms; set"):
+        await world.plan(startingTimestamp="1002").initial()
+    plan = world.plan(startingTimestamp="1002", startingOffsetsByTimestampStrategy="latest")
+    assert (await plan.initial())["t"] == {"0": 2, "1": 0}
+
+
+async def test_positions_must_cover_what_is_read(world: World) -> None:
+    assert (await world.plan(startingOffsets='{"t": {"0": -2, "1": -1}}').initial())["t"] == {"0": 0, "1": 0}
+    with pytest.raises(OptionError, match=r"must name every partition.*it leaves out t-1; nobody reads u-0"):
+        await world.plan(startingOffsets='{"t": {"0": 1}, "u": {"0": 1}}').initial()
+    with pytest.raises(OptionError, match="absent does not exist: create it first"):
+        await world.plan(subscribe="t, absent", startingOffsets="earliest").initial()
+    with pytest.raises(OptionError, match="t-9 does not exist: create it first"):
+        await world.plan(assign='{"t": [0, 9]}', startingOffsets="earliest").initial()
+
+
+async def lost(world: World, plan: StreamPlan, start: Json, words: str, caplog: pytest.LogCaptureFixture) -> Json:
+    """Where it goes on when it may; that it says `words` either way."""
+    with pytest.raises(DataLossError) as caught:
+        await plan.latest(start, None)
+    assert words in str(caught.value)
+    assert "set failOnDataLoss to false" in str(caught.value)
+    with caplog.at_level(logging.WARNING):
+        end = await world.plan(failOnDataLoss="false").latest(start, None)
+    assert words in caplog.text
+    return end
+
+
+async def test_a_deleted_topic_is_a_loss(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    await world.put(3)
+    plan = world.plan()
+    start = await plan.latest(await plan.initial(), None)
+    await world.admin.delete_topics(["t"])
+    end = await lost(world, plan, start, "t-0 is no longer there, or no longer read", caplog)
+    assert end == {}
+
+
+async def test_a_topic_made_anew_is_a_loss_unless_it_has_as_many_records(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await world.put(8)
+    plan = world.plan()
+    start = await plan.latest(await plan.initial(), None)
+    await world.admin.delete_topics(["t"])
+    await world.admin.create_topics([NewTopic("t", 2)])
+    async with Producer(bootstrap_servers=world.address) as producer:
+        await producer.send_and_wait("t", b"v", partition=0)
+    end = await lost(world, plan, start, "t-0 ends at offset 1 and was read up to 8", caplog)
+    assert end["t"] == {"0": 1, "1": 0}
+    assert await planned(world.plan(failOnDataLoss="false"), start, end) == []
+
+
+async def test_a_new_partition_that_has_lost_records_already_is_a_loss(world: World) -> None:
+    plan = world.plan(subscribePattern="t.*")
+    start = await plan.latest(await plan.initial(), None)
+    await world.admin.create_topics([NewTopic("t-old", 1)])
+    async with Producer(bootstrap_servers=world.address) as producer:
+        for _ in range(5):
+            await producer.send_and_wait("t-old", b"v", partition=0)
+    await world.admin.delete_records({TopicPartition("t-old", 0): RecordsToDelete(2)})
+    end = await plan.latest(start, None)
+    with pytest.raises(DataLossError, match="t-old-0 begins at 2"):
+        await plan.ranges(start, end)
+    careless = world.plan(subscribePattern="t.*", failOnDataLoss="false")
+    assert await planned(careless, start, end) == ["t-old-0[2:5]"]
+
+
+async def test_an_end_that_comes_back_in_time_is_no_loss(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader that is new may not know yet how far the log may be read."""
+    await world.put(3)
+    plan = world.plan()
+    start = await plan.latest(await plan.initial(), None)
+    latest = world.reader.latest
+    answers = [{TopicPartition("t", 0): 1, TopicPartition("t", 1): 0}]
+
+    async def stale(partitions: Any, timeout_ms: float | None = None) -> Any:
+        return answers.pop() if answers else await latest(partitions, timeout_ms)
+
+    monkeypatch.setattr(world.reader, "latest", stale)
+    assert await plan.latest(start, None) == start

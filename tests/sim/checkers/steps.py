@@ -1,0 +1,120 @@
+"""eos-step: what the driver of a transaction group commits as one is there as one, each row once, in its order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from math import inf
+
+from sim.checkers.anomaly import Anomaly, few
+from sim.checkers.story import Story
+from sim.history import Planned, StepBegun
+
+
+def eos_step(story: Story) -> Iterator[Anomaly]:
+    """Rows of what is committed that are not there once; rows of what is not committed; what comes before its turn; a
+    coordinator that forgets what it has said of a group."""
+    for group in dict.fromkeys(planned.group for planned in story.planned):
+        found = [*_rows(story, group), *_order(story, group), *_memory(story, group)]
+        if found:
+            yield Anomaly("eos-step", f"{group}: {few(found)}")
+
+
+def _rows(story: Story, group: str) -> Iterator[str]:
+    count = Counter(row for _, row in _visible(story))
+    committed = _committed(story, group)
+    asked = {decision.asked.token: None for decision in story.decisions.values() if decision.asked.group == group}
+    for planned in _planned(story, group):
+        expected = {1} if planned.token in committed else {0, 1} if planned.token in asked else {0}
+        wrong = [f"{row} {count[row]} times" for row in planned.rows if count[row] not in expected]
+        if wrong:
+            yield f"of {planned.token}, {_fate(planned.token, committed, asked)}, there is {few(wrong)}"
+        elif len({count[row] for row in planned.rows}) > 1:
+            missing = [row for row in planned.rows if not count[row]]
+            yield f"{planned.token} is there without {few(missing)}"
+
+
+def _fate(token: str, committed: dict[str, float], asked: dict[str, None]) -> str:
+    return "committed" if token in committed else "perhaps committed" if token in asked else "never committed"
+
+
+def _order(story: Story, group: str) -> Iterator[str]:
+    """Batches are committed in the order in which they were planned, and lie so in every partition."""
+    place_of = {row: place for place, planned in enumerate(_planned(story, group)) for row in planned.rows}
+    last: dict[tuple[str, int], str] = {}
+    seen: dict[int, None] = {}
+    for place, row in _visible(story):
+        if row not in place_of:
+            continue
+        seen[place_of[row]] = None
+        if place in last and place_of[row] < place_of[last[place]]:
+            yield f"in {place[0]}-{place[1]} {row} lies behind {last[place]}"
+        last[place] = row
+    newest = max(seen, default=-1)
+    for place, planned in enumerate(_planned(story, group)[: newest + 1]):
+        if planned.rows and place not in seen:
+            yield f"{planned.token} is not there, and what was planned after it is"
+
+
+def _memory(story: Story, group: str) -> Iterator[str]:
+    """Who begins a step hears of an epoch and of a last token that are no older than what was known before."""
+    place_of = {planned.token: place for place, planned in enumerate(_planned(story, group))}
+    steps = sorted((step for step in story.steps if step.group == group), key=lambda step: step.epoch)
+    committed = _committed(story, group)
+    for one, other in pairwise(steps):
+        if one.epoch == other.epoch:
+            yield f"step {one.epoch} was begun twice, by {one.client} and by {other.client}"
+        elif other.at_ms < one.since_ms:
+            yield f"step {one.epoch} was begun at {one.since_ms:.0f} ms, step {other.epoch} before that"
+        elif _told(one, place_of) > _told(other, place_of):
+            yield f"step {one.epoch} was told of {one.decided_token}, step {other.epoch} of {other.decided_token}"
+    for step in steps:
+        for token, at_ms in committed.items():
+            if at_ms < step.since_ms and place_of.get(token, -1) > _told(step, place_of):
+                yield f"{token} was committed at {at_ms:.0f} ms, and step {step.epoch} told of {step.decided_token}"
+
+
+def stale_drivers(story: Story) -> Iterator[str]:
+    """A step was committed although a newer one had begun before anybody asked for that."""
+    first_asked: dict[tuple[str, int], float] = {}
+    for decision in story.decisions.values():
+        asked = decision.asked
+        first_ms = first_asked.setdefault((asked.group, asked.epoch), asked.at_ms)
+        if not decision.is_ours:
+            continue
+        for step in story.steps:
+            if step.group == asked.group and step.epoch > asked.epoch and step.at_ms < first_ms:
+                yield (
+                    f"{asked.client} committed step {asked.epoch} as {asked.token}, asked at {first_ms:.0f} ms; step "
+                    f"{step.epoch} had begun at {step.at_ms:.0f} ms"
+                )
+
+
+def _planned(story: Story, group: str) -> list[Planned]:
+    return [planned for planned in story.planned if planned.group == group]
+
+
+def _committed(story: Story, group: str) -> dict[str, float]:
+    """Tokens that are certainly committed, and since when somebody knows."""
+    known: dict[str, float] = {}
+    for decision in story.decisions.values():
+        if decision.asked.group == group and decision.is_ours is not None:
+            known[decision.asked.token] = min(decision.ended_ms, known.get(decision.asked.token, inf))
+    for step in story.steps:
+        if step.group == group and step.decided_token is not None:
+            known[step.decided_token] = min(step.at_ms, known.get(step.decided_token, inf))
+    return known
+
+
+def _told(step: StepBegun, place_of: dict[str, int]) -> int:
+    return -1 if step.decided_token is None else place_of.get(step.decided_token, -1)
+
+
+def _visible(story: Story) -> Iterator[tuple[tuple[str, int], str]]:
+    """Rows that readers of committed records get at the end, in the order of each partition."""
+    for place, end in story.final.partitions.items():
+        for record in end.committed:
+            write = story.by_value.get(record.value) if record.value is not None else None
+            if write is not None and write.sent.made_from is not None:
+                yield place, write.sent.made_from

@@ -1,0 +1,97 @@
+"""What the driver of a transaction group keeps outside of itself, as a scheduler and a log of its progress would.
+
+It outlives every host, and whoever writes here is heard at once. It guards nothing: a driver that wakes up late writes
+here, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from semel import GroupStep, PreparedTransaction
+
+OFFERED_MOST = 40
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What an attempt at a task came to. `prepared` None: it had nothing to send. `txn`: its name in the history."""
+
+    prepared: PreparedTransaction | None
+    txn: int
+
+
+class Task(msgspec.Struct):
+    """A part of a batch: `sends` [topic, partition] of each row. `offered`, `taken`: attempts."""
+
+    number: int
+    sends: list[list[Any]]
+    offered: int = 1
+    taken: int = 0
+    results: list[Result] = []
+
+    def offer_again(self) -> None:
+        """Somebody else may try, unless it is on offer anyhow."""
+        self.offered = min(max(self.offered, self.taken + 1), OFFERED_MOST)
+
+
+class Batch(msgspec.Struct):
+    """What is to be committed as one. `tries`: how often it was begun; `args` as drawn for the driver."""
+
+    number: int
+    token: str
+    tasks: list[list[list[Any]]]
+    args: dict[str, Any]
+    tries: int = 0
+
+    def row(self, task: int, place: int) -> str:
+        """What the history calls the row at this place of this task."""
+        return f"{self.token}/{task}.{place}"
+
+    @property
+    def rows(self) -> list[str]:
+        return [self.row(number, place) for number, sends in enumerate(self.tasks) for place in range(len(sends))]
+
+
+class Offer(msgspec.Struct):
+    """The tasks of one step."""
+
+    step: GroupStep
+    batch: Batch
+    tasks: list[Task]
+
+
+class Board:
+    """`planned`: all batches so far; `committed`: how many of them are. `driver`: who drives, last heard of at
+    `beaten_ms`. `is_over`: there is nothing left to do."""
+
+    def __init__(self) -> None:
+        self.planned: list[Batch] = []
+        self.committed = 0
+        self.offer: Offer | None = None
+        self.driver = ""
+        self.beaten_ms = 0.0
+        self.is_over = False
+        self._slots: dict[tuple[str, int], int] = {}
+
+    @property
+    def current(self) -> Batch | None:
+        """The batch that is planned and not committed."""
+        return self.planned[self.committed] if self.committed < len(self.planned) else None
+
+    def place_of(self, token: str | None) -> int:
+        """Which batch a token is the name of; -1 for none."""
+        return next((batch.number for batch in self.planned if batch.token == token), -1)
+
+    def take(self) -> tuple[Offer, Task] | None:
+        """A task that wants an attempt, which is thereby begun."""
+        for task in self.offer.tasks if self.offer is not None else ():
+            if task.taken < task.offered and self.offer is not None:
+                task.taken += 1
+                return self.offer, task
+        return None
+
+    def slot(self, worker: str, step: GroupStep) -> int:
+        """A number that this worker has not yet used in this step: 0, 1, ..."""
+        number = self._slots[worker, step.epoch] = self._slots.get((worker, step.epoch), -1) + 1
+        return number

@@ -1,0 +1,216 @@
+"""The role of a driver: hands the tasks of a batch out, collects what is prepared, and commits it as one.
+
+Its log of batches is outside of it (`board`): a batch is written down before it is begun, and once more when it is
+committed. Whoever drives next goes on from there, and asks the group which of them was committed last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+from semel import GroupStep, TransactionGroup
+from semel.errors import InvalidTxnState, KafkaError, KafkaTimeoutError, ProducerFenced
+from semel.transaction_group import UNKNOWN_OUTCOME
+
+from sim.history import Witness
+from sim.workloads.base import Desk, excuse, stop
+from sim.workloads.board import Batch, Board, Offer, Result, Task
+from sim.workloads.plan import ClientPlan, Op, Script, TopicPlan, WorkloadPlan, pause_ms
+
+LOOK_S = 0.02
+PAUSE_S = 0.2
+SILENT_MS = 3_000
+"""So long without a sign of life, and the deputy takes over."""
+PATIENCES_MAX = 6
+"""How often tasks are offered again before the driver begins a new step."""
+ASKED_TIMES_MAX = 5
+
+
+def draw_ops(rng: Random, topics: list[TopicPlan], *, count: int, mean_ms: float) -> list[Op]:
+    """batch: `tasks`, each a list of [topic, partition]; of those in `twice` two attempts are made from the start, and
+    `last` says which one counts; tasks without a result after `patience_ms` are offered again; `think_ms` before the
+    end. The first try may `end` by abort or overtime (commit after the step's timeout). `insists`: on a commit without
+    an answer. `looks`: whether it sees by the group's last token that the batch is committed; if not, it does it again.
+    """
+    ops = []
+    for _ in range(count):
+        tasks = [_draw_sends(rng, topics, rng.choice((0, 1, 2, 4))) for _ in range(rng.choice((1, 2, 3, 4)))]
+        args = {
+            "tasks": tasks,
+            "twice": [number for number in range(len(tasks)) if rng.random() < 0.3],
+            "last": rng.random() < 0.5,
+            "patience_ms": rng.choice((500, 2_000, 6_000)),
+            "think_ms": pause_ms(rng, rng.choice((0, 0, 20, 300))),
+            "end": rng.choices(("commit", "abort", "overtime"), (14, 2, 1))[0],
+            "insists": rng.random() < 0.7,
+            "looks": rng.random() < 0.7,
+        }
+        ops.append(Op(kind="batch", pause_ms=pause_ms(rng, mean_ms), args=args))
+    return ops
+
+
+def _draw_sends(rng: Random, topics: list[TopicPlan], count: int) -> list[list[Any]]:
+    chosen = [rng.choice(topics) for _ in range(count)]
+    return [[topic.name, rng.randrange(topic.partitions)] for topic in chosen]
+
+
+def group_of(plan: WorkloadPlan) -> str:
+    return f"{plan.prefix}group"
+
+
+class Driver:
+    """One incarnation of one driver."""
+
+    def __init__(self, plan: WorkloadPlan, client: ClientPlan, desk: Desk) -> None:
+        self.name = client.name
+        self.board: Board = desk.board(plan.prefix)
+        self._settings, self._desk = client.settings, desk
+        self._group = group_of(plan)
+        self._now_ms = desk.history.now_ms
+        self.witness: Witness = desk.history.witness(client.name)
+        self._transactions: TransactionGroup | None = None
+        self._doubts = 0
+
+    async def open(self) -> TransactionGroup:
+        """The group, started, however long it takes."""
+        while self._transactions is None:
+            made = TransactionGroup(
+                self._group, **self._desk.settings(client_id=self.name, owner=self.witness.client, **self._settings)
+            )
+            try:
+                await made.start()
+                self._transactions = made
+            except KafkaError as error:
+                excuse(error)
+                await stop(made)
+                await asyncio.sleep(PAUSE_S)
+        return self._transactions
+
+    async def close(self) -> None:
+        if self._transactions is not None:
+            await stop(self._transactions)
+
+    def drives(self) -> bool:
+        """Whether it is this one's turn; from now on, if the one before has not been heard of for long."""
+        board, now_ms = self.board, self._now_ms()
+        if board.driver != self.name and board.driver and now_ms < board.beaten_ms + SILENT_MS:
+            return False
+        board.driver, board.beaten_ms = self.name, now_ms
+        return True
+
+    def plan(self, op: Op) -> None:
+        """Write the next batch down."""
+        board = self.board
+        number = len(board.planned)
+        batch = Batch(number, f"{self._group}:{number}", op.args["tasks"], op.args)
+        board.planned.append(batch)
+        self.witness.planned(self._group, batch.token, batch.rows)
+
+    async def attempt(self, batch: Batch) -> None:
+        """One step. Raises KafkaError."""
+        group, board = await self.open(), self.board
+        since_ms = self._now_ms()
+        step = await group.begin()
+        self.witness.step_begun(self._group, step.epoch, since_ms=since_ms, decided_token=step.decided_token)
+        done = board.place_of(step.decided_token)
+        if done > batch.number or (done == batch.number and batch.args["looks"]):
+            board.committed = max(board.committed, done + 1)
+            return
+        batch.tries += 1
+        offer = board.offer = _offer(step, batch)
+        if not await self._all_have_results(offer):
+            return
+        await asyncio.sleep(batch.args["think_ms"] / 1000)
+        last = -1 if batch.args["last"] else 0
+        results = [task.results[last] for task in offer.tasks]
+        if batch.tries == 1 and batch.args["end"] == "abort":
+            await group.abort(step)
+            for result in results:
+                self.witness.aborted(result.txn)
+            return
+        if batch.tries == 1 and batch.args["end"] == "overtime":
+            await asyncio.sleep(self._settings["timeout_ms"] / 1000)
+        await self._commit(group, offer, [result for result in results if result.prepared is not None])
+
+    async def _all_have_results(self, offer: Offer) -> bool:
+        """False: a new step is the better way, or somebody else has begun one."""
+        for _ in range(PATIENCES_MAX):
+            until_ms = self._now_ms() + offer.batch.args["patience_ms"]
+            while self._now_ms() < until_ms:
+                if self.board.offer is not offer:
+                    return False
+                if self.board.driver == self.name:
+                    self.board.beaten_ms = self._now_ms()
+                if all(task.results for task in offer.tasks):
+                    return True
+                await asyncio.sleep(LOOK_S)
+            for task in offer.tasks:
+                if not task.results:
+                    task.offer_again()
+        return False
+
+    async def _commit(self, group: TransactionGroup, offer: Offer, results: list[Result]) -> None:
+        step, batch, board = offer.step, offer.batch, self.board
+        op = self.witness.deciding(self._group, step.epoch, batch.token, [result.txn for result in results])
+        prepared = [result.prepared for result in results if result.prepared is not None]
+        try:
+            is_ours = await self._outcome(group, step, batch, prepared)
+        except (ProducerFenced, InvalidTxnState) as error:
+            if not self._doubts and UNKNOWN_OUTCOME not in str(error):
+                for result in results:
+                    self.witness.aborted(result.txn)
+            raise
+        self.witness.decided(op, is_ours=is_ours)
+        for result in results:
+            if is_ours:
+                self.witness.committed(result.txn)
+            else:
+                self.witness.aborted(result.txn)
+        board.committed = max(board.committed, batch.number + 1)
+
+    async def _outcome(self, group: TransactionGroup, step: GroupStep, batch: Batch, prepared: list[Any]) -> bool:
+        self._doubts = 0
+        while batch.args["insists"] and self._doubts < ASKED_TIMES_MAX:
+            try:
+                return await group.commit(step, batch.token, prepared)
+            except KafkaTimeoutError:
+                self._doubts += 1
+        return await group.commit(step, batch.token, prepared)
+
+
+def _offer(step: GroupStep, batch: Batch) -> Offer:
+    twice = batch.args["twice"] if batch.tries == 1 else ()
+    tasks = [Task(number, sends, offered=1 + (number in twice)) for number, sends in enumerate(batch.tasks)]
+    return Offer(step, batch, tasks)
+
+
+async def drive(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Script) -> None:
+    """The role."""
+    driver = Driver(plan, client, desk)
+    board = driver.board
+    has_workers = any(other.role == "tasker" for other in plan.clients)
+    while has_workers and not board.is_over:
+        if not driver.drives():
+            await asyncio.sleep(PAUSE_S)
+            continue
+        if board.current is None:
+            op = script.next()
+            if op is None:
+                board.is_over = True
+                break
+            await asyncio.sleep(op.pause_ms / 1000)
+            if board.current is None:
+                driver.plan(op)
+        batch = board.current
+        if batch is None:
+            continue
+        try:
+            await driver.attempt(batch)
+        except ProducerFenced:
+            await asyncio.sleep(PAUSE_S)  # somebody else drives, or has ended the step: the next one tells
+        except KafkaError as error:
+            excuse(error)
+            await asyncio.sleep(PAUSE_S)
+    await driver.close()

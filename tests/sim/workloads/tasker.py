@@ -1,0 +1,130 @@
+"""The role of a worker that is given tasks: each attempt is one prepared transaction of a producer of its own name.
+
+It keeps its producers from step to step; what it was doing when it was killed is for others to do again. Some go on
+when they should not: abort what they have reported as prepared, or take a name that is in use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+from semel import GroupStep
+from semel.errors import KafkaError, TransactionWasCommitted
+
+from sim.workloads.base import Desk, excuse, stop
+from sim.workloads.board import Board, Offer, Result, Task
+from sim.workloads.driver import LOOK_S, PAUSE_S, group_of
+from sim.workloads.pen import Pen
+from sim.workloads.plan import ClientPlan, Op, Script, WorkloadPlan, pause_ms
+
+
+def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
+    """attempt: `think_ms` amid the transaction, and then, `linger_ms` after it was reported, as `goes_on` says: "" (not
+    at all), "abort" it, "stop" the producer. `careless`: under the name of its first attempt in this step."""
+    ops = []
+    for _ in range(count):
+        args = {
+            "think_ms": pause_ms(rng, rng.choice((0, 0, 20, 300, 1_500))),
+            "linger_ms": pause_ms(rng, rng.choice((0, 20, 300))),
+            "goes_on": rng.choices(("", "abort", "stop"), (8, 1, 2))[0],
+            "careless": rng.random() < 0.05,
+        }
+        ops.append(Op(kind="attempt", pause_ms=pause_ms(rng, mean_ms), args=args))
+    return ops
+
+
+CALM = Op(kind="attempt", args={"think_ms": 0, "linger_ms": 0, "goes_on": "", "careless": False})
+"""What it does when its script is at an end, and there are tasks."""
+
+
+class Tasker:
+    """One incarnation of one worker, with a producer for each attempt that it makes in one step."""
+
+    def __init__(self, plan: WorkloadPlan, client: ClientPlan, desk: Desk) -> None:
+        self.board: Board = desk.board(plan.prefix)
+        self._client, self._desk = client, desk
+        self._group = group_of(plan)
+        self._pens: dict[int, Pen] = {}
+
+    async def attempt(self, offer: Offer, task: Task, op: Op) -> None:
+        """Report what is prepared, or let somebody else try. Raises KafkaError, when the task has its result."""
+        slot = 0 if op.args["careless"] else self.board.slot(self._client.name, offer.step)
+        try:
+            pen = await self._pen(slot, offer.step)
+            result = await self._result(pen, self._name(slot), offer, task, op)
+        except KafkaError as error:
+            excuse(error)
+            await self._drop(slot)
+            task.offer_again()
+            await asyncio.sleep(PAUSE_S)
+            return
+        task.results.append(result)
+        await asyncio.sleep(op.args["linger_ms"] / 1000)
+        if op.args["goes_on"] == "abort":
+            await self._abort(pen, slot, result)
+        elif op.args["goes_on"] == "stop":
+            await self._drop(slot)
+
+    async def close(self) -> None:
+        """Stops all producers; what is prepared stays."""
+        for slot in list(self._pens):
+            await self._drop(slot)
+
+    async def _result(self, pen: Pen, name: str, offer: Offer, task: Task, op: Op) -> Result:
+        txn = pen.witness.beginning(name)
+        await pen.producer.begin_transaction()
+        for place, (topic, partition) in enumerate(task.sends):
+            await pen.send(topic, partition, txn=txn, made_from=offer.batch.row(task.number, place))
+        await asyncio.sleep(op.args["think_ms"] / 1000)
+        return Result(await pen.producer.prepare_transaction(), txn)
+
+    async def _abort(self, pen: Pen, slot: int, result: Result) -> None:
+        try:
+            await pen.producer.abort_transaction()
+            if result.prepared is not None:
+                pen.witness.aborted(result.txn)
+        except TransactionWasCommitted:
+            pen.witness.committed(result.txn)
+        except KafkaError as error:
+            excuse(error)
+            await self._drop(slot)
+
+    async def _pen(self, slot: int, step: GroupStep) -> Pen:
+        """A producer in this step. Raises KafkaError."""
+        pen = self._pens.get(slot)
+        if pen is not None:
+            await pen.join(step)
+            return pen
+        settings: dict[str, Any] = {
+            **self._client.settings,
+            "transactional_id": self._name(slot),
+            "transaction_group_step": step,
+        }
+        pen = self._pens[slot] = Pen(self._desk, f"{self._client.name}.{slot}", settings)
+        await pen.start()
+        return pen
+
+    def _name(self, slot: int) -> str:
+        return f"{self._group}/{self._client.name}.{slot}"
+
+    async def _drop(self, slot: int) -> None:
+        pen = self._pens.pop(slot, None)
+        if pen is not None:
+            await stop(pen.producer)
+
+
+async def work(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Script) -> None:
+    """The role."""
+    tasker = Tasker(plan, client, desk)
+    has_driver = any(other.role == "driver" for other in plan.clients)
+    while has_driver and not tasker.board.is_over:
+        found = tasker.board.take()
+        if found is None:
+            await asyncio.sleep(LOOK_S)
+            continue
+        op = script.next() or CALM
+        await asyncio.sleep(op.pause_ms / 1000)
+        await tasker.attempt(*found, op)
+    await tasker.close()

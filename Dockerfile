@@ -1,5 +1,6 @@
 # semel: the broker, the client and its commands. `docker run -p 127.0.0.1:9092:9092 semel` is a broker to try;
-# docker-compose.yml is a cluster of three. The target `demo` adds the demo and its flights.
+# docker-compose.yml is a cluster of three. The target `demo` adds the demo and its flights; the target `spark` has a
+# Spark with a Java of its own, for the masters, workers and drivers of pipelines.
 
 ARG PYTHON=3.13-slim-trixie
 
@@ -10,11 +11,15 @@ COPY protocol protocol
 COPY storage storage
 COPY broker broker
 COPY client client
+COPY pipeline pipeline
 RUN python -m venv --without-pip /opt/semel \
  && pip --python /opt/semel/bin/python install --no-cache-dir '.[broker,cluster]'
 
 FROM wheels AS demo-wheels
 RUN pip --python /opt/semel/bin/python install --no-cache-dir '.[demo]'
+
+FROM wheels AS spark-wheels
+RUN pip --python /opt/semel/bin/python install --no-cache-dir '.[spark,demo]'
 
 # Only the environment goes on from here: no source tree, no pip of its own, no cache.
 FROM python:${PYTHON} AS runtime
@@ -31,6 +36,13 @@ COPY --from=demo-wheels /opt/semel /opt/semel
 COPY demo /opt/demo/demo
 ENV PYTHONPATH=/opt/demo
 ENTRYPOINT ["python", "-m", "demo.elsewhere"]
+
+FROM runtime AS spark
+COPY --from=spark-wheels /opt/semel /opt/semel
+USER root
+RUN install --directory --owner=semel --group=semel --mode=0750 /var/lib/spark
+USER 10001:10001
+ENTRYPOINT ["python", "-m", "pyspark_semel.standalone"]
 
 FROM runtime AS broker
 COPY --from=wheels /opt/semel /opt/semel

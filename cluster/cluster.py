@@ -54,6 +54,7 @@ class Cluster:
         """Pairs (sender, receiver) that are cut, in the order of the cuts."""
         self._doors = doors
         self._say = say
+        self._healing = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -220,11 +221,12 @@ class Cluster:
     async def heal(self, one: str | None = None, other: str | None = None) -> None:
         """Ends all partitions, or those of one service, or the one between two."""
         wanted = {each for each in (one, other) if each is not None}
-        for source, target in list(self.cuts):
-            if wanted <= {source, target}:
-                await self.place.heal(source, target)
-                del self.cuts[source, target]
-                self._say(f"{source} -> {target} healed")
+        async with self._healing:  # two at a time would heal the same cut
+            for source, target in list(self.cuts):
+                if wanted <= {source, target}:
+                    await self.place.heal(source, target)
+                    del self.cuts[source, target]
+                    self._say(f"{source} -> {target} healed")
 
     # Inside
 

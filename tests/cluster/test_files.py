@@ -33,6 +33,22 @@ def test_there_are_an_etcd_three_brokers_and_a_demo_that_is_asked_for(project: P
     assert compose.order(project, ["demo"]) == ["etcd", *BROKERS, "demo"]
 
 
+def test_the_profile_spark_adds_a_master_and_two_workers_that_share_a_place_for_checkpoints(project: Project) -> None:
+    spark = ["spark-master", "spark-worker-1", "spark-worker-2"]
+    assert project.enabled(["spark"]) == ["etcd", *BROKERS, *spark]
+    assert len({tuple(project.services[name].volumes) for name in spark}) == 1
+    master = project.services["spark-master"]
+    assert master.healthcheck is not None
+    address = master.healthcheck.command[-1]
+    for name in spark[1:]:
+        worker = project.services[name]
+        assert worker.dependencies["spark-master"].condition == "service_healthy"
+        assert compose.words(worker.command)[-1] == f"spark://{address}"
+        assert worker.network_mode == "host", (
+            "clients outside of the network of the host cannot reach what brokers tell"
+        )
+
+
 def test_every_service_has_what_it_takes_to_be_left_alone(project: Project) -> None:
     for name in project.enabled():
         service = project.services[name]
@@ -155,7 +171,7 @@ def complaints(text: str, stage: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("stage", ["broker", "demo"])
+@pytest.mark.parametrize("stage", ["broker", "demo", "spark"])
 def test_what_is_shipped_is_small_and_nobody_s_root(stage: str) -> None:
     assert complaints((ROOT / "Dockerfile").read_text(), stage) == []
 

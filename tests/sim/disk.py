@@ -114,7 +114,8 @@ class SimDisk(MemoryDisk):
         self.stand_still = stand_still
         self._end_process = end_process
         self.stale: dict[str, bytes] = {}
-        """Files in which the last loss of power has left stale sectors, by path: how they are with zeros there."""
+        """Files in which losses of power have left stale sectors that no start has dealt with yet, by path: how they
+        are with zeros there."""
         self._freed: deque[bytes] = deque(maxlen=FREED_SECTORS_MAX)
 
     def open(self, path: str) -> SimFile:
@@ -198,7 +199,6 @@ class SimDisk(MemoryDisk):
         sectors, a sector that is lost reading as zeros (or, with `stale_tails`, as something that once lay elsewhere).
         """
         self._names_lost()
-        self.stale.clear()
         before = {path: bytes(inode.data) for path, inode in self._durable_names.items()}
         synced = {path: inode.synced_size for path, inode in self._durable_names.items()}
         self.crash(self.rng)

@@ -3,7 +3,8 @@
 Kafka lets transactions of different producers interleave in different partitions, so that a cycle of their writes alone
 proves nothing. What each edge here says is "was committed before", of which there is no cycle in any correct history:
 
-session     one transactional id's transactions, in the order in which they were begun
+session     one transactional id's transactions, in the order in which they were begun; but for those that wrote
+            nothing, whose commit asks nobody, so that even a producer that is fenced succeeds with it
 write-write one transactional id's records, in the order in which they lie in a partition
 write-read  a record was read, by a reader of committed ones, within another transaction
 """
@@ -53,6 +54,8 @@ def _writes(story: Story) -> Edges:
     edges: Edges = {op: {} for op in _committed(story)}
     last: dict[str, int] = {}
     for op in edges:
+        if not story.txns[op].writes and not story.txns[op].offsets:
+            continue
         owner = story.txns[op].began.transactional_id
         if owner in last:
             edges[last[owner]].setdefault(op, "session")

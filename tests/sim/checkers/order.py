@@ -11,11 +11,15 @@ from sim.history import Place
 
 
 def visible_offsets(story: Story) -> dict[tuple[Place, bool], list[int]]:
-    """By place and whether only committed records count: the offsets that hold a record, ascending."""
+    """By place and whether only committed records count: the offsets that hold a record, ascending.
+
+    What somebody asked to have deleted is nobody's right to see. It may be there at the end all the same: the broker
+    has to be started without the file that knows where logs begin, when that is lost.
+    """
     visible: dict[tuple[Place, bool], list[int]] = {}
     for place, end in story.final.partitions.items():
-        visible[place, True] = [row.offset for row in end.committed]
-        visible[place, False] = [row.offset for row in end.uncommitted]
+        for committed, rows in ((True, end.committed), (False, end.uncommitted)):
+            visible[place, committed] = [row.offset for row in rows if not story.may_be_gone(place, row.offset)]
     return visible
 
 

@@ -139,6 +139,11 @@ def test_acknowledged_changes_of_topics_hold() -> None:
     assert changes(("create", "2", True), ("delete", "", False), partitions=2).found() == []
     # Nobody knows how often this one was asked for: another request of it may arrive after the deletion.
     assert changes(("create", "2", False), ("delete", "", True), partitions=2).found() == []
+    # What it makes is a new topic: it knows nothing of how the first one grew.
+    grown = (("create", "2", False), ("grow", "3", True))
+    assert changes(*grown, ("delete", "", True), partitions=2).found() == []
+    assert changes(*grown, ("delete", "", True), partitions=4).found() == ["lost-topic"]
+    assert changes(*grown, partitions=2).found() == ["lost-topic"]
 
 
 def test_acknowledged_settings_hold() -> None:
@@ -156,6 +161,12 @@ def test_acknowledged_settings_hold() -> None:
 def test_a_setting_that_was_asked_for_without_an_answer_may_come_late() -> None:
     asked = (("create", "1", True), ("configure", "a=1", False), ("configure", "a=2", True))
     assert changes(*asked, partitions=1, configs={"a": "1"}).found() == []
+    assert changes(*asked, partitions=1, configs={"a": "0"}).found() == ["lost-topic"]
+
+
+def test_a_topic_made_anew_by_a_late_request_has_none_of_the_settings_of_the_first() -> None:
+    asked = (("create", "1", False), ("configure", "a=1", True))
+    assert changes(*asked, ("delete", "", True), partitions=1, configs={"a": "0"}).found() == []
     assert changes(*asked, partitions=1, configs={"a": "0"}).found() == ["lost-topic"]
 
 

@@ -39,6 +39,16 @@ def test_a_record_between_the_first_position_and_the_first_poll_is_a_skip() -> N
     assert tale.found() == ["poll-skip"]
 
 
+def test_what_somebody_deleted_is_no_skip_even_where_it_came_back() -> None:
+    for detail, expected in (("0:2", []), ("0:1", ["poll-skip"]), ("1:2", ["poll-skip"])):
+        tale = stored("a", "b", "c")
+        boss, reader = tale.witness("boss"), tale.consumer()
+        reader.polled(T0, [0], ["a"])
+        boss.changed(boss.asking("delete-records", "t", detail))
+        reader.polled(T0, [2], ["c"])
+        assert tale.found() == expected
+
+
 def test_aborted_records_and_markers_are_no_skip_for_readers_of_committed_ones() -> None:
     for read_committed, expected in ((True, []), (False, ["poll-skip"])):
         tale = Tale()

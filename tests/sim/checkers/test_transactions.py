@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sim.checkers.telling import T0, T1, Tale
 from sim.history import Pipeline, Topic
 
@@ -117,6 +119,26 @@ def test_two_transactions_that_read_each_other_are_a_cycle() -> None:
     tale.ends([(0, "a")])
     tale.ends([(0, "b")], place=T1)
     assert tale.found() == ["G1c"]
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_transaction_that_writes_nothing_is_known_to_nobody_and_stands_in_no_order(writes: bool) -> None:
+    """Its producer may have been fenced long ago: a commit of nothing asks no coordinator."""
+    tale = Tale()
+    old, new, reader = tale.witness("old"), tale.witness("new"), tale.consumer()
+    zombie = old.beginning("shop")
+    txn = new.beginning("shop")
+    tale.send(new, "a", 0, txn=txn)
+    new.committing(txn)
+    new.committed(txn)
+    reader.polled(T0, [0], ["a"], txn=zombie)
+    if writes:
+        tale.send(old, "b", 0, partition=1, txn=zombie)
+    old.committing(zombie)
+    old.committed(zombie)
+    tale.ends([(0, "a")])
+    tale.ends([(0, "b")] if writes else [], place=T1)
+    assert ("G1c" in tale.found()) == writes
 
 
 def pipeline(outputs: list[tuple[int, str]], committed: int) -> Tale:

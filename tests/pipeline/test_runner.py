@@ -162,3 +162,49 @@ def test_sigterm_ends_it_after_the_batch_under_way(tmp_path: Path) -> None:
     }
     assert {"0", "1", "2"} <= ended
     assert len(begun - ended) <= 1  # the next one may have been begun, and nothing else
+
+
+SEMEL = """
+name = "semel"
+checkpoint = "c"
+[sources.lines]
+format = "semel"
+options = { "kafka.bootstrap.servers" = "127.0.0.1:1", subscribe = "flights", startingOffsets = "earliest" }
+[queries.out]
+sql = "SELECT value FROM lines"
+format = "semel"
+options = { "kafka.bootstrap.servers" = "127.0.0.1:1", topic = "out", "semel.sink.id" = "out" }
+"""
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "told"),
+    [
+        (
+            "subscribe",
+            "subscrib",
+            "sources.lines.options: the source has no option 'subscrib': did you mean subscribe?",
+        ),
+        ('"earliest"', '"newest"', "sources.lines.options: startingOffsets"),
+        (', "semel.sink.id" = "out"', "", "queries.out.options: exactly once needs semel.sink.id"),
+        ('"127.0.0.1:1", topic', '"127.0.0.1:1", topick', "queries.out.options: the sink has no option 'topick'"),
+    ],
+)
+def test_check_tells_wrong_options_of_our_own_format_without_spark(
+    tmp_path: Path, was: str, now: str, told: str
+) -> None:
+    file = tmp_path / "semel.toml"
+    file.write_text(SEMEL)
+    assert CliRunner().invoke(pipeline, ["check", "--no-plan", str(file)]).exit_code == 0
+    file.write_text(SEMEL.replace(was, now))
+    done = CliRunner().invoke(pipeline, ["check", "--no-plan", str(file)])
+    assert done.exit_code == 2, done.output
+    assert f"{file}: {told}" in done.output
+
+
+def test_check_tells_columns_that_a_topic_cannot_take(tmp_path: Path) -> None:
+    file = tmp_path / "semel.toml"
+    file.write_text(SEMEL.replace("SELECT value", "SELECT offset AS value"))
+    done = CliRunner().invoke(pipeline, ["check", str(file)])
+    assert done.exit_code == 2, done.output
+    assert "queries.out: column 'value' is BIGINT" in done.output

@@ -30,9 +30,13 @@ class WrongDefinition(click.ClickException):
 def check(file: Path, plan: bool) -> None:
     """Say what is wrong with FILE, without starting anything that reads or writes. Status 2 if anything is."""
     from pyspark_semel.pipeline.session import NoSparkError, session
-    from pyspark_semel.pipeline.tables import writers
+    from pyspark_semel.pipeline.tables import check_options, writers
 
     definition = _loaded(file)
+    try:
+        check_options(definition)
+    except DefinitionError as e:
+        raise _wrong(file, e) from e
     if plan:
         try:
             with session(definition.name, definition.master, _settings(definition)) as spark:

@@ -7,18 +7,32 @@ import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped,unused-ignore]
 from pyspark.errors import PySparkException
 
-from pyspark_semel.pipeline.definition import AVAILABLE_NOW, Definition, DefinitionError, Query, Source, View, Watermark
+from pyspark_semel import sink_options, source_options
+from pyspark_semel.options import OptionError
+from pyspark_semel.pipeline.definition import (
+    AVAILABLE_NOW,
+    Definition,
+    DefinitionError,
+    Query,
+    Scalar,
+    Source,
+    View,
+    Watermark,
+)
+from pyspark_semel.sink_schema import SchemaError, sink_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
+OWN_FORMAT = "semel"
 JAVA_CLASS = re.compile(r"^[\w.$]+(Exception|Error): ")
 
 
@@ -27,6 +41,7 @@ def writers(spark: SparkSession, definition: Definition) -> dict[str, DataStream
 
     Raises DefinitionError for what only Spark can tell: unknown formats, columns and tables, a function that fails.
     """
+    check_options(definition)
     tables: dict[str, DataFrame] = {}
     for name, source in definition.sources.items():
         with _told(f"sources.{name}"):
@@ -48,9 +63,36 @@ def writers(spark: SparkSession, definition: Definition) -> dict[str, DataStream
     return found
 
 
+def check_options(definition: Definition) -> None:
+    """The options of our own format, which Spark would only look at in another process. Raises DefinitionError."""
+    problems = []
+    for name, source in definition.sources.items():
+        if source.format == OWN_FORMAT:
+            check = source_options.stream_options if source.streaming else source_options.batch_options
+            problems += _objections(f"sources.{name}.options", partial(check, _texts(source.options)))
+    for name, query in definition.queries.items():
+        if query.format == OWN_FORMAT:
+            check_sink = partial(sink_options.sink_options, _texts(query.options), streaming=True)
+            problems += _objections(f"queries.{name}.options", check_sink)
+    if problems:
+        raise DefinitionError(problems)
+
+
+def _objections(at: str, check: Callable[[], object]) -> list[str]:
+    try:
+        check()
+    except OptionError as e:
+        return [f"{at}: {e}"]
+    return []
+
+
+def _texts(options: Mapping[str, Scalar]) -> dict[str, str]:
+    return {key: _text(value) for key, value in options.items()}
+
+
 def _read(spark: SparkSession, source: Source) -> DataFrame:
     reader: Any = (spark.readStream if source.streaming else spark.read).format(source.format)
-    reader = reader.options(**{key: _text(value) for key, value in source.options.items()})
+    reader = reader.options(**_texts(source.options))
     if source.schema is not None:
         reader = reader.schema(source.schema)
     return _marked(reader.load() if source.path is None else reader.load(source.path), source.watermark)
@@ -75,7 +117,12 @@ def _function(name: str) -> Callable[..., DataFrame]:
 
 
 def _writer(definition: Definition, name: str, query: Query, frame: DataFrame) -> DataStreamWriter:
-    options = {key: _text(value) for key, value in query.options.items()}
+    options = _texts(query.options)
+    if query.format == OWN_FORMAT:
+        try:
+            sink_schema(frame.schema, options.get(sink_options.TOPIC))
+        except SchemaError as e:
+            raise DefinitionError([f"queries.{name}: {e}"]) from e
     options["checkpointLocation"] = posixpath.join(definition.checkpoint, name)
     if query.path is not None:
         options["path"] = query.path
@@ -85,7 +132,7 @@ def _writer(definition: Definition, name: str, query: Query, frame: DataFrame) -
     return writer.trigger(processingTime=query.trigger)
 
 
-def _text(value: str | int | float | bool) -> str:
+def _text(value: Scalar) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

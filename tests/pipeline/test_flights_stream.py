@@ -1,4 +1,4 @@
-"""`pipeline/flights.toml` from a broker to the same broker: each flight and each window once, however often it is started."""
+"""`pipeline/flights.toml` from a broker and back to it: each flight and each window once, over restarts."""
 
 from __future__ import annotations
 
@@ -48,6 +48,8 @@ async def committed(address: str, topic: str) -> list[bytes]:
     return values
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_each_flight_and_each_window_is_there_once_over_restarts(
     spark: SparkSession, semel_broker: EphemeralBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,7 +60,8 @@ def test_each_flight_and_each_window_is_there_once_over_restarts(
     monkeypatch.setenv("TRIGGER", "available now")
     asyncio.run(create(address))
     some = arrivals(ROWS)
-    parts = [[each.value for each in some[:1000]], [each.value for each in some[1000:]], [], clocks(some[-1].at), []]
+    values = [each.value for each in some]
+    parts = [values[:1000], [*values[1000:], *clocks(some[-1].at)], []]
     for part in parts:
         asyncio.run(send(address, part))
         done = CliRunner().invoke(pipeline, ["run", str(ROOT / "pipeline" / "flights.toml"), "--progress", "json"])

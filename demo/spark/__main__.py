@@ -19,7 +19,7 @@ from itertools import count
 from pathlib import Path
 
 from rich.console import Console
-from semel import Admin, Consumer, NewTopic, Producer
+from semel import Admin, Consumer, NewTopic, Producer, TopicPartition
 
 from demo.__main__ import read_back
 from demo.bars import Bars
@@ -39,6 +39,9 @@ STREAM_S = 60.0
 PATIENCE_S = 300.0
 """Whoever waits for something gives up when nothing has moved for so long."""
 PAUSE_S = (0.3, 3.0)
+AMID_WRITES = 0.7
+"""So many of the kills wait for a batch that is being written."""
+WRITE_S = 15.0
 TARGETS = ("driver", "worker", "broker")
 
 
@@ -67,6 +70,15 @@ class Flow:
             self._bars.at("stored", json.loads(line)["acknowledged"])
         if await self._process.wait():
             raise RuntimeError(f"the producer failed; see {self._directory / 'producer.log'}")
+
+    async def amid_a_write(self) -> None:
+        """Returns when records of a batch that is not committed have come, or none have for a while."""
+        async with Consumer(bootstrap_servers=self._served.address) as reader:
+            places = [TopicPartition(ENRICHED, n) for n in range(PARTITIONS)]
+            before = sum((await reader.end_offsets(places)).values())
+            deadline = time.monotonic() + WRITE_S
+            while sum((await reader.end_offsets(places)).values()) == before and time.monotonic() < deadline:
+                await asyncio.sleep(0.02)
 
     def go_on(self) -> None:
         """The next share of the flights may come."""
@@ -111,6 +123,8 @@ async def kill_all(rng: random.Random, kills: int, served: Brokers, driver: Driv
     for target in targets(rng, kills):
         await asyncio.wait_for(driver.working.wait(), PATIENCE_S)
         await asyncio.sleep(rng.uniform(*PAUSE_S))  # the moment is what the seed draws
+        if rng.random() < AMID_WRITES:
+            await flow.amid_a_write()
         if target == "broker":
             await served.strike(rng, tell, bars.say)
         elif target == "worker":

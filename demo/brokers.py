@@ -27,6 +27,10 @@ class Brokers(Protocol):
     replicas: int
 
     @property
+    def data_dir(self) -> Path:
+        """Of one of them."""
+
+    @property
     def address(self) -> str: ...
 
     @property

@@ -45,6 +45,10 @@ class ThreeBrokers:
         self._admin: Admin | None = None
 
     @property
+    def data_dir(self) -> Path:
+        return self.directory / "volumes" / self._brokers[0]
+
+    @property
     def address(self) -> str:
         return ",".join(f"{self._cluster.address(name)}:{port(self._cluster.project, name)}" for name in self._brokers)
 

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import json
 import logging
+import os
 import random
 import sys
 import tempfile
@@ -29,7 +30,7 @@ from demo.flights import row_of as row_of_line
 from demo.processes import end, ended_well
 from demo.report import Audit
 from demo.spark.arrivals import PARTITIONS, arrivals, clocks, truth
-from demo.spark.driver import Driver
+from demo.spark.driver import JAVA_OPTIONS, Driver
 from demo.spark.report import row_of, show_delays, show_topics, summed
 
 ENRICHED, DELAYS = "flights-enriched", "delays"
@@ -77,7 +78,9 @@ class Flow:
             places = [TopicPartition(ENRICHED, n) for n in range(PARTITIONS)]
             before = sum((await reader.end_offsets(places)).values())
             deadline = time.monotonic() + WRITE_S
-            while sum((await reader.end_offsets(places)).values()) == before and time.monotonic() < deadline:
+            while time.monotonic() < deadline:
+                if sum((await reader.end_offsets(places)).values()) != before:
+                    return
                 await asyncio.sleep(0.02)
 
     def go_on(self) -> None:
@@ -189,6 +192,27 @@ async def job(arguments: argparse.Namespace, served: Brokers, directory: Path, b
     return driver
 
 
+async def audited(data_dir: Path, console: Console) -> bool:
+    """`semel pipeline audit` over the files that the broker leaves behind."""
+    command = [sys.executable, "-m", "pyspark_semel.pipeline", "audit", str(data_dir), "--json"]
+    environment = {**os.environ, "JDK_JAVA_OPTIONS": JAVA_OPTIONS}
+    with console.status("semel pipeline audit: every batch in the broker's files"):
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, env=environment
+        )
+        said = json.loads((await process.communicate())[0])
+    partitions = said["partitions"]
+    sums = [sum(each[name] for each in partitions) for name in ("batches", "commits", "aborts")]
+    unended = sum(len(each["open"]) for each in partitions)
+    breaches = sum(sum(each["breaches"][0].values()) for each in partitions)
+    console.print(
+        "semel pipeline audit: {:,} batches, {:,} markers of commits and {:,} of aborts, ".format(*sums)
+        + f"{unended} transactions left open, {breaches} breaches.",
+        highlight=False,
+    )
+    return bool(said["is_sound"]) and not unended
+
+
 async def uncommitted(served: Brokers, topic: str) -> int:
     return len(await read_back(served, topic, "read_uncommitted", None, PARTITIONS))
 
@@ -232,7 +256,7 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
         f"{leftovers[DELAYS]:,} aborted leftovers in {DELAYS}.",
         highlight=False,
     )
-    is_sound = served.is_sound(console, [SOURCE, ENRICHED, DELAYS])
+    is_sound = served.is_sound(console, [SOURCE, ENRICHED, DELAYS]) and await audited(served.data_dir, console)
     exact = source.exact and enriched.exact and is_right and is_sound
     console.print("[bold green]Every figure is exact.[/]" if exact else "[bold red]Not exact: see the tables.[/]")
     return exact

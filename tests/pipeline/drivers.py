@@ -98,12 +98,16 @@ class Driver:
         for each in self.queries:
             (each.case.points / "go").touch()
 
+    def until_ended(self, query: Struck) -> str:
+        """What the query has ended with: nothing, or an error's words."""
+        path = query.case.folder / "ended"
+        wait_for(lambda: path.exists() or self._is_dead(), f"the end of {query.case.name}", 400)
+        assert path.exists(), self._last_words()
+        return path.read_text()
+
     def until_all_ended(self) -> dict[str, str]:
-        """What each query has ended with: nothing, or an error's words. By its point."""
-        paths = {each: each.case.folder / "ended" for each in self.queries}
-        wait_for(lambda: all(path.exists() for path in paths.values()) or self._is_dead(), "the driver's end", 400)
-        assert all(path.exists() for path in paths.values()), self._last_words()
-        return {each.strike.point: path.read_text() for each, path in paths.items()}
+        """The same of each, by its point."""
+        return {each.strike.point: self.until_ended(each) for each in self.queries}
 
     def _is_dead(self) -> bool:
         return self.process.poll() is not None

@@ -8,7 +8,7 @@ arrives there first takes it (the file becomes `<point>@<batch>.<deed>.<process 
     exit    ends the process at once
     stop    stops the process (SIGSTOP), until somebody lets it go on
 
-What became of a task's write is left behind in `task@<batch>.<process id>`.
+What became of a task's write is left behind in `task@<batch>.<process id>.<attempt>`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 from pyspark_semel import sink, sink_batches
@@ -73,7 +74,9 @@ class StruckWriter(sink.StreamWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> sink.Written:
         sink_batches.CHUNK_BYTES = 1  # each Arrow batch is sent by itself
         batch = sink._of_this_task()[1]
-        said = self.folder / f"task@{batch}.{os.getpid()}"
+        context = TaskContext.get()
+        assert context is not None
+        said = self.folder / f"task@{batch}.{os.getpid()}.{context.taskAttemptId()}"
         try:
             written = super().write(self._in_halves(iterator, batch))
         except Exception as error:

@@ -16,7 +16,7 @@ import psutil
 import pyspark
 import pytest
 from pipeline.drivers import FILES, Driver, Strike, environment, struck_queries
-from pipeline.struck import wait_for
+from pipeline.struck import arm, wait_for
 from pyspark_semel import java
 from support.processes import BrokerProcess
 
@@ -30,9 +30,14 @@ SETTINGS = {
     "spark.speculation.task.duration.threshold": "5s",
     "spark.executor.memory": "700m",
     "spark.executor.heartbeatInterval": "1s",
-    "spark.network.timeout": "12s",
-    "spark.storage.blockManagerHeartbeatTimeoutMs": "12s",
+    "spark.network.timeout": "20s",
+    "spark.network.timeoutInterval": "2s",
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "20000",
 }
+
+
+NO_REST = "-Dspark.master.rest.enabled=false"
+"""Its port is a fixed one."""
 
 
 class Cluster:
@@ -64,7 +69,7 @@ class Cluster:
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [*command, *arguments],
-                env={**environment(), "SPARK_LOCAL_IP": "127.0.0.1"},
+                env={**environment(), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_JAVA_OPTS": NO_REST},
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
@@ -116,21 +121,23 @@ def test_attempts_that_race_die_or_come_back_leave_every_row_once(
     ]
     queries = struck_queries(tmp_path, broker.address, strikes)
     (zombie,) = struck_queries(tmp_path, broker.address, [Strike("in-write", 1, "stop")])
-    with Driver(broker.address, [*queries, zombie], cluster.master):
+    arm(zombie.case.points, "after-begin", 1, "hold")  # until the others have both executors no more
+    with Driver(broker.address, [*queries, zombie], cluster.master) as driver:
         for each in queries:
-            wait_for(lambda each=each: (each.case.folder / "ended").exists(), each.case.name, 400)
-            assert (each.case.folder / "ended").read_text() == ""
+            assert driver.until_ended(each) == ""
             assert each.arrived
             each.case.check(FILES)
+        both = [path.read_text() for path in queries[0].case.points.glob("task@1.*")]
+        assert both == ["written"] * 3, "two tasks, one of them twice, and both of its attempts have finished"
+        (zombie.case.points / "go").touch()
         worker = wait_for(lambda: zombie.arrived, "the zombie", 400)
         executor = executor_of(worker)
-        executor.suspend()  # for the driver it is lost; another one does its tasks
-        wait_for(lambda: (zombie.case.folder / "ended").exists(), "the query without its executor", 400)
-        assert (zombie.case.folder / "ended").read_text() == ""
+        executor.suspend()  # before it hears that another attempt has won, and kills the worker
+        assert driver.until_ended(zombie) == ""
         zombie.case.check(FILES)
         os.kill(worker, signal.SIGCONT)  # goes on writing as if nothing had happened
-        outcome = zombie.case.points / f"task@1.{worker}"
-        assert "ProducerFenced" in wait_for(lambda: outcome.exists() and outcome.read_text(), "the zombie's words")
+        said = wait_for(lambda: list(zombie.case.points.glob(f"task@1.{worker}.*")), "the zombie's words")
+        assert "ProducerFenced" in wait_for(said[0].read_text, "the zombie's words")
         zombie.case.check(FILES)
         executor.resume()
     for each in [*queries, zombie]:

@@ -99,7 +99,11 @@ class DurablePartition(PartitionReader, ABC):
     def flush(self) -> None:
         """See `flusher.Flushed`."""
         log = self._log
-        if log is not None and log.synced_offset < log.end_offset and self._flushing is None and not self._retired:
+        if log is None or self._retired:
+            return
+        if log.synced_offset >= log.end_offset:
+            self._settled()  # a checkpoint's sync has covered it, and told nobody
+        elif self._flushing is None:
             self._flushing = get_running_loop().create_task(self._flush())
 
     async def _flush(self) -> None:
@@ -107,9 +111,11 @@ class DurablePartition(PartitionReader, ABC):
         log = self._log
         assert log is not None
         try:
-            while log.synced_offset < log.end_offset and not self._retired:
+            while not self._retired:
+                self._settled()  # also what somebody else's sync has covered before this task came to it
+                if log.synced_offset >= log.end_offset:
+                    break
                 await log.sync()
-                self._settled()
         except Exception as error:  # a bug of ours: a disk that fails ends the process
             self._failed(error)
             raise

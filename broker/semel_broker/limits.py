@@ -50,7 +50,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     peer_hold_ms_max: int = 2_000
     # Of a client id or an operator's note in the fence ledger, which is stored with every record of its transaction.
     fence_text_length_max: int = 200
-    # Of the transactions that commit as one. All their records are one batch of __transaction_state: some 300 KiB, and
+    # Of the transactions that commit as one. All their records are one batch of __transaction_state: below 1 MiB, and
     # 8 MiB if each has a ledger full of the longest lines.
     transaction_group_members_max: int = 1_000
     # Of what a step of a transaction group is committed as, which is kept for as long as the group.

@@ -203,6 +203,7 @@ def _description(row: DescribeTransactionsResponseTransaction, node_id: int) -> 
         owner=client_words(row.client_id, row.client_host),
         last_update_time_ms=None if row.last_update_time_ms < 0 else row.last_update_time_ms,
         fences=tuple(map(_fence, row.fences)),
+        group_epoch=row.group_epoch,
     )
 
 

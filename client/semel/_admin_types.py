@@ -5,6 +5,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import msgspec
+from semel_protocol.hashes import group_of
 
 from semel.structs import BrokerMetadata, TopicPartition
 
@@ -191,8 +192,9 @@ class TransactionDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     state: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, Dead or PrepareEpochFence.
     start_time_ms: None before the first transaction. owner: the client that initialised the producer, in words.
-    last_update_time_ms: of the last change of state. fences: who lost an epoch to whom, the latest last. The last
-    three are semel's own; other brokers leave them empty.
+    last_update_time_ms: of the last change of state. fences: who lost an epoch to whom, the latest last. group_epoch:
+    the step of its transaction group that it was initialised in, -1 outside of one. The last four are semel's own;
+    other brokers leave them empty.
     """
 
     transactional_id: str
@@ -206,11 +208,17 @@ class TransactionDescription(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = ""
     last_update_time_ms: int | None = None
     fences: tuple[FenceRecord, ...] = ()
+    group_epoch: int = -1
 
     @property
     def is_open(self) -> bool:
         """Whether it still holds back read_committed readers."""
         return self.state in OPEN_STATES
+
+    @property
+    def transaction_group(self) -> str:
+        """The group that its transactions commit with; "" for an ordinary id."""
+        return group_of(self.transactional_id) if self.group_epoch >= 0 else ""
 
     @property
     def expires_at_ms(self) -> int | None:

@@ -87,7 +87,7 @@ def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     query_id, batch_id = options.get(QUERY_ID), options.count(BATCH_ID, least=0)
     if (query_id is None) != (batch_id is None) or (query_id is not None and (streaming or sink_id is None)):
         raise OptionError(
-            f"{QUERY_ID} and {BATCH_ID} belong together, with {SINK_ID}: pyspark_semel.write_batch sets them"
+            f"{QUERY_ID} and {BATCH_ID} belong together, with {SINK_ID}: sink_foreach.write_batch() sets them"
         )
     return SinkOptions(
         settings=settings,

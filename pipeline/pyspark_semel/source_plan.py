@@ -25,7 +25,9 @@ log = logging.getLogger(__name__)
 IDLE_MS = 100
 """Spark asks about every 10 ms whether there is something new; each answer that nothing is takes this long."""
 IDLE_POLL_MS = 20
-"""How often the cluster is asked meanwhile."""
+"""How often the cluster is asked meanwhile,"""
+IDLE_RATIO = 4
+"""or less often: so many times as long as it took to answer. Thousands of partitions are not asked for all the time."""
 PARTITIONS_AGE_MS = 1_000
 """Partitions are listed anew this often: new ones are seen, and topics that are deleted."""
 ASK_MS = 3_000
@@ -66,10 +68,12 @@ class StreamPlan:
 
         Raises DataLossError when partitions or offsets are gone that `start` names, unless failOnDataLoss is false.
         """
-        begin = from_json(start)
-        waited_ms = 0
+        begin, loop = from_json(start), asyncio.get_running_loop()
+        waited_ms = 0.0
         while True:
+            asked_at = loop.time()
             end = await self._ends(begin)
+            pause_ms = min(max(IDLE_POLL_MS, (loop.time() - asked_at) * 1000 * IDLE_RATIO), IDLE_MS)
             if count is not None:
                 end = limited(begin | await self._begins(end, begin), end, count)
             if INITIAL in start:
@@ -78,8 +82,8 @@ class StreamPlan:
                 return as_json(end)
             if self._target is not None or waited_ms >= IDLE_MS:
                 return start
-            await asyncio.sleep(IDLE_POLL_MS / 1000)
-            waited_ms += IDLE_POLL_MS
+            await asyncio.sleep(pause_ms / 1000)
+            waited_ms += pause_ms
 
     async def ranges(self, start: dict[str, Any], end: dict[str, Any]) -> list[OffsetRange]:
         """The tasks of a batch; the same ones whenever it is done again."""

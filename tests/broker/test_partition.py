@@ -160,3 +160,23 @@ def test_a_partition_goes_on_under_the_leader_epoch_of_its_log() -> None:
     partition.append(data, header=read_header(data))
     headers = [header for header, _ in iterate(partition.read(0, bytes_max=10_000))]
     assert [header.partition_leader_epoch for header in headers] == [22, 22]
+
+
+@pytest.mark.parametrize("takes_turns", [False, True])
+async def test_what_a_checkpoint_has_synced_is_committed_too(takes_turns: bool) -> None:
+    """The cleaner's may sync an append before the flusher comes to it, or before its task does; and tells nobody."""
+    disk = MemoryDisk()
+    world = World(now_ms=lambda: 0, monotonic=lambda: 0.0, rng=Random(1), disk=disk)
+    log = Log.open(disk, "t-0", LogConfig(), now_ms=0)
+    partition = Partition("t", 0, open_log=lambda: log, world=world, fsync=True)
+    data = batch(b"x")
+    partition.append(data, header=read_header(data))
+    if takes_turns:
+        await log.checkpoint()
+    else:
+        log.segments[-1].file.sync_now()
+        log.note_synced()
+    assert (log.synced_offset, partition.high_watermark) == (1, 0)
+    async with asyncio.timeout(5):
+        await partition.committed(1)
+    await partition.close()

@@ -68,6 +68,15 @@ def test_groups_shows_who_drives_them_and_what_they_hold(semel_broker: Ephemeral
     assert committed_values(semel_broker, 2) == [b"a", b"b"]
 
 
+def test_a_member_is_told_from_an_ordinary_id(semel_broker: EphemeralBroker, semel: Shell) -> None:
+    step_of(semel_broker)
+    assert "bank, step 1" in semel("txn", "describe", "bank/a")
+    assert "It waits for the driver of transaction group bank to decide step 1" in semel("txn", "why", "bank/a")
+    out = semel.run("topic", "stuck", "orders").output
+    assert "the driver of its transaction group decides step 1, or begins another" in out
+    assert "semel txn abort --group bank" in out
+
+
 def test_a_group_is_aborted_by_name_and_its_driver_told(semel_broker: EphemeralBroker, semel: Shell) -> None:
     step, prepared = step_of(semel_broker)
     done = semel.run("txn", "abort", "--group", "bank")

@@ -95,14 +95,15 @@ async def test_what_the_driver_does_not_list_is_aborted(broker: FakeGroups, grou
 async def test_members_join_step_after_step_with_their_connections(broker: FakeGroups, group: TransactionGroup) -> None:
     step = await group.begin()
     async with member(broker, step) as a:
-        connections = len(broker.connections)
         for number in range(5):
             if number:
                 step = await group.begin()
                 await a.join(step)
             await group.commit(step, f"batch {number}", [await written(a, b"%d" % number)])
-            connections = connections if number else len(broker.connections)
+            if not number:
+                connections, listeners = len(broker.connections), len(a._cluster._listeners)
         assert len(broker.connections) == connections
+        assert len(a._cluster._listeners) == listeners, "nothing is left of the steps before"
     assert broker.committed() == [b"%d" % number for number in range(5)]
 
 

@@ -83,8 +83,9 @@ def test_mutants_of_kafkas_own_messages_find_no_bug() -> None:
 
 ROUNDS = 4
 SAME_AGAIN = 200
-GROWTH_BYTES_PER_FRAME_MAX = 40
-"""A bystander's round, the log's index and the counters of Python itself grow a little; a leak takes hundreds."""
+GROWTH_BYTES_PER_FRAME_MAX = 60
+"""A bystander's round, the log's index, caches that are not full yet and the counters of Python itself grow a little; a
+leak takes hundreds."""
 
 
 def test_memory_stays_flat_under_the_same_frames_again_and_again() -> None:

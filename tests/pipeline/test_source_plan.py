@@ -128,6 +128,16 @@ async def test_new_partitions_and_topics_are_read_from_their_beginning(world: Wo
     assert await planned(world.plan(subscribePattern="t.*"), start, end) == ["t-2[0:1]", "t-more-0[0:1]"]
 
 
+async def test_a_pattern_that_nothing_matches_yet_waits_for_its_first_topic(world: World) -> None:
+    plan = world.plan(subscribePattern="later-.*")
+    start = await plan.latest(await plan.initial(), None)
+    assert await planned(plan, await plan.initial(), start) == []
+    assert await plan.latest(through_json(start), 5) == start
+    await world.admin.create_topics([NewTopic("later-1", 1)])
+    await world.put(3, topic="later-1")
+    assert await planned(plan, start, await plan.latest(through_json(start), 2)) == ["later-1-0[0:2]"]
+
+
 async def test_available_now_ends_at_what_was_there_when_it_began(world: World) -> None:
     await world.put(6)
     plan = world.plan(startingOffsets="earliest")

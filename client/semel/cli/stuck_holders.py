@@ -152,8 +152,11 @@ def _end(holder: Holder, now_ms: int) -> str:
                 return "when its producer commits or aborts"
             when = f"at {moment(expires, now_ms)}"
             when += f", in {duration(expires - now_ms)}," if expires > now_ms else ", at the coordinator's next sweep,"
+            who = "its producer commits or aborts"
+            if transaction.transaction_group:
+                who = f"the driver of its transaction group decides step {transaction.group_epoch}, or begins another"
             return (
-                f"when its producer commits or aborts; else the coordinator aborts it {when} "
+                f"when {who}; else the coordinator aborts it {when} "
                 f"{duration(transaction.timeout_ms)} (transaction.timeout.ms) after it began"
             )
 
@@ -174,4 +177,6 @@ def _safe_action(holder: Holder) -> str:
         case Verdict.ONGOING:
             assert transaction is not None
             name = transaction.transactional_id
+            if group := transaction.transaction_group:
+                return f"wait, or: semel txn abort --group {group} (all of the step is aborted, its driver is fenced)"
             return f"wait, or: semel txn abort {name} (its producer is fenced, and nothing of it is ever read)"

@@ -113,6 +113,8 @@ def _describe(found: TransactionDescription, now_ms: int) -> None:
     shown.add_row("producer", f"id {found.producer_id}, epoch {found.producer_epoch}")
     if found.owner:
         shown.add_row("initialised by", found.owner)
+    if found.transaction_group:
+        shown.add_row("transaction group", f"{found.transaction_group}, step {found.group_epoch}")
     shown.add_row("coordinator", f"broker {found.coordinator}")
     shown.add_row("timeout", duration(found.timeout_ms))
     if found.is_open and found.start_time_ms is not None:

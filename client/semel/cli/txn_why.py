@@ -86,6 +86,11 @@ def _waits_for(found: TransactionDescription, now_ms: int) -> str:
             expires = found.expires_at_ms
             left = 0 if expires is None else expires - now_ms
             end = f"in {duration(left)}" if left > 0 else "at its next sweep"
+            if group := found.transaction_group:
+                return (
+                    f"{since}It waits for the driver of transaction group {group} to decide step {found.group_epoch}; "
+                    f"else the coordinator aborts the step, {end} at the latest. See: semel txn groups {group}"
+                )
             return (
                 f"{since}It waits for its producer to commit or abort; else the coordinator aborts it {end} "
                 f"(transaction.timeout.ms = {found.timeout_ms})."

@@ -36,6 +36,7 @@ from semel_broker.txn.metadata import (
 from semel_broker.txn.records import key_of, metadata_of, row_of
 from semel_broker.txn.requests import End, Init, NeedsProducerIdError
 from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.hashes import coordinator_partition, group_of, transaction_partition
 
 DECISION = Path(__file__).parents[3] / "docs" / "decisions" / "0015-transaction-groups.md"
 NOW = 1_700_000_000_000
@@ -285,6 +286,14 @@ def test_an_abort_aborts_everything_and_may_be_repeated() -> None:
 
 
 # --- members ---
+
+
+@pytest.mark.parametrize(
+    ("name", "group_name"), [("g/a", "g"), ("a/b/c", "a/b"), ("g/", "g"), ("plain", ""), ("/a", ""), ("", "")]
+)
+def test_the_last_slash_parts_group_and_member(name: str, group_name: str) -> None:
+    assert group_of(name) == group_name
+    assert transaction_partition(name, 50) == coordinator_partition(group_name or name, 50)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from random import Random
+from typing import Any
 
 import pytest
 from broker.txn.office import PARTITIONS, TIMEOUT_MS, Office
@@ -15,7 +16,7 @@ from semel_broker.partition import Partition
 from semel_broker.txn.group_metadata import TransactionGroup
 from semel_broker.txn.group_state import Begin, Decide, Decision
 from semel_broker.txn.identity import EPOCH_LAST, ClientName, ProducerIdentity
-from semel_broker.txn.journal import Journal
+from semel_broker.txn.journal import Journal, Stored
 from semel_broker.txn.metadata import ONGOING
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import coordinator_partition
@@ -311,6 +312,70 @@ async def test_a_member_that_comes_while_the_group_waits_for_turns_does_not_slip
     await following
     assert await office.state(late[0]) == "CompleteAbort"
     assert not office.is_open()
+
+
+class Syncing:
+    """A disk that takes its time over what is appended for a group: durable once `gate` is open."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.gate = asyncio.Event()
+        self.appended = asyncio.Event()
+        append = Journal.append
+
+        def slow(journal: Journal, *rows: Any, group: TransactionGroup | None = None, **more: Any) -> Any:
+            stored = append(journal, *rows, group=group, **more)
+            if group is None:
+                return stored
+            self.appended.set()
+            return SlowlyStored(stored, self.gate)
+
+        monkeypatch.setattr(Journal, "append", slow)
+
+
+class SlowlyStored:
+    is_durable = False
+
+    def __init__(self, stored: Stored, gate: asyncio.Event) -> None:
+        self._stored, self._gate = stored, gate
+
+    async def durable(self) -> None:
+        await self._gate.wait()
+        await self._stored.durable()
+
+
+async def test_a_begin_counts_against_members_as_soon_as_it_is_appended(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = await begin(office)
+    _, mine = await work(office, "a", step.epoch)
+    slow = Syncing(monkeypatch)
+    following = asyncio.create_task(begin(office))
+    await slow.appended.wait()
+    assert (await group_of(office)).epoch == step.epoch, "it has not taken effect"
+    await refused(join(office, "late", step.epoch), ErrorCode.PRODUCER_FENCED, "step 2 was begun at")
+    with pytest.raises(KafkaError, match="step 2 was begun at"):
+        office.transactions.verify("g/a", mine.producer_id, mine.epoch, "out", 0)
+    slow.gate.set()
+    assert (await following).epoch == 2
+    assert kinds(office) == ["ABORT"]
+
+
+async def test_who_gives_up_while_the_decision_is_being_stored_has_decided(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = await begin(office)
+    a = await work(office, "a", step.epoch)
+    slow = Syncing(monkeypatch)
+    deciding = asyncio.create_task(decide(office, step.epoch, "q:0", a))
+    await slow.appended.wait()
+    deciding.cancel()
+    again = asyncio.create_task(decide(office, step.epoch, "q:0", a))
+    other = asyncio.create_task(decide(office, step.epoch, "q:1"))
+    assert await is_held(again)
+    slow.gate.set()
+    assert (await again).already
+    await refused(other, ErrorCode.INVALID_TXN_STATE, "was committed as 'q:0'")
+    assert kinds(office) == ["COMMIT"]
 
 
 async def test_two_drivers_at_once_get_two_steps_and_only_the_last_decides(office: Office) -> None:

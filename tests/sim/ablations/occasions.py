@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from sim.cluster import NAMES_OF
+from sim.cluster import BROKER, NAMES_OF
 from sim.disk import DiskWeather
 from sim.faults import WRITE_TXN_MARKERS, Fault
 from sim.network import NetworkWeather
@@ -82,3 +82,25 @@ def late_news(plan: RunPlan) -> RunPlan:
         replica_lag_time_max_ms=10_000,
         leader_imbalance_check_interval_seconds=1,
     )
+
+
+def lost_decision(plan: RunPlan) -> RunPlan:
+    """The power fails when a step of a transaction group has just been decided, on disks that are slow to sync."""
+    rng = Random(f"lost decision/{plan.seed}")
+
+    def faults() -> Iterator[Fault]:
+        for at_ms in range(500, 40_000, 3_000):
+            aim_ms = round(rng.uniform(0.1, 25), 3)
+            lasting_ms = rng.choice((100, 1_000))
+            yield Fault(
+                at_ms=at_ms,
+                kind="power loss",
+                host=BROKER,
+                lasting_ms=lasting_ms,
+                moment="StepCommitted",
+                aim_ms=aim_ms,
+            )
+
+    plan = calm(plan, faults(), durability="fsync")
+    plan.disk = DiskWeather(sync_ms=(2.0, 30.0))
+    return plan

@@ -18,6 +18,7 @@ from semel_broker.txn.metadata import ONGOING, TransactionMetadata
 from semel_broker.txn.replay import Replay
 
 from sim.ablations.ablation import Seam, broker_ends, safeguard
+from sim.ablations.occasions import lost_decision
 
 KINDS = ("groups",)
 
@@ -127,12 +128,20 @@ def repeat_of_token(seam: Seam) -> None:
     decide = group_state.decide
 
     def naive(group: TransactionGroup | None, members: Members, ask: Decide, *more: Any) -> Decision:
-        return decide(group if group is None else replace(group, decided_token=None), members, ask, *more)
+        if group is None:
+            return decide(group, members, ask, *more)
+        decision = decide(replace(group, decided_token=None), members, ask, *more)
+        if decision.then is None or ask.commit:
+            return decision
+        kept = replace(decision.then, decided_token=group.decided_token)
+        return replace(decision, then=kept, group=kept)
 
     seam.replace(group_state, "decide", naive)
 
 
-@safeguard("one decision is one append", "a crash does not come between a token and its records", *KINDS)
+@safeguard(
+    "one decision is one append", "a crash does not come between a token and its records", *KINDS, shows=broker_ends
+)
 def one_append(seam: Seam) -> None:
     append = Journal.append
 
@@ -153,7 +162,12 @@ def one_append(seam: Seam) -> None:
     seam.replace(Journal, "append", in_parts)
 
 
-@safeguard("a decision is durable before it takes effect", "what a crash takes back has had no effect", *KINDS)
+@safeguard(
+    "a decision is durable before it takes effect",
+    "what a crash takes back has had no effect",
+    *KINDS,
+    occasion=lost_decision,
+)
 def decision_durable(seam: Seam) -> None:
     class Durable(msgspec.Struct):
         is_durable: bool = True

@@ -122,7 +122,8 @@ class Driver:
         offer = board.offer = _offer(step, batch)
         if not await self._all_have_results(offer):
             return
-        await asyncio.sleep(batch.args["think_ms"] / 1000)
+        if batch.tries == 1:  # later it hurries: the deputy may be waiting for its turn
+            await asyncio.sleep(batch.args["think_ms"] / 1000)
         last = -1 if batch.args["last"] else 0
         results = [task.results[last] for task in offer.tasks]
         if batch.tries == 1 and batch.args["end"] == "abort":

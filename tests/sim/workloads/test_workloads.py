@@ -68,6 +68,15 @@ def test_a_pipeline_makes_an_output_of_every_input() -> None:
     assert counts["a-in"] == counts["a-out"] > 0
 
 
+def test_a_driver_commits_every_batch_that_was_planned_and_each_row_of_it_once() -> None:
+    run = calm(WORKLOADS["groups"].draw(Random(6), "a-"))
+    story = Story(run.history, run.final)
+    planned = sorted(row for batch in story.planned for row in batch.rows)
+    visible = [row.value for end in run.final.partitions.values() for row in end.committed]
+    assert len(planned) > 20
+    assert sorted(story.by_value[value].sent.made_from or "" for value in visible if value is not None) == planned
+
+
 def test_an_operation_is_begun_once_however_often_its_client_is_killed() -> None:
     script = Script([Op(kind="a"), Op(kind="b")])
     begun = [script.next(), script.next(), script.next()]

@@ -139,17 +139,22 @@ path = "{at}/out"
 """
 
 
-def test_sigterm_ends_it_after_the_batch_under_way(tmp_path: Path) -> None:
+@pytest.mark.parametrize("as_ctrl_c", [False, True], ids=["SIGTERM", "SIGINT to all of the terminal"])
+def test_asked_to_stop_it_ends_after_the_batch_under_way(tmp_path: Path, as_ctrl_c: bool) -> None:
     (tmp_path / "rate.toml").write_text(RATE.format(at=tmp_path))
     command = [sys.executable, "-c", "from pyspark_semel.pipeline.command import pipeline; pipeline()"]
     command += ["run", str(tmp_path / "rate.toml"), "--progress", "lines"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"})
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True)
     assert process.stdout is not None
     seen = []
     for line in process.stdout:
         seen.append(line)
         if "batch 2" in line:
-            process.send_signal(signal.SIGTERM)
+            if as_ctrl_c:
+                os.killpg(process.pid, signal.SIGINT)
+            else:
+                process.send_signal(signal.SIGTERM)
             break
     seen += list(process.stdout)
     assert process.wait(60) == 0, seen

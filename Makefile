@@ -1,5 +1,6 @@
-# make demo   the main job on real flights: counted by a group, then enriched in transactions, with kills; exact (SEED=7);
-#             BROKERS=3: on three brokers and an etcd, whose leaders, coordinators and controller are killed
+# make demo   a year of real flights through two streaming queries of Spark; driver, workers and broker are killed; exact
+#             (SEED=7 ROWS=5000 KILLS=6); BROKERS=3: on three brokers and an etcd, whose leaders and coordinators are killed
+# make demo-client  the same flights without Spark: counted by a group, then enriched in transactions, with kills
 # make test   every test
 # make sim    the simulator: 300 seeds, or SEEDS=100000; SEED=17 shows one, SHRINK=1 makes it small; WORKLOAD=plain,churn
 # make sim-exhaustive  an application of two batches, struck before each of its steps (SEEDS=20); late requests of old clients
@@ -19,7 +20,7 @@ JOBS   ?= 2
 MINUTES ?= 2
 BROKERS ?= 1
 
-.PHONY: help demo test sim ablations fuzz faults cluster check bench format clean
+.PHONY: help demo demo-client test sim ablations fuzz faults cluster check bench format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -36,15 +37,27 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
-	@touch $@ $(VENV)/.demo $(VENV)/.processes
+	@touch $@ $(VENV)/.demo $(VENV)/.processes $(VENV)/.spark $(VENV)/.spark-processes
 
 $(VENV)/.processes: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[demo,processes]'
 	@touch $@ $(VENV)/.demo
 
-demo: $(VENV)/$(if $(filter 3,$(BROKERS)),.processes,.demo)
-	$(BIN)/python -m demo.counting --brokers $(BROKERS) $(if $(SEED),--seed $(SEED))
-	$(BIN)/python -m demo --brokers $(BROKERS) $(if $(SEED),--seed $(SEED))
+$(VENV)/.spark: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[demo,spark]'
+	@touch $@ $(VENV)/.demo
+
+$(VENV)/.spark-processes: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[demo,spark,processes]'
+	@touch $@ $(VENV)/.spark $(VENV)/.demo $(VENV)/.processes
+
+demo: $(VENV)/$(if $(filter 3,$(BROKERS)),.spark-processes,.spark)
+	@$(BIN)/python -m demo.spark --brokers $(BROKERS) $(if $(SEED),--seed $(SEED)) $(if $(ROWS),--rows $(ROWS)) \
+	  $(if $(KILLS),--kills $(KILLS))
+
+demo-client: $(VENV)/$(if $(filter 3,$(BROKERS)),.processes,.demo)
+	$(BIN)/python -m demo.counting --brokers $(BROKERS) $(if $(SEED),--seed $(SEED)) $(if $(ROWS),--rows $(ROWS))
+	$(BIN)/python -m demo --brokers $(BROKERS) $(if $(SEED),--seed $(SEED)) $(if $(ROWS),--rows $(ROWS))
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(ARGS)

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import (
+    audit,
     clusters,
     curves,
     isolation,
@@ -50,6 +51,7 @@ SECTIONS = {
     "many-leaders": clusters.many_leaders,
     "markers": markers.markers,
     "scale": scale.scale,
+    "audit": audit.audit,
     "spark-read": spark_read.spark_read,
     "spark-write": spark_write.spark_write,
 }

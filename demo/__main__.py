@@ -16,7 +16,7 @@ from rich.console import Console
 from semel import Admin, Consumer, NewTopic, Producer, RecordMetadata, TopicPartition
 
 from demo.bars import Bars
-from demo.brokers import Brokers, brokers
+from demo.brokers import Brokers, Watched, brokers
 from demo.chaos import Chaos, make_zombie
 from demo.flights import PARTITIONS, SOURCE, TARGET, airline_of, flights, row_of, truth
 from demo.processes import Worker, ended_well
@@ -28,15 +28,23 @@ GROUP = "enrich"
 WORKERS = 2
 PATIENCE_S = 180
 PACE_ROWS = 2_000
-PACE_S = 0.05
+PACES_MIN = 50
 STREAM_S_MIN = 10
 """However few flights are asked for: they arrive over this time, so that whoever is killed or woken has work to do."""
+HELD_BACK = 0.75
+"""What comes after this part of the flights waits until the zombie has been fenced: it needs something to write."""
 STRIKE_S = 5
 """What a kill takes on three brokers, about: half of them are of brokers, from whom others have to take over."""
 
 
-async def send_all(brokers: Brokers, limit: int | None, pace_s: float, bars: Bars) -> int:
-    """Streams every flight as a live source would, and waits until each is acknowledged. Returns how many."""
+async def send_all(
+    brokers: Brokers, limit: int | None, total: int, stream_s: float, bars: Bars, fenced: asyncio.Event
+) -> int:
+    """Streams every flight as a live source would, and waits until each is acknowledged. Returns how many.
+
+    The last of them wait for `fenced`.
+    """
+    pace_rows = max(1, min(PACE_ROWS, total // PACES_MIN))
     acknowledged = 0
 
     def done(future: asyncio.Future[RecordMetadata]) -> None:
@@ -47,12 +55,18 @@ async def send_all(brokers: Brokers, limit: int | None, pace_s: float, bars: Bar
     sent = 0
     async with Producer(bootstrap_servers=brokers.address, linger_ms=5, compression_type="lz4") as producer:
         for flight in flights(limit):
+            if sent == int(HELD_BACK * total):
+                await producer.flush()
+                bars.at("acknowledged", acknowledged)
+                await fenced.wait()
             future = await producer.send(SOURCE, flight.value, flight.key, partition=flight.row % PARTITIONS)
             future.add_done_callback(done)
             sent += 1
-            if sent % PACE_ROWS == 0:
+            if sent % pace_rows == 0:
                 bars.at("acknowledged", acknowledged)
-                await asyncio.sleep(pace_s)  # flights arrive over time, so that the kills meet work
+                await asyncio.sleep(
+                    stream_s * pace_rows / total
+                )  # flights arrive over time, so that the kills meet work
         await producer.flush()
     bars.at("acknowledged", acknowledged)
     if acknowledged != sent:
@@ -81,13 +95,15 @@ async def wait_until_enriched(
             await asyncio.sleep(0.1)
 
 
-async def read_back(brokers: Brokers, topic: str, isolation: Isolation, bars: Bars | None) -> list[bytes]:
+async def read_back(
+    brokers: Brokers, topic: str, isolation: Isolation, bars: Bars | None, partitions: int = PARTITIONS
+) -> list[bytes]:
     """Every value of a topic from its first offset, as a reader of this isolation level sees it."""
     values: list[bytes] = []
     async with Consumer(
         bootstrap_servers=brokers.address, auto_offset_reset="earliest", isolation_level=isolation
     ) as reader:
-        places = [TopicPartition(topic, p) for p in range(PARTITIONS)]
+        places = [TopicPartition(topic, p) for p in range(partitions)]
         ends = await reader.end_offsets(places)
         reader.assign(places)
         while any([await reader.position(tp) < ends[tp] for tp in places]):
@@ -109,12 +125,11 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
     right = truth(arguments.rows)
     total = sum(right.values())
     stream_s = STREAM_S_MIN if arguments.brokers == 1 else max(STREAM_S_MIN, arguments.kills * STRIKE_S)
-    pace_s = max(PACE_S, stream_s * PACE_ROWS / total)
     rng = random.Random(arguments.seed)
     logs = directory / "logs"
     logs.mkdir(parents=True)
     logging.basicConfig(filename=logs / "client.log", format="%(asctime)s %(name)s %(message)s")
-    served = brokers(arguments.brokers, directory, [SOURCE, TARGET], GROUP, ["enrich-1", "enrich-2"])
+    served = brokers(arguments.brokers, directory, Watched([SOURCE, TARGET], (GROUP,), ("enrich-1", "enrich-2")))
     running: list[Worker] = []
     bars = Bars(console, total, "acknowledged", "enriched", "read back")
     with bars.show:
@@ -125,11 +140,13 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
                 await admin.create_topics([NewTopic(name, PARTITIONS, served.replicas) for name in (SOURCE, TARGET)])
             names = ("enrich-1", "enrich-1", "enrich-2")
             zombie, *workers = running = [Worker(served.address, GROUP, name, logs) for name in names]
+            fenced = asyncio.Event()
             async with asyncio.TaskGroup() as tasks:
-                sending = tasks.create_task(send_all(served, arguments.rows, pace_s, bars))
+                sending = tasks.create_task(send_all(served, arguments.rows, total, stream_s, bars, fenced))
                 await zombie.start()
                 await workers[1].start()
                 await make_zombie(zombie, workers[0], bars.say)
+                fenced.set()
                 chaos = Chaos(rng, served, workers, bars.say)
                 await chaos.run(arguments.kills)
             await wait_until_enriched(served, sending.result(), workers, bars)

@@ -14,6 +14,10 @@ class Bars:
         self.show = Progress(*columns, console=console, refresh_per_second=8)
         self._ids: dict[str, TaskID] = {name: self.show.add_task(name, total=total) for name in stages}
 
+    def add(self, name: str, total: int) -> None:
+        """One more stage, with a total of its own."""
+        self._ids[name] = self.show.add_task(name, total=total)
+
     def at(self, name: str, value: int) -> None:
         self.show.update(self._ids[name], completed=value)
 

@@ -5,17 +5,30 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rich.console import Console
 
 Tell = Callable[[str], None]
 
 
+class Watched(NamedTuple):
+    """What is looked at when somebody is to be struck: who leads, who coordinates."""
+
+    topics: list[str]
+    groups: tuple[str, ...] = ()
+    transactional_ids: tuple[str, ...] = ()
+    transaction_groups: tuple[str, ...] = ()
+
+
 class Brokers(Protocol):
     """Somebody serves at `address`; topics get `replicas` replicas each. `kills`: SIGKILLs so far."""
 
     replicas: int
+
+    @property
+    def data_dir(self) -> Path:
+        """Of one of them."""
 
     @property
     def address(self) -> str: ...
@@ -41,8 +54,8 @@ class Brokers(Protocol):
         """After `stop`: shows what there is to say of the brokers, and whether that is as it should be."""
 
 
-def brokers(count: int, directory: Path, topics: list[str], group: str, transactional_ids: list[str]) -> Brokers:
-    """One broker, or three with their etcd. Topics, group and ids: what is looked at when somebody is to be struck."""
+def brokers(count: int, directory: Path, watched: Watched) -> Brokers:
+    """One broker, or three with their etcd."""
     if count == 1:
         from demo.processes import Broker
 
@@ -52,4 +65,4 @@ def brokers(count: int, directory: Path, topics: list[str], group: str, transact
     except ModuleNotFoundError as error:
         raise SystemExit(f"{error.name} is missing; in a checkout: pip install '.[demo,processes]'") from error
 
-    return ThreeBrokers(directory / "cluster", topics, group, transactional_ids)
+    return ThreeBrokers(directory / "cluster", watched)

@@ -12,6 +12,8 @@ from semel import Admin, TopicPartition
 from semel.errors import KafkaError, TransactionalIdNotFound
 from semel.structs import PartitionMetadata
 
+from demo.brokers import Watched
+
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 POLL_S = 0.05
 
@@ -59,24 +61,30 @@ class Strike(msgspec.Struct, kw_only=True):
 class Register:
     """Asks the cluster, by Metadata, FindCoordinator and DescribeCluster, who does what at this moment."""
 
-    def __init__(self, admin: Admin, topics: list[str], group: str, transactional_ids: list[str]) -> None:
-        self._admin, self._topics, self._group, self._ids = admin, topics, group, transactional_ids
+    def __init__(self, admin: Admin, watched: Watched) -> None:
+        self._admin, self._watched = admin, watched
 
     async def partitions(self) -> list[PartitionMetadata]:
         """Of the demo's topics and of the internal ones that exist."""
         described = await self._admin.describe_topics()
-        wanted = (*self._topics, *INTERNAL)
+        wanted = (*self._watched.topics, *INTERNAL)
         return [each for topic in described if topic.name in wanted for each in topic.partitions]
 
     async def coordinators(self) -> dict[str, int]:
-        """Group and transactional ids -> who coordinates them; those that exist."""
-        found = {f"group {self._group}": await self._admin.find_coordinator(self._group)}
-        for name in self._ids:
+        """Groups, transactional ids and transaction groups -> who coordinates them; those that exist."""
+        found = {f"group {name}": await self._admin.find_coordinator(name) for name in self._watched.groups}
+        for name in self._watched.transactional_ids:
             try:
                 (described,) = await self._admin.describe_transactions([name])
             except TransactionalIdNotFound:
                 continue  # nobody has used it so far
             found[name] = described.coordinator
+        for name in self._watched.transaction_groups:
+            try:
+                (group,) = await self._admin.describe_transaction_groups([name])
+            except TransactionalIdNotFound:
+                continue  # nothing was written so far
+            found[f"transaction group {name}"] = group.coordinator
         return found
 
     async def duties(self, node_id: int) -> Duties:
@@ -90,12 +98,12 @@ class Register:
 
     async def chosen(self, office: str, rng: random.Random) -> int:
         """Who holds an office: "leader" of a partition of the last topic, "coordinator" of some name, "controller"."""
-        partitions = [each for each in await self.partitions() if each.topic == self._topics[-1]]
+        partitions = [each for each in await self.partitions() if each.topic == self._watched.topics[-1]]
         leader, name = rng.choice(partitions).leader, rng.random()  # always two draws: a seed stays what it is
         if office == "controller":
             return (await self._admin.describe_cluster()).controller_id
-        if office == "coordinator":
-            coordinators = list((await self.coordinators()).values())
+        coordinators = list((await self.coordinators()).values()) if office == "coordinator" else []
+        if coordinators:
             return coordinators[int(name * len(coordinators))]
         return leader
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from semel import Admin, NewTopic
 from semel.errors import UnknownTopicOrPartitionError
 
-from demo.__main__ import GROUP, PACE_ROWS, PACE_S, STREAM_S_MIN, audit, read_back, send_all, wait_until_enriched
+from demo.__main__ import GROUP, STREAM_S_MIN, audit, read_back, send_all, wait_until_enriched
 from demo.bars import Bars
 from demo.chaos import PAUSE_S, make_zombie
 from demo.flights import PARTITIONS, SOURCE, TARGET, airline_of, truth
@@ -59,7 +59,6 @@ async def kill_now_and_then(rng: random.Random, workers: list[Worker], kills: in
 async def run(arguments: argparse.Namespace, logs: Path, console: Console) -> bool:
     right = truth(arguments.rows)
     total = sum(right.values())
-    pace_s = max(PACE_S, STREAM_S_MIN * PACE_ROWS / total)
     brokers = Elsewhere(arguments.bootstrap_server)
     group = f"{GROUP}-{arguments.seed}"
     zombie, *workers = (Worker(brokers.address, group, name, logs) for name in ("enrich-1", "enrich-1", "enrich-2"))
@@ -68,11 +67,13 @@ async def run(arguments: argparse.Namespace, logs: Path, console: Console) -> bo
         bars.say(f"brokers {brokers.address}, seed {arguments.seed}")
         await new_topics(brokers, arguments.replication_factor)
         try:
+            fenced = asyncio.Event()
             async with asyncio.TaskGroup() as tasks:
-                sending = tasks.create_task(send_all(brokers, arguments.rows, pace_s, bars))
+                sending = tasks.create_task(send_all(brokers, arguments.rows, total, STREAM_S_MIN, bars, fenced))
                 await zombie.start()
                 await workers[1].start()
                 await make_zombie(zombie, workers[0], bars.say)
+                fenced.set()
                 await kill_now_and_then(random.Random(arguments.seed), workers, arguments.kills, bars)
             await wait_until_enriched(brokers, sending.result(), workers, bars, group)
             source = audit(await read_back(brokers, SOURCE, "read_committed", None), total)

@@ -36,6 +36,10 @@ class Broker:
         self._reader: asyncio.Task[None] | None = None
 
     @property
+    def data_dir(self) -> Path:
+        return self.directory
+
+    @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 

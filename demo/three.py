@@ -18,7 +18,7 @@ from cluster import compose
 from cluster.cluster import Cluster
 from cluster.loopback import Loopback
 from cluster.places import NotAvailableError
-from demo.brokers import Tell
+from demo.brokers import Tell, Watched
 from demo.duties import Register, Strike
 from demo.report import show_strikes
 
@@ -32,17 +32,21 @@ OFFICES = ("leader", "coordinator", "leader", "coordinator", "controller")
 class ThreeBrokers:
     replicas = 3
 
-    def __init__(self, directory: Path, topics: list[str], group: str, transactional_ids: list[str]) -> None:
+    def __init__(self, directory: Path, watched: Watched) -> None:
         self.directory = directory
         self.strikes: list[Strike] = []
         project = project_of(COMPOSE_FILE)
         self._brokers = [name for name in project.services if name.startswith("broker-")]
         self._cluster = Cluster(project, directory, Loopback(project))
-        self._names = (topics, group, transactional_ids)
+        self._watched = watched
         self._offices: list[str] = []
         self._recovery: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
         self._admin: Admin | None = None
+
+    @property
+    def data_dir(self) -> Path:
+        return self.directory / "volumes" / self._brokers[0]
 
     @property
     def address(self) -> str:
@@ -60,7 +64,7 @@ class ThreeBrokers:
             raise SystemExit(str(error)) from error
         self._admin = Admin(bootstrap_servers=self.address)
         await self._admin.start()
-        self._register = Register(self._admin, *self._names)
+        self._register = Register(self._admin, self._watched)
         return f"three brokers on {self.address}, etcd beside them, data in {self.directory}/volumes"
 
     async def strike(self, rng: random.Random, tell: Tell, say: Tell) -> None:

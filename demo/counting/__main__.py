@@ -16,7 +16,7 @@ from rich.console import Console
 from semel import Admin, Consumer, NewTopic, Producer, RecordMetadata, TopicPartition
 
 from demo.bars import Bars
-from demo.brokers import Brokers, brokers
+from demo.brokers import Brokers, Watched, brokers
 from demo.counting.processes import Counter
 from demo.counting.report import show
 from demo.counting.totals import Total, parse, truth
@@ -119,7 +119,7 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
     tallies = directory / "tallies"
     tallies.mkdir(parents=True)
     logging.basicConfig(filename=directory / "client.log", format="%(asctime)s %(name)s %(message)s")
-    served = brokers(arguments.brokers, directory, [SOURCE], GROUP, [])
+    served = brokers(arguments.brokers, directory, Watched([SOURCE], (GROUP,)))
     counters: list[Counter] = []
     bars = Bars(console, total, "sent", "acknowledged", "counted", "read back")
     with bars.show:

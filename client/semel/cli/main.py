@@ -18,13 +18,14 @@ OWN = {
 }
 """Commands that the bare client can serve."""
 
-EXTRA_OF = {"semel_broker": "broker", "semel_storage": "broker"}
+EXTRA_OF = {"semel_broker": "broker", "semel_storage": "broker", "pyspark_semel": "spark"}
 
 HELP_OF = {
     "cluster": "Look at the brokers, what they lead, and the partitions that are not well.",
     "consume": "Print the records of a topic.",
     "group": "Look at consumer groups: members, offsets, lag, and why one does not move.",
     "log": "Look into the files of a data directory.",
+    "pipeline": "Run streaming queries of Spark that a file defines; audit the files of a data directory with Spark.",
     "produce": "Write lines to a topic, idempotently.",
     "serve": "Run a broker.",
     "topic": "Create, list, describe and delete topics; move and lead their partitions; see why one is stuck.",
@@ -60,7 +61,7 @@ def _load(name: str, target: str) -> click.Command:
             raise
         raise click.ClickException(
             f"`semel {name}` needs the package {e.name!r}, which is not installed. "
-            f"Install the broker's packages: pip install 'semel[{extra}]'"
+            f"Install its packages: pip install 'semel[{extra}]'"
         ) from e
     assert isinstance(command, click.Command), f"{target} is not a command"
     return command

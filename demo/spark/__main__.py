@@ -1,0 +1,289 @@
+"""make demo: a year of flights through two queries of Spark, whose driver, workers and brokers are killed meanwhile.
+
+`enriched` adds names to each flight, `delays` sums up by airport and day in windows of event time. In the end every
+flight and every window has to be there once, and the sums have to be those of the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+from rich.console import Console
+from semel import Admin, Consumer, NewTopic, Producer, TopicPartition
+
+from demo.__main__ import read_back
+from demo.bars import Bars
+from demo.brokers import Brokers, Watched, brokers
+from demo.flights import SOURCE
+from demo.flights import row_of as row_of_line
+from demo.processes import end, ended_well
+from demo.report import Audit
+from demo.spark.arrivals import PARTITIONS, arrivals, clocks, truth
+from demo.spark.driver import JAVA_OPTIONS, Driver
+from demo.spark.report import row_of, show_delays, show_topics, summed
+
+ENRICHED, DELAYS = "flights-enriched", "delays"
+SINKS = ("flights-enriched", "flights-delays")
+"""Their transaction groups, as `pipeline/flights.toml` names them."""
+STREAM_S = 60.0
+PATIENCE_S = 300.0
+"""Whoever waits for something gives up when nothing has moved for so long."""
+PAUSE_S = (0.3, 3.0)
+AMID_WRITES = 0.7
+"""So many of the kills wait for a batch that is being written."""
+WRITE_S = 15.0
+TARGETS = ("driver", "worker", "broker")
+
+
+class Flow:
+    """The flights on their way: the process that they come from, and a reader that counts what comes out."""
+
+    def __init__(self, served: Brokers, directory: Path, bars: Bars) -> None:
+        self._served, self._directory, self._bars = served, directory, bars
+        self._process: asyncio.subprocess.Process | None = None
+        self.counts = {ENRICHED: 0, DELAYS: 0}
+
+    async def send(self, rows: int | None, stream_s: float, shares: int) -> None:
+        """Starts the process, and stays until it has ended. Raises RuntimeError if it did not send all."""
+        command = ["--bootstrap", self._served.address, "--stream-s", str(stream_s), "--shares", str(shares)]
+        command += ["--log", str(self._directory / "producer.log")] + (["--rows", str(rows)] if rows else [])
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "demo.spark.producer",
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            self._bars.at("stored", json.loads(line)["acknowledged"])
+        if await self._process.wait():
+            raise RuntimeError(f"the producer failed; see {self._directory / 'producer.log'}")
+
+    async def amid_a_write(self) -> None:
+        """Returns when records of a batch that is not committed have come, or none have for a while."""
+        async with Consumer(bootstrap_servers=self._served.address) as reader:
+            places = [TopicPartition(ENRICHED, n) for n in range(PARTITIONS)]
+            before = sum((await reader.end_offsets(places)).values())
+            deadline = time.monotonic() + WRITE_S
+            while time.monotonic() < deadline:
+                if sum((await reader.end_offsets(places)).values()) != before:
+                    return
+                await asyncio.sleep(0.02)
+
+    def go_on(self) -> None:
+        """The next share of the flights may come."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.write(b"\n")
+
+    async def watch(self) -> None:
+        """Counts what a reader of committed records sees of both results, for as long as it is let."""
+        async with Consumer(
+            ENRICHED,
+            DELAYS,
+            bootstrap_servers=self._served.address,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+        ) as reader:
+            while True:
+                for place, records in (await reader.getmany(timeout_ms=200)).items():
+                    self.counts[place.topic] += len(records)
+                self._bars.at("enriched", self.counts[ENRICHED])
+                self._bars.at("windows", self.counts[DELAYS])
+
+    async def stop(self) -> None:
+        if self._process is not None:
+            await end(self._process)
+
+
+def targets(rng: random.Random, kills: int) -> Iterator[str]:
+    """Who is killed, one after the other: in each round of three everybody once, in an order that is drawn."""
+    drawn: list[str] = []
+    for _ in range(kills):
+        drawn = drawn or rng.sample(TARGETS, len(TARGETS))
+        yield drawn.pop()
+
+
+async def kill_all(rng: random.Random, kills: int, served: Brokers, driver: Driver, flow: Flow, bars: Bars) -> None:
+    """One after the other, each amid the work of a driver that works again."""
+    numbers = count(1)
+
+    def tell(who: str) -> None:
+        bars.say(f"[red]SIGKILL[/] {next(numbers)}: {who}")
+
+    for target in targets(rng, kills):
+        await asyncio.wait_for(driver.working.wait(), PATIENCE_S)
+        await asyncio.sleep(rng.uniform(*PAUSE_S))  # the moment is what the seed draws
+        if rng.random() < AMID_WRITES:
+            await flow.amid_a_write()
+        if target == "broker":
+            await served.strike(rng, tell, bars.say)
+        elif target == "worker":
+            tell(driver.kill_worker(rng) or "no Python worker was there")
+        else:
+            tell(f"Spark's driver, after {driver.batches} batches")
+            await driver.kill()
+        flow.go_on()
+    await served.settled()
+    await asyncio.wait_for(driver.working.wait(), PATIENCE_S)
+
+
+async def until(what: str, total: int, progress: dict[str, int], name: str, driver: Driver) -> None:
+    """Waits until that progress has come to its total. Raises RuntimeError when there is none for too long."""
+    seen, deadline = -1, 0.0
+    while progress[name] < total:
+        if driver.failed.done():
+            driver.failed.result()
+        if progress[name] != seen:
+            seen, deadline = progress[name], time.monotonic() + PATIENCE_S
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{seen:,} of {total:,} {what}, and no more within {PATIENCE_S:g} s")
+        await asyncio.sleep(0.1)
+
+
+async def set_clock(served: Brokers, values: list[bytes]) -> None:
+    """The time goes on where no flight comes any more: a watermark only moves with what arrives."""
+    async with Producer(bootstrap_servers=served.address) as producer:
+        for partition, value in enumerate(values):
+            await producer.send(SOURCE, value, partition=partition)
+        await producer.flush()
+
+
+async def job(arguments: argparse.Namespace, served: Brokers, directory: Path, bars: Bars, windows: int) -> Driver:
+    """All of it until the last window is written and the driver has come to a good end."""
+    flights = arrivals(arguments.rows)
+    driver = Driver(served.address, directory, bars.say)
+    flow = Flow(served, directory, bars)
+    watching = asyncio.create_task(flow.watch())
+    try:
+        started = time.monotonic()
+        await driver.start()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(flow.send(arguments.rows, arguments.stream_s, arguments.kills + 1))
+            await asyncio.wait_for(driver.working.wait(), PATIENCE_S)
+            bars.say(f"Spark's first batches are done {time.monotonic() - started:.1f} s after its start")
+            await kill_all(random.Random(arguments.seed), arguments.kills, served, driver, flow, bars)
+        total = len(flights)
+        await until("flights enriched", total, flow.counts, ENRICHED, driver)
+        await until("flights summed up", total, driver.positions, "delays", driver)
+        await set_clock(served, clocks(max(flight.at for flight in flights)))
+        await until("windows", windows, flow.counts, DELAYS, driver)
+        status = await driver.stop()
+        bars.say(f"SIGTERM to the driver: it ended its batches, status {status}")
+        if status:
+            raise RuntimeError(f"the driver should have ended with status 0, see {directory / 'spark.log'}")
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        await flow.stop()
+        await driver.stop()
+    return driver
+
+
+async def audited(data_dir: Path, console: Console) -> bool:
+    """`semel pipeline audit` over the files that the broker leaves behind."""
+    command = [sys.executable, "-m", "pyspark_semel.pipeline", "audit", str(data_dir), "--json"]
+    environment = {**os.environ, "JDK_JAVA_OPTIONS": JAVA_OPTIONS}
+    with console.status("semel pipeline audit: every batch in the broker's files"):
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, env=environment
+        )
+        said = json.loads((await process.communicate())[0])
+    partitions = said["partitions"]
+    sums = [sum(each[name] for each in partitions) for name in ("batches", "commits", "aborts")]
+    unended = sum(len(each["open"]) for each in partitions)
+    breaches = sum(sum(each["breaches"][0].values()) for each in partitions)
+    console.print(
+        "semel pipeline audit: {:,} batches, {:,} markers of commits and {:,} of aborts, ".format(*sums)
+        + f"{unended} transactions left open, {breaches} breaches.",
+        highlight=False,
+    )
+    return bool(said["is_sound"]) and not unended
+
+
+async def uncommitted(served: Brokers, topic: str) -> int:
+    return len(await read_back(served, topic, "read_uncommitted", None, PARTITIONS))
+
+
+async def run(arguments: argparse.Namespace, directory: Path, console: Console) -> bool:
+    right = truth(arguments.rows)
+    total = sum(each.flights for each in right.values())
+    logging.basicConfig(filename=directory / "client.log", format="%(asctime)s %(name)s %(message)s")
+    watched = Watched([SOURCE, DELAYS, ENRICHED], transaction_groups=SINKS)
+    served = brokers(arguments.brokers, directory, watched)
+    bars = Bars(console, total, "stored", "enriched")
+    bars.add("windows", len(right))
+    with bars.show:
+        bars.say(f"seed {arguments.seed}: the same seed draws the same kills")
+        try:
+            bars.say(await served.start())
+            async with Admin(bootstrap_servers=served.address) as admin:
+                topics = (SOURCE, ENRICHED, DELAYS)
+                await admin.create_topics([NewTopic(name, PARTITIONS, served.replicas) for name in topics])
+            driver = await job(arguments, served, directory, bars, len(right))
+            bars.say("reading everything back")
+            source, enriched = Audit(total), Audit(total)
+            for value in await read_back(served, SOURCE, "read_committed", None, PARTITIONS):
+                if not value.startswith(b"-"):
+                    source.saw(row_of_line(value))
+            for value in await read_back(served, ENRICHED, "read_committed", None, PARTITIONS):
+                enriched.saw(row_of(value))
+            delays = await read_back(served, DELAYS, "read_committed", None, PARTITIONS)
+            leftovers = {
+                ENRICHED: await uncommitted(served, ENRICHED) - enriched.stored,
+                DELAYS: await uncommitted(served, DELAYS) - len(delays),
+            }
+        finally:
+            await served.stop()
+    found = summed(delays)
+    show_topics(console, [(SOURCE, source), (ENRICHED, enriched)], leftovers)
+    is_right = show_delays(console, found, right)
+    console.print(
+        f"SIGKILLs: {driver.kills} of the driver, {driver.worker_kills} of Python workers, {served.kills} of brokers. "
+        f"{driver.batches:,} batches told; {driver.late_rows:,} rows too late for their window; "
+        f"{leftovers[DELAYS]:,} aborted leftovers in {DELAYS}.",
+        highlight=False,
+    )
+    is_sound = served.is_sound(console, [SOURCE, ENRICHED, DELAYS]) and await audited(served.data_dir, console)
+    exact = source.exact and enriched.exact and is_right and is_sound
+    console.print("[bold green]Every figure is exact.[/]" if exact else "[bold red]Not exact: see the tables.[/]")
+    return exact
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="1, or 3 with an etcd (default: 1)")
+    parser.add_argument("--rows", type=int, help="only the first ROWS flights (default: all 336,776)")
+    parser.add_argument("--kills", type=int, default=6, help="SIGKILLs of driver, workers, brokers (default: 6)")
+    parser.add_argument(
+        "--stream-s", type=float, default=STREAM_S, help="seconds in which the year passes (default: 60)"
+    )
+    parser.add_argument("--seed", type=int, help="draws who is killed when (default: drawn, and printed)")
+    parser.add_argument("--data-dir", type=Path, help="keep broker data and logs here (default: a temporary folder)")
+    arguments = parser.parse_args()
+    if arguments.seed is None:
+        arguments.seed = random.SystemRandom().randrange(10_000)
+    console = Console()
+    with tempfile.TemporaryDirectory(prefix="semel-demo-") as temporary:
+        directory = arguments.data_dir or Path(temporary) / "demo"
+        if directory.exists() and any(directory.iterdir()):
+            parser.error(f"{directory} is not empty; name a new folder")
+        directory.mkdir(parents=True, exist_ok=True)
+        exact = asyncio.run(ended_well(run(arguments, directory, console)))
+    sys.exit(0 if exact else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""The pipeline's process and all below it: started again whenever it ends, killed on purpose, its workers too."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped,unused-ignore]
+
+from demo.brokers import Tell
+from demo.processes import STOP_S
+
+FILE = Path(__file__).parents[2] / "pipeline" / "flights.toml"
+QUERIES = ("enriched", "delays")
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A start takes two thirds of the CPU so. A driver that lives for longer than a minute is better off without."""
+ENDS_MAX = 5
+"""So often it may end by itself, such as when a broker was away for too long, before that is taken for a fault."""
+STOP_BATCH_S = 60
+
+
+class Driver:
+    """`semel pipeline run`. `positions`: how many flights each query has read, by what it told last.
+
+    `working`: each query has ended a batch since the process started.
+    """
+
+    def __init__(self, bootstrap: str, directory: Path, say: Tell) -> None:
+        self.positions = dict.fromkeys(QUERIES, 0)
+        self.batches = 0
+        self.late_rows = 0
+        self.kills = 0
+        self.worker_kills = 0
+        self.ends = 0
+        self.working = asyncio.Event()
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._say = say
+        self._log = directory / "spark.log"
+        self._environment = {
+            **os.environ,
+            "BOOTSTRAP": bootstrap,
+            "CHECKPOINTS": str(directory / "checkpoints"),
+            "JDK_JAVA_OPTIONS": f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {JAVA_OPTIONS}".strip(),
+        }
+        self._process: asyncio.subprocess.Process | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._seen: set[str] = set()
+        self._below: list[psutil.Process] = []
+        """Whatever was once seen below the process, to be gone at the end."""
+        self._is_ending = False
+        self._changing = asyncio.Lock()
+
+    async def start(self) -> None:
+        async with self._changing:
+            await self._begin()
+
+    async def _begin(self) -> None:
+        self.working.clear()
+        self._seen.clear()
+        command = [sys.executable, "-m", "pyspark_semel.pipeline", "run", str(FILE), "--progress", "json"]
+        with self._log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *command, stdout=asyncio.subprocess.PIPE, stderr=log, env=self._environment, start_new_session=True
+            )
+        self._reader = asyncio.create_task(self._read(self._process))
+
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        async for line in process.stdout:
+            if line.startswith(b"{"):
+                self._take(json.loads(line))
+        status = await process.wait()
+        if self._process is process and not self._is_ending:
+            await self._start_again(process, status)
+
+    def _take(self, told: dict[str, Any]) -> None:
+        if "query" not in told:
+            return
+        name = told["query"]
+        self.positions[name] = max(self.positions[name], told["position"])
+        self.batches += 1
+        self.late_rows += told["late_rows"]
+        self._seen.add(name)
+        if len(self._seen) == len(QUERIES):
+            self.working.set()
+
+    async def _start_again(self, process: asyncio.subprocess.Process, status: int) -> None:
+        async with self._changing:
+            if self._process is not process or self._is_ending:
+                return  # it was killed on purpose meanwhile
+            self.ends += 1
+            self._say(f"[yellow]the driver ended by itself with status {status}[/]; it starts again ({self._log})")
+            if self.ends <= ENDS_MAX:
+                await self._begin()
+            elif not self.failed.done():
+                self.failed.set_exception(
+                    RuntimeError(f"the driver ended {self.ends} times by itself; see {self._log}")
+                )
+
+    def _descendants(self) -> list[psutil.Process]:
+        """All processes below the driver's; they are remembered."""
+        try:
+            found = psutil.Process(self._process.pid).children(recursive=True) if self._process is not None else []
+        except psutil.NoSuchProcess:
+            return []
+        self._below += [each for each in found if each not in self._below]
+        return found
+
+    async def kill(self) -> None:
+        """SIGKILL for the driver: its Java, and the Python in front of it. The Python workers notice by themselves."""
+        async with self._changing:
+            assert self._process is not None
+            self.kills += 1
+            below, process = self._descendants(), self._process
+            self._process = None
+            for each in below:
+                if _name(each).startswith("java"):
+                    _kill(each)
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+            await self._begin()
+
+    def kill_worker(self, rng: random.Random) -> str:
+        """SIGKILL for one of the Python processes below; which, by its task. "" when there is none."""
+        workers = [each for each in self._descendants() if _name(each).startswith("python")]
+        draw = rng.random()
+        if not workers:
+            return ""
+        chosen = sorted(workers, key=lambda each: each.pid)[int(draw * len(workers))]
+        what = next((word for word in _command(chosen) if word.startswith("pyspark")), "python")
+        _kill(chosen)
+        self.worker_kills += 1
+        return f"a Python worker of Spark (pid {chosen.pid}, {what})"
+
+    async def stop(self) -> int:
+        """SIGTERM: the batches under way end. Whatever is left after a while is killed. The exit status."""
+        self._is_ending = True
+        if self._process is None:
+            return 0
+        self._descendants()
+        if self._process.returncode is None:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(self._process.wait(), STOP_BATCH_S)
+        except TimeoutError:
+            self._process.kill()
+        status = await self._process.wait()
+        if self._reader is not None:
+            await self._reader
+        for each in self._below:
+            if each.is_running():
+                try:
+                    await asyncio.to_thread(each.wait, STOP_S)
+                except psutil.TimeoutExpired:
+                    _kill(each)
+        return status
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return str(process.name())
+    except psutil.NoSuchProcess:
+        return ""
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _kill(process: psutil.Process) -> None:
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        pass  # it ended meanwhile

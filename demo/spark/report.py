@@ -1,0 +1,93 @@
+"""What the demo on Spark found, as tables, and whether every figure is exact."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from demo.report import Audit
+from demo.spark.arrivals import Late
+
+AIRPORTS_SHOWN = 12
+Windows = Mapping[tuple[str, str], Late]
+
+
+class Summed(NamedTuple):
+    """The topic `delays`, read back. `repeated`: windows that stand there more than once."""
+
+    windows: dict[tuple[str, str], Late]
+    names: dict[str, str]
+    repeated: int
+
+
+def row_of(value: bytes) -> int:
+    """The row that opens every enriched flight: `{"row":17,…`."""
+    return int(value[value.index(b":") + 1 : value.index(b",")])
+
+
+def summed(values: Iterable[bytes]) -> Summed:
+    windows: dict[tuple[str, str], Late] = {}
+    names: dict[str, str] = {}
+    repeated = 0
+    for value in values:
+        told = json.loads(value)
+        window = (told["dest"], told["day"])
+        repeated += window in windows
+        windows[window] = Late(told["flights"], told["arrived"], told["late_min"])
+        names[told["dest"]] = told["airport"]
+    return Summed(windows, names, repeated)
+
+
+def by_airport(windows: Windows) -> dict[str, Late]:
+    found: dict[str, Late] = {}
+    for (airport, _), late in windows.items():
+        found[airport] = found.get(airport, Late()).plus(late)
+    return found
+
+
+def show_topics(console: Console, rows: list[tuple[str, Audit]], leftovers: Mapping[str, int]) -> None:
+    table = Table(title="The flights", box=box.SIMPLE_HEAVY, title_justify="left")
+    table.add_column("topic, read_committed")
+    for column in ("input rows", "rows there", "duplicates", "missing", "aborted leftovers, not seen"):
+        table.add_column(column, justify="right")
+    for name, audit in rows:
+        counts = (f"{n:,}" for n in (audit.sent, audit.stored, audit.duplicated, audit.lost))
+        table.add_row(name, *counts, f"{leftovers[name]:,}" if name in leftovers else "")
+    console.print(table)
+
+
+def show_delays(console: Console, found: Summed, right: Windows) -> bool:
+    """The airports with the most flights beside the truth, and whether all windows of all of them are right."""
+    table = Table(title="How late flights arrived, by airport", box=box.SIMPLE_HEAVY, title_justify="left")
+    table.add_column("airport", no_wrap=True, overflow="ellipsis", max_width=28)
+    for column in ("days", "flights", "arrived", "minutes late", "minutes, in the file", "late on average"):
+        table.add_column(column, justify="right")
+    table.add_column("")
+    got, want = by_airport(found.windows), by_airport(right)
+    wrong = {window[0] for window in {*right, *found.windows} if found.windows.get(window) != right.get(window)}
+    order = sorted({*got, *want}, key=lambda each: (each not in wrong, -want.get(each, Late()).flights, each))
+    for airport in order[:AIRPORTS_SHOWN]:
+        late, true = got.get(airport, Late()), want.get(airport, Late())
+        table.add_row(
+            found.names.get(airport, airport),
+            str(sum(window[0] == airport for window in found.windows)),
+            *(f"{number:,}" for number in (late.flights, late.arrived, late.late_min, true.late_min)),
+            f"{late.late_min / max(1, late.arrived):+.1f} min",
+            "[red]WRONG[/]" if airport in wrong else "[green]exact[/]",
+        )
+    console.print(table)
+    rest = len(order) - AIRPORTS_SHOWN
+    if rest > 0:
+        wrong_rest = sum(airport in wrong for airport in order[AIRPORTS_SHOWN:])
+        console.print(f"… and {rest} more airports, {f'[red]{wrong_rest} wrong[/]' if wrong_rest else 'all exact'}.")
+    console.print(
+        f"{len(found.windows):,} windows of an airport and a day, {len(right):,} in the file; "
+        f"{found.repeated:,} written twice.",
+        highlight=False,
+    )
+    return not wrong and not found.repeated

@@ -1,0 +1,53 @@
+"""EDGE: `semel pipeline audit`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+
+@click.command()
+@click.argument("data_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--topic", "topics", multiple=True, metavar="NAME", help="Only this topic; may be given several times.")
+@click.option(
+    "--compacted",
+    multiple=True,
+    metavar="NAME",
+    help="A topic that is compacted elsewhere: its gaps are no breaches. Where a cleaner has been here, that is seen.",
+)
+@click.option(
+    "--master", default="local[*]", show_default=True, help="Where Spark runs; all of it has to see DATA_DIR."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
+def audit(data_dir: Path, topics: tuple[str, ...], compacted: tuple[str, ...], master: str, as_json: bool) -> None:
+    """Check every batch in the segment files of DATA_DIR against what a log promises.
+
+    The broker may run: what it appends meanwhile is not looked at, and a batch that is half written is no breach.
+    Ends with status 1 if there is any breach.
+    """
+    from pyspark_semel.audit import job, report
+    from pyspark_semel.audit.data_dir import NoDataError
+    from pyspark_semel.pipeline.session import NoSparkError, session
+
+    console = Console(stderr=as_json)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    try:
+        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+            task = bar.add_task("starting Spark", total=None)
+            with session("semel audit", master) as spark:
+
+                def progress(done: int, total: int) -> None:
+                    bar.update(task, description="stretches of segments", completed=done, total=total)
+
+                found = job.audit(spark, data_dir, topics, compacted, progress)
+    except (NoDataError, NoSparkError) as e:
+        raise click.ClickException(str(e)) from e
+    if as_json:
+        click.echo(report.as_json(found))
+    else:
+        report.show(Console(), found)
+    if not found.is_sound:
+        raise SystemExit(1)

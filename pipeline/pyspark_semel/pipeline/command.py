@@ -1,0 +1,40 @@
+"""`semel pipeline`: the command and its subcommands, each loaded when it runs."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+SUBCOMMANDS = {
+    "audit": ("pyspark_semel.audit.command:audit", "Check every batch in the segment files of a data directory."),
+    "check": (
+        "pyspark_semel.pipeline.run_command:check",
+        "Say what is wrong with a pipeline's file, without starting it.",
+    ),
+    "run": ("pyspark_semel.pipeline.run_command:run", "Run the queries that a file defines, exactly once."),
+}
+
+
+class Subcommands(click.Group):
+    """By name; the list is printed without importing Spark."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(SUBCOMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in SUBCOMMANDS:
+            return None
+        module, attribute = SUBCOMMANDS[cmd_name][0].split(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, words) for name, (_, words) in SUBCOMMANDS.items()])
+
+
+@click.group(cls=Subcommands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+def pipeline() -> None:
+    """Spark from and to semel: pipelines, and the audit."""

@@ -1,0 +1,110 @@
+"""Progress of the queries: a table that is redrawn on a terminal, a line for each batch elsewhere, or JSON lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Protocol
+
+import click
+import msgspec
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from pyspark_semel.pipeline.readings import Reading, Totals
+
+
+class Screen(Protocol):
+    """`took`: a new batch; `says`: something that happened."""
+
+    def __enter__(self) -> Screen: ...
+    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None) -> None: ...
+    def took(self, reading: Reading, totals: Mapping[str, Totals]) -> None: ...
+    def says(self, what: str) -> None: ...
+
+
+def screen(how: str, console: Console) -> Screen:
+    """`how`: "auto", "table", "lines" or "json"."""
+    if how == "json":
+        return JsonLines()
+    return TableScreen(console) if how == "table" or (how == "auto" and console.is_terminal) else Lines()
+
+
+class Lines:
+    """One plain line a batch, to read in a log."""
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None) -> None:
+        return
+
+    def took(self, reading: Reading, totals: Mapping[str, Totals]) -> None:
+        total = totals[reading.query]
+        words = [f"{reading.query} batch {reading.batch}: {reading.rows_in:,} rows in"]
+        words += [f"{reading.rows_out:,} out"] * (reading.rows_out >= 0)
+        words += [f"{reading.rows_per_s:,.0f}/s", f"{reading.batch_ms / 1000:.1f} s"]
+        words += [f"{reading.lag:,} behind"] * (reading.lag >= 0)
+        words += [f"watermark {reading.watermark}"] * bool(reading.watermark)
+        words += [f"{reading.late_rows:,} too late"] * bool(reading.late_rows)
+        click.echo(", ".join([*words, f"{total.rows_in:,} in all"]))
+
+    def says(self, what: str) -> None:
+        click.echo(what)
+
+
+class JsonLines(Lines):
+    """One JSON object a line: a `Reading`, or {"says": …}."""
+
+    def took(self, reading: Reading, totals: Mapping[str, Totals]) -> None:
+        click.echo(msgspec.json.encode(reading))
+
+    def says(self, what: str) -> None:
+        click.echo(msgspec.json.encode({"says": what}))
+
+
+class TableScreen:
+    """All queries, one below the other."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, refresh_per_second=4)
+
+    def __enter__(self) -> TableScreen:
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None) -> None:
+        self._live.__exit__(kind, e, t)
+
+    def took(self, reading: Reading, totals: Mapping[str, Totals]) -> None:
+        self._live.update(table(totals))
+
+    def says(self, what: str) -> None:
+        self._live.console.print(what, highlight=False)
+
+
+def table(totals: Mapping[str, Totals]) -> Table:
+    """Totals, and the last batch of each."""
+    made = Table(box=None, pad_edge=False)
+    made.add_column("query")
+    for name in ("batches", "rows in", "rows out", "rows/s", "behind", "batch", "too late", "watermark"):
+        made.add_column(name, justify="right")
+    for name, total in totals.items():
+        last = total.last
+        if last is None:
+            made.add_row(name, "[dim]starting[/]")
+            continue
+        made.add_row(
+            name,
+            f"{total.batches:,}",
+            f"{total.rows_in:,}",
+            f"{total.rows_out:,}" if last.rows_out >= 0 else "-",
+            f"{last.rows_per_s:,.0f}",
+            f"{last.lag:,}" if last.lag >= 0 else "-",
+            f"{last.batch_ms / 1000:.1f} s",
+            f"{total.late_rows:,}",
+            last.watermark or "-",
+        )
+    return made

@@ -39,6 +39,8 @@ ENTRYPOINT ["python", "-m", "demo.elsewhere"]
 
 FROM runtime AS spark
 COPY --from=spark-wheels /opt/semel /opt/semel
+COPY pipeline/flights.toml /opt/jobs/pipeline/flights.toml
+WORKDIR /opt/jobs
 USER root
 RUN install --directory --owner=semel --group=semel --mode=0750 /var/lib/spark
 USER 10001:10001

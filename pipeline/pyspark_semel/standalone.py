@@ -19,6 +19,8 @@ from pyspark_semel import java
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 CHECK_TIMEOUT_S = 2.0
+NO_REST = "-Dspark.master.rest.enabled=false"
+"""A second way to hand in applications, at a port of its own (6066), which nobody here uses."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -80,6 +82,7 @@ def _become(name: str, host: str, words: list[str]) -> None:
     except java.NoJavaError as error:
         raise click.ClickException(str(error)) from None
     environ = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": host}
+    environ["SPARK_MASTER_OPTS"] = f"{NO_REST} {os.environ.get('SPARK_MASTER_OPTS', '')}".strip()
     program = home / "bin" / "spark-class"
     sys.stdout.flush()
     os.execve(program, [str(program), name, "--host", host, *words], environ)  # noqa: S606

@@ -287,6 +287,17 @@ def test_a_batch_comes_again_under_other_settings(struck: SparkSession, case: Ca
             struck.conf.set(name, value)
 
 
+def test_at_least_once_writes_a_batch_that_comes_again_twice(struck: SparkSession, case: Case) -> None:
+    """What exactly once is for; and the tests of it would see it."""
+    case.add_file(0)
+    arm(case.points, "after-decide", 0, "raise")
+    options = {"semel.delivery": "at-least-once"}
+    with pytest.raises(Exception, match="struck after-decide"):
+        case.start(case.rows(struck), struck=True, **options).awaitTermination()
+    case.start(case.rows(struck), struck=True, **options).awaitTermination()
+    assert set(Counter(record.value for record in committed(case.address, case.name)).values()) == {2}
+
+
 def test_a_stream_goes_on_with_a_broker_that_was_restarted(
     spark: SparkSession, case: Case, semel_broker: EphemeralBroker
 ) -> None:

@@ -154,13 +154,19 @@ class Driver:
         status = await self._process.wait()
         if self._reader is not None:
             await self._reader
-        for each in self._below:
-            if each.is_running():
-                try:
-                    await asyncio.to_thread(each.wait, STOP_S)
-                except psutil.TimeoutExpired:
-                    _kill(each)
+        alive = [each for each in self._below if _is_alive(each)]
+        _, left = await asyncio.to_thread(psutil.wait_procs, alive, STOP_S)
+        for each in filter(_is_alive, left):
+            _kill(each)
         return status
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    """A zombie is not: it only waits for somebody to ask how it ended."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _name(process: psutil.Process) -> str:

@@ -1,7 +1,8 @@
 # make demo   a year of real flights through two streaming queries of Spark; driver, workers and broker are killed; exact
 #             (SEED=7 ROWS=5000 KILLS=6); BROKERS=3: on three brokers and an etcd, whose leaders and coordinators are killed
 # make demo-client  the same flights without Spark: counted by a group, then enriched in transactions, with kills
-# make test   every test
+# make test   every test but those of `make crashes`
+# make crashes  Spark's drivers, workers and brokers struck at every point of a batch, on a standalone cluster too; the demo
 # make sim    the simulator: 300 seeds, or SEEDS=100000; SEED=17 shows one, SHRINK=1 makes it small; WORKLOAD=plain,churn
 # make sim-exhaustive  an application of two batches, struck before each of its steps (SEEDS=20); late requests of old clients
 # make ablations  safeguards switched off in turn: some seed has to miss each (NAME='duplicate window' WRITE=1)
@@ -20,7 +21,7 @@ JOBS   ?= 2
 MINUTES ?= 2
 BROKERS ?= 1
 
-.PHONY: help demo demo-client test sim ablations fuzz faults cluster check bench format clean
+.PHONY: help demo demo-client test crashes sim ablations fuzz faults cluster check bench format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -60,7 +61,10 @@ demo-client: $(VENV)/$(if $(filter 3,$(BROKERS)),.processes,.demo)
 	$(BIN)/python -m demo --brokers $(BROKERS) $(if $(SEED),--seed $(SEED)) $(if $(ROWS),--rows $(ROWS))
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope -m 'not crash' $(ARGS)
+
+crashes: $(VENV)/.dev
+	$(BIN)/python -m pytest -m crash tests/pipeline tests/demo $(ARGS)
 
 sim: $(VENV)/.dev
 	@PYTHONPATH=tests $(BIN)/python -m sim $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) \

@@ -24,6 +24,7 @@ from bench import (
     sections,
     simulator,
     spark_read,
+    spark_scale,
     spark_write,
     transactions,
 )
@@ -54,6 +55,7 @@ SECTIONS = {
     "audit": audit.audit,
     "spark-read": spark_read.spark_read,
     "spark-write": spark_write.spark_write,
+    "spark-scale": spark_scale.spark_scale,
 }
 
 

@@ -22,6 +22,7 @@ from demo.spark.report import show_delays, summed  # noqa: E402
 
 
 @pytest.mark.slow
+@pytest.mark.crash
 @pytest.mark.timeout(600)
 def test_the_demo_is_exact_although_everything_is_killed() -> None:
     command = [sys.executable, "-m", "demo.spark", "--rows", "5000", "--kills", "3", "--seed", "7", "--stream-s", "20"]

@@ -51,9 +51,13 @@ def test_crash_of_a_handler_is_found_and_made_small(monkeypatch: pytest.MonkeyPa
     def crash(*_: object) -> None:
         raise ZeroDivisionError("found me")
 
+    def search() -> None:
+        for seed in range(20):  # not every one of them gets through to the handler
+            campaigns.requests(seed)
+
     monkeypatch.setitem(HANDLERS, describe_cluster, crash)
     with pytest.raises(campaigns.Found, match="found me") as found:
-        campaigns.requests(1)
+        search()
     (conversation,) = found.value.conversations
     (frame,) = conversation
     assert int.from_bytes(frame[4:6], "big") == describe_cluster

@@ -20,7 +20,7 @@ from pipeline.struck import arm, wait_for
 from pyspark_semel import java
 from support.processes import BrokerProcess
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.crash, pytest.mark.timeout(900)]
 
 SETTINGS = {
     "spark.speculation": "true",

@@ -36,6 +36,7 @@ def run_to_the_end(address: str, driver: Driver) -> None:
         each.case.check(FILES)
 
 
+@pytest.mark.crash
 def test_a_driver_killed_at_any_point_leaves_every_row_once(tmp_path: Path, broker: BrokerProcess) -> None:
     with Driver(broker.address, struck_queries(tmp_path, broker.address, HELD)) as driver:
         driver.until_all_arrived()
@@ -45,6 +46,7 @@ def test_a_driver_killed_at_any_point_leaves_every_row_once(tmp_path: Path, brok
         run_to_the_end(broker.address, driver)
 
 
+@pytest.mark.crash
 def test_a_driver_that_was_thought_dead_comes_back_and_changes_nothing(tmp_path: Path, broker: BrokerProcess) -> None:
     with Driver(broker.address, struck_queries(tmp_path, broker.address, HELD)) as driver:
         driver.until_all_arrived()
@@ -81,6 +83,7 @@ RECOVERED = [Strike("in-write", 1, "exit"), Strike("after-prepare", 1, "exit"), 
 FAILED = [Strike(point, 1, "raise") for point in ("after-begin", "before-decide", "after-decide")]
 
 
+@pytest.mark.crash
 def test_tasks_that_die_or_fail_and_commits_that_raise_leave_every_row_once(
     tmp_path: Path, broker: BrokerProcess
 ) -> None:

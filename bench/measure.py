@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,13 +14,24 @@ from typing import Any
 import psutil
 from support.processes import BrokerProcess
 
+TIMEOUT_S = 900
+
 
 def work(name: str, **arguments: Any) -> dict[str, float]:
-    """One worker of `bench.clients` in a fresh process. Raises RuntimeError with what it wrote on standard error."""
-    command = [sys.executable, "-m", "bench.clients", name, json.dumps(arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    """One worker of `bench.clients` in a fresh process. Raises RuntimeError as `measured_by`."""
+    return measured_by("bench.clients", name, **arguments)
+
+
+def measured_by(module: str, *words: str, **arguments: Any) -> dict[str, float]:
+    """What `module` prints in its last line as the main program of a process, told `arguments` as JSON behind `words`.
+
+    Spark's workers, below it, find the same modules. Raises RuntimeError with what it wrote on standard error.
+    """
+    command = [sys.executable, "-m", module, *words, json.dumps(arguments)]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S, env=environ)
     if done.returncode != 0:
-        raise RuntimeError(f"{name} {arguments}: {done.stderr[-2000:]}")
+        raise RuntimeError(f"{module} {' '.join(words)} {arguments}: {done.stderr[-3000:]}")
     result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return result
 

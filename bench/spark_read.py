@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from semel_protocol.records import Record, build_batch
 
 from bench.clients import VALUE
 from bench.figure import Figure, at_most, per_second, ratio
-from bench.measure import broker, cpu_s, work
+from bench.measure import broker, cpu_s, measured_by, work
 
 PARTITIONS = 4
 READ_PER_S = 1_500_000
@@ -45,7 +44,7 @@ def spark_read(directory: Path, records: int, runs: int) -> list[Figure]:
     with broker(directory, **{"num.partitions": str(PARTITIONS)}) as process:
         work("librdkafka_produce", address=process.address, records=records, partitions=PARTITIONS)
         before = cpu_s(process)
-        done = in_spark(address=process.address, runs=runs)
+        done = measured_by("bench.spark_read", address=process.address, runs=runs)
         broker_s = (cpu_s(process) - before) / (runs + 1) * 1e6 / records
     return [
         *figures,
@@ -55,15 +54,6 @@ def spark_read(directory: Path, records: int, runs: int) -> list[Figure]:
         at_most("CPU of Spark and its workers per million rows read", done["read_cpu_s"], "s"),
         at_most("broker CPU per million rows read", broker_s, "s"),
     ]
-
-
-def in_spark(**arguments: Any) -> dict[str, float]:
-    command = [sys.executable, "-m", "bench.spark_read", json.dumps(arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-    if done.returncode != 0:
-        raise RuntimeError(f"spark_read {arguments}: {done.stderr[-2000:]}")
-    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return result
 
 
 def decoded_per_cpu_s(sizes: range | list[int], batch_rows: int) -> float:

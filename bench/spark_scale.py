@@ -6,22 +6,19 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from support.spark import SparkCluster
+
 from bench.figure import Figure, per_second, ratio
-from bench.measure import broker
+from bench.measure import broker, measured_by
 
 PARTITIONS = (1, 2, 4)
 WORKERS = (1, 2)
 VALUE = "lpad(CAST(id AS STRING), 100, '.') AS value"
-START_S = 60.0
 
 
 def spark_scale(directory: Path, records: int, runs: int) -> list[Figure]:
@@ -29,8 +26,10 @@ def spark_scale(directory: Path, records: int, runs: int) -> list[Figure]:
     found: dict[int, dict[str, float]] = {}
     with broker(directory / "data", "fsync") as process:
         for workers in WORKERS:
-            with cluster(directory / f"spark-{workers}", workers) as master:
-                found[workers] = _driven(master=master, address=process.address, records=records, runs=runs)
+            with SparkCluster(directory / f"spark-{workers}", ["127.0.0.1"] * workers) as cluster:
+                found[workers] = measured_by(
+                    "bench.spark_scale", master=cluster.master, address=process.address, records=records, runs=runs
+                )
     figures = [
         per_second(
             f"{what}, {partitions} partitions, {workers} workers of a core", found[workers][f"{what} {partitions}"]
@@ -42,47 +41,6 @@ def spark_scale(directory: Path, records: int, runs: int) -> list[Figure]:
     most = PARTITIONS[-1]
     grown = {what: found[2][f"{what} {most}"] / found[1][f"{what} {most}"] for what in ("read", "written exactly once")}
     return [*figures, *(ratio(f"{what}, {most} partitions, two workers against one", by) for what, by in grown.items())]
-
-
-@contextmanager
-def cluster(folder: Path, workers: int) -> Iterator[str]:
-    """A standalone cluster on loopback; its URL."""
-    folder.mkdir(parents=True)
-    command = [sys.executable, "-m", "pyspark_semel.standalone"]
-    url = "spark://127.0.0.1:17077"
-    processes = []
-    with (folder / "log").open("wb") as log:
-        try:
-            words = ["master", "--port=17077", "--web-port=0"]
-            processes.append(subprocess.Popen([*command, *words], stdout=log, stderr=log))
-            deadline = time.monotonic() + START_S
-            while subprocess.run([*command, "check", url], capture_output=True, check=False).returncode:
-                if time.monotonic() > deadline:
-                    raise RuntimeError(f"no master; see {log.name}")
-                time.sleep(0.2)
-            for number in range(workers):
-                words = ["worker", url, f"--dir={folder / str(number)}"]
-                processes.append(subprocess.Popen([*command, *words], stdout=log, stderr=log))
-            yield url
-        finally:
-            for process in reversed(processes):
-                process.terminate()
-                process.wait()
-
-
-def _driven(**arguments: Any) -> dict[str, float]:
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.spark_scale", json.dumps(arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-    )
-    if done.returncode != 0:
-        raise RuntimeError(done.stderr[-3000:])
-    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return result
 
 
 # The driver

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -20,7 +18,7 @@ from pyspark_semel.sink_batches import Encoder
 from pyspark_semel.sink_schema import SinkSchema
 
 from bench.figure import Figure, at_most, per_second, ratio
-from bench.measure import broker
+from bench.measure import broker, measured_by
 from bench.spark_read import cpu_of_all_s
 
 ROWS_PER_S = 500_000
@@ -38,7 +36,9 @@ BATCH_BYTES = 256 * 1024
 def spark_write(directory: Path, records: int, runs: int) -> list[Figure]:
     """Records of 100 bytes over 4 partitions, Spark and broker on the same cores."""
     with broker(directory, "fsync", **{"num.partitions": str(PARTITIONS)}) as process:
-        done = _in_a_process(address=process.address, folder=str(directory), records=2 * records, runs=max(3, runs))
+        done = measured_by(
+            "bench.spark_write", address=process.address, folder=str(directory), records=2 * records, runs=max(3, runs)
+        )
     return [
         *(
             per_second(f"encode from Arrow, a core, {name}", encoded_per_cpu_s(sizes, keyed))
@@ -72,22 +72,6 @@ def encoded_per_cpu_s(sizes: Sequence[int], keyed: bool) -> float:
         encoder.encode(rows, lambda topics: dict.fromkeys(topics, PARTITIONS))
         rates.append(ARROW_ROWS / (time.process_time() - began))
     return statistics.median(rates)
-
-
-def _in_a_process(**arguments: Any) -> dict[str, float]:
-    paths = os.pathsep.join(path for path in sys.path if path)
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.spark_write", json.dumps(arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-        env={**os.environ, "PYTHONPATH": paths},
-    )
-    if done.returncode != 0:
-        raise RuntimeError(done.stderr[-3000:])
-    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return result
 
 
 class Dropping(DataSource):

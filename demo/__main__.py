@@ -1,4 +1,4 @@
-"""make demo: stream the flights, enrich them in transactions, kill everything on the way, compare with the file."""
+"""Stream the flights, enrich them in transactions, kill everything on the way, compare with the file."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import argparse
 import asyncio
 import logging
 import random
-import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Literal
@@ -18,8 +16,9 @@ from semel import Admin, Consumer, NewTopic, Producer, RecordMetadata, TopicPart
 from demo.bars import Bars
 from demo.brokers import Brokers, Watched, brokers
 from demo.chaos import Chaos, make_zombie
+from demo.command import end_with, options
 from demo.flights import PARTITIONS, SOURCE, TARGET, airline_of, flights, row_of, truth
-from demo.processes import Worker, ended_well
+from demo.processes import Worker
 from demo.report import Audit, show_airlines, show_processes, show_topics, verdict
 
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -169,22 +168,7 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
-    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="1, or 3 with an etcd (default: 1)")
-    parser.add_argument("--rows", type=int, help="only the first ROWS flights (default: all 336,776)")
-    parser.add_argument("--kills", type=int, default=10, help="SIGKILLs of brokers and workers (default: 10)")
-    parser.add_argument("--seed", type=int, help="draws who is killed when (default: drawn, and printed)")
-    parser.add_argument("--data-dir", type=Path, help="keep broker data and logs here (default: a temporary folder)")
-    arguments = parser.parse_args()
-    if arguments.seed is None:
-        arguments.seed = random.SystemRandom().randrange(10_000)
-    console = Console()
-    with tempfile.TemporaryDirectory(prefix="semel-demo-") as temporary:
-        directory = arguments.data_dir or Path(temporary) / "demo"
-        if directory.exists() and any(directory.iterdir()):
-            parser.error(f"{directory} is not empty; name a new folder")
-        exact = asyncio.run(ended_well(run(arguments, directory, console)))
-    sys.exit(0 if exact else 1)
+    end_with(run, options("python -m demo", __doc__, kills=10, of="brokers and workers"))
 
 
 if __name__ == "__main__":

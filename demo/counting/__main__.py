@@ -7,8 +7,6 @@ import asyncio
 import json
 import logging
 import random
-import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -17,11 +15,11 @@ from semel import Admin, Consumer, NewTopic, Producer, RecordMetadata, TopicPart
 
 from demo.bars import Bars
 from demo.brokers import Brokers, Watched, brokers
+from demo.command import end_with, options
 from demo.counting.processes import Counter
 from demo.counting.report import show
 from demo.counting.totals import Total, parse, truth
 from demo.flights import PARTITIONS, SOURCE, flights
-from demo.processes import ended_well
 from demo.report import Audit
 
 COUNTERS = 2
@@ -123,6 +121,7 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
     counters: list[Counter] = []
     bars = Bars(console, total, "sent", "acknowledged", "counted", "read back")
     with bars.show:
+        bars.say(f"seed {arguments.seed}: the same seed draws the same kills")
         try:
             bars.say(await served.start())
             async with Admin(bootstrap_servers=served.address) as admin:
@@ -142,20 +141,7 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m demo.counting", description=__doc__)
-    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="1, or 3 with an etcd (default: 1)")
-    parser.add_argument("--rows", type=int, help="only the first ROWS flights (default: all 336,776)")
-    parser.add_argument("--kills", type=int, default=2, help="how often a broker is killed (default: 2)")
-    parser.add_argument("--seed", type=int, default=2013, help="draws the moments of the kills (default: 2013)")
-    parser.add_argument("--data-dir", type=Path, help="keep broker data and log here (default: a temporary folder)")
-    arguments = parser.parse_args()
-    console = Console()
-    with tempfile.TemporaryDirectory(prefix="semel-demo-") as temporary:
-        directory = arguments.data_dir or Path(temporary) / "demo"
-        if directory.exists() and any(directory.iterdir()):
-            parser.error(f"{directory} is not empty; name a new folder")
-        exact = asyncio.run(ended_well(run(arguments, directory, console)))
-    sys.exit(0 if exact else 1)
+    end_with(run, options("python -m demo.counting", __doc__, kills=2, of="brokers"))
 
 
 if __name__ == "__main__":

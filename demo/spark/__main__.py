@@ -13,7 +13,6 @@ import logging
 import os
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from itertools import count
@@ -25,9 +24,10 @@ from semel import Admin, Consumer, NewTopic, Producer, TopicPartition
 from demo.__main__ import read_back
 from demo.bars import Bars
 from demo.brokers import Brokers, Watched, brokers
+from demo.command import end_with, options
 from demo.flights import SOURCE
 from demo.flights import row_of as row_of_line
-from demo.processes import end, ended_well
+from demo.processes import end
 from demo.report import Audit
 from demo.spark.arrivals import PARTITIONS, arrivals, clocks, truth
 from demo.spark.driver import JAVA_OPTIONS, Driver
@@ -263,26 +263,11 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
-    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="1, or 3 with an etcd (default: 1)")
-    parser.add_argument("--rows", type=int, help="only the first ROWS flights (default: all 336,776)")
-    parser.add_argument("--kills", type=int, default=6, help="SIGKILLs of driver, workers, brokers (default: 6)")
+    parser = options("make demo", __doc__, kills=6, of="driver, workers, brokers")
     parser.add_argument(
         "--stream-s", type=float, default=STREAM_S, help="seconds in which the year passes (default: 60)"
     )
-    parser.add_argument("--seed", type=int, help="draws who is killed when (default: drawn, and printed)")
-    parser.add_argument("--data-dir", type=Path, help="keep broker data and logs here (default: a temporary folder)")
-    arguments = parser.parse_args()
-    if arguments.seed is None:
-        arguments.seed = random.SystemRandom().randrange(10_000)
-    console = Console()
-    with tempfile.TemporaryDirectory(prefix="semel-demo-") as temporary:
-        directory = arguments.data_dir or Path(temporary) / "demo"
-        if directory.exists() and any(directory.iterdir()):
-            parser.error(f"{directory} is not empty; name a new folder")
-        directory.mkdir(parents=True, exist_ok=True)
-        exact = asyncio.run(ended_well(run(arguments, directory, console)))
-    sys.exit(0 if exact else 1)
+    end_with(run, parser)
 
 
 if __name__ == "__main__":

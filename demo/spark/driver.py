@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import psutil  # type: ignore[import-untyped,unused-ignore]
+import psutil
 
 from demo.brokers import Tell
 from demo.processes import STOP_S

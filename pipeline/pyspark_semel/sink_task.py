@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import pyarrow as pa  # type: ignore[import-untyped,unused-ignore]
+import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 from semel import GroupStep, PreparedTransaction, Producer
 from semel.structs import RecordMetadata

@@ -6,19 +6,16 @@ The workers have hosts of their own (127.0.0.1 and 127.0.0.2), or Spark would no
 from __future__ import annotations
 
 import os
-import re
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
-import pyspark
 import pytest
 from pipeline.drivers import FILES, Driver, Strike, environment, struck_queries
 from pipeline.struck import arm, wait_for
-from pyspark_semel import java
 from support.processes import BrokerProcess
+from support.spark import SparkCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.crash, pytest.mark.timeout(900)]
 
@@ -36,59 +33,11 @@ SETTINGS = {
 }
 
 
-NO_REST = "-Dspark.master.rest.enabled=false"
-"""Its port is a fixed one."""
-
-
-class Cluster:
-    """A master and two workers, as processes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self.master = ""
-
-    def start(self) -> None:
-        java.prepare()
-        master = self._run("master", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1")
-        self.master = wait_for(lambda: self._said(master, r"Starting Spark master at (spark://\S+)"), "the master")
-        for host in ("127.0.0.1", "127.0.0.2"):
-            size = ("-c", "4", "-m", "1500m", "-d", str(self.folder / host), self.master)
-            self._run(host, "org.apache.spark.deploy.worker.Worker", "--host", host, *size)
-        wait_for(lambda: len(re.findall(r"Registering worker", master.read_text())) == 2, "two workers")
-
-    def stop(self) -> None:
-        for process in self._processes:
-            for each in [*psutil.Process(process.pid).children(recursive=True), process]:
-                each.kill()
-            process.wait()
-
-    def _run(self, name: str, kind: str, *arguments: str) -> Path:
-        log = self.folder / f"{name}.log"
-        command = [f"{Path(pyspark.__file__).parent}/bin/spark-class", kind, "--port", "0", "--webui-port", "0"]
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [*command, *arguments],
-                env={**environment(), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_JAVA_OPTS": NO_REST},
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        self._processes.append(process)
-        return log
-
-    def _said(self, log: Path, pattern: str) -> str | None:
-        found = re.search(pattern, log.read_text())
-        return found[1] if found else None
-
-
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    made = Cluster(tmp_path)
-    try:
-        made.start()
+def cluster(tmp_path: Path) -> Iterator[SparkCluster]:
+    hosts = ["127.0.0.1", "127.0.0.2"]
+    with SparkCluster(tmp_path / "spark", hosts, cores=4, memory="1500m", environ=environment()) as made:
         yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture
@@ -110,7 +59,7 @@ def executor_of(worker: int) -> psutil.Process:
 
 
 def test_attempts_that_race_die_or_come_back_leave_every_row_once(
-    tmp_path: Path, cluster: Cluster, broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cluster: SparkCluster, broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARK_SETTINGS", " ".join(f"{name}={value}" for name, value in SETTINGS.items()))
     strikes = [

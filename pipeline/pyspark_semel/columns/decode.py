@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped,unused-ignore]
+import pyarrow as pa
 from numpy.typing import NDArray
 from semel_protocol.batch import HEADER_BYTES, BatchHeader, CorruptBatch
 from semel_protocol.compression import BYTES_MAX, decompress

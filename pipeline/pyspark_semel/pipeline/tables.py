@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped,unused-ignore]
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from pyspark_semel import sink_options, source_options

@@ -1,0 +1,42 @@
+"""What the demos have in common as commands: their options, a folder that goes away afterwards, the exit status."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+from rich.console import Console
+
+from demo.processes import ended_well
+
+Run = Callable[[argparse.Namespace, Path, Console], Coroutine[None, None, bool]]
+
+
+def options(prog: str, description: str | None, *, kills: int, of: str) -> argparse.ArgumentParser:
+    """`kills`: how many SIGKILLs there are unless another number is asked for; `of`: who dies."""
+    parser = argparse.ArgumentParser(prog=prog, description=description)
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="1, or 3 with an etcd (default: 1)")
+    parser.add_argument("--rows", type=int, help="only the first ROWS flights (default: all 336,776)")
+    parser.add_argument("--kills", type=int, default=kills, help=f"SIGKILLs of {of} (default: {kills})")
+    parser.add_argument("--seed", type=int, help="draws who is killed when (default: drawn, and printed)")
+    parser.add_argument("--data-dir", type=Path, help="keep broker data and logs here (default: a temporary folder)")
+    return parser
+
+
+def end_with(run: Run, parser: argparse.ArgumentParser) -> None:
+    """Runs the demo on what the command line says, in an empty folder. Ends the process: 0 if all is exact, else 1."""
+    arguments = parser.parse_args()
+    if arguments.seed is None:
+        arguments.seed = random.SystemRandom().randrange(10_000)
+    with tempfile.TemporaryDirectory(prefix="semel-demo-") as temporary:
+        directory = arguments.data_dir or Path(temporary) / "demo"
+        if directory.exists() and any(directory.iterdir()):
+            parser.error(f"{directory} is not empty; name a new folder")
+        directory.mkdir(parents=True, exist_ok=True)
+        exact = asyncio.run(ended_well(run(arguments, directory, Console())))
+    sys.exit(0 if exact else 1)

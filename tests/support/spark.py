@@ -1,0 +1,81 @@
+"""A standalone cluster of Spark for tests and figures: a master and workers of the pip package, as processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+START_S = 120.0
+
+
+class SparkCluster:
+    """`with SparkCluster(folder, ["127.0.0.1"]) as cluster: cluster.master`; a worker per host of `hosts`, free ports.
+
+    Spark runs a second attempt of a task on another host only: 127/8 has as many as it takes. Logs are in `folder`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        hosts: Sequence[str],
+        *,
+        cores: int = 1,
+        memory: str = "1g",
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self.folder, self.hosts = folder, hosts
+        self.master = ""
+        self._size = (f"--cores={cores}", f"--memory={memory}")
+        self._environ = {**os.environ, **(environ or {})}
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> SparkCluster:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            master = self._run("master", "master", "--port=0", "--web-port=0")
+            (self.master,) = self._until(master, r"Starting Spark master at (spark://\S+)", 1)
+            for number, host in enumerate(self.hosts):
+                place = f"--dir={self.folder / f'worker-{number}'}"
+                self._run(f"worker-{number}", "worker", self.master, f"--host={host}", place, *self._size)
+            self._until(master, r"Registering worker", len(self.hosts))
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """SIGKILL for all of it, executors included."""
+        for process in self._processes:
+            for each in [*psutil.Process(process.pid).children(recursive=True), process]:
+                each.kill()
+            process.wait()
+        self._processes.clear()
+
+    def _run(self, name: str, *words: str) -> Path:
+        log = self.folder / f"{name}.log"
+        command = [sys.executable, "-m", "pyspark_semel.standalone", *words]
+        with log.open("wb") as output:
+            self._processes.append(
+                subprocess.Popen(command, env=self._environ, stdout=output, stderr=subprocess.STDOUT)
+            )
+        return log
+
+    def _until(self, log: Path, pattern: str, count: int) -> list[str]:
+        """What stands in the log so many times, once it does. Raises RuntimeError with the log's end."""
+        deadline = time.monotonic() + START_S
+        while len(found := re.findall(pattern, log.read_text())) < count:
+            ended = [each.args for each in self._processes if each.poll() is not None]
+            if ended or time.monotonic() > deadline:
+                raise RuntimeError(f"{ended or 'no start'}; {log}: {log.read_text()[-2000:]}")
+            time.sleep(0.05)
+        return found

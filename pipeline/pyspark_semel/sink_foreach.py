@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from pyspark_semel.sink_options import BATCH_ID, QUERY_ID, SINK_ID, WHY_AN_ID
@@ -54,6 +55,6 @@ def write_batch(rows: DataFrame, batch_id: int, options: Mapping[str, str], *, q
 def _property(rows: DataFrame, name: str) -> str | None:
     try:
         value = rows.sparkSession.sparkContext.getLocalProperty(name)
-    except Exception:  # Spark Connect has no context, and says so in several ways
+    except PySparkException:  # Spark Connect has no context
         return None
     return None if value is None else str(value)

@@ -35,6 +35,13 @@ from semel_protocol.records import decode_batch
 
 WINDOW = 5
 NO_LEADER = -1
+QUICK: dict[str, Any] = {
+    "retry_backoff_ms": 1,
+    "retry_backoff_max_ms": 4,
+    "reconnect_backoff_ms": 1,
+    "reconnect_backoff_max_ms": 4,
+}
+"""Settings of clients whose trials follow one another at once."""
 
 
 class SequencedLog:

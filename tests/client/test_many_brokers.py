@@ -10,17 +10,10 @@ from typing import Any
 
 import pytest
 from client.consuming import take, tp, until
-from client.fake_broker import ANSWER_LOST, LATE, LOST
+from client.fake_broker import ANSWER_LOST, LATE, LOST, QUICK
 from client.moving_cluster import COMMIT, CREATE, DEPOSED, EPOCH_END, FETCH, LIST, REPLACED, MovingCluster
 from semel import Admin, Consumer, NewTopic, Producer
 from semel.errors import KafkaTimeoutError, OffsetOutOfRangeError
-
-QUICK: dict[str, Any] = {
-    "retry_backoff_ms": 1,
-    "retry_backoff_max_ms": 4,
-    "reconnect_backoff_ms": 1,
-    "reconnect_backoff_max_ms": 4,
-}
 
 
 @pytest.fixture(params=["Fetch finds out", "the leader is asked"])

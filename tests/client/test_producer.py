@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from client.fake_broker import ANSWER_LOST, LATE, LOST, SILENT, WORKS, FakeBroker
+from client.fake_broker import ANSWER_LOST, LATE, LOST, QUICK, SILENT, WORKS, FakeBroker
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from semel import Producer, TopicPartition
@@ -27,13 +27,6 @@ from semel.errors import (
 )
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdResponse
-
-QUICK: dict[str, Any] = {
-    "retry_backoff_ms": 1,
-    "retry_backoff_max_ms": 4,
-    "reconnect_backoff_ms": 1,
-    "reconnect_backoff_max_ms": 4,
-}
 
 
 def producer(broker: FakeBroker, **settings: Any) -> Producer:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from client.fake_broker import ANSWER_LOST, LOST, SILENT
+from client.fake_broker import ANSWER_LOST, LOST, QUICK, SILENT
 from client.fake_coordinator import ABORTED, END, INIT, ONGOING
 from client.fake_groups import BEGIN, DECIDE, FakeGroups
 from semel import Admin, GroupStep, PreparedTransaction, Producer, TransactionGroup
@@ -26,13 +26,6 @@ from semel.errors import (
     UnsupportedVersionError,
 )
 from semel_protocol.errors import ErrorCode
-
-QUICK: dict[str, Any] = {
-    "retry_backoff_ms": 1,
-    "retry_backoff_max_ms": 4,
-    "reconnect_backoff_ms": 1,
-    "reconnect_backoff_max_ms": 4,
-}
 
 
 @pytest.fixture(params=[1, 2], ids=["version1", "version2"])

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from client.fake_broker import ANSWER_LOST, LOST, SILENT
+from client.fake_broker import ANSWER_LOST, LOST, QUICK, SILENT
 from client.fake_coordinator import (
     ABORTED,
     ADD_OFFSETS,
@@ -42,12 +42,6 @@ from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k24_add_partitions_to_txn import AddPartitionsToTxnResponse
 from semel_protocol.messages.k28_txn_offset_commit import TxnOffsetCommitResponse
 
-QUICK: dict[str, Any] = {
-    "retry_backoff_ms": 1,
-    "retry_backoff_max_ms": 4,
-    "reconnect_backoff_ms": 1,
-    "reconnect_backoff_max_ms": 4,
-}
 T0 = TopicPartition("t", 0)
 
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from client.fake_broker import ANSWER_LOST, LATE, LOST, WORKS
+from client.fake_broker import ANSWER_LOST, LATE, LOST, QUICK, WORKS
 from client.fake_coordinator import (
     ADD_OFFSETS,
     ADD_PARTITIONS,
@@ -22,12 +22,6 @@ from semel import Producer, TopicPartition
 from semel.errors import KafkaError, KafkaTimeoutError, TransactionWasCommitted
 from semel_protocol.errors import ErrorCode
 
-QUICK: dict[str, Any] = {
-    "retry_backoff_ms": 1,
-    "retry_backoff_max_ms": 2,
-    "reconnect_backoff_ms": 1,
-    "reconnect_backoff_max_ms": 2,
-}
 ON_THE_WAY = [WORKS, LOST, ANSWER_LOST, LATE]
 REFUSALS = [int(ErrorCode.INVALID_RECORD), int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)]
 RETRIABLE = [int(ErrorCode.NOT_COORDINATOR), int(ErrorCode.CONCURRENT_TRANSACTIONS)]

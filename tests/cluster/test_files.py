@@ -49,6 +49,16 @@ def test_the_profile_spark_adds_a_master_and_two_workers_that_share_a_place_for_
         )
 
 
+def test_the_profile_flights_brings_the_spark_that_its_pipeline_runs_on(project: Project) -> None:
+    assert set(project.enabled(["flights"])) == {*project.enabled(["spark"]), "flights"}
+    pipeline, master = project.services["flights"], project.services["spark-master"]
+    assert master.healthcheck is not None
+    assert pipeline.environment["MASTER"] == f"spark://{master.healthcheck.command[-1]}"
+    assert pipeline.volumes == master.volumes
+    place = compose.mounts(pipeline)[0].target
+    assert pipeline.environment["CHECKPOINTS"].startswith(f"{place}/")
+
+
 def test_every_service_has_what_it_takes_to_be_left_alone(project: Project) -> None:
     for name in project.enabled():
         service = project.services[name]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
+from pyspark.errors import PySparkAttributeError
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -14,6 +17,7 @@ from pyspark.sql.types import (
 )
 from pyspark_semel.options import OptionError
 from pyspark_semel.sink import batch_writer, stream_writer
+from pyspark_semel.sink_foreach import write_batch
 from pyspark_semel.sink_options import TIMEOUT_MS, Delivery, sink_options
 from pyspark_semel.sink_schema import SchemaError, SinkSchema, sink_schema
 from pyspark_semel.sink_step import SinkRefusedError, is_to_be_written, token
@@ -174,3 +178,19 @@ def test_what_would_lose_or_double_rows_in_silence_is_refused(
 
 def test_the_token_names_query_and_batch() -> None:
     assert token("q", 12) == "q:12"
+
+
+def test_write_batch_asks_for_a_name_where_no_context_tells_the_query() -> None:
+    class Connected:
+        """A session and its rows over Spark Connect, which has no context."""
+
+        @property
+        def sparkSession(self) -> Connected:
+            return self
+
+        @property
+        def sparkContext(self) -> None:
+            raise PySparkAttributeError("sparkContext is not supported in Spark Connect")
+
+    with pytest.raises(ValueError, match="give query_id"):
+        write_batch(cast(Any, Connected()), 0, GIVEN)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -17,20 +17,6 @@ from semel_protocol.records import Record, build_batch
 from semel_storage.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 OpenOffice = Callable[..., "asyncio.Future[Office]"]
-
-
-@pytest.fixture
-async def offices() -> AsyncIterator[list[Office]]:
-    opened: list[Office] = []
-    yield opened
-    for office in opened:
-        await office.close()
-
-
-@pytest.fixture
-async def office(offices: list[Office]) -> Office:
-    offices.append(await Office().open())
-    return offices[-1]
 
 
 async def quick_office(offices: list[Office], **settings: str) -> Office:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from random import Random
 from typing import Any
 
@@ -24,20 +23,6 @@ from semel_storage.internal_topics import TRANSACTION_STATE
 
 DRIVER = ClientName("driver", "10.0.0.9")
 Prepared = tuple[str, ProducerIdentity]
-
-
-@pytest.fixture
-async def offices() -> AsyncIterator[list[Office]]:
-    opened: list[Office] = []
-    yield opened
-    for office in opened:
-        await office.close()
-
-
-@pytest.fixture
-async def office(offices: list[Office]) -> Office:
-    offices.append(await Office().open())
-    return offices[-1]
 
 
 async def quick_office(offices: list[Office], hold_ms_max: int = 20_000, **settings: str) -> Office:

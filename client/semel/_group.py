@@ -230,6 +230,8 @@ class Group:
         await self.heartbeats.end()
         topics = await self._topics_to_join_with()
         owned = tuple(self._subscription.states)
+        if not owned and self.member.is_outdated:
+            await self._join_as_another()
         self._to(State.JOINING)
         joined = await self.member.join(topics, owned, self._had, self._had_generation)
         self._joined_topics = topics
@@ -244,6 +246,12 @@ class Group:
         self._to(State.STABLE)
         # What changed while this rebalance was under way was not looked at.
         self.metadata_changed()
+
+    async def _join_as_another(self) -> None:
+        """Who joins as before, offering what it offered, may be told the generation that there was. As that one the
+        application could still commit records that are in its hands, while they are read again."""
+        await self._leave()
+        self.member.forget_identity()  # a static member has not left: whoever joins under its name takes its place
 
     async def _topics_to_join_with(self) -> tuple[str, ...]:
         if self._subscription.mode is Mode.PATTERN:

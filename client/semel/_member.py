@@ -81,6 +81,11 @@ class Member:
         return self.outdated or (self._last if self.generation == NO_GENERATION else self.membership)
 
     @property
+    def is_outdated(self) -> bool:
+        """Whether the application has records in hand that were taken from who this still is."""
+        return self.outdated is not None and self.outdated.member_id == self.member_id
+
+    @property
     def is_static(self) -> bool:
         return self._config.group_instance_id is not None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from broker.harness import Harness
-from semel import Consumer, ConsumerGroupMetadata, Producer, TopicPartition
+from semel import Admin, Consumer, ConsumerGroupMetadata, NewTopic, Producer, TopicPartition
 from semel.errors import CommitFailedError, IllegalOperation, ProducerFenced, TransactionHasFailed
 from support.processes import BrokerProcess
 
@@ -155,6 +155,54 @@ async def test_positions_of_records_that_were_taken_away_in_hand_are_refused(bro
                     await made.send_offsets_to_transaction({place: 1}, slow.group_metadata())
                 await made.abort_transaction()
                 assert await other.committed(place) is None
+
+
+@pytest.mark.parametrize("name", [None, "the slow one"], ids=["dynamic", "static"])
+async def test_positions_of_records_that_were_taken_away_in_hand_are_refused_in_the_same_generation(
+    broker: Harness, name: str | None
+) -> None:
+    """A follower that joins again as it was is told the generation that there is: no rebalance, no new number."""
+    address = f"127.0.0.1:{broker.port}"
+    settings: dict[str, Any] = {"bootstrap_servers": address, "group_id": "g", "auto_offset_reset": "earliest"}
+    settings |= {"enable_auto_commit": False, "heartbeat_interval_ms": 50, "partition_assignment_strategy": ("range",)}
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        Admin(bootstrap_servers=address) as admin,
+        Producer(bootstrap_servers=address) as feeder,
+        producer(broker.port) as made,
+        Consumer(**settings) as leader,
+        Consumer(**settings, rebalance_timeout_ms=200, group_instance_id=name) as slow,
+    ):
+        await admin.create_topics([NewTopic("two", 2)])
+        for consumer in (leader, slow):
+            consumer.subscribe(["two"])
+        while not (leader.assignment() and slow.assignment()):
+            await asyncio.gather(leader.getmany(timeout_ms=20), slow.getmany(timeout_ms=20))
+        (place,) = slow.assignment()
+        await feeder.send_and_wait("two", b"0", partition=place.partition)
+        assert (await slow.getone()).value == b"0"
+        before = slow.group_metadata()
+        await made.begin_transaction()
+        await made.send("out", b"late", partition=0)
+
+        group = slow._group
+        assert group is not None
+        assigned = group.assignments
+        group.request_rejoin("as upon an answer that came before the coordinator died")
+        again: list[Consumer] = []  # whoever the partition is given to reads the record once more
+        while group.assignments == assigned:
+            again += [leader] * len(await leader.getmany(timeout_ms=20))
+        for metadata in (before, slow.group_metadata()):
+            with pytest.raises(CommitFailedError):
+                await made.send_offsets_to_transaction({place: 1}, metadata)
+            await made.abort_transaction()
+            await made.begin_transaction()
+        while not again:
+            for consumer in (leader, slow):
+                again += [consumer] * len(await consumer.getmany(timeout_ms=20))
+        await made.send_offsets_to_transaction({place: 1}, again[0].group_metadata())
+        await made.commit_transaction()
+        assert await slow.committed(place) == 1
 
 
 async def test_group_metadata_of_a_consumer_without_a_membership(broker: Harness) -> None:

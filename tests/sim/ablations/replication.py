@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from semel._transaction_manager import Sequences
 from semel_broker.cluster import elections
 from semel_broker.cluster.controller import Controller
 from semel_broker.cluster.elections import Standing
@@ -21,12 +22,13 @@ from semel_broker.replication.fetcher import Fetcher
 from semel_broker.replication.followed import Followed
 from semel_broker.replication.isr import IsrKeeper
 from semel_broker.replication.sessions import FetchSession, Watched
+from semel_broker.turned_away import TurnedAway
 from semel_storage import producers
 from semel_storage.log import Log
 from semel_storage.producer_table import ProducerTable
 from semel_storage.producers import MarkerPlace, ProducerState
 
-from sim.ablations.ablation import Seam, both, faults, safeguard
+from sim.ablations.ablation import Cut, Seam, both, faults, safeguard
 from sim.ablations.occasions import late_marker, late_news
 from sim.ablations.worlds import carefree_clients, restless_leaders
 from sim.plan import RunPlan
@@ -260,3 +262,47 @@ def _(seam: Seam) -> None:
 @of_three("the lease", "a broker that others have given up leads nothing", is_control=True)
 def _(seam: Seam) -> None:
     seam.replace(Registration, "is_valid", lambda self: self._admitted is not None)
+
+
+# --- who comes first ---
+
+
+def _eager_clients(seam: Seam) -> None:
+    """Several batches of a new producer are on their way at once, as other clients send them."""
+    seam.replace(Sequences, "go_alone", property(lambda self: False))
+
+
+def _forgetful(seam: Seam) -> None:
+    """A broker takes what comes behind a batch that it refused."""
+    seam.replace(TurnedAway, "note", lambda self, place, header: None)
+
+
+def _in_turns(*cuts: Cut) -> Cut:
+    def cut(seam: Seam) -> None:
+        for each in cuts:
+            each(seam)
+
+    return cut
+
+
+of_new_producers = partial(of_three, occasion=late_news)
+
+
+@of_new_producers(
+    "what was refused comes first",
+    "the first batches of a producer are stored in their order, whoever begins to lead between them",
+    "idempotent",
+    given=_in_turns(restless_leaders, _eager_clients),
+)
+def _(seam: Seam) -> None:
+    _forgetful(seam)
+
+
+@of_new_producers(
+    "the first batch goes alone",
+    "the same, with brokers that take any sequence of a producer that they do not know",
+    "idempotent",
+    given=_in_turns(restless_leaders, _forgetful),
+)
+def _(seam: Seam) -> None:
+    _eager_clients(seam)

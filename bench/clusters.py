@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from support.three import Three, three
+
 from bench.figure import Figure, at_most, per_second, ratio
 from bench.measure import broker, cpu_s, rss_mib, work
-from bench.three import Three, three
 
 REPLICATED_RATIO = 0.4
 LEASES_MS = (6_000, 2_000)

@@ -22,9 +22,9 @@ from semel_protocol.messages.k27_write_txn_markers import (
     WriteTxnMarkersRequestTopic,
 )
 from semel_storage.os_disk import OsDisk
+from support.three import Three, three
 
 from bench.figure import Figure, at_most
-from bench.three import Three, three
 
 WRITE_TXN_MARKERS = 27
 TOPIC = "markers"

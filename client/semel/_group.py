@@ -195,7 +195,7 @@ class Group:
             await self._tell("on_partitions_revoked", owned)
         await self.heartbeats.end()
         self._subscription.drop(owned)
-        await self._leave()
+        await self.member.leave()
 
     # The states
 
@@ -210,7 +210,7 @@ class Group:
             await self.heartbeats.end()
             self._to(State.UNJOINED)
             await self._lose_all()
-            await self._leave()
+            await self.member.leave()
             self._rejoin = None
             await self._wake.wait()
         self._silent = False
@@ -250,7 +250,7 @@ class Group:
     async def _join_as_another(self) -> None:
         """Who joins as before, offering what it offered, may be told the generation that there was. As that one the
         application could still commit records that are in its hands, while they are read again."""
-        await self._leave()
+        await self.member.leave()
         self.member.forget_identity()  # a static member has not left: whoever joins under its name takes its place
 
     async def _topics_to_join_with(self) -> tuple[str, ...]:
@@ -393,13 +393,6 @@ class Group:
         self._silent = isinstance(error, SilentError)
         self._lost = self._lost or error
         self._wake.notify()
-
-    async def _leave(self) -> None:
-        try:
-            await self.member.leave()
-        except KafkaError as error:
-            # The session will expire by itself.
-            log.info("group %r: could not say goodbye: %s", self.member.group_id, error)
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:

@@ -1,10 +1,11 @@
 """One member's talk with its group's coordinator: JoinGroup, SyncGroup, Heartbeat, LeaveGroup; and who it is.
 
-Nothing here decides what to do about an error: every call raises it, `_group` decides.
+Nothing here decides what to do about an error: every call but the goodbye raises it, `_group` decides.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -32,6 +33,8 @@ from semel._offsets import Membership
 from semel._pool import Role
 from semel.errors import InconsistentGroupProtocolError, KafkaError, UnsupportedVersionError, error_for
 from semel.structs import TopicPartition
+
+log = logging.getLogger(__name__)
 
 STATIC_SINCE = 5
 """JoinGroup version that knows group_instance_id (KIP-345)."""
@@ -199,11 +202,18 @@ class Member:
         self._check(answer.error_code, "heartbeat")
 
     async def leave(self) -> None:
-        """Says goodbye, so that the others rebalance at once. Static members do not: they mean to come back."""
+        """Says goodbye, so that the others rebalance at once; if it cannot, the session ends by itself. Static members
+        do not: they mean to come back."""
         if not self.member_id or self.is_static:
             return
         member_id = self.member_id
         self.forget_identity()
+        try:
+            await self._say_goodbye(member_id)
+        except KafkaError as error:
+            log.info("group %r: could not say goodbye: %s", self.group_id, error)
+
+    async def _say_goodbye(self, member_id: str) -> None:
         # Not on the connection that a JoinGroup may still be waiting on: the goodbye would wait behind it.
         node_id = await self._cluster.coordinator(self.group_id, timeout_ms=GOODBYE_TIMEOUT_MS)
         connection = await self._cluster.connection(node_id, Role.DATA)

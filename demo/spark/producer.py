@@ -48,12 +48,12 @@ async def send(bootstrap: str, rows: int | None, stream_s: float, shares: int) -
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="the producer of the demo")
-    parser.add_argument("--bootstrap", required=True)
-    parser.add_argument("--rows", type=int)
-    parser.add_argument("--stream-s", type=float, required=True)
-    parser.add_argument("--shares", type=int, default=1)
-    parser.add_argument("--log", type=Path, required=True)
+    parser = argparse.ArgumentParser(prog="python -m demo.spark.producer", description="The producer of the demo.")
+    parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="one of the brokers, or several")
+    parser.add_argument("--rows", type=int, help="only the first ROWS flights (default: all 336,776)")
+    parser.add_argument("--stream-s", type=float, default=60.0, help="seconds in which the year passes (default: 60)")
+    parser.add_argument("--shares", type=int, default=1, help="wait for a line of input before each but the first")
+    parser.add_argument("--log", type=Path, help="write what the client says here (default: standard error)")
     arguments = parser.parse_args()
     logging.basicConfig(filename=arguments.log, format="%(asctime)s %(process)d %(message)s")
     asyncio.run(send(arguments.bootstrap, arguments.rows, arguments.stream_s, arguments.shares))

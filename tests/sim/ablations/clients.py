@@ -10,6 +10,7 @@ from semel._accumulator import Batch, PartitionQueue
 from semel._connection import Connection
 from semel._fetch_buffer import Chunk, Decoding, FetchBuffer
 from semel._fetcher import Fetcher
+from semel._group import Group
 from semel._member import Member
 from semel._offsets import Membership
 from semel._subscription import PartitionState, Subscription
@@ -24,7 +25,7 @@ from semel_protocol.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
 from semel_protocol.records import Columns
 
 from sim.ablations.ablation import Seam, both, faults, old_transactions, safeguard
-from sim.ablations.worlds import any_connection, carefree_clients
+from sim.ablations.worlds import any_connection, carefree_clients, needless_rebalances
 from sim.plan import RunPlan
 
 TRANSACTIONAL = ("transactional", "pipeline")
@@ -159,6 +160,19 @@ def outdated_standing(seam: Seam) -> None:
         return self.membership
 
     seam.replace(Member, "standing", property(standing))
+
+
+@safeguard(
+    "what is in hand ends a membership",
+    "records that were taken away are not committed in a generation that goes on",
+    "pipeline",
+    given=needless_rebalances,
+)
+def joins_as_another(seam: Seam) -> None:
+    async def join_as_before(self: Group) -> None:
+        pass
+
+    seam.replace(Group, "_join_as_another", join_as_before)
 
 
 # Reading

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
+from semel._member import Member
 from semel._transactions import Transactions
+from semel.errors import error_for
 from semel_broker import coordinator_topic
 from semel_broker.cluster import elections
 from semel_broker.cluster.elections import Standing
@@ -16,6 +19,7 @@ from semel_broker.groups import journal
 from semel_broker.txn import identity, metadata, state
 from semel_broker.txn.slots import Slot
 from semel_protocol.batch import BatchHeader
+from semel_protocol.errors import ErrorCode
 from semel_storage.producer_table import ProducerTable
 from semel_storage.snapshot import SNAPSHOT
 
@@ -108,3 +112,17 @@ def carefree_clients(seam: Seam) -> None:
         self._state.closed(new_epoch=new_epoch)
 
     seam.replace(Transactions, "_close_transaction", carefree)
+
+
+def needless_rebalances(seam: Seam) -> None:
+    """Every fifth heartbeat is answered as if the group were rebalancing: that member joins again, and nobody else."""
+    heartbeat = Member.heartbeat
+    beats: Counter[str] = Counter()
+
+    async def restless(self: Member) -> None:
+        beats[self.member_id] += 1
+        if beats[self.member_id] % 5 == 0:
+            raise error_for(ErrorCode.REBALANCE_IN_PROGRESS, "heartbeat")
+        await heartbeat(self)
+
+    seam.replace(Member, "heartbeat", restless)

@@ -1,4 +1,4 @@
-"""Three brokers over an etcd, as processes, for the figures about clusters."""
+"""Three brokers over an etcd, as processes, for tests and figures about clusters."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from semel import Admin
 from semel.admin import NewTopic
 from semel.structs import PartitionMetadata
+
 from support.etcd import EtcdProcess
 from support.processes import BrokerProcess
 
@@ -37,7 +38,7 @@ class Three:
                 **{
                     "node.id": str(node_id),
                     "etcd.endpoints": self.etcd.url,
-                    "cluster.name": "bench",
+                    "cluster.name": "three",
                     "default.replication.factor": "3",
                     "min.insync.replicas": "2",
                     "replica.lag.time.max.ms": "10000",

@@ -7,6 +7,7 @@ arrives there first takes it (the file becomes `<point>@<batch>.<deed>.<process 
     raise   fails
     exit    ends the process at once
     stop    stops the process (SIGSTOP), until somebody lets it go on
+    unlog   takes away the folder in which Spark notes, when this is over, that the batch is done: the query ends there
 
 What became of a task's write is left behind in `task@<batch>.<process id>.<attempt>`.
 """
@@ -39,7 +40,7 @@ class StruckError(RuntimeError):
 
 def arrive(folder: Path, point: str, batch: int) -> None:
     """Does what the point is armed with, once."""
-    for deed in ("hold", "raise", "exit", "stop"):
+    for deed in ("hold", "raise", "exit", "stop", "unlog"):
         armed = folder / f"{point}@{batch}.{deed}"
         try:
             armed.rename(f"{armed}.{os.getpid()}")
@@ -51,6 +52,10 @@ def arrive(folder: Path, point: str, batch: int) -> None:
             os._exit(1)
         if deed == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
+        if deed == "unlog":
+            commits = folder.parent / "checkpoint" / "commits"
+            commits.rename(commits.with_name("unlogged"))
+            commits.touch()
         parent = os.getppid()
         while deed == "hold" and not (folder / "go").exists():
             if os.getppid() != parent:

@@ -81,14 +81,17 @@ def test_a_broker_killed_at_any_point_costs_nothing(tmp_path: Path, broker: Brok
 
 RECOVERED = [Strike("in-write", 1, "exit"), Strike("after-prepare", 1, "exit"), Strike("in-write", 0, "raise")]
 FAILED = [Strike(point, 1, "raise") for point in ("after-begin", "before-decide", "after-decide")]
+UNLOGGED = Strike("after-decide", 1, "unlog")
+"""commit() returns; what Spark does next fails."""
 
 
 @pytest.mark.crash
 def test_tasks_that_die_or_fail_and_commits_that_raise_leave_every_row_once(
     tmp_path: Path, broker: BrokerProcess
 ) -> None:
-    """Spark tries a task again; a query whose driver part fails ends, aborts, and is started again."""
-    queries = struck_queries(tmp_path, broker.address, [*RECOVERED, *FAILED])
+    """Spark tries a task again; a query whose driver part fails ends, aborts, and is started again; as is one whose
+    batch is committed here and not in Spark's own log."""
+    queries = struck_queries(tmp_path, broker.address, [*RECOVERED, *FAILED, UNLOGGED])
     with Driver(broker.address, queries) as driver:
         driver.until_all_ended()
         for each in queries:
@@ -97,4 +100,11 @@ def test_tasks_that_die_or_fail_and_commits_that_raise_leave_every_row_once(
             assert (f"struck {each.strike.point}" in said) == (each.strike in FAILED), said
             if each.strike in RECOVERED:
                 each.case.check(FILES)
+            if each.strike == UNLOGGED:
+                assert "checkpoint/commits" in said, said
+                each.case.check(FILES)
+                commits = each.case.folder / "checkpoint" / "commits"
+                commits.unlink()
+                commits.with_name("unlogged").rename(commits)
+                assert not (commits / "1").exists()
         run_to_the_end(broker.address, driver)

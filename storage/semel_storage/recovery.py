@@ -12,7 +12,7 @@ snapshot.
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -126,19 +126,30 @@ def producers_at(
     for segment in segments:
         if segment.next_offset <= since or segment.base_offset >= offset or since >= offset:
             continue
-        position = segment.start_for(since)
-        for at, header, batch in segment.scan(position):
-            if header.base_offset >= offset:
-                break
+        for at, header, batch in _below(segment, offset, segment.start_for(since), is_last=segment is segments[-1]):
             if header.producer_id >= 0 and header.base_offset >= since:
                 _note(table, segment, at, header, batch, now_ms)
-            position = at + header.size
-        else:
-            if position < segment.size and segment is not segments[-1]:
-                raise CorruptLog(
-                    segment.path(LOG), position, "no record batch starts here; restore the file from a copy"
-                )
     return table
+
+
+def _below(
+    segment: Segment, offset: int, start: int = 0, *, is_last: bool
+) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """(position, header, bytes) of the batches below `offset`, from the boundary `start` on, without their CRCs.
+
+    What lies behind them says nothing: it may never have been durable, and any offset stand in it. Raises CorruptLog
+    where a segment has something else before `offset`; in the last one that is the end, which recovery judges.
+    """
+    expected, position = segment.base_offset, start
+    for at, header, batch in segment.scan(start):
+        if expected >= offset or header.base_offset >= offset:
+            return
+        if header.base_offset < expected:
+            break
+        yield at, header, batch
+        expected, position = header.next_offset, at + header.size
+    if position < segment.size and expected < offset and not is_last:
+        raise CorruptLog(segment.path(LOG), position, "no record batch starts here; restore the file from a copy")
 
 
 def _note(
@@ -328,9 +339,7 @@ class _Scan(msgspec.Struct, kw_only=True):
         self.event("index_rebuilt", file=segment.aborted.path)
         segment.aborted.clear()
         table = producers_at(self.segments, self.snapshots, segment.base_offset, now_ms=self.now_ms)
-        for position, header, batch in segment.scan():
-            if header.base_offset >= up_to:
-                break
+        for position, header, batch in _below(segment, up_to, is_last=segment is self.segments[-1]):
             aborted = None
             if header.has_producer_id:
                 aborted = _note(table, segment, position, header, batch, self.now_ms)

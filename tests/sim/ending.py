@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from semel import Admin, ConfigResource, ConfigResourceType, Consumer, TopicPartition
+from semel.errors import KafkaError
 from semel_broker.node import Node
 from semel_broker.txn.records import key_of
 from semel_protocol.control import read_marker
@@ -35,12 +36,31 @@ class Reading:
         self._address, self._history, self._groups, self._nodes = address, history, groups, nodes
 
     async def main(self, host: Host) -> None:
+        """Begins anew where topics have come or gone meanwhile: a request to delete one may be on its way for long."""
         settings: dict[str, Any] = {"bootstrap_servers": self._address, "edge": SimEdge(host)}
+        while not await self._read_all(settings):
+            self.final = Final()
+
+    async def _read_all(self, settings: dict[str, Any]) -> bool:
+        """False if it could not, with other topics at the end than at the beginning. Raises what stands in the way."""
+        try:
+            await self._look(settings)
+            if not self.final.undrained:
+                return True
+        except KafkaError:
+            if not await self._has_changed(settings):
+                raise
+            return False
+        return not await self._has_changed(settings)
+
+    async def _has_changed(self, settings: dict[str, Any]) -> bool:
+        async with Admin(**settings) as admin:
+            return await topics_of(admin) != self.final.topics
+
+    async def _look(self, settings: dict[str, Any]) -> None:
         final = self.final
         async with Admin(**settings) as admin:
-            for topic in await admin.describe_topics():
-                if not topic.is_internal:
-                    final.topics[topic.name] = len(topic.partitions)
+            final.topics = await topics_of(admin)
             await self._configs(admin)
             for group in self._groups:
                 offsets = await admin.list_consumer_group_offsets(group)
@@ -107,6 +127,11 @@ class Reading:
                 found = decisions_of(partition.open())
                 decisions = None if found is None else decisions + found
         final.decisions = decisions
+
+
+async def topics_of(admin: Admin) -> dict[str, int]:
+    """How many partitions each has."""
+    return {topic.name: len(topic.partitions) for topic in await admin.describe_topics() if not topic.is_internal}
 
 
 def batches_of(log: Log) -> list[Batch]:

@@ -120,10 +120,11 @@ class Run:
         self._replicate()
         reading = Reading(self.cluster.address, self.history, groups, self.cluster.nodes)
         undrained = self.final.undrained
-        self.final = reading.final
-        self.final.store = self.cluster.store.told() if self.cluster.store is not None else []
-        self.final.uncommitted = list(self.commitment.found.values()) if self.commitment is not None else []
+        store = self.cluster.store.told() if self.cluster.store is not None else []
+        uncommitted = list(self.commitment.found.values()) if self.commitment is not None else []
         self._alone("reader", reading.main, READ_WITHIN_NS)
+        self.final = reading.final
+        self.final.store, self.final.uncommitted = store, uncommitted
         self.final.undrained += undrained
         if self._replicate():  # also what was written amid the reading, as when a member of a group expired
             self.final.replicas = replicas_of(self.cluster.nodes())

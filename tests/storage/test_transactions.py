@@ -309,6 +309,29 @@ async def test_a_snapshot_written_again_at_a_segments_start_still_vouches_for_th
     assert entries(log) == [(7, 0, 1)]
 
 
+@pytest.mark.parametrize("lost", [".txnindex", ".snapshot"])
+async def test_what_was_not_durable_says_nothing_about_what_was(disk: MemoryDisk, lost: str) -> None:
+    """A power cut took the sector that the last batch begins in, but for its offset everything stands in the next."""
+    log = open_log(disk)
+    begin(log, 7)
+    end(log, 7, False)
+    begin(log, 7, sequence=1)
+    await log.checkpoint()
+    at = log.active.size
+    end(log, 7, False)
+    disk.kill()
+    path = f"{DIRECTORY}/{0:020d}.log"
+    data = disk.read_bytes(path)
+    disk.write_atomically(path, data[:at] + bytes(8) + data[at + 8 :])
+    for name in disk.listdir(DIRECTORY):
+        if name.endswith(lost):
+            disk.remove(f"{DIRECTORY}/{name}")
+    log = open_log(disk, recovery_point=3)
+    assert log.end_offset == 3
+    assert entries(log) == [(7, 0, 1)]
+    assert log.first_unstable_offset(3) == 2, "its marker is not there"
+
+
 async def test_what_the_recovery_point_covers_is_in_a_durable_index(disk: MemoryDisk) -> None:
     log = open_log(disk, checkpoint_bytes=200)
     begin(log, 7)

@@ -86,7 +86,11 @@ class Fetcher:
         metadata = self._cluster.metadata
         leaderless = False
         for partition, state in self._subscription.states.items():
-            if not self._fetchable(state):
+            if not self._is_wanted(state):
+                continue
+            pause_ms = (state.retry_at - self._edge.monotonic()) * 1000
+            if pause_ms > 0:
+                self._wake_later(pause_ms)  # the timer may have rung for another one that was refused before
                 continue
             leader = metadata.leader(partition.topic, partition.partition)
             if leader < 0:
@@ -143,13 +147,15 @@ class Fetcher:
         return self._share_bytes // ROOM_SHARE
 
     def _fetchable(self, state: PartitionState) -> bool:
+        return self._is_wanted(state) and state.retry_at <= self._edge.monotonic()
+
+    def _is_wanted(self, state: PartitionState) -> bool:
         return (
             state.buffer.fetch_offset is not None
             and not state.paused
             and not state.held
             and state.error is None
             and state.buffer.size_bytes < self._config.max_partition_fetch_bytes
-            and state.retry_at <= self._edge.monotonic()
         )
 
     def _wake_later(self, delay_ms: float) -> None:

@@ -14,6 +14,7 @@ from client.fake_broker import ANSWER_LOST, LATE, LOST, QUICK
 from client.moving_cluster import COMMIT, CREATE, DEPOSED, EPOCH_END, FETCH, LIST, REPLACED, MovingCluster
 from semel import Admin, Consumer, NewTopic, Producer
 from semel.errors import KafkaTimeoutError, OffsetOutOfRangeError
+from semel_protocol.errors import ErrorCode
 
 
 @pytest.fixture(params=["Fetch finds out", "the leader is asked"])
@@ -237,6 +238,22 @@ async def test_consumer_finds_who_succeeds_a_dead_leader_before_that_is_tried_ag
         cluster.truth().put(*values(1, first=2))
         assert [record.value for record in await asyncio.wait_for(take(reader, 1), 10)] == values(1, first=2)
     await cluster.brokers[0].listen()
+
+
+async def test_partitions_that_are_refused_a_moment_apart_are_all_fetched_again() -> None:
+    """By two leaders, of whom each has no other partition: nothing else has the second one looked at again."""
+    backoff = {"retry_backoff_ms": 100, "retry_backoff_max_ms": 100}
+    async with MovingCluster(2, {"t": 2}) as cluster:
+        cluster.move(1, partition=1)
+        async with consumer(cluster, fetch_max_wait_ms=20, **backoff) as reader:
+            await until(lambda: {broker.node_id for broker in cluster.brokers if broker.seen(FETCH)} == {0, 1})
+            for partition in (0, 1):
+                state = reader._subscription.states[tp(partition)]
+                reader._fetcher._refused(state, 0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                await asyncio.sleep(0.05)
+            for partition in (0, 1):
+                cluster.truth(partition=partition).put(*values(1))
+            assert len(await asyncio.wait_for(take(reader, 2), 5)) == 2
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])

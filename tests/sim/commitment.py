@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 from semel_broker.cluster import records
+from semel_broker.cluster.image import Image
 from semel_broker.cluster.records import Admission, PartitionState
 from semel_broker.cluster.registration import Registration
 from semel_broker.partition import Partition
@@ -26,7 +27,7 @@ PlaceOfId = tuple[str, int]
 
 
 class Led(msgspec.Struct, frozen=True):
-    """What a leader went by when it was last looked at."""
+    """What a leader went by when it was last looked at. `revision`: of the state that it had heard of."""
 
     isr: tuple[int, ...]
     revision: int
@@ -55,17 +56,17 @@ class Commitment:
             return
         self._next_ns = now_ns + EVERY_NS
         here = dict(self._here())
-        for node_id, (registration, partitions) in here.items():
+        for node_id, (registration, partitions, image) in here.items():
             if registration.is_valid() and not self._is_registered(registration):
                 self.found.setdefault(
                     ("", node_id), f"broker {node_id} believes in registration {registration.epoch}, which is over"
                 )
             for place, partition in partitions.items():
                 if partition.is_leading and partition.replicas is not None and partition.is_open:
-                    self._commits(node_id, place, partition)
+                    self._commits(node_id, place, partition, image)
         for place, offset in self._committed.items():
             for node_id in self._in_sync(place):
-                registration, partitions = here.get(node_id, (None, {}))
+                registration, partitions, _ = here.get(node_id, (None, {}, None))
                 partition = partitions.get(place)
                 if partition is None or not partition.is_open or registration is None:
                     continue
@@ -76,7 +77,7 @@ class Commitment:
                         f"and has {partition.durable_end}",
                     )
 
-    def _here(self) -> Iterator[tuple[int, tuple[Registration, dict[PlaceOfId, Partition]]]]:
+    def _here(self) -> Iterator[tuple[int, tuple[Registration, dict[PlaceOfId, Partition], Image]]]:
         """What runs, by broker."""
         for broker in self._brokers.values():
             if broker.node is None or not broker.host.is_running:
@@ -86,13 +87,14 @@ class Commitment:
             }
             lease = next((each._lease for each in partitions.values()), None)
             if isinstance(lease, Registration):
-                yield lease.node_id, (lease, partitions)
+                yield lease.node_id, (lease, partitions, broker.node.broker.feed.image)
 
-    def _commits(self, node_id: int, place: PlaceOfId, partition: Partition) -> None:
+    def _commits(self, node_id: int, place: PlaceOfId, partition: Partition, image: Image) -> None:
         """A leader has moved the high watermark, or not."""
         replicas, offset = partition.replicas, partition.high_watermark
         assert replicas is not None
-        led = Led(replicas.isr, self._etcd.revision_of(_key(place)), offset)
+        view = image.partition(*place)
+        led = Led(replicas.isr, view.revision if view is not None else 0, offset)
         before = self._led.get((node_id, place))
         self._led[node_id, place] = led
         if offset > self._committed.get(place, -1):

@@ -204,7 +204,7 @@ async def test_what_is_given_up_is_said_to_be_stored_or_not_only_if_that_is_know
     fake_broker: FakeBroker, code: ErrorCode, words: str
 ) -> None:
     fake_broker.faults.extend([int(code)] * 1000)
-    async with producer(fake_broker, request_timeout_ms=50, delivery_timeout_ms=100) as sender:
+    async with producer(fake_broker, request_timeout_ms=1_000, delivery_timeout_ms=1_000) as sender:
         with pytest.raises(KafkaTimeoutError, match=words):
             await sender.send_and_wait("t", b"a")
         fake_broker.faults.clear()

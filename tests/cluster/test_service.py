@@ -77,11 +77,11 @@ async def test_who_does_not_heed_the_stop_signal_is_killed_after_the_grace_perio
 
 
 async def test_another_stop_signal_may_be_asked_for(services: Services, tmp_path: Path) -> None:
-    one = service(services, tmp_path, DEAF, stop_signal=signal.SIGINT)
+    one = service(services, tmp_path, DEAF, stop_signal=signal.SIGUSR1)
     await one.start()
     await says(one, "deaf")
     await one.stop()
-    assert one.exit_status == -signal.SIGINT
+    assert one.exit_status == -signal.SIGUSR1
 
 
 async def test_processes_that_a_service_leaves_behind_end_with_it(services: Services, tmp_path: Path) -> None:

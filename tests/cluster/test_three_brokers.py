@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
 from semel import Admin, NewTopic
+from semel.errors import UnknownTopicOrPartitionError
+from semel.structs import TopicMetadata
 from support import etcd
 
 from cluster import choice, compose
@@ -71,11 +73,23 @@ def consumed(bootstrap: str, count: int) -> list[int]:
     return found
 
 
+async def described(admin: Admin) -> TopicMetadata:
+    """Once whoever is asked has heard of the topic, which only the broker that made it has for sure."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                (topic,) = await admin.describe_topics([TOPIC])
+            except UnknownTopicOrPartitionError:
+                await asyncio.sleep(0.02)
+            else:
+                return topic
+
+
 async def test_a_killed_leader_costs_no_record_and_comes_back(cluster: Cluster) -> None:
     bootstrap = addresses(cluster)
     async with Admin(bootstrap_servers=bootstrap) as admin:
         await admin.create_topics([NewTopic(TOPIC, 3, 3)])
-        (topic,) = await admin.describe_topics([TOPIC])
+        topic = await described(admin)
         assert sorted(each.leader for each in topic.partitions) == [1, 2, 3]
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
     await asyncio.to_thread(produce, producer, 0)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from semel import Admin
 from semel.admin import NewTopic
+from semel.errors import UnknownTopicOrPartitionError
 from semel.structs import PartitionMetadata
 
 from support.etcd import EtcdProcess
@@ -72,8 +73,11 @@ class Three:
         async def look(admin: Admin) -> None:
             async with asyncio.timeout(WAIT_S):
                 while True:
-                    (described,) = await admin.describe_topics([topic])
-                    if all(is_so(partition) for partition in described.partitions):
+                    try:
+                        (described,) = await admin.describe_topics([topic])
+                    except UnknownTopicOrPartitionError:
+                        described = None  # who is asked has not heard of it yet
+                    if described is not None and all(is_so(partition) for partition in described.partitions):
                         return
                     await asyncio.sleep(LOOK_S)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from pipeline.drivers import FILES, Driver, Strike, struck_queries
-from pipeline.queries import committed
+from pipeline.queries import ROWS, committed
 from pipeline.struck import wait_for
 from semel import Admin, Producer
 from support import etcd
@@ -32,7 +32,6 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "transaction.state.log.replication.factor": "1",
 }
-ROWS = 40
 
 
 @pytest.fixture

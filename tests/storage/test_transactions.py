@@ -11,6 +11,7 @@ from semel_storage.log import AppendResult, Log
 from semel_storage.log_config import LogConfig
 from semel_storage.memory_disk import MemoryDisk, MemoryFile
 from semel_storage.retention import apply_retention
+from semel_storage.segment import CorruptLog
 from semel_storage.transaction_index import BLOCK, TransactionIndex
 from semel_storage.transactions import PAIR, AbortedTransaction, decode, encode
 from storage.batches import DIRECTORY, NOW_MS, make_batch, open_log, put
@@ -330,6 +331,26 @@ async def test_what_was_not_durable_says_nothing_about_what_was(disk: MemoryDisk
     assert log.end_offset == 3
     assert entries(log) == [(7, 0, 1)]
     assert log.first_unstable_offset(3) == 2, "its marker is not there"
+
+
+async def test_an_index_is_not_built_from_half_a_segment(disk: MemoryDisk) -> None:
+    """Else readers of committed records would be handed aborted ones from behind the damage."""
+    log = open_log(disk, SMALL)
+    damaged = log.active
+    for sequence in range(8):
+        begin(log, 7, sequence=sequence)
+        end(log, 7, False)
+    await log.checkpoint()
+    assert log.active is not damaged
+    third = [position for position, _, _ in damaged.scan()][2]
+    disk.kill()
+    path = f"{DIRECTORY}/{0:020d}.log"
+    data = bytearray(disk.read_bytes(path))
+    data[third : third + 8] = bytes(8)
+    disk.write_atomically(path, bytes(data))
+    disk.remove(index_file(disk))
+    with pytest.raises(CorruptLog, match=f"byte {third}: .*restore the file from a copy"):
+        open_log(disk, SMALL, recovery_point=16)
 
 
 async def test_what_the_recovery_point_covers_is_in_a_durable_index(disk: MemoryDisk) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -56,9 +57,11 @@ class SparkCluster:
     def stop(self) -> None:
         """SIGKILL for all of it, executors included."""
         for process in self._processes:
-            for each in [*psutil.Process(process.pid).children(recursive=True), process]:
-                each.kill()
-            process.wait()
+            if process.poll() is None:
+                for each in [*psutil.Process(process.pid).children(recursive=True), process]:
+                    with suppress(psutil.NoSuchProcess):
+                        each.kill()
+                process.wait()
         self._processes.clear()
 
     def _run(self, name: str, *words: str) -> Path:

@@ -277,32 +277,28 @@ def _forgetful(seam: Seam) -> None:
     seam.replace(TurnedAway, "note", lambda self, place, header: None)
 
 
-def _in_turns(*cuts: Cut) -> Cut:
-    def cut(seam: Seam) -> None:
-        for each in cuts:
-            each(seam)
+def restless(cut: Cut) -> Cut:
+    """Leaders that change all the time, and this as well."""
 
-    return cut
+    def both_cuts(seam: Seam) -> None:
+        restless_leaders(seam)
+        cut(seam)
+
+    return both_cuts
 
 
 of_new_producers = partial(of_three, occasion=late_news)
 
-
-@of_new_producers(
+of_new_producers(
     "what was refused comes first",
     "the first batches of a producer are stored in their order, whoever begins to lead between them",
     "idempotent",
-    given=_in_turns(restless_leaders, _eager_clients),
-)
-def _(seam: Seam) -> None:
-    _forgetful(seam)
+    given=restless(_eager_clients),
+)(_forgetful)
 
-
-@of_new_producers(
+of_new_producers(
     "the first batch goes alone",
     "the same, with brokers that take any sequence of a producer that they do not know",
     "idempotent",
-    given=_in_turns(restless_leaders, _forgetful),
-)
-def _(seam: Seam) -> None:
-    _eager_clients(seam)
+    given=restless(_forgetful),
+)(_eager_clients)

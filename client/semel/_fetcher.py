@@ -105,7 +105,10 @@ class Fetcher:
     def room_made(self, state: PartitionState) -> None:
         """The application took records of this partition. As `wake`, at a cost that does not grow with partitions."""
         leader = self._cluster.metadata.leader(*state.topic_partition)
-        if self._stopped or leader < 0:
+        if self._stopped:
+            return
+        if leader < 0:
+            self._wake_later(RETRY_LEADER_MS)  # while it was full nobody missed a leader
             return
         # A starved broker waits for more than a few bytes of room: a fetch of all its partitions has to be worth it.
         if self._room(leader) >= self._room_min if leader in self._starved else self._fetchable(state):

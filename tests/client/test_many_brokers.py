@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from client.consuming import take, tp, until
 from client.fake_broker import ANSWER_LOST, LATE, LOST, QUICK
+from client.fake_cluster import NOBODY
 from client.moving_cluster import COMMIT, CREATE, DEPOSED, EPOCH_END, FETCH, LIST, REPLACED, MovingCluster
 from semel import Admin, Consumer, NewTopic, Producer
 from semel.errors import KafkaTimeoutError, OffsetOutOfRangeError
@@ -254,6 +255,21 @@ async def test_partitions_that_are_refused_a_moment_apart_are_all_fetched_again(
             for partition in (0, 1):
                 cluster.truth(partition=partition).put(*values(1))
             assert len(await asyncio.wait_for(take(reader, 2), 5)) == 2
+
+
+async def test_room_that_is_made_while_nobody_leads_is_filled_by_who_leads_next(cluster: MovingCluster) -> None:
+    cluster.truth().put(*values(5))
+    async with consumer(cluster, max_partition_fetch_bytes=20) as reader:
+        state = reader._subscription.states[tp(0)]
+        await until(lambda: state.buffer.size_bytes >= 20)
+        cluster.move(NOBODY)
+        reader._cluster.request_refresh()
+        await until(lambda: reader._cluster.metadata.leader(*tp(0)) == NOBODY)
+        await take(reader, 5)
+        await asyncio.sleep(0.05)
+        cluster.move(1)
+        cluster.truth().put(*values(1, first=5))
+        assert [record.value for record in await asyncio.wait_for(take(reader, 1), 5)] == values(1, first=5)
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])

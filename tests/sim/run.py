@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import re
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 
 import msgspec
 from semel import Admin, NewTopic
+from semel.errors import InvalidReplicationFactorError
 
 from sim import faults
 from sim.broker import SimBroker
@@ -17,7 +19,7 @@ from sim.client import SimEdge
 from sim.cluster import SimCluster
 from sim.commitment import Commitment
 from sim.coverage import count_history
-from sim.ending import Reading
+from sim.ending import Reading, topics_of
 from sim.faults import Stage
 from sim.final import Final
 from sim.history import History, Topic
@@ -27,7 +29,7 @@ from sim.plan import RunPlan
 from sim.replicas import replicas_of
 from sim.rot import Rot
 from sim.workloads import WORKLOADS
-from sim.workloads.base import Desk
+from sim.workloads.base import Calm, Desk
 from sim.workloads.board import Board
 from sim.workloads.plan import ClientPlan, Script, WorkloadPlan
 from sim.world import NS, Stuck, World
@@ -38,6 +40,7 @@ PREPARED_WITHIN_NS = 60 * NS
 WORK_FOR_NS = 150 * NS
 DRAINED_WITHIN_NS = 300 * NS
 READ_WITHIN_NS = 300 * NS
+COMES_BACK_S = 0.5
 
 Listener = Callable[[int, str, str], None]
 
@@ -94,6 +97,7 @@ class Run:
         self._mains: dict[str, Callable[[Host], Any]] = {}
         self._done: dict[str, bool] = {}
         self._boards: dict[str, Board] = {}
+        self._calm = Calm()
 
     def execute(self) -> None:
         """All of it but the judging. Raises Stuck."""
@@ -105,12 +109,14 @@ class Run:
                 self._add_client(workload, client)
         stage = Stage(self.world, self.cluster.brokers, self._boot_client, self.cluster.store)
         faults.schedule(self.plan.faults, stage)
-        self._until(self._all_done, WORK_FOR_NS)
+        self._until(self._nothing_to_do, WORK_FOR_NS)
+        self._calm.has_come = True
         faults.heal(stage)
         for name in self._mains:
             stage.boot(name)
         if not self._until(self._all_done, DRAINED_WITHIN_NS):
             self.final.undrained += [f"{name} has not come to its end" for name, done in self._done.items() if not done]
+        self.final.undrained += self._calm.standing
         if not self._until(self.cluster.all_decided, DRAINED_WITHIN_NS):
             self.final.undrained.append("some transaction is never decided")
         for workload in self.plan.workloads:
@@ -145,7 +151,14 @@ class Run:
                 self.history.declare(Topic(topic.name, topic.partitions, topic.cleanup))
                 topics.append(NewTopic(topic.name, topic.partitions, topic_configs=topic.configs))
         async with Admin(bootstrap_servers=self.cluster.address, edge=SimEdge(host)) as admin:
-            await admin.create_topics(topics)
+            while topics:
+                try:
+                    await admin.create_topics(topics)
+                    return
+                except InvalidReplicationFactorError:  # a broker has lost its session already, and is coming back
+                    await asyncio.sleep(COMES_BACK_S)
+                    there = await topics_of(admin)
+                    topics = [topic for topic in topics if topic.name not in there]
 
     def _add_client(self, workload: WorkloadPlan, client: ClientPlan) -> None:
         kind, script = WORKLOADS[workload.kind], Script(client.ops)
@@ -204,8 +217,17 @@ class Run:
     # Means
 
     def _desk(self, host: Host) -> Desk:
-        address = self.cluster.address
-        return Desk(edge=SimEdge(host), bootstrap_servers=address, history=self.history, boards=self._boards)
+        return Desk(
+            edge=SimEdge(host),
+            bootstrap_servers=self.cluster.address,
+            history=self.history,
+            calm=self._calm,
+            rest=host.pause,
+            boards=self._boards,
+        )
+
+    def _nothing_to_do(self) -> bool:
+        return all(done or name in self._calm.waiting for name, done in self._done.items())
 
     def _all_done(self) -> bool:
         return all(self._done.values())

@@ -104,3 +104,25 @@ def lost_decision(plan: RunPlan) -> RunPlan:
     plan = calm(plan, faults(), durability="fsync")
     plan.disk = DiskWeather(sync_ms=(2.0, 30.0))
     return plan
+
+
+def lasting_readers(plan: RunPlan) -> RunPlan:
+    """Whoever reads does so with one consumer all the time, which asks for leaders when it has to, and holds little.
+    Leaders die in turn.
+    """
+    rng = Random(f"lasting readers/{plan.seed}")
+    for client in (client for workload in plan.workloads for client in workload.clients):
+        if client.role in ("reader", "member"):
+            client.ops = [op for op in client.ops if op.kind != "renew"]
+            client.settings |= {"metadata_max_age_ms": 300_000, "max_partition_fetch_bytes": 200, "max_poll_records": 3}
+
+    def faults() -> Iterator[Fault]:
+        for at_ms in range(2_000, 30_000, 5_000):
+            yield Fault(
+                at_ms=at_ms + rng.randrange(2_000),
+                kind="kill broker",
+                host=rng.choice(BROKERS),
+                lasting_ms=rng.choice((200, 2_500)),
+            )
+
+    return calm(plan, faults(), broker_session_timeout_ms=2_000)

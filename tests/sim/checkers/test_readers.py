@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sim.checkers.telling import T0, T1, Tale
+from sim.final import Replica
 
 
 def stored(*values: str) -> Tale:
@@ -47,6 +48,21 @@ def test_what_somebody_deleted_is_no_skip_even_where_it_came_back() -> None:
         boss.changed(boss.asking("delete-records", "t", detail))
         reader.polled(T0, [2], ["c"])
         assert tale.found() == expected
+
+
+def test_what_one_replica_has_compacted_is_no_skip_where_another_one_has_it_still() -> None:
+    for skipped, replicas, expected in ((0, 3, []), (0, 1, ["poll-skip"]), (2, 3, []), (1, 3, ["poll-skip"])):
+        tale = Tale(cleanup="compact")
+        shop, reader = tale.witness("shop"), tale.consumer()
+        for offset, (key, value) in enumerate([("x", "x0"), ("x", "x1"), ("y", None), ("z", "z3")]):
+            tale.send(shop, value, offset, key=key)
+        rows = [(0, "x0"), (1, "x1"), (2, None), (3, "z3")]
+        given = [row for row in rows if row[0] != skipped]
+        reader.assigned([T0], positions=[0])
+        reader.polled(T0, [offset for offset, _ in given], [value for _, value in given])
+        tale.ends(rows, keys={0: "x", 1: "x", 2: "y", 3: "z"})
+        tale.final.replicas[T0] = [Replica(broker=f"broker-{number}") for number in range(replicas)]
+        assert tale.found() == expected, skipped
 
 
 def test_aborted_records_and_markers_are_no_skip_for_readers_of_committed_ones() -> None:

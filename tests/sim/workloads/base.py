@@ -17,12 +17,28 @@ from sim.workloads.board import Board
 from sim.workloads.plan import ClientPlan, Script, WorkloadPlan
 
 
+class Calm(msgspec.Struct):
+    """When all faults are over. `has_come`: they are. `waiting`: clients that have nothing left to do before.
+
+    `standing`: who has not gone on although it had come.
+    """
+
+    has_come: bool = False
+    waiting: dict[str, None] = {}
+    standing: list[str] = []
+
+
 class Desk(msgspec.Struct, kw_only=True):
-    """What a client body is given: the outside world of its host, where the brokers are, and where to write down."""
+    """What a client body is given: the outside world of its host, where the brokers are, and where to write down.
+
+    `rest`: lets its process stand still until somebody wakes it, or the faults are over.
+    """
 
     edge: Edge
     bootstrap_servers: str
     history: History
+    calm: Calm = msgspec.field(default_factory=Calm)
+    rest: Callable[[], None] = lambda: None
     boards: dict[str, Board] = {}
     """What drivers keep outside of themselves, by the prefix of their workload."""
 

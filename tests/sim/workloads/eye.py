@@ -28,7 +28,7 @@ class Eye:
     ) -> None:
         self.witness = desk.history.witness(name)
         self._places = [TopicPartition(*place) for place in places]
-        self._read_committed, self._from_0 = read_committed, from_0
+        self.read_committed, self._from_0 = read_committed, from_0
         self.consumer = Consumer(
             **desk.settings(
                 client_id=name,
@@ -40,7 +40,7 @@ class Eye:
 
     async def start(self) -> None:
         """Raises KafkaError."""
-        self.witness.consuming(read_committed=self._read_committed)
+        self.witness.consuming(read_committed=self.read_committed)
         await self.consumer.start()
         self.consumer.assign(self._places)
         self._at_the_start()

@@ -13,6 +13,7 @@ from semel.errors import KafkaError, RetriableError
 from sim.history import NO_TXN, Witness
 from sim.workloads.base import Desk, excuse, stop
 from sim.workloads.eye import noted
+from sim.workloads.patience import read_on
 from sim.workloads.pen import PAUSE_S
 from sim.workloads.plan import ClientPlan, Op, Script, WorkloadPlan, pause_ms
 
@@ -39,7 +40,7 @@ class Membership(ConsumerRebalanceListener):
         self.witness: Witness = desk.history.witness(name)
         self.group, self.positions = group, dict[TopicPartition, int]()
         self._now_ms = desk.history.now_ms
-        self._read_committed = settings.get("isolation_level") == "read_committed"
+        self.read_committed = settings.get("isolation_level") == "read_committed"
         self.consumer = Consumer(
             **desk.settings(client_id=name, group_id=group, auto_offset_reset="earliest", **settings)
         )
@@ -47,7 +48,7 @@ class Membership(ConsumerRebalanceListener):
 
     async def start(self) -> None:
         """Raises KafkaError."""
-        self.witness.consuming(self.group, read_committed=self._read_committed)
+        self.witness.consuming(self.group, read_committed=self.read_committed)
         await self.consumer.start()
 
     async def poll(self, timeout_ms: int, *, txn: int = NO_TXN) -> dict[TopicPartition, Any]:
@@ -131,4 +132,5 @@ async def take_part(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: 
                 await stop(mine.consumer)
                 mine = None
     if mine is not None:
+        await read_on(desk, client, mine)
         await stop(mine.consumer)

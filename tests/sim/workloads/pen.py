@@ -55,6 +55,10 @@ class Pen:
             self._transactional_id, since_ms=since_ms, producer_id=producer_id, producer_epoch=epoch
         )
 
+    def be_brief(self) -> None:
+        """From now on no record is larger than need be: whatever limits there are, it fits."""
+        self._headers.clear()
+
     def new_value(self) -> str:
         self._count += 1
         return f"{self.witness.client}:{self._count}"

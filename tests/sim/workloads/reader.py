@@ -10,6 +10,7 @@ from semel.errors import KafkaError, RetriableError
 from sim.workloads import eye
 from sim.workloads.base import Desk, excuse, stop
 from sim.workloads.eye import Eye
+from sim.workloads.patience import read_on
 from sim.workloads.plan import ClientPlan, Op, Script, WorkloadPlan, pause_ms
 
 
@@ -50,4 +51,5 @@ async def read(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Scrip
                 await stop(mine.consumer)
                 mine = None
     if mine is not None:
+        await read_on(desk, client, mine)
         await stop(mine.consumer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -11,10 +12,13 @@ from semel.errors import AbortableError, KafkaError, RetriableError, Transaction
 from sim.workloads import eye, pen
 from sim.workloads.base import Desk, excuse, stop
 from sim.workloads.eye import Eye
+from sim.workloads.patience import every_place, write_on
 from sim.workloads.pen import Pen
 from sim.workloads.plan import ClientPlan, Op, Script, TopicPlan, WorkloadPlan, pause_ms
 
 ASKED_TIMES_MAX = 5
+PLAIN = {"waits": False, "polls": False, "think_ms": 0, "end": "commit", "insists": True}
+"""A transaction without any trouble of its own."""
 
 
 def draw_ops(rng: Random, topics: list[TopicPlan], *, count: int, mean_ms: float, keys: int = 0) -> list[Op]:
@@ -78,14 +82,17 @@ async def transact(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: S
             if mine is not None:
                 await stop(mine.producer)
                 mine = None
+    if mine is not None and reader is not None:
+        last = Op(kind="txn", args={**PLAIN, "sends": every_place(plan)})
+        await write_on(desk, client, mine, partial(_transaction, mine, reader, client, last))
     if mine is not None:
         await stop(mine.producer)
     if reader is not None:
         await stop(reader.consumer)
 
 
-async def _transaction(mine: Pen, reader: Eye, client: ClientPlan, op: Op) -> None:
-    """Raises KafkaError when the producer is of no use any more."""
+async def _transaction(mine: Pen, reader: Eye, client: ClientPlan, op: Op) -> bool:
+    """Whether it is committed for certain. Raises KafkaError when the producer is of no use any more."""
     args, transactional_id = op.args, client.settings["transactional_id"]
     txn = mine.witness.beginning(transactional_id)
     try:
@@ -100,13 +107,15 @@ async def _transaction(mine: Pen, reader: Eye, client: ClientPlan, op: Op) -> No
             await asyncio.sleep(client.settings["transaction_timeout_ms"] / 1000)
         if args["end"] == "abort":
             await abort(mine, txn)
-            return
+            return False
         mine.witness.committing(txn)
         await mine.producer.commit_transaction()
         mine.witness.committed(txn)
+        return True
     except KafkaError as error:
         excuse(error)
         await recover(mine, txn, error, insists=args["insists"])
+        return False
 
 
 async def _abandon(mine: Pen, client: ClientPlan, op: Op) -> None:

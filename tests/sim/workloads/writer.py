@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -10,6 +11,7 @@ from semel.errors import KafkaError, RetriableError
 
 from sim.workloads import pen
 from sim.workloads.base import Desk, excuse, stop
+from sim.workloads.patience import every_place, write_on
 from sim.workloads.pen import Pen
 from sim.workloads.plan import ClientPlan, Op, Script, TopicPlan, WorkloadPlan, pause_ms
 
@@ -57,7 +59,18 @@ async def write(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Scri
                 await stop(mine.producer)
                 mine = None
     if mine is not None:
+        await write_on(desk, client, mine, partial(_everywhere, mine, plan))
         await stop(mine.producer)
+
+
+async def _everywhere(mine: Pen, plan: WorkloadPlan) -> bool:
+    """Raises KafkaError."""
+    futures = [await mine.send(topic, partition, key=key) for topic, partition, key in every_place(plan)]
+    outcomes = await asyncio.gather(*futures, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return True
 
 
 async def _burst(mine: Pen, op: Op) -> None:

@@ -21,6 +21,9 @@ POLL_MS = 500
 RECOVERED_WITHIN_S = 20.0
 """Beside what its own timeouts may take a client. Well below the 300 s after which it asks for metadata anyway."""
 
+NOT_FOUND = -1
+"""In place of a position that is still looked up."""
+
 Behind = dict[TopicPartition, tuple[int, int]]
 """Partitions with more to read, with the position in each and where it ends."""
 
@@ -59,12 +62,14 @@ async def read_on(desk: Desk, client: ClientPlan, mine: Reading) -> None:
     await _until_calm(desk, client)
     watch = Watch(_patience_s(client.settings))
     isolation = "read_committed" if mine.read_committed else "read_uncommitted"
-    async with Consumer(**desk.settings(isolation_level=isolation)) as other:
+    async with Consumer(**desk.settings(isolation_level=isolation, bootstrap_timeout_ms=60_000)) as other:
         # Another one asks where the ends are: that must not remind `mine` of anything.
         while await _poll(mine):
             behind = await _behind(mine.consumer, other)
-            if not behind:
+            if behind == {}:
                 return
+            if behind is None:
+                continue
             if standing := watch.standing(behind, desk.edge.monotonic()):
                 places = ", ".join(f"{p.topic}-{p.partition} at {at} of {end}" for p, (at, end) in standing.items())
                 desk.calm.standing.append(f"{client.name} reads nothing more of {places}")
@@ -128,16 +133,18 @@ async def _poll(mine: Reading) -> bool:
     return True
 
 
-async def _behind(consumer: Consumer, other: Consumer) -> Behind:
-    """What is there and was not handed out yet."""
-    while True:
-        found: Behind = {}
+async def _behind(consumer: Consumer, other: Consumer) -> Behind | None:
+    """What is there and was not handed out yet; None if partitions were taken away meanwhile."""
+    found: Behind = {}
+    ends = await other.end_offsets(sorted(consumer.assignment()))
+    for place, end in ends.items():
         try:
-            ends = await other.end_offsets(sorted(consumer.assignment()))
-            for place, end in ends.items():
-                position = await consumer.position(place)
-                if position < end:
-                    found[place] = (position, end)
-            return found
+            position = await consumer.position(place)
         except IllegalStateError:
-            continue  # a partition was taken away meanwhile
+            return None
+        except KafkaError as error:
+            excuse(error)
+            position = NOT_FOUND
+        if position < end:
+            found[place] = (position, end)
+    return found

@@ -25,7 +25,7 @@ from semel_protocol.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
 from semel_protocol.records import Columns
 
 from sim.ablations.ablation import Seam, both, faults, old_transactions, safeguard
-from sim.ablations.occasions import leaders_die, nobody_leads
+from sim.ablations.occasions import lasting_readers
 from sim.ablations.worlds import any_connection, carefree_clients, needless_rebalances
 from sim.plan import RunPlan
 
@@ -234,7 +234,7 @@ def fetched_for_another(seam: Seam) -> None:
     "who rings for one asks for all",
     "of partitions that are refused moments apart, each is asked for again",
     brokers=3,
-    occasion=leaders_die,
+    occasion=lasting_readers,
 )
 def rings_for_all(seam: Seam) -> None:
     def ring_once(self: Fetcher) -> None:
@@ -242,22 +242,6 @@ def rings_for_all(seam: Seam) -> None:
         self._timer = None
 
     seam.replace(Fetcher, "_timer_fired", ring_once)
-
-
-@safeguard(
-    "room has a leader looked for",
-    "a partition that was full when nobody led it is fetched again when it is not",
-    brokers=3,
-    occasion=nobody_leads,
-)
-def room_without_a_leader(seam: Seam) -> None:
-    room_made = Fetcher.room_made
-
-    def not_now(self: Fetcher, state: PartitionState) -> None:
-        if self._cluster.metadata.leader(*state.topic_partition) >= 0:
-            room_made(self, state)
-
-    seam.replace(Fetcher, "room_made", not_now)
 
 
 @safeguard(

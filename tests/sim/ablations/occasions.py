@@ -106,18 +106,15 @@ def lost_decision(plan: RunPlan) -> RunPlan:
     return plan
 
 
-def _lasting_readers(plan: RunPlan) -> None:
-    """Whoever reads does so with one consumer all the time, which asks for leaders when it has to, and holds little."""
+def lasting_readers(plan: RunPlan) -> RunPlan:
+    """Leaders die one after the other. Whoever reads has one consumer all the time, which holds little, and which asks
+    for leaders when it has to.
+    """
+    rng = Random(f"lasting readers/{plan.seed}")
     for client in (client for workload in plan.workloads for client in workload.clients):
         if client.role in ("reader", "member"):
             client.ops = [op for op in client.ops if op.kind != "renew"]
             client.settings |= {"metadata_max_age_ms": 300_000, "max_partition_fetch_bytes": 200, "max_poll_records": 3}
-
-
-def leaders_die(plan: RunPlan) -> RunPlan:
-    """One after the other, before readers that last."""
-    rng = Random(f"leaders die/{plan.seed}")
-    _lasting_readers(plan)
 
     def faults() -> Iterator[Fault]:
         for at_ms in range(2_000, 30_000, 5_000):
@@ -127,20 +124,5 @@ def leaders_die(plan: RunPlan) -> RunPlan:
                 host=rng.choice(BROKERS),
                 lasting_ms=rng.choice((200, 2_500)),
             )
-
-    return calm(plan, faults(), broker_session_timeout_ms=2_000)
-
-
-def nobody_leads(plan: RunPlan) -> RunPlan:
-    """For seconds the only replica in sync is away, and one that is not answers readers that last."""
-    rng = Random(f"nobody leads/{plan.seed}")
-    _lasting_readers(plan)
-
-    def faults() -> Iterator[Fault]:
-        for at_ms in range(2_000, 30_000, 14_000):
-            for host, after_ms, lasting_ms in zip(
-                rng.sample(BROKERS, 3), (0, 3_000, 6_200), (6_500, 9_000, 5_000), strict=True
-            ):
-                yield Fault(at_ms=at_ms + after_ms, kind="kill broker", host=host, lasting_ms=lasting_ms)
 
     return calm(plan, faults(), broker_session_timeout_ms=2_000)

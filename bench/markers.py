@@ -22,7 +22,7 @@ from semel_protocol.messages.k27_write_txn_markers import (
     WriteTxnMarkersRequestTopic,
 )
 from semel_storage.os_disk import OsDisk
-from support.three import Three, three
+from support.three import NAME, NODES, Three, three
 
 from bench.figure import Figure, at_most
 
@@ -56,6 +56,7 @@ async def _ask(cluster: Three) -> list[float]:
             record.peer_port,
         )
         leaders.append((record.node_id - 1, connection))  # partition 0 is led by broker 1, and so on
+    assert len(leaders) == len(NODES), f"{len(leaders)} brokers are registered"
     took = []
     version = PEER_VERSIONS[WRITE_TXN_MARKERS][1]
     for number in range(WARM_UP + TIMES):
@@ -90,7 +91,7 @@ def _marker(producer_id: int, partition: int) -> WriteTxnMarkersRequest:
 
 async def _registered(cluster: Three) -> list[BrokerRecord]:
     world = World(now_ms=lambda: int(time.time() * 1000), monotonic=time.monotonic, rng=random.Random(1), disk=OsDisk())
-    store = EtcdStore([cluster.etcd.url], namespace="bench", world=world)
+    store = EtcdStore([cluster.etcd.url], namespace=NAME, world=world)
     try:
         decode = msgspec.json.Decoder(BrokerRecord).decode
         return [decode(entry.value) for entry in (await store.list(BROKERS)).entries]

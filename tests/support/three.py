@@ -16,6 +16,8 @@ from semel.structs import PartitionMetadata
 from support.etcd import EtcdProcess
 from support.processes import BrokerProcess
 
+NAME = "three"
+"""The cluster's, and of its keys in etcd."""
 NODES = (1, 2, 3)
 WAIT_S = 120
 LOOK_S = 0.02
@@ -39,7 +41,7 @@ class Three:
                 **{
                     "node.id": str(node_id),
                     "etcd.endpoints": self.etcd.url,
-                    "cluster.name": "three",
+                    "cluster.name": NAME,
                     "default.replication.factor": "3",
                     "min.insync.replicas": "2",
                     "replica.lag.time.max.ms": "10000",

@@ -6,7 +6,7 @@ is removed: a crash between the store and the directories is harmless.
 
 from __future__ import annotations
 
-from asyncio import Task, get_running_loop, sleep
+from asyncio import Task, current_task, gather, get_running_loop, shield, sleep
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -81,7 +81,7 @@ class KnownTopics:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._partition_count = 0
-        self._removals: dict[str, Task[None]] = {}
+        self._removals: dict[str, dict[Task[None], None]] = {}  # by topic key: a name can be deleted again meanwhile
         self._departures: dict[Task[None], None] = {}
         self._owns_feed = False
 
@@ -194,7 +194,9 @@ class KnownTopics:
         """Finish removals, then close every partition. The logs themselves are the data directory's to close."""
         with suppress(ValueError):
             self.feed.listeners.remove(self._follow)
-        for task in [*(self._removals[key] for key in sorted(self._removals)), *self._departures]:
+        for key in sorted(self._removals):
+            await self._removed(key)
+        for task in list(self._departures):
             await task
         for partition in self.partitions():
             await partition.close()
@@ -257,14 +259,17 @@ class KnownTopics:
     # --- inside: removing ------------------------------------------------------------------------------------
 
     def _start_removal(self, record: TopicRecord) -> None:
-        """Out of memory at once; out of the directory when the task is done."""
-        topic = self._by_name.pop(record.name)
-        del self._by_id[topic.topic_id]
-        self._partition_count -= topic.partition_count
+        """Out of memory at once, if it was ever there: between two looks of this broker a topic can be made and deleted
+        by others. Out of the directory when the task is done."""
+        topic = self._by_id.pop(record.id_bytes, None)
+        if topic is not None:
+            del self._by_name[record.name]
+            self._partition_count -= topic.partition_count
         gone = self.local.retire(record.topic_id)
         if any(self._config.node_id in replicas for replicas in record.replicas):
             key = records.topic_key(record.name)
-            self._removals[key] = get_running_loop().create_task(self._remove(key, record, gone))
+            task = get_running_loop().create_task(self._remove(key, record, gone))
+            self._removals.setdefault(key, {})[task] = None
 
     async def _remove(self, key: str, record: TopicRecord, gone: Sequence[Partition]) -> None:
         try:
@@ -272,13 +277,24 @@ class KnownTopics:
                 await partition.close()
             self.local.take_away(record, has_successor=record.name in self._by_name)
         finally:
-            del self._removals[key]
-        successor = self._by_name.get(record.name)
-        if successor is not None:
-            for index in range(successor.partition_count):
-                self._look_at(self.view(record.name, index))
+            self._end_removal(key)
+        if key not in self._removals and (successor := self._image.topics.get(key)) is not None:
+            for index in range(len(successor.value.replicas)):
+                self._look_at(self.view(successor.value.name, index))
         await self._note_removed(record.topic_id)
         self._world.log.info("topic_deleted", topic=record.name)
+
+    def _end_removal(self, key: str) -> None:
+        task = current_task()
+        assert task is not None
+        del self._removals[key][task]
+        if not self._removals[key]:
+            del self._removals[key]
+
+    async def _removed(self, key: str) -> None:
+        """Return once nothing is in the directories any more of what had that name."""
+        if tasks := self._removals.get(key):
+            await shield(gather(*tasks))
 
     async def _note_removed(self, topic_id: str) -> None:
         """This broker has nothing left of a deleted topic."""

@@ -7,7 +7,6 @@ exactly one wins, whichever brokers they ask.
 
 from __future__ import annotations
 
-from asyncio import shield
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
@@ -66,8 +65,7 @@ class Topics(KnownTopics):
                 raise _exists(new.name, known.value.name)
             if validate_only:
                 return self._topic(record, ABSENT)
-            if (removal := self._removals.get(key)) is not None:
-                await shield(removal)  # the directories of its predecessor must be out of the way
+            await self._removed(key)  # the directories of its predecessor must be out of the way
             if await self._transact([Expect(key)], [Put(key, msgspec.json.encode(record))]):
                 break
         topic = self.required(new.name)
@@ -105,9 +103,7 @@ class Topics(KnownTopics):
             notes: list[Change] = [Put(records.deletion_key(record.topic_id, node_id), value) for node_id in holders]
             if await self._transact([Expect(key, topic.revision)], [Delete(key), *notes]):
                 break
-        removal = self._removals.get(key)
-        if removal is not None:
-            await shield(removal)
+        await self._removed(key)
         await self._forget_states(record)
 
     async def add_partitions(

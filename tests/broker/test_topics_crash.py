@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from broker.test_topics import ROOT, Machine
+from broker.machine import ROOT, Machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from semel_broker.topic_plan import NewTopic

@@ -1,0 +1,97 @@
+"""What a broker makes of topics that others create and delete, however much of it comes at once."""
+
+import asyncio
+from random import Random
+
+import pytest
+from broker.machine import Machine, refused, write
+from msgspec import json
+from semel_broker.cluster.records import TopicRecord, topic_key
+from semel_broker.cluster.store import Entry, Gone
+from semel_broker.partition import Partition
+from semel_broker.topic_plan import NewTopic, text_of_id
+from semel_broker.topics import Topics
+from semel_protocol.errors import ErrorCode
+
+
+@pytest.fixture
+async def machine() -> Machine:
+    machine = Machine(num_partitions="2")
+    await machine.start()
+    return machine
+
+
+def learn(topics: Topics, *steps: tuple[str, TopicRecord | None]) -> None:
+    """All of it at once, as from an etcd that was out of reach for a moment: what each topic became in turn."""
+    image = topics.feed.image
+    first = image.revision + 1
+    changes = [
+        Gone(topic_key(name), revision) if record is None else Entry(topic_key(name), json.encode(record), revision)
+        for revision, (name, record) in enumerate(steps, first)
+    ]
+    topics.feed._tell(image.apply(changes, first + len(changes) - 1))
+
+
+async def removals(topics: Topics, name: str) -> None:
+    """Return once no directory of that name is being removed any more."""
+    async with asyncio.timeout(10):
+        while topic_key(name) in topics._removals:
+            await asyncio.sleep(0)
+
+
+def drawn(name: str, seed: int) -> TopicRecord:
+    """A topic on brokers 0 and 1."""
+    return TopicRecord(name, text_of_id(Random(seed).randbytes(16)), [[0, 1]], {})
+
+
+async def test_a_topic_made_and_deleted_between_two_looks_hides_nothing_of_what_came_with_it(machine: Machine) -> None:
+    await machine.topics.create(NewTopic(name="known"))
+    (known,) = machine.topics.feed.image.topics.values()
+    brief, briefer, last, other = drawn("t", 1), drawn("t", 2), drawn("t", 3), drawn("other", 4)
+    steps = [("t", brief), ("t", None), ("t", briefer), ("t", None), ("t", last), ("other", other), ("known", None)]
+    learn(machine.topics, *steps)
+    assert machine.topics.names() == ["other", "t"]
+    assert machine.topics.required("t").record == last
+    assert all(machine.topics.get_by_id(gone.id_bytes) is None for gone in (brief, briefer, known.value))
+    await removals(machine.topics, "t")
+    assert [partition.topic for partition in machine.topics.here()] == ["other", "t"], "a follower has to fetch"
+    assert machine.log.of("cluster_listener_failed") == []
+    await machine.stop()
+
+
+async def test_a_name_deleted_again_while_its_first_files_are_being_removed_is_free_afterwards(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = asyncio.Event()
+    close = Partition.close
+
+    async def slowly(partition: Partition) -> None:
+        await held.wait()
+        await close(partition)
+
+    await machine.topics.create(NewTopic(name="t"))
+    await write(machine.topics, "t", 0, b"old")
+    monkeypatch.setattr(Partition, "close", slowly)
+    brief, last = drawn("t", 1), drawn("t", 2)
+    learn(machine.topics, ("t", None))
+    learn(machine.topics, ("t", brief))
+    learn(machine.topics, ("t", None))
+    learn(machine.topics, ("t", last))
+    await asyncio.sleep(0.01)  # the second removal has nothing to wait for, and is done
+    with refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "being made anew"):
+        machine.topics.partition("t", 0)
+    held.set()
+    await removals(machine.topics, "t")
+    assert [partition.topic_id for partition in machine.topics.here()] == [last.topic_id]
+    assert machine.logs.partitions() == []
+    await machine.stop()
+
+
+async def test_who_takes_over_the_place_of_a_removed_topic_is_opened_though_its_name_is_only_alike(
+    machine: Machine,
+) -> None:
+    await machine.topics.create(NewTopic(name="a.b"))
+    learn(machine.topics, ("a.b", None), ("a_b", drawn("a_b", 1)))
+    await removals(machine.topics, "a_b")
+    assert [partition.topic for partition in machine.topics.here()] == ["a_b"]
+    await machine.stop()

@@ -107,15 +107,18 @@ class KnownTopics:
         dynamic_configs.follow(feed.image, config)
         for key in sorted(feed.image.topics):
             topics._know(feed.image.topics[key])
-        for (topic_id, node_id), kept in sorted(feed.image.deletions.items()):
-            if node_id == config.node_id:
-                topics.local.take_away(kept.value, has_successor=kept.value.name in topics._by_name)
-                await topics._note_removed(topic_id)
+        unfinished = [
+            kept.value for (_, node_id), kept in sorted(feed.image.deletions.items()) if node_id == config.node_id
+        ]
+        for record in unfinished:
+            topics.local.take_away(record, has_successor=record.name in topics._by_name)
         for view in topics.local.recover(topics._owner):
             topics.partition(view.topic, view.index).open()
         for view in feed.image.partitions():
             topics._look_at(view)
-        feed.listeners.append(topics._follow)
+        feed.listeners.append(topics._follow)  # nothing was waited for since the image was read: nothing is missed
+        for record in unfinished:
+            await topics._note_removed(record.topic_id)
         return topics
 
     # --- looking up ------------------------------------------------------------------------------------------

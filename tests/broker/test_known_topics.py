@@ -1,13 +1,15 @@
 """What a broker makes of topics that others create and delete, however much of it comes at once."""
 
 import asyncio
+from collections.abc import Sequence
 from random import Random
 
 import pytest
 from broker.machine import Machine, refused, write
 from msgspec import json
+from semel_broker.cluster.local_store import LocalStore
 from semel_broker.cluster.records import TopicRecord, topic_key
-from semel_broker.cluster.store import Entry, Gone
+from semel_broker.cluster.store import Change, Delete, Entry, Expect, Gone, Put
 from semel_broker.partition import Partition
 from semel_broker.topic_plan import NewTopic, text_of_id
 from semel_broker.topics import Topics
@@ -94,4 +96,30 @@ async def test_who_takes_over_the_place_of_a_removed_topic_is_opened_though_its_
     learn(machine.topics, ("a.b", None), ("a_b", drawn("a_b", 1)))
     await removals(machine.topics, "a_b")
     assert [partition.topic for partition in machine.topics.here()] == ["a_b"]
+    await machine.stop()
+
+
+async def test_what_others_do_while_a_broker_starts_is_known_to_it_afterwards(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the rest of a deletion to finish, and tells the store so: that takes its time."""
+    await machine.topics.create(NewTopic(name="goes"))
+    unfinished, comes = drawn("unfinished", 1), drawn("comes", 2)
+    await machine.store.transact([], [Put(f"deletions/{unfinished.topic_id}/0", json.encode(unfinished))])
+    transact, seen = LocalStore.transact, []
+
+    async def meanwhile(store: LocalStore, expects: Sequence[Expect], changes: Sequence[Change]) -> int | None:
+        if not seen:
+            change = Put(topic_key("comes"), json.encode(comes)), Delete(topic_key("goes"))
+            seen.append(await transact(store, [], change))
+            await asyncio.sleep(0.01)  # it is told of it
+        return await transact(store, expects, changes)
+
+    machine.disk.crash()
+    monkeypatch.setattr(LocalStore, "transact", meanwhile)
+    topics = await machine.start()
+    await topics.feed.reached(seen[0])
+    assert topics.names() == ["comes"]
+    assert [partition.topic for partition in topics.here()] == ["comes"]
+    assert (await machine.store.get(f"deletions/{unfinished.topic_id}/0")) is None
     await machine.stop()

@@ -88,6 +88,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	MYPYPATH=tests $(BIN)/mypy -p sim -p faults -p fuzz -p support
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests/tidy
 

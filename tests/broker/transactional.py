@@ -51,7 +51,9 @@ class TransactionalProducer:
             v3_and_below_topics=[AddPartitionsToTxnRequestTopic(name=topic, partitions=list(partitions))],
         )
         response = await self.wire.call(request)
-        codes = [row.partition_error_code for row in response.results_by_topic_v3_and_below[0].results_by_partition]
+        codes: list[int] = [
+            row.partition_error_code for row in response.results_by_topic_v3_and_below[0].results_by_partition
+        ]
         return max(codes)
 
     async def add_group(self, group: str = "g") -> int:

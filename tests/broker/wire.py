@@ -13,12 +13,14 @@ from semel_protocol.messages.k00_produce import (
     ProduceRequest,
     ProduceRequestPartition,
     ProduceRequestTopic,
+    ProduceResponse,
     ProduceResponsePartition,
 )
 from semel_protocol.messages.k01_fetch import (
     FetchRequest,
     FetchRequestPartition,
     FetchRequestTopic,
+    FetchResponse,
     FetchResponsePartition,
 )
 from semel_protocol.messages.k19_create_topics import (
@@ -126,12 +128,14 @@ class Wire:
         self, topic: str, records: bytes | None, *, partition: int = 0, acks: int = -1, version: int | None = None
     ) -> ProduceResponsePartition:
         """Produce `records` to one partition and return its row of the response."""
-        response = await self.call(produce_request(topic, records, partition=partition, acks=acks), version)
+        response: ProduceResponse = await self.call(
+            produce_request(topic, records, partition=partition, acks=acks), version
+        )
         return response.responses[0].partition_responses[0]
 
     async def fetch(self, topic: str, offset: int, *, partition: int = 0, **settings: Any) -> FetchResponsePartition:
         """Fetch one partition and return its row of the response."""
-        response = await self.call(fetch_request(topic, offset, partition=partition, **settings))
+        response: FetchResponse = await self.call(fetch_request(topic, offset, partition=partition, **settings))
         return response.responses[0].partitions[0]
 
     async def values(self, topic: str, *, partition: int = 0, offset: int = 0) -> list[bytes | None]:
@@ -184,11 +188,11 @@ def fetch_request(
     )
 
 
-def headers_of(records: bytes | memoryview | None) -> list[BatchHeader]:
+def headers_of(records: bytes | bytearray | memoryview | None) -> list[BatchHeader]:
     return [header for header, _ in iterate(records or b"")]
 
 
-def records_of(records: bytes | memoryview | None, from_offset: int = 0) -> list[Record]:
+def records_of(records: bytes | bytearray | memoryview | None, from_offset: int = 0) -> list[Record]:
     """The records of fetched batches at or above `from_offset`."""
     found = [record for header, view in iterate(records or b"") for record in decode_batch(view, header)]
     return [record for record in found if record.offset >= from_offset]

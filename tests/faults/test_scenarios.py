@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import cast
 
 import pytest
 from scenarios.language import VERBS, parse
@@ -35,7 +36,7 @@ class Play:
 def plays(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, Play]]:
     """Those that were selected, begun all at once."""
     chosen = [
-        item.callspec.params["path"]
+        cast(Path, item.callspec.params["path"])
         for item in request.session.items
         if isinstance(item, pytest.Function) and item.module is request.module and hasattr(item, "callspec")
     ]

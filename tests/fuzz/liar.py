@@ -96,7 +96,7 @@ class Ear(asyncio.Protocol):
                 assert isinstance(inner, asyncio.Protocol)
                 inner.data_received(data)
                 return
-            view = inner.get_buffer(len(data))
+            view = memoryview(inner.get_buffer(len(data)))
             size = min(len(view), len(data))
             view[:size] = data[:size]
             data = data[size:]

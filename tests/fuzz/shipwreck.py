@@ -6,6 +6,7 @@ committed, in order and nothing else. What he misses has been reported, or is re
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 
 from broker.members import committed
@@ -167,5 +168,5 @@ class Shipwreck:
 
 
 def _is_subsequence(some: list[bytes | None], of: list[bytes]) -> bool:
-    rest = iter(of)
+    rest: Iterator[bytes | None] = iter(of)
     return all(value in rest for value in some)

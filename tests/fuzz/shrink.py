@@ -53,7 +53,8 @@ def _shorter(frame: bytes, fails: Callable[[Sequence[int]], bool]) -> bytes:
     body = frame[SIZE_BYTES:]
     if framed(body) != frame or not body:
         return frame  # what is wrong may be its size
-    return framed(bytes(_without(list(body), fails)))
+    kept: list[int] = _without(list[int](body), fails)
+    return framed(bytes(kept))
 
 
 def _without(items: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:

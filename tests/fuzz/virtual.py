@@ -138,7 +138,7 @@ class Transport(asyncio.Transport):
     def _hand_over(self, data: bytes) -> None:
         protocol = self._protocol
         if isinstance(protocol, asyncio.BufferedProtocol):
-            view = protocol.get_buffer(-1)
+            view = memoryview(protocol.get_buffer(-1))
             size = min(len(view), len(data), RECEIVED_BYTES_MAX)
             view[:size] = data[:size]
             if size < len(data):

@@ -66,15 +66,17 @@ class Commitment:
                     self._commits(node_id, place, partition, image)
         for place, offset in self._committed.items():
             for node_id in self._in_sync(place):
-                registration, partitions, _ = here.get(node_id, (None, {}, None))
-                partition = partitions.get(place)
-                if partition is None or not partition.is_open or registration is None:
+                if node_id not in here:
                     continue
-                if partition.durable_end < offset and self._is_admitted(registration):
+                registration, partitions, _ = here[node_id]
+                replica = partitions.get(place)
+                if replica is None or not replica.is_open:
+                    continue
+                if replica.durable_end < offset and self._is_admitted(registration):
                     self.found.setdefault(
                         place,
-                        f"{partition.topic}-{partition.index}: committed up to {offset}, broker {node_id} is in sync "
-                        f"and has {partition.durable_end}",
+                        f"{replica.topic}-{replica.index}: committed up to {offset}, broker {node_id} is in sync "
+                        f"and has {replica.durable_end}",
                     )
 
     def _here(self) -> Iterator[tuple[int, tuple[Registration, dict[PlaceOfId, Partition], Image]]]:

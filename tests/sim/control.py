@@ -8,7 +8,7 @@ others have seen end, and that all is well when all is healed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 
 import msgspec
@@ -23,7 +23,6 @@ from semel_broker.cluster.records import BrokerRecord, PartitionState, TopicReco
 from semel_broker.cluster.registration import Registration
 from semel_broker.cluster.steps import Step
 from semel_broker.cluster.store import Expect, Put, StoreError, StoreUnavailableError
-from semel_protocol.errors import KafkaError
 
 from sim import faults
 from sim.broker import Logger, SimBroker
@@ -85,6 +84,7 @@ class ControlBroker(SimBroker):
         store = EtcdStore([self.store.url], namespace=NAMESPACE, world=world)
         feed = await self._open(store, world)
         registration = Registration(world, self.control_settings, store, feed)
+        await self._open_more(world, store, feed, registration)
         controller = Controller(world, self.control_settings, store, feed, registration)
         controller.start()
         me = self.control_settings.node_id
@@ -102,13 +102,23 @@ class ControlBroker(SimBroker):
         )
         host.world.note(host.name, "serves")
         keeping = asyncio.get_running_loop().create_task(self._change(control, store, host.rng))
+        keeping.add_done_callback(self._has_changed)
         await self._stop
         keeping.cancel()
         await registration.leave()
         await controller.close()
+        await self._close_more()
         await feed.close()
         await store.close()
         host.world.note(host.name, "stopped")
+
+    async def _open_more(
+        self, world: broker_world.World, store: EtcdStore, feed: Feed, registration: Registration
+    ) -> None:
+        """What else this broker consists of; it is not registered yet."""
+
+    async def _close_more(self) -> None:
+        """The same, when it is not any more."""
 
     async def _open(self, store: EtcdStore, world: broker_world.World) -> Feed:
         while True:
@@ -116,6 +126,10 @@ class ControlBroker(SimBroker):
                 return await Feed.open(store, world.log)
             except StoreUnavailableError:
                 await asyncio.sleep(0.2)
+
+    def _has_changed(self, keeping: asyncio.Task[None]) -> None:
+        if not keeping.cancelled() and (error := keeping.exception()) is not None:
+            self.host.world.fail(self.host.name, "what changes partitions has failed", error)
 
     async def _change(self, control: ControlNode, store: EtcdStore, rng: Random) -> None:
         """What brokers do to partitions: ISRs shrink and grow, operators move partitions and think better of it."""
@@ -164,28 +178,27 @@ def moved(control: ControlNode, view: PartitionView, rng: Random) -> Step | None
     """To any two or three brokers, or back again."""
     image = control.feed.image
     topic = image.by_id[view.topic_id]
-    target = rng.sample((1, 2, 3), rng.choice((2, 3)))
-    try:
-        if view.reassignment is not None and rng.random() < 0.3:
-            return reassignments.cancel(image, topic, [view.index])
-        reassignments.check(view, target, image)
-        return reassignments.begin(image, topic, {view.index: target})
-    except KafkaError:
-        return None
+    is_given_up = view.reassignment is not None and rng.random() < 0.3
+    target = None if is_given_up else rng.sample((1, 2, 3), rng.choice((2, 3)))
+    step, _ = reassignments.alter(image, topic, {view.index: target})
+    return step
 
 
 class ControlRun:
     """One run from its seed to what was wrong."""
 
+    broker = ControlBroker
+
     def __init__(self, seed: int) -> None:
+        self.seed = seed
         rng = Random(f"control/{seed}")
         self.world = world = World(seed)
         world.network.weather = NetworkWeather(latency_ms=rng.choice(((0.1, 2.0), (1.0, 40.0))))
         self.store = SimStore(world.host(STORE), keeps=rng.choice((5, 50, 1_000)))
         names = NAMES_OF[3]
         ttl_ms, is_synced = rng.choice((2_000, 3_000, 6_000)), rng.random() < 0.7
-        self.brokers: dict[str, ControlBroker] = {
-            name: ControlBroker(world.host(name), number, self.store, ttl_ms, is_synced=is_synced)
+        self.brokers: Mapping[str, ControlBroker] = {
+            name: self.broker(world.host(name), number, self.store, ttl_ms, is_synced=is_synced)
             for number, name in enumerate(names, 1)
         }
         self.stage = Stage(world, self.brokers, lambda name: None, self.store)
@@ -198,7 +211,7 @@ class ControlRun:
         self.execute()
         elected = list(Register().read(self.store.told()))
         return Verdict(
-            seed=self.world.seed,
+            seed=self.seed,
             digest=self.world.digest(),
             anomalies=[
                 *([Anomaly("false-commit", few(self.believed))] if self.believed else []),
@@ -220,6 +233,7 @@ class ControlRun:
             world.run(world.now_ns + WORK_FOR_NS, self._look)
             faults.heal(self.stage)
             world.run(world.now_ns + WORK_FOR_NS, self._look)
+            self._rest()
             if not world.run(world.now_ns + SETTLED_WITHIN_NS, self._is_well):
                 self.wrong.append("not all is well at the end")
         except Stuck as error:
@@ -237,6 +251,9 @@ class ControlRun:
             topic = TopicRecord(f"t{number}", f"id-{number}", replicas, {})
             put = PutRequest(f"{NAMESPACE}{records.topic_key(topic.name)}".encode(), msgspec.json.encode(topic))
             self.store.etcd.txn(TxnRequest([], [RequestOp(put)]))
+
+    def _rest(self) -> None:
+        """From here on nobody wants anything new."""
 
     @property
     def nodes(self) -> list[ControlNode]:

@@ -69,7 +69,7 @@ class Rot:
             async with Consumer(auto_offset_reset="none", **settings) as consumer:
                 await self._read_again(consumer, TopicPartition(*place))
 
-    async def _read_again(self, consumer: Consumer[Any, Any], place: TopicPartition) -> None:
+    async def _read_again(self, consumer: Consumer, place: TopicPartition) -> None:
         known = [row.offset for row in self.final.partitions[place].uncommitted]
         rows = self._read[place] = {}
         consumer.assign([place])

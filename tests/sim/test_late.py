@@ -96,7 +96,7 @@ def transaction(status: int) -> bytes:
 
 
 def offsets(*keys: Any) -> bytes:
-    versions = {OffsetCommitKey: 1, GroupMetadataKey: 2}
+    versions: dict[type[Any], int] = {OffsetCommitKey: 1, GroupMetadataKey: 2}
     rows = [encode_versioned(key, versions[type(key)]) for key in keys]
     return build_batch([Record(at, 0, row, b"") for at, row in enumerate(rows)])
 

@@ -58,9 +58,9 @@ class Confluent:
         self.config = {"bootstrap.servers": address}
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        from confluent_kafka.admin import AdminClient, NewTopic
+        from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-        admin = AdminClient(self.config)
+        admin = AdminClient(dict(self.config))
         admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(20)
 
     def produce(self, topic: str, rows: Sent, codec: str = "none", idempotent: bool = True) -> None:

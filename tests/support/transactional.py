@@ -132,7 +132,10 @@ class Confluent(Base):
             return 0
         self.producer.begin_transaction()
         for message in messages:
-            self.producer.produce(self.target, b"done-" + message.value(), partition=message.partition())
+            value, partition = message.value(), message.partition()
+            assert value is not None
+            assert partition is not None
+            self.producer.produce(self.target, b"done-" + value, partition=partition)
         if abort:
             self.producer.abort_transaction(30)
             self.aborted += 1

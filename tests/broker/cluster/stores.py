@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 from random import Random
 from time import monotonic, time_ns
+from typing import Any
 
 import pytest
 from semel_broker.cluster import local_watch
@@ -78,7 +79,7 @@ class EtcdHouse(House):
         self.namespace = f"/semel-tests/{next(namespaces)}"
         self.store = self.another()
 
-    def another(self, **settings: float) -> EtcdStore:
+    def another(self, **settings: Any) -> EtcdStore:
         return EtcdStore([self.process.url], namespace=self.namespace, world=world(), **settings)
 
     async def crash(self) -> Store:

@@ -295,7 +295,7 @@ async def test_closing_the_store_ends_its_watches_and_refuses_what_comes_later(s
 async def test_closing_a_session_removes_its_keys_at_once_and_watches_see_it(store: Store) -> None:
     session = await store.open_session(60_000)
     await store.transact([], [Put("b/1", b"", session.lease), Put("b/2", b"", session.lease), Put("stays", b"")])
-    assert not session.has_ended
+    before = session.has_ended
     watch = store.watch("b/", (await store.list("")).revision)
     await session.close()
     changes = await following(watch)
@@ -304,9 +304,9 @@ async def test_closing_a_session_removes_its_keys_at_once_and_watches_see_it(sto
         Gone("b/2", changes.revision),
     ]
     assert await keys(store) == ["stays"]
-    assert session.has_ended
     async with asyncio.timeout(SOON_S):
         await session.ended()
+    assert (before, session.has_ended) == (False, True)
     await session.close()
 
 

@@ -52,7 +52,7 @@ def late_for_the_impatient(plan: RunPlan) -> bool:
 def sequences_kept(seam: Seam) -> None:
     take = PartitionQueue.take
 
-    def take_anew(self: PartitionQueue, connection: object, manager: TransactionManager | None) -> Batch:
+    def take_anew(self: PartitionQueue, connection: Connection, manager: TransactionManager | None) -> Batch:
         self.waiting[0].stamp = None
         return take(self, connection, manager)
 

@@ -74,14 +74,13 @@ def sync_before_offsets(seam: Seam) -> None:
 
     def hasty(
         self: GroupJournal,
-        group_id: str,
         rows: Any,
         apply: Callable[[], None],
         refuse: Callable[[Exception], None],
         producer: Any = None,
     ) -> None:
         refused: list[Exception] = []
-        write(self, group_id, rows, lambda: None, refused.append, producer)
+        write(self, rows, lambda: None, refused.append, producer)
         if refused:
             refuse(refused[0])
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from crc32c import crc32c
 from semel_protocol.batch import BatchHeader
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage import producers, snapshot
@@ -112,7 +113,7 @@ def snapshot_crc(seam: Seam) -> None:
 
     def credulous(data: Any, **more: Any) -> list[ProducerState]:
         body = bytes(data)[snapshot._HEAD.size :]
-        return decode(snapshot._HEAD.pack(snapshot.VERSION, snapshot.crc32c(body)) + body, **more)
+        return decode(snapshot._HEAD.pack(snapshot.VERSION, crc32c(body)) + body, **more)
 
     seam.replace(snapshot, "decode", credulous)
 

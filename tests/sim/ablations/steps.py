@@ -183,7 +183,7 @@ def decision_durable(seam: Seam) -> None:
         try:
             await persist(self, slot, held, decision)
         finally:
-            del self._journal.append  # type: ignore[method-assign]
+            del self._journal.append
 
     persist = GroupEngine._persist
     seam.replace(GroupEngine, "_persist", hasty)

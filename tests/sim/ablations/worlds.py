@@ -45,7 +45,7 @@ def slow_load(seam: Seam) -> None:
     async def pause(_: float) -> None:
         await asyncio.sleep(0.02)
 
-    async def replay_slowly(self: journal.Journal, feed: Callable[[int, BatchHeader, memoryview], None]) -> None:
+    async def replay_slowly(self: journal.Journal, feed: Callable[[BatchHeader, memoryview], None]) -> None:
         await replay(self, feed)
         await asyncio.sleep(0.5)
 

@@ -52,8 +52,8 @@ def _order(story: Story, group: str) -> Iterator[str]:
             yield f"in {place[0]}-{place[1]} {row} lies behind {last[place]}"
         last[place] = row
     newest = max(seen, default=-1)
-    for place, planned in enumerate(_planned(story, group)[: newest + 1]):
-        if planned.rows and place not in seen:
+    for number, planned in enumerate(_planned(story, group)[: newest + 1]):
+        if planned.rows and number not in seen:
             yield f"{planned.token} is not there, and what was planned after it is"
 
 

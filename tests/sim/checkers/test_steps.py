@@ -71,7 +71,8 @@ def test_a_committed_batch_without_one_of_its_rows_is_torn() -> None:
 
 
 def test_a_batch_nobody_heard_of_is_there_whole_or_not_at_all() -> None:
-    for there, expected in ((["b0-1"], []), ([], [])):
+    cases: list[tuple[list[str], list[str]]] = [(["b0-1"], []), ([], [])]
+    for there, expected in cases:
         tale = Batches(1)
         tale.step(1)
         tale.commit(1, "b0", tale.attempts(1, "b0", 0), heard=None)

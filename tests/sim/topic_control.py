@@ -1,0 +1,189 @@
+"""Topics that come and go in a cluster without clients: what each broker makes of all that the others do.
+
+As `control`, with the topics of every broker. Topics of few names are made, deleted, grown and moved all the time, by
+all brokers at once, under the same faults. Judged is that in the end every broker knows the topics that there are and
+no others, has the replicas that are its own, in the roles that they have, and nothing of another in its directories.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from random import Random
+from typing import cast
+
+from semel_broker import world as broker_world
+from semel_broker.cluster.etcd_store import EtcdStore
+from semel_broker.cluster.feed import Feed
+from semel_broker.cluster.records import topic_key
+from semel_broker.cluster.registration import Registration
+from semel_broker.cluster.store import StoreError
+from semel_broker.config import load
+from semel_broker.local_partitions import STRAY_SUFFIX
+from semel_broker.partition import Role
+from semel_broker.topic_plan import NewTopic
+from semel_broker.topics import Topics
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_storage.log_directory import LogDirectory
+
+from sim.broker import DATA
+from sim.control import ControlBroker, ControlNode, ControlRun
+from sim.world import NS
+
+NAMES = ("a", "b", "c.d", "c_d", "e")
+"""Few, so that names come again and again while what had them is still on its way out."""
+LOOK_EVERY_NS = NS // 20
+HANDS = 3
+"""How many ask each broker at once."""
+REFUSALS = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.TOPIC_ALREADY_EXISTS,
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ErrorCode.INVALID_PARTITIONS,
+    ErrorCode.INVALID_REPLICATION_FACTOR,
+    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+)
+
+
+class TopicBroker(ControlBroker):
+    """One broker that knows topics, too. `is_at_rest`: nobody asks it for anything any more."""
+
+    topics: Topics | None = None
+    is_at_rest = False
+
+    async def _open_more(
+        self, world: broker_world.World, store: EtcdStore, feed: Feed, registration: Registration
+    ) -> None:
+        self.topics = None
+        me = self.control_settings.node_id
+        config = load(overrides=[f"node.id={me}", f"host.name={self.host.name}", f"etcd.endpoints={self.store.url}"])
+        self._logs = LogDirectory.open(world.disk, DATA, node_id=me, cluster_id="", directory_id=f"directory of {me}")
+        self.topics = await Topics.open(
+            world=world, config=config, store=store, feed=feed, logs=self._logs, lease=registration
+        )
+        registration.on_admitted.append(self.topics.local.take_roles)
+        registration.on_lost.append(self.topics.local.resign)
+
+    @property
+    def known(self) -> Topics | None:
+        """What it has made of the store, once it has opened it."""
+        return self.topics if self.host.is_running else None
+
+    async def _close_more(self) -> None:
+        assert self.topics is not None
+        await self.topics.close()
+        self._logs.close()
+
+    async def _change(self, control: ControlNode, store: EtcdStore, rng: Random) -> None:
+        asked = [self._ask(rng) for _ in range(HANDS)]
+        await asyncio.gather(super()._change(control, store, rng), *asked)
+
+    async def _ask(self, rng: Random) -> None:
+        """One thing after the other, of this broker."""
+        while not self.is_at_rest:
+            await asyncio.sleep(rng.expovariate(2))
+            try:
+                await self._one(rng)
+            except StoreError:
+                continue
+            except KafkaError as error:
+                if error.code not in REFUSALS:
+                    raise
+
+    async def _one(self, rng: Random) -> None:
+        topics, name = self.topics, rng.choice(NAMES)
+        assert topics is not None
+        match rng.choice(("create", "create", "delete", "grow", "configure", "write")):
+            case "create":
+                factor = rng.choice((1, 2, 3))
+                replicas = {index: rng.sample((1, 2, 3), factor) for index in range(rng.choice((1, 2)))}
+                await topics.create(NewTopic(name=name, assignments=replicas))
+            case "delete":
+                await topics.delete(name)
+            case "grow":
+                await topics.add_partitions(name, topics.required(name).partition_count + 1)
+            case "configure":
+                await topics.alter_configs(name, lambda configs: {**configs, "retention.ms": str(rng.randrange(1, 9))})
+            case "write":
+                for partition in topics.here():
+                    if partition.topic == name:
+                        partition.open()  # its directory is there from now on
+
+
+class TopicRun(ControlRun):
+    """One run from its seed to what was wrong."""
+
+    broker = TopicBroker
+    _looked_ns = 0
+
+    def _create_topics(self) -> None:
+        """They come by themselves."""
+        self.world.run(self.world.now_ns + 10 * NS, self._is_well)
+
+    def _rest(self) -> None:
+        for broker in self._own():
+            broker.is_at_rest = True
+
+    def _look(self) -> bool:
+        """At any time a broker makes of the cluster what it has seen of it."""
+        if self.world.now_ns >= self._looked_ns + LOOK_EVERY_NS:
+            self._looked_ns = self.world.now_ns
+            for broker in self._own():
+                if (known := broker.known) is not None:
+                    self.wrong += [
+                        f"{self.world.now_ns / NS:.6f} {broker.host.name}: {what}" for what in strange(known)
+                    ]
+        return super()._look() or bool(self.wrong)
+
+    def _is_well(self) -> bool:
+        """All is well, and nothing is left of what is no more."""
+        return super()._is_well() and not any(
+            broker.known is None or list(strange(broker.known)) or list(left(broker.known)) for broker in self._own()
+        )
+
+    def _own(self) -> list[TopicBroker]:
+        return [cast(TopicBroker, broker) for broker in self.brokers.values()]
+
+
+def strange(topics: Topics) -> Iterator[str]:
+    """Where a broker's topics and partitions are not what its image says."""
+    image, me = topics.feed.image, topics._config.node_id
+    there = {kept.value.name: kept.value for kept in image.topics.values()}
+    known = {topic.name: topic.record for topic in topics._by_name.values()}
+    if known != there:
+        yield f"knows {known}, there are {there}"
+        return
+    if sorted(topic.topic_id for topic in topics._by_name.values()) != sorted(topics._by_id):
+        yield "other topics by id than by name"
+    if topics._partition_count != sum(len(record.replicas) for record in there.values()):
+        yield f"counts {topics._partition_count} partitions"
+    for view in image.partitions():
+        partition = topics.local.get(view.topic_id, view.index)
+        if me not in view.replicas:
+            if partition is not None:
+                yield f"has {view.topic}-{view.index}, which is of {view.replicas}"
+        elif partition is None:
+            if len(view.replicas) > 1 and topic_key(view.topic) not in topics._removals:
+                yield f"has no replica of {view.topic}-{view.index}"
+        elif partition.role is not Role.NONE and len(view.replicas) > 1 and partition.leader != view.state.leader:
+            yield f"{view.topic}-{view.index} is led by {view.state.leader}, not {partition.leader}"
+    for partition in topics.here():
+        if image.partition(partition.topic_id, partition.index) is None:
+            yield f"has {partition.topic}-{partition.index} of {partition.topic_id}, which is no more"
+
+
+def left(topics: Topics) -> Iterator[str]:
+    """What is still there of what is no more, or of others."""
+    image, me = topics.feed.image, topics._config.node_id
+    yield from (f"removes {key}" for key in topics._removals)
+    yield from (f"was not told of {topic_id} on {node_id}" for topic_id, node_id in image.deletions if node_id == me)
+    logs = topics.local._logs
+    for name, index in logs.partitions():
+        topic = topics.get(name)
+        view = None if topic is None else image.partition(topic.record.topic_id, index)
+        if topic is None or view is None or me not in view.replicas or logs.topic_id(name, index) != topic.topic_id:
+            yield f"has a directory {name}-{index}"
+    if any(name.endswith(STRAY_SUFFIX) for name in logs.disk.listdir(logs.root)):
+        yield "has set something aside"

@@ -7,10 +7,9 @@ is removed: a crash between the store and the directories is harmless.
 from __future__ import annotations
 
 from asyncio import Task, current_task, gather, get_running_loop, shield, sleep
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import partial
-from typing import Final, Self
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, Self
 
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -81,8 +80,8 @@ class KnownTopics:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._partition_count = 0
-        self._removals: dict[str, dict[Task[None], None]] = {}  # by topic key: a name can be deleted again meanwhile
-        self._departures: dict[Task[None], None] = {}
+        self._removals: dict[str, dict[Task[None], Sequence[int]]] = {}  # by topic key; and of which partitions
+        self._unfinished: set[str] = set()  # ids of deleted topics, until the store knows that nothing of them is here
         self._owns_feed = False
 
     @classmethod
@@ -110,6 +109,7 @@ class KnownTopics:
         unfinished = [
             kept.value for (_, node_id), kept in sorted(feed.image.deletions.items()) if node_id == config.node_id
         ]
+        topics._unfinished.update(record.topic_id for record in unfinished)
         for record in unfinished:
             topics.local.take_away(record, has_successor=record.name in topics._by_name)
         for view in topics.local.recover(topics._owner):
@@ -165,8 +165,8 @@ class KnownTopics:
             return partition
         view = self.view(name, index)
         assert topic is not None
-        if records.topic_key(name) in self._removals:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is being made anew: try again")
+        if self._is_being_removed(name, index):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}-{index} is being made anew: try again")
         partition = topic.opened[index] = self.local.make(view, lambda: topic.config)
         return partition
 
@@ -197,10 +197,8 @@ class KnownTopics:
         """Finish removals, then close every partition. The logs themselves are the data directory's to close."""
         with suppress(ValueError):
             self.feed.listeners.remove(self._follow)
-        for key in sorted(self._removals):
-            await self._removed(key)
-        for task in list(self._departures):
-            await task
+        while tasks := [task for _, tasks in sorted(self._removals.items()) for task in tasks]:
+            await gather(*tasks)
         for partition in self.partitions():
             await partition.close()
         if self._owns_feed:
@@ -215,6 +213,9 @@ class KnownTopics:
             self.follow_broker()
         for record in touched.gone.values():
             self._start_removal(record)
+        for place in touched.deletions:  # among them may be topics of which nothing was ever seen here
+            if place[1] == self._config.node_id and (doomed := self._image.deletions.get(place)) is not None:
+                self._start_removal(doomed.value)
         for key in touched.topics:
             if (kept := self._image.topics.get(key)) is not None:
                 self._know(kept)
@@ -243,10 +244,11 @@ class KnownTopics:
         if self._config.node_id not in view.replicas:
             if partition is not None:
                 del self._by_name[view.topic].opened[view.index]
-                self._depart(partition)
+                self.local.retire(partition)
+                self._clear(view.topic, [view.index], self._give_up(partition))
         elif partition is not None:
             self.local.follow(view.place)
-        elif len(view.replicas) > 1 and records.topic_key(view.topic) not in self._removals:
+        elif len(view.replicas) > 1 and not self._is_being_removed(view.topic, view.index):
             self.partition(view.topic, view.index)
 
     def _topic(self, record: TopicRecord, revision: int) -> Topic:
@@ -263,40 +265,62 @@ class KnownTopics:
 
     def _start_removal(self, record: TopicRecord) -> None:
         """Out of memory at once, if it was ever there: between two looks of this broker a topic can be made and deleted
-        by others. Out of the directory when the task is done."""
+        by others. Out of the directory, and the store told so, when the task is done."""
+        if record.topic_id in self._unfinished:
+            return
         topic = self._by_id.pop(record.id_bytes, None)
         if topic is not None:
             del self._by_name[record.name]
             self._partition_count -= topic.partition_count
-        gone = self.local.retire(record.topic_id)
-        if any(self._config.node_id in replicas for replicas in record.replicas):
-            key = records.topic_key(record.name)
-            task = get_running_loop().create_task(self._remove(key, record, gone))
-            self._removals.setdefault(key, {})[task] = None
+        gone = self.local.of(record.topic_id)
+        for partition in gone:
+            self.local.retire(partition)
+        if gone or any(self._config.node_id in replicas for replicas in record.replicas):
+            self._unfinished.add(record.topic_id)
+            self._clear(record.name, range(len(record.replicas)), self._remove(record, gone))
 
-    async def _remove(self, key: str, record: TopicRecord, gone: Sequence[Partition]) -> None:
-        try:
+    def _clear(self, name: str, indices: Sequence[int], removal: Coroutine[Any, Any, None]) -> None:
+        """Until the removal has made way nothing else is opened here that has the directories of these partitions."""
+        task = get_running_loop().create_task(removal)
+        self._removals.setdefault(records.topic_key(name), {})[task] = indices
+
+    def _is_being_removed(self, name: str, index: int) -> bool:
+        return any(index in indices for indices in self._removals.get(records.topic_key(name), {}).values())
+
+    async def _remove(self, record: TopicRecord, gone: Sequence[Partition]) -> None:
+        with self._making_way(record.name):
             for partition in gone:
                 await partition.close()
             self.local.take_away(record, has_successor=record.name in self._by_name)
-        finally:
-            self._end_removal(key)
-        if key not in self._removals and (successor := self._image.topics.get(key)) is not None:
-            for index in range(len(successor.value.replicas)):
-                self._look_at(self.view(successor.value.name, index))
         await self._note_removed(record.topic_id)
         self._world.log.info("topic_deleted", topic=record.name)
 
-    def _end_removal(self, key: str) -> None:
-        task = current_task()
-        assert task is not None
-        del self._removals[key][task]
-        if not self._removals[key]:
-            del self._removals[key]
+    async def _give_up(self, partition: Partition) -> None:
+        """Others have the replicas now: this one goes, its log as well."""
+        with self._making_way(partition.topic):
+            await partition.close()
+            self.local.delete(partition)
 
-    async def _removed(self, key: str) -> None:
+    @contextmanager
+    def _making_way(self, name: str) -> Iterator[None]:
+        """The body of a removal. Behind it comes whoever has the directories now: a replica that is here again, a topic
+        of that name, or of one that is too like it to be there at the same time."""
+        key, task = records.topic_key(name), current_task()
+        assert task is not None
+        try:
+            yield
+        finally:
+            indices = self._removals[key].pop(task)
+            if not self._removals[key]:
+                del self._removals[key]
+        if (kept := self._image.topics.get(key)) is not None:
+            for index in indices:
+                if (view := self._image.partition(kept.value.topic_id, index)) is not None:
+                    self._look_at(view)
+
+    async def _removed(self, name: str) -> None:
         """Return once nothing is in the directories any more of what had that name."""
-        if tasks := self._removals.get(key):
+        if tasks := self._removals.get(records.topic_key(name)):
             await shield(gather(*tasks))
 
     async def _note_removed(self, topic_id: str) -> None:
@@ -309,12 +333,8 @@ class KnownTopics:
             except StoreClosedError:
                 return  # it is found at the next start
             else:
+                self._unfinished.discard(topic_id)
                 return
-
-    def _depart(self, partition: Partition) -> None:
-        task = get_running_loop().create_task(self.local.give_up(partition))
-        self._departures[task] = None
-        task.add_done_callback(partial(self._departures.pop))
 
     def _owner(self, name: str, index: int, topic_id: bytes | None) -> PartitionView | None:
         """Whose directory it is that says so of itself."""

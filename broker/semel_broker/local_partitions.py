@@ -185,14 +185,11 @@ class LocalPartitions:
         self._logs.disk.sync_dir(self._logs.root)
         self._world.log.warning("stray_partition_set_aside", topic=name, partition=index, directory=aside)
 
-    def retire(self, topic_id: str) -> list[Partition]:
-        """A topic is gone: so are its partitions, at once. They are to be closed, and their logs `taken_away`."""
-        gone = self.of(topic_id)
-        for partition in gone:
-            del self._partitions[topic_id, partition.index]
-            partition.retire()
-            self._tell(partition)
-        return gone
+    def retire(self, partition: Partition) -> None:
+        """It is not of this broker any more, at once. It is still to be closed, and its log to be taken away."""
+        del self._partitions[partition.topic_id, partition.index]
+        partition.retire()
+        self._tell(partition)
 
     def take_away(self, record: TopicRecord, *, has_successor: bool) -> None:
         """Delete the logs of a deleted topic, if the directories are its own and not of a successor of that name. One
@@ -202,12 +199,8 @@ class LocalPartitions:
             if self._logs.topic_id(record.name, index) in (record.id_bytes, unnamed):
                 self._logs.delete_log(record.name, index, unique=record.topic_id)
 
-    async def give_up(self, partition: Partition) -> None:
-        """Others have the replicas now: this one goes, its log as well."""
-        del self._partitions[partition.topic_id, partition.index]
-        partition.retire()
-        self._tell(partition)
-        await partition.close()
+    def delete(self, partition: Partition) -> None:
+        """Delete the log of a partition that is closed."""
         self._logs.delete_log(partition.topic, partition.index, unique=self._unique())
         self._world.log.info("replica_removed", topic=partition.topic, partition=partition.index)
 

@@ -65,7 +65,7 @@ class Topics(KnownTopics):
                 raise _exists(new.name, known.value.name)
             if validate_only:
                 return self._topic(record, ABSENT)
-            await self._removed(key)  # the directories of its predecessor must be out of the way
+            await self._removed(new.name)  # the directories of its predecessor must be out of the way
             if await self._transact([Expect(key)], [Put(key, msgspec.json.encode(record))]):
                 break
         topic = self.required(new.name)
@@ -103,7 +103,7 @@ class Topics(KnownTopics):
             notes: list[Change] = [Put(records.deletion_key(record.topic_id, node_id), value) for node_id in holders]
             if await self._transact([Expect(key, topic.revision)], [Delete(key), *notes]):
                 break
-        await self._removed(key)
+        await self._removed(name)
         await self._forget_states(record)
 
     async def add_partitions(

@@ -41,9 +41,23 @@ async def removals(topics: Topics, name: str) -> None:
             await asyncio.sleep(0)
 
 
-def drawn(name: str, seed: int) -> TopicRecord:
-    """A topic on brokers 0 and 1."""
-    return TopicRecord(name, text_of_id(Random(seed).randbytes(16)), [[0, 1]], {})
+def drawn(name: str, seed: int, *replicas: int) -> TopicRecord:
+    """A topic on brokers 0 and 1, or on others."""
+    return TopicRecord(name, text_of_id(Random(seed).randbytes(16)), [list(replicas or (0, 1))], {})
+
+
+class Held:
+    """Partitions that take their time to close."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.let_go = asyncio.Event()
+        close = Partition.close
+
+        async def slowly(partition: Partition) -> None:
+            await self.let_go.wait()
+            await close(partition)
+
+        monkeypatch.setattr(Partition, "close", slowly)
 
 
 async def test_a_topic_made_and_deleted_between_two_looks_hides_nothing_of_what_came_with_it(machine: Machine) -> None:
@@ -61,19 +75,32 @@ async def test_a_topic_made_and_deleted_between_two_looks_hides_nothing_of_what_
     await machine.stop()
 
 
+async def test_of_a_topic_of_which_nothing_was_seen_the_store_is_told_that_nothing_is_here(machine: Machine) -> None:
+    """The store did not keep its story: all that is left of it is that somebody has to see to its files."""
+    unseen = drawn("unseen", 1)
+    note = f"deletions/{unseen.topic_id}/0"
+    await machine.store.transact([], [Put(note, json.encode(unseen))])
+    async with asyncio.timeout(10):
+        while await machine.store.get(note) is not None:
+            await asyncio.sleep(0)
+    await machine.stop()
+
+
+async def test_a_topic_that_is_moved_and_deleted_between_two_looks_leaves_nothing_here(machine: Machine) -> None:
+    learn(machine.topics, ("t", drawn("t", 1, 0, 1)))
+    machine.topics.partition("t", 0).open()
+    learn(machine.topics, ("t", drawn("t", 1, 1, 2)), ("t", None))
+    await removals(machine.topics, "t")
+    assert (machine.topics.here(), machine.logs.partitions(), machine.logs.logs) == ([], [], {})
+    await machine.stop()
+
+
 async def test_a_name_deleted_again_while_its_first_files_are_being_removed_is_free_afterwards(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = asyncio.Event()
-    close = Partition.close
-
-    async def slowly(partition: Partition) -> None:
-        await held.wait()
-        await close(partition)
-
     await machine.topics.create(NewTopic(name="t"))
     await write(machine.topics, "t", 0, b"old")
-    monkeypatch.setattr(Partition, "close", slowly)
+    held = Held(monkeypatch)
     brief, last = drawn("t", 1), drawn("t", 2)
     learn(machine.topics, ("t", None))
     learn(machine.topics, ("t", brief))
@@ -82,7 +109,7 @@ async def test_a_name_deleted_again_while_its_first_files_are_being_removed_is_f
     await asyncio.sleep(0.01)  # the second removal has nothing to wait for, and is done
     with refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "being made anew"):
         machine.topics.partition("t", 0)
-    held.set()
+    held.let_go.set()
     await removals(machine.topics, "t")
     assert [partition.topic_id for partition in machine.topics.here()] == [last.topic_id]
     assert machine.logs.partitions() == []
@@ -96,6 +123,42 @@ async def test_who_takes_over_the_place_of_a_removed_topic_is_opened_though_its_
     learn(machine.topics, ("a.b", None), ("a_b", drawn("a_b", 1)))
     await removals(machine.topics, "a_b")
     assert [partition.topic for partition in machine.topics.here()] == ["a_b"]
+    await machine.stop()
+
+
+@pytest.mark.parametrize("then", ["nothing", "here again", "gone", "moved on", "gone and made anew"])
+async def test_a_replica_given_to_others_is_gone_at_once_whatever_becomes_of_the_topic_meanwhile(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    here, away = drawn("t", 1, 0, 1), drawn("t", 1, 1, 2)
+    learn(machine.topics, ("t", here))
+    machine.topics.partition("t", 0).open()
+    held = Held(monkeypatch)
+    learn(machine.topics, ("t", away))
+    assert machine.topics.here() == []
+    last: TopicRecord | None = away
+    if then == "here again":
+        last = here
+        learn(machine.topics, ("t", here))
+    elif then == "moved on":
+        last = drawn("t", 1, 2, 3)
+        learn(machine.topics, ("t", last))
+    elif then == "gone":
+        last = None
+        learn(machine.topics, ("t", None))
+    elif then == "gone and made anew":
+        last = drawn("t", 2, 0, 1)
+        learn(machine.topics, ("t", None), ("t", last))
+    assert machine.topics.here() == [], "its directory is not free yet"
+    held.let_go.set()
+    await removals(machine.topics, "t")
+    assert machine.logs.partitions() == [], "what had the directory is gone, what has it now is empty"
+    comes = last is not None and 0 in last.replicas[0]
+    assert [partition.topic_id for partition in machine.topics.here()] == ([last.topic_id] if last and comes else [])
+    if comes:
+        machine.topics.partition("t", 0).open()
+        assert machine.topics.partition("t", 0).end_offset == 0
+    assert machine.log.of("cluster_listener_failed") == []
     await machine.stop()
 
 

@@ -15,7 +15,6 @@ from typing import cast
 from semel_broker import world as broker_world
 from semel_broker.cluster.etcd_store import EtcdStore
 from semel_broker.cluster.feed import Feed
-from semel_broker.cluster.records import topic_key
 from semel_broker.cluster.registration import Registration
 from semel_broker.cluster.store import StoreError
 from semel_broker.config import load
@@ -24,6 +23,7 @@ from semel_broker.partition import Role
 from semel_broker.topic_plan import NewTopic
 from semel_broker.topics import Topics
 from semel_protocol.errors import ErrorCode, KafkaError
+from semel_storage import checkpoints
 from semel_storage.log_directory import LogDirectory
 
 from sim.broker import DATA
@@ -165,7 +165,7 @@ def strange(topics: Topics) -> Iterator[str]:
             if partition is not None:
                 yield f"has {view.topic}-{view.index}, which is of {view.replicas}"
         elif partition is None:
-            if len(view.replicas) > 1 and topic_key(view.topic) not in topics._removals:
+            if len(view.replicas) > 1 and not topics._is_being_removed(view.topic, view.index):
                 yield f"has no replica of {view.topic}-{view.index}"
         elif partition.role is not Role.NONE and len(view.replicas) > 1 and partition.leader != view.state.leader:
             yield f"{view.topic}-{view.index} is led by {view.state.leader}, not {partition.leader}"
@@ -175,7 +175,7 @@ def strange(topics: Topics) -> Iterator[str]:
 
 
 def left(topics: Topics) -> Iterator[str]:
-    """What is still there of what is no more, or of others."""
+    """What is still there of what is no more, or of others; and what is not there any more but should be."""
     image, me = topics.feed.image, topics._config.node_id
     yield from (f"removes {key}" for key in topics._removals)
     yield from (f"was not told of {topic_id} on {node_id}" for topic_id, node_id in image.deletions if node_id == me)
@@ -185,5 +185,11 @@ def left(topics: Topics) -> Iterator[str]:
         view = None if topic is None else image.partition(topic.record.topic_id, index)
         if topic is None or view is None or me not in view.replicas or logs.topic_id(name, index) != topic.topic_id:
             yield f"has a directory {name}-{index}"
-    if any(name.endswith(STRAY_SUFFIX) for name in logs.disk.listdir(logs.root)):
-        yield "has set something aside"
+    for name in logs.disk.listdir(logs.root):
+        if name.endswith(STRAY_SUFFIX) and _id_in(logs, name) in topics._by_id:
+            yield f"has set {name} aside, whose topic is there"
+
+
+def _id_in(logs: LogDirectory, directory: str) -> bytes | None:
+    """A topic that is deleted when its replica here was given to others already is set aside by who was away."""
+    return checkpoints.read_topic_id(logs.disk, f"{logs.root}/{directory}/{checkpoints.PARTITION_METADATA}")

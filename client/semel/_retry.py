@@ -61,6 +61,15 @@ def action_for(code: int) -> Action:
     return ACTION[error_code(code)]
 
 
+UNSETTLED = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.REQUEST_TIMED_OUT,
+)
+"""What a broker also answers for what it has written, and cannot say any more whether it stays: its other replicas did
+not have it in time, or it leads no longer."""
+
+
 class Backoff:
     """Exponential pauses with jitter (KIP-580): initial * 2^failures, at most `max_ms`, +-20 %."""
 
@@ -137,3 +146,8 @@ def is_stale_metadata(error: KafkaError) -> bool:
 def is_lost_coordinator(error: KafkaError) -> bool:
     """Whether the error says that the coordinator is elsewhere."""
     return isinstance(error, BrokerResponseError) and action_for(error.code) is Action.REDISCOVER
+
+
+def is_unsettled(error: KafkaError) -> bool:
+    """Whether a broker has answered, and what it was asked for may have been done all the same."""
+    return isinstance(error, BrokerResponseError) and error.code in UNSETTLED

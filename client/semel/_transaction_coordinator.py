@@ -34,7 +34,7 @@ from semel._cluster import GROUP, TRANSACTION, Cluster
 from semel._config import ProducerConfig
 from semel._connection import Connection
 from semel._offsets import grouped
-from semel._retry import Backoff, Deadline, is_lost_coordinator
+from semel._retry import Backoff, Deadline, is_lost_coordinator, is_unsettled
 from semel._transaction_manager import NO_EPOCH, NO_PRODUCER_ID, TransactionManager
 from semel._transaction_state import Verdict, verdict_on
 from semel.errors import (
@@ -65,6 +65,7 @@ class TransactionCoordinator:
     """The coordinators of one transactional id and of the groups whose offsets it commits.
 
     in_doubt: a request may have arrived, or may still arrive, that was never answered.
+    maybe_done: the same since the last call of `end` began, or what was answered was no outcome.
     """
 
     def __init__(self, cluster: Cluster, config: ProducerConfig, manager: TransactionManager) -> None:
@@ -72,6 +73,7 @@ class TransactionCoordinator:
         self._cluster, self._config, self._manager = cluster, config, manager
         self._id = config.transactional_id
         self.in_doubt = False
+        self.maybe_done = False
         self.version = 1
 
     async def init_producer_id(self, *, resume: bool, timeout_ms: float) -> None:
@@ -185,6 +187,7 @@ class TransactionCoordinator:
             committed=commit,
         )
         what = f"{'commit' if commit else 'abort'} of the transaction of {self._id!r}"
+        self.maybe_done = False
         answer: EndTxnResponse = await self._ask(
             lambda _: request, what, _error_code, version_max=END_TXN_VERSION[version]
         )
@@ -228,6 +231,7 @@ class TransactionCoordinator:
             except KafkaError as error:
                 if verdict_on(error) is not Verdict.RETRY:
                     raise
+                self.maybe_done = self.maybe_done or is_unsettled(error)
                 if is_lost_coordinator(error) or not isinstance(error, BrokerResponseError):
                     self._cluster.forget_coordinator(name, key_type)
                 pause_ms = backoff.next_ms()
@@ -248,6 +252,7 @@ class TransactionCoordinator:
             return answer
         finally:
             self.in_doubt = self.in_doubt or not answered
+            self.maybe_done = self.maybe_done or not answered
 
 
 def check_serves(connection: Connection, request: type[Message], version: int) -> None:

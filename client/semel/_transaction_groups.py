@@ -26,7 +26,7 @@ from semel._admin_types import TransactionGroupDescription, TransactionGroupMemb
 from semel._cluster import TRANSACTION
 from semel._connection import Connection
 from semel._pool import Role
-from semel._retry import Deadline
+from semel._retry import Deadline, is_unsettled
 from semel.errors import KafkaError, ProducerFenced, TransactionalIdNotFound, UnsupportedVersionError, error_for
 from semel.structs import GroupStep, PreparedTransaction
 
@@ -59,7 +59,7 @@ async def decide(
     transactions: Sequence[PreparedTransaction],
     doubted: Callable[[], None],
 ) -> DecideTransactionGroupResponse:
-    """The answer without an error. `doubted`: a request was sent and not answered, so that it may have had effect."""
+    """The answer without an error. `doubted`: a request was sent and has no outcome, so that it may have had effect."""
     request = DecideTransactionGroupRequest(
         group=step.group,
         group_epoch=step.epoch,
@@ -85,7 +85,10 @@ async def decide(
             doubted()
             raise
         if answer.error_code:
-            raise error_for(answer.error_code, _said(what, answer.error_message))
+            error = error_for(answer.error_code, _said(what, answer.error_message))
+            if is_unsettled(error):
+                doubted()
+            raise error
         return answer
 
     return await calls.on_coordinator(coordinated_as(step.group), attempt, what=what, key_type=TRANSACTION)

@@ -225,10 +225,10 @@ class Transactions:
         self._state.check_usable()
 
     async def _commit_refused(self, error: KafkaError) -> NoReturn:
-        """Raises what follows from it. An earlier try that was not answered may have been the one that committed."""
+        """Raises what follows from it. An earlier try without an outcome may have been the one that committed."""
         if is_not_ongoing(error):
             await self._failed(error, abortable=True)
-        elif not self._coordinator.in_doubt:
+        elif not self._coordinator.maybe_done:
             await self._failed(error)
         else:
             (await self._failed(error, ends=True)).add_words(UNKNOWN_OUTCOME)

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 AGAIN = "It may be committed: call commit() again, with the same token, to hear the outcome"
 UNKNOWN_OUTCOME = (
-    "Whether an earlier try that was not answered has committed it is not known: look for its records before doing it "
+    "Whether an earlier try without an outcome has committed it is not known: look for its records before doing it "
     "again"
 )
 

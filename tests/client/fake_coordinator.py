@@ -1,7 +1,7 @@
 """A scripted broker that coordinates transactions by the rules of wire contract 8.2, in version 1 or 2, with faults.
 
-`trouble[api_key]` is consumed one request at a time: LOST, ANSWER_LOST, LATE (it arrives some requests later), or an
-error code; when empty all works.
+`trouble[api_key]` is consumed one request at a time: LOST, ANSWER_LOST, LATE (it arrives some requests later), an error
+code, or DoneBut of one (it is done, and answered with that); when empty all works.
 `committed(topic)` is what a read_committed reader would get, `open_values` what it would wait for.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from client.fake_broker import ANSWER_LOST, LATE, LOST, FakeBroker
@@ -74,6 +74,12 @@ class Txn(msgspec.Struct):
     fences: list[DescribeTransactionsResponseFence] = []
 
 
+class DoneBut(NamedTuple):
+    """The coordinator has written it, and does not know any more whether it stays: it leads no longer."""
+
+    code: int
+
+
 class FakeCoordinator(FakeBroker):
     """`async with FakeCoordinator(version=2)`."""
 
@@ -111,6 +117,8 @@ class FakeCoordinator(FakeBroker):
             if isinstance(fault, int):
                 return refusal(fault) if refusal is not None else handler(request, fault)
             done = handler(request)
+            if isinstance(fault, DoneBut):
+                return refusal(fault.code)
             return None if fault == ANSWER_LOST else done
 
         return answer

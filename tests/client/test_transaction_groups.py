@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from client.fake_broker import ANSWER_LOST, LOST, QUICK, SILENT
-from client.fake_coordinator import ABORTED, END, INIT, ONGOING
+from client.fake_coordinator import ABORTED, END, INIT, ONGOING, DoneBut
 from client.fake_groups import BEGIN, DECIDE, FakeGroups
 from semel import Admin, GroupStep, PreparedTransaction, Producer, TransactionGroup
 from semel.errors import (
@@ -362,11 +362,14 @@ async def test_a_commit_without_an_answer_is_heard_by_calling_again(broker: Fake
         assert await group.commit(step, "0", [])
 
 
-async def test_what_nobody_can_know_is_not_guessed(broker: FakeGroups, group: TransactionGroup) -> None:
+@pytest.mark.parametrize(
+    "trouble", [LOST, DoneBut(ErrorCode.NOT_COORDINATOR), DoneBut(ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+)
+async def test_what_nobody_can_know_is_not_guessed(broker: FakeGroups, group: TransactionGroup, trouble: Any) -> None:
     step = await group.begin()
 
     async with driver(broker, owner="another") as other:
-        broker.trouble[DECIDE].append(LOST)
+        broker.trouble[DECIDE].append(trouble)
         committing = asyncio.create_task(group.commit(step, "0", []))
         while broker.trouble[DECIDE]:
             await asyncio.sleep(0)

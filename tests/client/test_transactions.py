@@ -18,6 +18,7 @@ from client.fake_coordinator import (
     ONGOING,
     PRODUCE,
     TXN_OFFSETS,
+    DoneBut,
     FakeCoordinator,
 )
 from semel import ConsumerGroupMetadata, Producer, TopicPartition
@@ -554,10 +555,19 @@ async def test_a_zombie_that_produces_hears_the_story_on_commit(coordinator: Fak
     assert coordinator.values(ABORTED) == [b"zombie"]
 
 
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        ANSWER_LOST,
+        DoneBut(ErrorCode.NOT_COORDINATOR),
+        DoneBut(ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        DoneBut(ErrorCode.REQUEST_TIMED_OUT),
+    ],
+)
 async def test_a_producer_fenced_before_it_heard_of_its_commit_says_that_it_does_not_know(
-    coordinator: FakeCoordinator,
+    coordinator: FakeCoordinator, trouble: Any
 ) -> None:
-    coordinator.trouble[END].append(ANSWER_LOST)
+    coordinator.trouble[END].append(trouble)
     async with producer(coordinator, retry_backoff_ms=100, retry_backoff_max_ms=100) as made:
         await made.begin_transaction()
         await made.send_and_wait("t", b"v")
@@ -568,6 +578,22 @@ async def test_a_producer_fenced_before_it_heard_of_its_commit_says_that_it_does
         for call in (committing, made.begin_transaction()):
             with pytest.raises(ProducerFenced, match=f"{STORY}.*was committed is not known"):
                 await call
+
+
+async def test_a_producer_fenced_while_its_commit_was_not_begun_knows_that_it_was_not_committed(
+    coordinator: FakeCoordinator,
+) -> None:
+    coordinator.trouble[END].append(int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    async with producer(coordinator, retry_backoff_ms=100, retry_backoff_max_ms=100) as made:
+        await made.begin_transaction()
+        await made.send_and_wait("t", b"v")
+        committing = asyncio.create_task(made.commit_transaction())
+        while coordinator.trouble[END]:
+            await asyncio.sleep(0.001)
+        coordinator.fence("x", STORY)
+        with pytest.raises(ProducerFenced, match=STORY) as caught:
+            await committing
+    assert "not known" not in str(caught.value)
 
 
 async def test_an_abort_after_a_commit_nobody_heard_of_does_not_claim_to_have_aborted(

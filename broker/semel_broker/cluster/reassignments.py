@@ -84,7 +84,7 @@ def alter(
                 what = f"there is no partition {index} of topic {topic.value.name!r}"
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
             if target is None:
-                edit.end(view, original_of(view), going_back(image, view))
+                edit.end(view, original_of(view), going_back(image, view), Standing.of(image))
             else:
                 check(view, target, image, may_change_factor=may_change_factor)
                 edit.begin(view, list(target))
@@ -134,7 +134,7 @@ def finish(image: Image, standing: Standing, places: Sequence[Place]) -> list[St
         edit = _Edit(image, image.by_id[topic_id])
         for view, state in rows[:PARTITIONS_PER_STEP]:
             assert view.reassignment is not None
-            edit.end(view, view.reassignment.target, state)
+            edit.end(view, view.reassignment.target, state, standing)
         step = edit.step("reassignment_finished")
         assert step is not None, topic_id
         steps.append(step)
@@ -177,9 +177,12 @@ class _Edit:
         union = [*target, *(node_id for node_id in view.replicas if node_id not in target)]
         self._move(view, union, Put(_key(view), msgspec.json.encode(Reassignment(target, original_of(view)))))
 
-    def end(self, view: PartitionView, replicas: list[int], state: PartitionState) -> None:
-        """The partition is on its way no longer: these are its replicas, and this is its state."""
+    def end(self, view: PartitionView, replicas: list[int], state: PartitionState, standing: Standing) -> None:
+        """The partition is on its way no longer: these are its replicas, and this is its state, if who comes to lead is
+        still there."""
         self._move(view, replicas, Delete(_key(view)))
+        if state.leader != view.state.leader:
+            self._expects.append(Expect(records.broker_key(state.leader), standing.live[state.leader]))
         self._expects.append(Expect(view.key, view.revision))
         self._changes.append(Put(view.key, msgspec.json.encode(state)))
 

@@ -8,13 +8,13 @@ import pytest
 from broker.cluster.images import TOPIC, TOPIC_ID, Sketch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from semel_broker.cluster import reassignments
+from semel_broker.cluster import reassignments, records
 from semel_broker.cluster.elections import Standing, unsettled
 from semel_broker.cluster.image import Kept
 from semel_broker.cluster.reassignments import PARTITIONS_PER_STEP, adding, check, finish, removing
 from semel_broker.cluster.records import NO_LEADER, PartitionState, Reassignment, TopicRecord
 from semel_broker.cluster.steps import Step
-from semel_broker.cluster.store import ABSENT
+from semel_broker.cluster.store import ABSENT, Expect
 from semel_protocol.errors import ErrorCode, KafkaError
 
 
@@ -55,6 +55,24 @@ def five() -> Sketch:
     sketch.lives(1, 2, 3, 4, 5)
     sketch.topic([1, 2])
     return sketch
+
+
+@pytest.mark.parametrize("way", ["there", "back"])
+def test_who_comes_to_lead_by_it_has_to_be_there_still(five: Sketch, way: str) -> None:
+    go(five, [3, 4])
+    five.state(1, 0, [1, 2, 3, 4])
+    if way == "there":
+        (step,) = finish(five.image, Standing.of(five.image), [(TOPIC_ID, 0)])
+        comes = 3
+    else:
+        five.state(3, 1, [1, 2, 3, 4])
+        made = alter(five, {0: None})
+        assert made is not None
+        step, comes = made, 1
+    assert Expect(records.broker_key(comes), Standing.of(five.image).live[comes]) in step.expects
+    five.dies(comes)
+    with pytest.raises(AssertionError, match=records.broker_key(comes)):
+        five.write([step])
 
 
 def test_while_it_is_on_its_way_the_replicas_are_both_and_nothing_else_has_changed(five: Sketch) -> None:

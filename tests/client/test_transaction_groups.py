@@ -26,6 +26,8 @@ from semel.errors import (
     UnsupportedVersionError,
 )
 from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k20001_begin_transaction_group import BeginTransactionGroupRequest
+from semel_protocol.messages.k20002_decide_transaction_group import DecideTransactionGroupRequest
 
 
 @pytest.fixture(params=[1, 2], ids=["version1", "version2"])
@@ -367,16 +369,15 @@ async def test_a_commit_without_an_answer_is_heard_by_calling_again(broker: Fake
 )
 async def test_what_nobody_can_know_is_not_guessed(broker: FakeGroups, group: TransactionGroup, trouble: Any) -> None:
     step = await group.begin()
-
-    async with driver(broker, owner="another") as other:
-        broker.trouble[DECIDE].append(trouble)
-        committing = asyncio.create_task(group.commit(step, "0", []))
-        while broker.trouble[DECIDE]:
-            await asyncio.sleep(0)
-        newer = await other.begin()
-        await other.commit(newer, "1", [])
-        with pytest.raises(ProducerFenced, match="begun by another") as caught:
-            await committing
+    broker.trouble[DECIDE].append(trouble)
+    committing = asyncio.create_task(group.commit(step, "0", []))
+    while broker.trouble[DECIDE]:
+        await asyncio.sleep(0)
+    # at once, before it can ask again
+    newer = broker.begin(BeginTransactionGroupRequest(group=group.name, owner="another", timeout_ms=1_000)).group_epoch
+    broker.decide(DecideTransactionGroupRequest(group=group.name, group_epoch=newer, token="1", committed=True))
+    with pytest.raises(ProducerFenced, match="begun by another") as caught:
+        await committing
     assert "is not known: look for its records" in str(caught.value)
 
 

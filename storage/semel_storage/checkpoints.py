@@ -96,8 +96,8 @@ def read_topic_id(disk: Disk, path: str) -> bytes | None:
 
 
 def write_topic_id(disk: Disk, path: str, topic_id: bytes) -> None:
-    """Not synced: a topic id that a power loss took is written again when the partition is opened."""
-    disk.write_atomically(path, f"{TOPIC_ID_HEAD}{topic_id_text(topic_id)}".encode(), durable=False)
+    """Synced, as what follows it is: records must not outlive the word on whose they are."""
+    disk.write_atomically(path, f"{TOPIC_ID_HEAD}{topic_id_text(topic_id)}".encode())
 
 
 def read_properties(disk: Disk, path: str) -> dict[str, str]:

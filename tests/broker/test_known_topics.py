@@ -186,3 +186,16 @@ async def test_what_others_do_while_a_broker_starts_is_known_to_it_afterwards(
     assert [partition.topic for partition in topics.here()] == ["comes"]
     assert (await machine.store.get(f"deletions/{unfinished.topic_id}/0")) is None
     await machine.stop()
+
+
+async def test_records_of_a_deleted_topic_do_not_come_back_in_its_successor_after_a_power_cut(machine: Machine) -> None:
+    """The topic is deleted and made anew by others while this broker is away."""
+    old = await machine.topics.create(NewTopic(name="t"))
+    await write(machine.topics, "t", 0, b"old")
+    last = drawn("t", 1, 0)
+    change = Put(f"deletions/{old.record.topic_id}/0", json.encode(old.record)), Put("topics/t", json.encode(last))
+    await LocalStore.transact(machine.store, [], change)
+    topics = await machine.crash()
+    assert topics.required("t").record == last
+    assert topics.partition("t", 0).end_offset == 0
+    await machine.stop()

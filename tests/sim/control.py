@@ -187,7 +187,8 @@ def moved(control: ControlNode, view: PartitionView, rng: Random) -> Step | None
 class ControlRun:
     """One run from its seed to what was wrong."""
 
-    broker = ControlBroker
+    about = "elections"
+    broker: type[ControlBroker] = ControlBroker
 
     def __init__(self, seed: int) -> None:
         self.seed = seed

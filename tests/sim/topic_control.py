@@ -22,16 +22,20 @@ from semel_broker.local_partitions import STRAY_SUFFIX
 from semel_broker.partition import Role
 from semel_broker.topic_plan import NewTopic
 from semel_broker.topics import Topics
+from semel_protocol.batch import read_header
 from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.records import Record, build_batch
 from semel_storage import checkpoints
 from semel_storage.log_directory import LogDirectory
 
 from sim.broker import DATA
 from sim.control import ControlBroker, ControlNode, ControlRun
+from sim.disk import DiskWeather
 from sim.world import NS
 
 NAMES = ("a", "b", "c.d", "c_d", "e")
 """Few, so that names come again and again while what had them is still on its way out."""
+BATCH = build_batch([Record(0, 0, None, b"x")])
 LOOK_EVERY_NS = NS // 20
 HANDS = 3
 """How many ask each broker at once."""
@@ -53,10 +57,15 @@ class TopicBroker(ControlBroker):
     topics: Topics | None = None
     is_at_rest = False
 
+    def boot(self) -> None:
+        """Start the process; it knows nothing of what the one before knew."""
+        if not self.host.is_running:
+            self.topics = None
+        super().boot()
+
     async def _open_more(
         self, world: broker_world.World, store: EtcdStore, feed: Feed, registration: Registration
     ) -> None:
-        self.topics = None
         me = self.control_settings.node_id
         config = load(overrides=[f"node.id={me}", f"host.name={self.host.name}", f"etcd.endpoints={self.store.url}"])
         self._logs = LogDirectory.open(world.disk, DATA, node_id=me, cluster_id="", directory_id=f"directory of {me}")
@@ -72,8 +81,9 @@ class TopicBroker(ControlBroker):
         return self.topics if self.host.is_running else None
 
     async def _close_more(self) -> None:
-        assert self.topics is not None
-        await self.topics.close()
+        topics, self.topics = self.topics, None  # what follows the store no longer knows less and less
+        assert topics is not None
+        await topics.close()
         self._logs.close()
 
     async def _change(self, control: ControlNode, store: EtcdStore, rng: Random) -> None:
@@ -108,15 +118,25 @@ class TopicBroker(ControlBroker):
                 await topics.alter_configs(name, lambda configs: {**configs, "retention.ms": str(rng.randrange(1, 9))})
             case "write":
                 for partition in topics.here():
-                    if partition.topic == name:
+                    if partition.topic == name and partition.is_leading:
+                        partition.append(bytearray(BATCH), header=read_header(BATCH))  # nobody waits until it is synced
+                    elif partition.topic == name:
                         partition.open()  # its directory is there from now on
 
 
 class TopicRun(ControlRun):
     """One run from its seed to what was wrong."""
 
+    about = "topics"
     broker = TopicBroker
     _looked_ns = 0
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        if self.world.random("disks").random() < 0.5:  # partitions take their time to close, always
+            self.faults = [fault for fault in self.faults if fault.kind != "slow disk"]
+            for broker in self._own():
+                broker.host.disk.weather = DiskWeather(sync_ms=(50.0, 2_000.0))
 
     def _create_topics(self) -> None:
         """They come by themselves."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from sim.control import ControlRun
 from sim.plan import RunPlan
 
 ALL_KINDS: tuple[str, ...] = ()
@@ -53,7 +54,7 @@ class Ablation(msgspec.Struct, frozen=True):
     `protects`: what it is for. `kinds`: the workloads that can show it, all if empty. `shows`: whether a plan of these
     can; others are passed over. `given`: how the world is different, with the safeguard as well as without. `needless`:
     why nothing goes wrong without it, if that is so. `brokers`: how many there are. `occasion`: makes of the plan of a
-    seed one in which it matters. `is_control`: it is run without logs and clients, see `sim.control`.
+    seed one in which it matters. `alone`: what it is run with instead, without logs and clients, see `sim.control`.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Ablation(msgspec.Struct, frozen=True):
     needless: str = ""
     brokers: int = 1
     occasion: Callable[[RunPlan], RunPlan] = as_drawn
-    is_control: bool = False
+    alone: type[ControlRun] | None = None
 
     @property
     def is_of_another_world(self) -> bool:
@@ -86,13 +87,13 @@ def safeguard(
     needless: str = "",
     brokers: int = 1,
     occasion: Callable[[RunPlan], RunPlan] = as_drawn,
-    is_control: bool = False,
+    alone: type[ControlRun] | None = None,
 ) -> Callable[[Cut], Cut]:
     """The decorated function switches the safeguard off."""
 
     def register(cut: Cut) -> Cut:
         assert name not in ABLATIONS, f"there are two safeguards {name!r}"
-        ABLATIONS[name] = Ablation(name, protects, cut, kinds, shows, given, needless, brokers, occasion, is_control)
+        ABLATIONS[name] = Ablation(name, protects, cut, kinds, shows, given, needless, brokers, occasion, alone)
         return cut
 
     return register

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+from semel import _transaction_coordinator, _transaction_groups
 from semel._accumulator import Batch, PartitionQueue
 from semel._connection import Connection
 from semel._fetch_buffer import Chunk, Decoding, FetchBuffer
@@ -25,7 +26,7 @@ from semel_protocol.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
 from semel_protocol.records import Columns
 
 from sim.ablations.ablation import Seam, both, faults, old_transactions, safeguard
-from sim.ablations.occasions import lasting_readers
+from sim.ablations.occasions import lasting_readers, lost_outcome
 from sim.ablations.worlds import any_connection, carefree_clients, needless_rebalances
 from sim.plan import RunPlan
 
@@ -269,3 +270,16 @@ def handed_out_is_committed(seam: Seam) -> None:
 )
 def lost_let_go(seam: Seam) -> None:
     seam.replace(Subscription, "drop", lambda self, partitions: None)
+
+
+@safeguard(
+    "an answer may be no outcome",
+    "a commit that was written, and answered with an error, is not said to be none",
+    "groups",
+    shows=lambda plan: sum(client.role == "driver" for each in plan.workloads for client in each.clients) > 1,
+    brokers=3,
+    occasion=lost_outcome,
+)
+def answers_are_outcomes(seam: Seam) -> None:
+    for module in (_transaction_coordinator, _transaction_groups):
+        seam.replace(module, "is_unsettled", lambda error: False)

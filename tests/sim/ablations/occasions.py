@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
 from sim.cluster import BROKER, NAMES_OF
 from sim.disk import DiskWeather
 from sim.faults import WRITE_TXN_MARKERS, Fault
@@ -82,6 +84,30 @@ def late_news(plan: RunPlan) -> RunPlan:
         replica_lag_time_max_ms=10_000,
         leader_imbalance_check_interval_seconds=1,
     )
+
+
+def lost_outcome(plan: RunPlan) -> RunPlan:
+    """A coordinator hears no more from the store, nor in time from its followers, right after it has decided: it has
+    written what it cannot promise, and says so to who waits. The first driver takes its time to ask again; its deputy
+    does not wait for that.
+    """
+    rng = Random(f"lost outcome/{plan.seed}")
+    drivers = [client for workload in plan.workloads for client in workload.clients if client.role == "driver"]
+    for driver in drivers[:1]:
+        driver.settings |= {"retry_backoff_ms": 4_500, "retry_backoff_max_ms": 4_500, "max_block_ms": 20_000}
+
+    def faults() -> Iterator[Fault]:
+        for at_ms in range(1_000, 36_000, 9_000):
+            for host in BROKERS:
+                deaf: dict[str, float] = {"whom": STORE, "other": 0, "ways": rng.randrange(2)}
+                yield Fault(
+                    at_ms=at_ms, kind="cut peers", host=host, lasting_ms=4_000, moment="PrepareCommit", args=deaf
+                )
+                for other in (0, 1):
+                    late = slow(at_ms, host, ONE, 4_000, 3_000, other)
+                    yield replace(late, moment="PrepareCommit", aim_ms=round(rng.uniform(0.1, 2), 3))
+
+    return calm(plan, faults(), broker_session_timeout_ms=2_000, transaction_state_log_num_partitions=3)
 
 
 def lost_decision(plan: RunPlan) -> RunPlan:

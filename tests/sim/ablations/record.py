@@ -72,8 +72,8 @@ def _table(findings: Mapping[str, Finding]) -> str:
 
 
 def _where(ablation: Ablation) -> str:
-    if ablation.is_control:
-        return "elections alone, three brokers"
+    if ablation.alone is not None:
+        return f"{ablation.alone.about} alone, three brokers"
     kinds = ", ".join(ablation.kinds) or "all"
     return kinds if ablation.brokers == 1 else f"{kinds}; three brokers"
 

@@ -31,6 +31,7 @@ from semel_storage.producers import MarkerPlace, ProducerState
 from sim.ablations.ablation import Cut, Seam, both, faults, safeguard
 from sim.ablations.occasions import late_marker, late_news
 from sim.ablations.worlds import carefree_clients, restless_leaders
+from sim.control import ControlRun
 from sim.plan import RunPlan
 
 of_three = partial(safeguard, brokers=3)
@@ -232,7 +233,7 @@ def _(seam: Seam) -> None:
     seam.replace(elections, "settled", settled)
 
 
-@of_three("admission comes last", "who comes back is nothing of what it was", is_control=True)
+@of_three("admission comes last", "who comes back is nothing of what it was", alone=ControlRun)
 def _(seam: Seam) -> None:
     decide = Controller._decide
 
@@ -245,7 +246,7 @@ def _(seam: Seam) -> None:
 @of_three(
     "fencing of controllers",
     "who has been succeeded decides nothing",
-    is_control=True,
+    alone=ControlRun,
     needless="every decision expects as it was seen what it rests on as well: the state of the partition, the "
     "registration of whom it elects or admits; what two decide at once is refused to one of them",
 )
@@ -259,7 +260,7 @@ def _(seam: Seam) -> None:
     seam.replace(Controller, "_transact", unfenced)
 
 
-@of_three("the lease", "a broker that others have given up leads nothing", is_control=True)
+@of_three("the lease", "a broker that others have given up leads nothing", alone=ControlRun)
 def _(seam: Seam) -> None:
     seam.replace(Registration, "is_valid", lambda self: self._admitted is not None)
 

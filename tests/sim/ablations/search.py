@@ -9,7 +9,6 @@ from itertools import islice
 import msgspec
 
 from sim.ablations.ablation import ABLATIONS, Ablation, replaced, without
-from sim.control import ControlRun
 from sim.plan import RunPlan, draw
 from sim.run import Verdict, run
 from sim.shrink import Shrinker
@@ -49,13 +48,13 @@ def plans(ablation: Ablation, first: int = 0, seeds_max: int = SEEDS_MAX) -> Ite
 
 def plan_of(ablation: Ablation, seed: int) -> RunPlan:
     """What this seed means for this safeguard."""
-    if ablation.is_control:
+    if ablation.alone is not None:
         return RunPlan(seed=seed, workloads=[], brokers=ablation.brokers)
     return ablation.occasion(draw(seed, ablation.kinds or MIX, ablation.brokers))
 
 
 def _run(ablation: Ablation, plan: RunPlan) -> Verdict:
-    return ControlRun(plan.seed).judged() if ablation.is_control else run(plan)
+    return run(plan) if ablation.alone is None else ablation.alone(plan.seed).judged()
 
 
 def ablated(ablation: Ablation, plan: RunPlan) -> Verdict:
@@ -95,7 +94,7 @@ def find(
             continue
         if whole(ablation, plan).is_clean:
             finding.seed, finding.caught_by, finding.words = plan.seed, verdict.names, _words(verdict)
-            if shrinking_runs_max and not ablation.is_control:
+            if shrinking_runs_max and ablation.alone is None:
                 finding.plan = smaller(ablation, plan, verdict.names, shrinking_runs_max)
             break
         finding.unclean.append(plan.seed)

@@ -3,7 +3,8 @@
 # make demo-client  the same flights without Spark: counted by a group, then enriched in transactions, with kills
 # make test   every test but those of `make crashes`
 # make crashes  Spark's drivers, workers and brokers struck at every point of a batch, on a standalone cluster too; the demo
-# make sim    the simulator: 300 seeds, or SEEDS=100000; SEED=17 shows one, SHRINK=1 makes it small; WORKLOAD=plain,churn
+# make sim    the simulator: 300 seeds, or SEEDS=100000; SEED=17 shows one, SHRINK=1 makes it small; WORKLOAD=plain,churn;
+#             BROKERS=3; ALONE=elections or ALONE=topics: three brokers without logs and clients
 # make sim-exhaustive  an application of two batches, struck before each of its steps (SEEDS=20); late requests of old clients
 # make ablations  safeguards switched off in turn: some seed has to miss each (NAME='duplicate window' WRITE=1)
 # make faults real processes under SIGKILL, SIGSTOP, full disks, broken files and a bad network (MINUTES=5 SEED=7);
@@ -67,9 +68,9 @@ crashes: $(VENV)/.dev
 	$(BIN)/python -m pytest -m crash tests/pipeline tests/demo $(ARGS)
 
 sim: $(VENV)/.dev
-	@PYTHONPATH=tests $(BIN)/python -m sim $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) \
+	@PYTHONPATH=tests $(BIN)/python -m $(if $(ALONE),sim.alone $(ALONE),sim) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) \
 	  $(if $(SEED),--seed $(SEED)) $(if $(PLAN),--plan $(PLAN)) $(if $(WORKLOAD),--workload $(WORKLOAD)) \
-	  $(if $(BROKERS),--brokers $(BROKERS)) $(if $(SHRINK),--shrink) $(if $(SHORT),--short) $(ARGS)
+	  $(if $(ALONE),,--brokers $(BROKERS)) $(if $(SHRINK),--shrink) $(if $(SHORT),--short) $(ARGS)
 
 sim-exhaustive: $(VENV)/.dev
 	@PYTHONPATH=tests $(BIN)/python -m sim.applications $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)

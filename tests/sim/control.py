@@ -8,7 +8,7 @@ others have seen end, and that all is well when all is healed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 
 import msgspec
@@ -43,6 +43,9 @@ SETTLED_WITHIN_NS = 60 * NS
 TOPICS = 4
 ALONE = ("kill broker", "power loss", "terminate broker", "pause broker", "clock", "slow disk")
 """Faults of single brokers that mean something without logs."""
+
+Listener = Callable[[int, str, str], None]
+"""See `World`."""
 
 
 class Settings(msgspec.Struct):
@@ -190,10 +193,10 @@ class ControlRun:
     about = "elections"
     broker: type[ControlBroker] = ControlBroker
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, listener: Listener | None = None) -> None:
         self.seed = seed
         rng = Random(f"control/{seed}")
-        self.world = world = World(seed)
+        self.world = world = World(seed, listener)
         world.network.weather = NetworkWeather(latency_ms=rng.choice(((0.1, 2.0), (1.0, 40.0))))
         self.store = SimStore(world.host(STORE), keeps=rng.choice((5, 50, 1_000)))
         names = NAMES_OF[3]

@@ -29,7 +29,7 @@ from semel_storage import checkpoints
 from semel_storage.log_directory import LogDirectory
 
 from sim.broker import DATA
-from sim.control import ControlBroker, ControlNode, ControlRun
+from sim.control import ControlBroker, ControlNode, ControlRun, Listener
 from sim.disk import DiskWeather
 from sim.world import NS
 
@@ -131,8 +131,8 @@ class TopicRun(ControlRun):
     broker = TopicBroker
     _looked_ns = 0
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
+    def __init__(self, seed: int, listener: Listener | None = None) -> None:
+        super().__init__(seed, listener)
         if self.world.random("disks").random() < 0.5:  # partitions take their time to close, always
             self.faults = [fault for fault in self.faults if fault.kind != "slow disk"]
             for broker in self._own():

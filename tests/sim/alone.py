@@ -1,0 +1,68 @@
+"""EDGE: elections, or topics, without logs and clients: many seeds on all processors, or one with its transcript.
+
+    python -m sim.alone elections --seeds 1000
+    python -m sim.alone topics --seeds 1000 --first 300
+    python -m sim.alone topics --seed 17
+
+The exit status is 0 if nothing was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+from functools import partial
+
+from sim.control import ControlRun
+from sim.many import ANOMALIES_SHOWN, SEEDS_PER_TASK, show_findings
+from sim.run import Verdict
+from sim.topic_control import TopicRun
+from sim.world import NS
+
+RUNS: dict[str, type[ControlRun]] = {run.about: run for run in (ControlRun, TopicRun)}
+SEEDS = 100
+
+
+def judged(about: str, seed: int) -> Verdict:
+    """The verdict on one seed."""
+    return RUNS[about](seed).judged()
+
+
+def show_one(about: str, seed: int) -> int:
+    """The transcript of one run; 1 if it failed."""
+    run = RUNS[about](seed, lambda now_ns, host, text: print(f"{now_ns / NS:11.6f}  {host:<8}  {text}"))
+    for fault in run.faults:
+        print(f"fault {fault}")
+    verdict = run.judged()
+    print(f"seed {seed}: digest {verdict.digest}: {', '.join(verdict.names) or 'clean'}")
+    show_findings(verdict, 100)
+    return 0 if verdict.is_clean else 1
+
+
+def main() -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(prog="sim.alone", description="Clusters without logs and clients.")
+    parser.add_argument("about", choices=sorted(RUNS), help="what is tried")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--seed", type=int, help="only this one, with its transcript")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    given = parser.parse_args()
+    if given.seed is not None:
+        return show_one(given.about, given.seed)
+    failed, seeds = 0, range(given.first, given.first + given.seeds)
+    with multiprocessing.get_context("spawn").Pool(given.jobs) as pool:
+        for verdict in pool.imap_unordered(partial(judged, given.about), seeds, SEEDS_PER_TASK):
+            if not verdict.is_clean:
+                failed += 1
+                again = f"make sim ALONE={given.about} SEED={verdict.seed}"
+                print(f"seed {verdict.seed}: {', '.join(verdict.names)} ({again})", flush=True)
+                show_findings(verdict, ANOMALIES_SHOWN)
+    print(f"{given.seeds} seeds from {given.first}: {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

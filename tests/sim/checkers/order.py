@@ -16,13 +16,14 @@ def visible_offsets(story: Story) -> dict[tuple[Place, bool], list[int]]:
 
     What somebody asked to have deleted is nobody's right to see. It may be there at the end all the same: the broker
     has to be started without the file that knows where logs begin, when that is lost. Nor is what a compacted topic may
-    forget: each replica does so in its own time, and who leads at the end may have more than the one that was read.
+    forget, aborted records among it: each replica does so in its own time, and who leads at the end may have more than
+    the one that was read.
     """
     visible: dict[tuple[Place, bool], list[int]] = {}
     for place, end in story.final.partitions.items():
         is_compacted_apart = story.cleanup_of(place[0]) == "compact" and len(story.final.replicas.get(place, [])) > 1
         for committed, rows in ((True, end.committed), (False, end.uncommitted)):
-            kept = _last_of_each_key(rows) if is_compacted_apart else rows
+            kept = _last_of_each_key(end.committed) if is_compacted_apart else rows
             visible[place, committed] = [row.offset for row in kept if not story.may_be_gone(place, row.offset)]
     return visible
 

@@ -65,6 +65,21 @@ def test_what_one_replica_has_compacted_is_no_skip_where_another_one_has_it_stil
         assert tale.found() == expected, skipped
 
 
+def test_aborted_records_that_one_replica_has_compacted_are_no_skip_either() -> None:
+    for replicas, expected in ((3, []), (1, ["poll-skip"])):
+        tale = Tale(cleanup="compact")
+        shop = tale.witness("shop")
+        tale.transaction(shop, ("a", 0, 0))
+        tale.transaction(shop, ("b", 0, 2), end="aborted")
+        tale.transaction(shop, ("c", 0, 4))
+        reader = tale.consumer(read_committed=False)
+        reader.polled(T0, [0], ["a"])
+        reader.polled(T0, [4], ["c"])
+        tale.ends([(0, "a"), (4, "c")], aborted=[(2, "b")], keys={0: "x", 2: "y", 4: "z"})
+        tale.final.replicas[T0] = [Replica(broker=f"broker-{number}") for number in range(replicas)]
+        assert tale.found() == expected
+
+
 def test_aborted_records_and_markers_are_no_skip_for_readers_of_committed_ones() -> None:
     for read_committed, expected in ((True, []), (False, ["poll-skip"])):
         tale = Tale()

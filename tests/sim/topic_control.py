@@ -205,11 +205,12 @@ def left(topics: Topics) -> Iterator[str]:
         view = None if topic is None else image.partition(topic.record.topic_id, index)
         if topic is None or view is None or me not in view.replicas or logs.topic_id(name, index) != topic.topic_id:
             yield f"has a directory {name}-{index}"
+    # what was deleted when its replica here had been given to others is set aside by who was away, and is no loss
     for name in logs.disk.listdir(logs.root):
         if name.endswith(STRAY_SUFFIX) and _id_in(logs, name) in topics._by_id:
             yield f"has set {name} aside, whose topic is there"
 
 
 def _id_in(logs: LogDirectory, directory: str) -> bytes | None:
-    """A topic that is deleted when its replica here was given to others already is set aside by who was away."""
+    """The topic that a directory was made for."""
     return checkpoints.read_topic_id(logs.disk, f"{logs.root}/{directory}/{checkpoints.PARTITION_METADATA}")

@@ -18,7 +18,7 @@ from semel._cluster import GROUP, Cluster
 from semel._connection import Connection
 from semel._metadata import merged
 from semel._pool import Role
-from semel._retry import Backoff, Deadline, is_lost_coordinator, is_unsettled, retrying
+from semel._retry import Backoff, Deadline, is_lost_coordinator, retrying
 from semel.errors import BrokerResponseError, KafkaError, KafkaProtocolError, error_for
 from semel.structs import Metadata, TopicPartition
 
@@ -99,7 +99,7 @@ class Outcomes(Generic[K, V]):
             for other in failures[1:]:
                 failures[0].add_note(f"and {other}")
             if self.uncertain:
-                failures[0].add_note("An earlier try has no certain answer and may have done it")
+                failures[0].add_note("An earlier try lost its connection before the answer and may have done it")
             raise failures[0]
         return {key: self._values[key] for key in self.keys}
 
@@ -132,7 +132,7 @@ class Calls:
 
         def on_error(error: KafkaError) -> None:
             answered = isinstance(error, BrokerResponseError)
-            if outcomes is not None and (is_unsettled(error) or not answered):
+            if outcomes is not None and not answered:
                 outcomes.uncertain = True
             if coordinated is not None and (is_lost_coordinator(error) or not answered):
                 self.cluster.forget_coordinator(*coordinated)

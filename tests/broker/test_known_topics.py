@@ -7,6 +7,8 @@ from random import Random
 import pytest
 from broker.machine import Machine, refused, write
 from msgspec import json
+from semel_broker.cluster.feed import Feed
+from semel_broker.cluster.image import Touched
 from semel_broker.cluster.local_store import LocalStore
 from semel_broker.cluster.records import TopicRecord, topic_key
 from semel_broker.cluster.store import Change, Delete, Entry, Expect, Gone, Put
@@ -106,7 +108,9 @@ async def test_a_name_deleted_again_while_its_first_files_are_being_removed_is_f
     learn(machine.topics, ("t", brief))
     learn(machine.topics, ("t", None))
     learn(machine.topics, ("t", last))
-    await asyncio.sleep(0.01)  # the second removal has nothing to wait for, and is done
+    async with asyncio.timeout(10):
+        while len(machine.topics._removals[topic_key("t")]) > 1:  # the second one has nothing to wait for
+            await asyncio.sleep(0)
     with refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "being made anew"):
         machine.topics.partition("t", 0)
     held.let_go.set()
@@ -169,18 +173,25 @@ async def test_what_others_do_while_a_broker_starts_is_known_to_it_afterwards(
     await machine.topics.create(NewTopic(name="goes"))
     unfinished, comes = drawn("unfinished", 1), drawn("comes", 2)
     await machine.store.transact([], [Put(f"deletions/{unfinished.topic_id}/0", json.encode(unfinished))])
-    transact, seen = LocalStore.transact, []
+    transact, tell, told = LocalStore.transact, Feed._tell, asyncio.Event()
+    seen: list[int | None] = []
+
+    def telling(feed: Feed, touched: Touched) -> None:
+        tell(feed, touched)
+        told.set()
 
     async def meanwhile(store: LocalStore, expects: Sequence[Expect], changes: Sequence[Change]) -> int | None:
         if not seen:
             change = Put(topic_key("comes"), json.encode(comes)), Delete(topic_key("goes"))
             seen.append(await transact(store, [], change))
-            await asyncio.sleep(0.01)  # it is told of it
+            await told.wait()
         return await transact(store, expects, changes)
 
     machine.disk.crash()
     monkeypatch.setattr(LocalStore, "transact", meanwhile)
+    monkeypatch.setattr(Feed, "_tell", telling)
     topics = await machine.start()
+    assert seen[0] is not None
     await topics.feed.reached(seen[0])
     assert topics.names() == ["comes"]
     assert [partition.topic for partition in topics.here()] == ["comes"]

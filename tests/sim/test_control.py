@@ -14,25 +14,43 @@ from semel_broker.cluster.records import PartitionState
 from semel_broker.cluster.registration import Registration
 from semel_broker.cluster.steps import Step
 
+from sim import alone
 from sim.control import ControlRun
+from sim.topic_control import TopicRun
 
-SEEDS = 30
 TRIES_MAX = 40
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, 10))
-def test_nothing_is_found(first: int) -> None:
-    found = {seed: ControlRun(seed).execute() for seed in range(first, first + 10)}
+@pytest.mark.parametrize(
+    ("kind", "first", "count"),
+    [*((ControlRun, first, 10) for first in range(0, 30, 10)), *((TopicRun, first, 4) for first in range(0, 12, 4))],
+)
+def test_nothing_is_found(kind: type[ControlRun], first: int, count: int) -> None:
+    found = {seed: kind(seed).execute() for seed in range(first, first + count)}
     assert not any(found.values()), found
 
 
-def test_the_same_seed_is_the_same_run() -> None:
+@pytest.mark.parametrize("kind", [ControlRun, TopicRun])
+def test_the_same_seed_is_the_same_run(kind: type[ControlRun]) -> None:
     digests = []
     for _ in range(2):
-        run = ControlRun(7)
+        run = kind(7)
         assert run.execute() == []
         digests.append(run.world.digest())
     assert digests[0] == digests[1]
+
+
+def test_one_seed_has_a_transcript_and_many_are_counted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["sim.alone", "elections", "--seed", "3"])
+    assert alone.main() == 0
+    told = capsys.readouterr().out
+    assert "controller_elected" in told
+    assert told.endswith(": clean\n")
+    monkeypatch.setattr("sys.argv", ["sim.alone", "elections", "--seeds", "2", "--first", "5", "--jobs", "1"])
+    assert alone.main() == 0
+    assert capsys.readouterr().out == "2 seeds from 5: 0 failed\n"
 
 
 def hasty(self: Controller) -> Sequence[Step]:

@@ -58,7 +58,8 @@ class Confluent:
         self.config = {"bootstrap.servers": address}
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+        from confluent_kafka.admin import AdminClient
+        from confluent_kafka.cimpl import NewTopic
 
         admin = AdminClient(dict(self.config))
         admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(20)

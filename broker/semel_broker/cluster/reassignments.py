@@ -75,7 +75,7 @@ def alter(
     says, 85 and 39 as `going_back` says. A partition that is on its way already gets another aim.
     """
     assert len(targets) <= PARTITIONS_PER_STEP, len(targets)
-    edit = _Edit(image, topic)
+    edit, standing = _Edit(image, topic), Standing.of(image)
     refused: dict[int, KafkaError] = {}
     for index, target in sorted(targets.items()):
         view = image.partition(topic.value.topic_id, index)
@@ -84,7 +84,7 @@ def alter(
                 what = f"there is no partition {index} of topic {topic.value.name!r}"
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
             if target is None:
-                edit.end(view, original_of(view), going_back(image, view), Standing.of(image))
+                edit.end(view, original_of(view), going_back(view, standing), standing)
             else:
                 check(view, target, image, may_change_factor=may_change_factor)
                 edit.begin(view, list(target))
@@ -98,12 +98,12 @@ def original_of(view: PartitionView) -> list[int]:
     return list(view.replicas) if view.reassignment is None else view.reassignment.original
 
 
-def going_back(image: Image, view: PartitionView) -> PartitionState:
+def going_back(view: PartitionView, standing: Standing) -> PartitionState:
     """The state of a partition whose reassignment is given up. Raises KafkaError 85 where none is under way, 39 where
     no old replica could lead."""
     if view.reassignment is None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{view.topic}-{view.index} is not on its way anywhere")
-    state = _within(view, view.reassignment.original, Standing.of(image))
+    state = _within(view, view.reassignment.original, standing)
     if state is None:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

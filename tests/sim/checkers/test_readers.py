@@ -65,33 +65,30 @@ def test_what_one_replica_has_compacted_is_no_skip_where_another_one_has_it_stil
         assert tale.found() == expected, skipped
 
 
+def around_an_aborted_one(cleanup: str, *, read_committed: bool) -> Tale:
+    """A reader that is given "a" and "c", and not "b", which was aborted between them."""
+    tale = Tale(cleanup=cleanup)
+    shop = tale.witness("shop")
+    tale.transaction(shop, ("a", 0, 0))
+    tale.transaction(shop, ("b", 0, 2), end="aborted")
+    tale.transaction(shop, ("c", 0, 4))
+    reader = tale.consumer(read_committed=read_committed)
+    reader.polled(T0, [0], ["a"])
+    reader.polled(T0, [4], ["c"])
+    tale.ends([(0, "a"), (4, "c")], aborted=[(2, "b")], keys={0: "x", 2: "y", 4: "z"})
+    return tale
+
+
 def test_aborted_records_that_one_replica_has_compacted_are_no_skip_either() -> None:
     for replicas, expected in ((3, []), (1, ["poll-skip"])):
-        tale = Tale(cleanup="compact")
-        shop = tale.witness("shop")
-        tale.transaction(shop, ("a", 0, 0))
-        tale.transaction(shop, ("b", 0, 2), end="aborted")
-        tale.transaction(shop, ("c", 0, 4))
-        reader = tale.consumer(read_committed=False)
-        reader.polled(T0, [0], ["a"])
-        reader.polled(T0, [4], ["c"])
-        tale.ends([(0, "a"), (4, "c")], aborted=[(2, "b")], keys={0: "x", 2: "y", 4: "z"})
+        tale = around_an_aborted_one("compact", read_committed=False)
         tale.final.replicas[T0] = [Replica(broker=f"broker-{number}") for number in range(replicas)]
         assert tale.found() == expected
 
 
 def test_aborted_records_and_markers_are_no_skip_for_readers_of_committed_ones() -> None:
     for read_committed, expected in ((True, []), (False, ["poll-skip"])):
-        tale = Tale()
-        shop = tale.witness("shop")
-        tale.transaction(shop, ("a", 0, 0))
-        tale.transaction(shop, ("b", 0, 2), end="aborted")
-        tale.transaction(shop, ("c", 0, 4))
-        reader = tale.consumer(read_committed=read_committed)
-        reader.polled(T0, [0], ["a"])
-        reader.polled(T0, [4], ["c"])
-        tale.ends([(0, "a"), (4, "c")], aborted=[(2, "b")])
-        assert tale.found() == expected
+        assert around_an_aborted_one("delete", read_committed=read_committed).found() == expected
 
 
 def test_a_record_twice_is_nonmonotonic_unless_the_partition_was_given_anew() -> None:

@@ -22,7 +22,7 @@ from sim.coverage import count_history
 from sim.ending import Reading, topics_of
 from sim.faults import Stage
 from sim.final import Final
-from sim.history import History, Topic
+from sim.history import DAY_MS, History, Topic
 from sim.host import Host
 from sim.logs import captured
 from sim.plan import RunPlan
@@ -148,7 +148,8 @@ class Run:
         topics = []
         for workload in self.plan.workloads:
             for topic in workload.topics:
-                self.history.declare(Topic(topic.name, topic.partitions, topic.cleanup))
+                tombstones_ms = float(topic.configs.get("delete.retention.ms", DAY_MS))
+                self.history.declare(Topic(topic.name, topic.partitions, topic.cleanup, tombstones_ms))
                 topics.append(NewTopic(topic.name, topic.partitions, topic_configs=topic.configs))
         async with Admin(bootstrap_servers=self.cluster.address, edge=SimEdge(host)) as admin:
             while topics:

@@ -7,7 +7,7 @@ import random
 import signal
 from collections.abc import Callable
 
-from sim.history import Place
+from sim.events import Place
 
 from cluster.places import HOST
 from faults.brokers import ETCD, Brokers

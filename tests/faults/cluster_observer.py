@@ -9,7 +9,7 @@ from broker.wire import Wire
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataResponse
 from semel_protocol.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from sim.history import Place
+from sim.events import Place
 
 from faults.observer import NotReadable, Observer
 

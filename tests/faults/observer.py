@@ -15,8 +15,8 @@ from semel_protocol.messages.k65_describe_transactions import (
     DescribeTransactionsResponseTransaction,
 )
 from semel_protocol.records import decode_batch
+from sim.events import Place
 from sim.final import Batch, PartitionEnd, Row
-from sim.history import Place
 
 READ_COMMITTED = 1
 STABLE_OFFSETS_VERSION = 7

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 import msgspec
-from sim.history import Pipeline, Topic
+from sim.events import Pipeline, Topic
 
 from faults.worker import SESSION_MS, TRANSACTION_TIMEOUT_MS, WorkerPlan
 

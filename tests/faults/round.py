@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 from sim.checkers import Anomaly, check_all
+from sim.events import Place
 from sim.final import Final
-from sim.history import Place
 
 from faults import journal
 from faults.crew import Worker

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sim.history import Sending, Stored
+from sim.events import Sending, Stored
 
 from faults.journal import journal, read
 

@@ -13,7 +13,7 @@ from semel_broker.groups.group import GroupState
 from semel_broker.txn.metadata import BETWEEN
 
 from sim.checkers.story import Outcome, Story
-from sim.history import Assigned, Revoked
+from sim.events import Assigned, Revoked
 
 if TYPE_CHECKING:
     from semel_broker.node import Node

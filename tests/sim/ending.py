@@ -20,8 +20,9 @@ from semel_storage.internal_topics import (
 from semel_storage.log import Log
 
 from sim.client import SimEdge
+from sim.events import Asking, Place
 from sim.final import Batch, Decision, Final, PartitionEnd, Row
-from sim.history import Asking, History, Place
+from sim.history import History
 from sim.host import Host
 
 POLL_MS = 500

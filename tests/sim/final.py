@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from sim.history import Place
+from sim.events import Place
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):

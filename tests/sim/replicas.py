@@ -17,8 +17,8 @@ from semel_storage.internal_topics import (
 )
 from semel_storage.log import Log
 
+from sim.events import Place
 from sim.final import Replica, Stored
-from sim.history import Place
 
 
 def replicas_of(nodes: Sequence[Node]) -> dict[Place, list[Replica]]:

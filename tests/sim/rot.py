@@ -20,8 +20,8 @@ from semel_storage.segment import Segment
 from sim.checkers import Anomaly
 from sim.checkers.anomaly import few
 from sim.client import SimEdge
+from sim.events import Place
 from sim.final import Final
-from sim.history import Place
 from sim.host import Host
 
 GUARDED_FROM = 21

@@ -20,9 +20,10 @@ from sim.cluster import SimCluster
 from sim.commitment import Commitment
 from sim.coverage import count_history
 from sim.ending import Reading, topics_of
+from sim.events import DAY_MS, Topic
 from sim.faults import Stage
 from sim.final import Final
-from sim.history import DAY_MS, History, Topic
+from sim.history import History
 from sim.host import Host
 from sim.logs import captured
 from sim.plan import RunPlan

@@ -11,7 +11,7 @@ import msgspec
 from semel import TopicPartition
 from semel.errors import KafkaError, ProducerFenced
 
-from sim.history import Pipeline
+from sim.events import Pipeline
 from sim.workloads.base import Desk, excuse, stop
 from sim.workloads.eye import text
 from sim.workloads.member import Membership

@@ -8,7 +8,7 @@ from math import inf
 from sim.checkers.anomaly import Anomaly, few
 from sim.checkers.steps import stale_drivers
 from sim.checkers.story import Outcome, Story
-from sim.history import Initialized
+from sim.events import Initialized
 
 
 def fence_violation(story: Story) -> Iterator[Anomaly]:

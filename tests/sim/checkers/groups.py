@@ -10,7 +10,7 @@ import msgspec
 
 from sim.checkers.anomaly import Anomaly, few
 from sim.checkers.story import Outcome, Story
-from sim.history import NO_TXN, Assigned, CommittingOffsets, Place, Revoked
+from sim.events import NO_TXN, Assigned, CommittingOffsets, Place, Revoked
 
 
 class Setting(msgspec.Struct, frozen=True):

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from sim.checkers.anomaly import Anomaly, few
 from sim.checkers.story import Session, Story
+from sim.events import Place
 from sim.final import Row
-from sim.history import Place
 
 
 def visible_offsets(story: Story) -> dict[tuple[Place, bool], list[int]]:

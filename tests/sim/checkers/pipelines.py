@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from sim.checkers.anomaly import Anomaly, few
 from sim.checkers.story import Story
-from sim.history import Pipeline
+from sim.events import Pipeline
 
 
 def eos_offset(story: Story) -> Iterator[Anomaly]:

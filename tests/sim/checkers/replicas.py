@@ -7,8 +7,8 @@ from math import inf
 
 from sim.checkers.anomaly import Anomaly, few
 from sim.checkers.story import Outcome, Story
+from sim.events import Place
 from sim.final import Replica, Stored
-from sim.history import Place
 
 Tombstones = Mapping[bytes | None, float]
 """For each key up to which offset tombstones of it may have come and gone."""

@@ -9,7 +9,7 @@ from math import inf
 
 from sim.checkers.anomaly import Anomaly, few
 from sim.checkers.story import Story
-from sim.history import Planned, StepBegun
+from sim.events import Planned, StepBegun
 
 
 def eos_step(story: Story) -> Iterator[Anomaly]:

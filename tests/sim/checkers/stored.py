@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from sim.checkers.anomaly import Anomaly, few
 from sim.checkers.story import Outcome, Story, Txn
+from sim.events import Place
 from sim.final import Batch, PartitionEnd
-from sim.history import Place
 
 SEQUENCE_MASK = 0x7FFFFFFF
 WANTED = {Outcome.COMMITTED: "commit", Outcome.ABORTED: "abort"}

@@ -13,8 +13,7 @@ from typing import Any
 
 import msgspec
 
-from sim.final import Final, PartitionEnd
-from sim.history import (
+from sim.events import (
     NO_TXN,
     Aborted,
     Asking,
@@ -27,7 +26,6 @@ from sim.history import (
     Consuming,
     Decided,
     Deciding,
-    History,
     Initialized,
     NotStored,
     OffsetsCommitted,
@@ -42,6 +40,8 @@ from sim.history import (
     StepBegun,
     Stored,
 )
+from sim.final import Final, PartitionEnd
+from sim.history import History
 
 
 class Outcome(Enum):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sim.checkers import CHECKERS, Story
+from sim.events import NO_TXN, Topic
 from sim.final import Batch, Final, PartitionEnd, Row
-from sim.history import NO_TXN, History, Topic, Witness
+from sim.history import History, Witness
 
 T0 = ("t", 0)
 T1 = ("t", 1)

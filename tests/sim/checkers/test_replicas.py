@@ -9,8 +9,8 @@ import pytest
 
 from sim.checkers.replicas import differences
 from sim.checkers.telling import T0, Tale
+from sim.events import NO_TXN, Topic
 from sim.final import Replica, Stored
-from sim.history import NO_TXN, Topic
 
 PLAIN = Replica(
     broker="broker-1",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sim.checkers.telling import T0, T1, Tale
-from sim.history import Pipeline, Topic
+from sim.events import Pipeline, Topic
 
 
 def test_a_committed_transaction_is_visible_and_an_aborted_one_is_not() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sim.checkers.anomaly import Anomaly, few
 from sim.checkers.story import Outcome, Story, Write
-from sim.history import Place
+from sim.events import Place
 
 
 def expected(story: Story) -> Iterator[tuple[Place, int, str | None, str]]:

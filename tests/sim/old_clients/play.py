@@ -14,7 +14,8 @@ from sim.broker import PORT, SimBroker
 from sim.checkers import check_all
 from sim.client import SimEdge
 from sim.ending import Reading
-from sim.history import History, Topic
+from sim.events import Topic
+from sim.history import History
 from sim.host import Host
 from sim.logs import captured
 from sim.old_clients.cases import RAW, Case

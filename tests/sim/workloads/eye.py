@@ -8,7 +8,8 @@ from typing import Any
 from semel import Consumer, TopicPartition
 from semel.errors import KafkaError
 
-from sim.history import NO_TXN, Place, Witness
+from sim.events import NO_TXN, Place
+from sim.history import Witness
 from sim.workloads.base import Desk, excuse
 from sim.workloads.pen import PAUSE_S
 

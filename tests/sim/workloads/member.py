@@ -10,7 +10,8 @@ from typing import Any
 from semel import Consumer, ConsumerRebalanceListener, TopicPartition
 from semel.errors import KafkaError, RetriableError
 
-from sim.history import NO_TXN, Witness
+from sim.events import NO_TXN
+from sim.history import Witness
 from sim.workloads.base import Desk, excuse, stop
 from sim.workloads.eye import noted
 from sim.workloads.patience import read_on

@@ -10,7 +10,7 @@ from semel import Producer
 from semel.errors import KafkaError, KafkaTimeoutError
 from semel.structs import GroupStep, RecordMetadata
 
-from sim.history import NO_TXN
+from sim.events import NO_TXN
 from sim.workloads.base import Desk, excuse
 
 PAUSE_S = 0.2

@@ -9,7 +9,7 @@ from typing import Any
 from semel import Consumer, TopicPartition
 from semel.errors import KafkaError
 
-from sim.history import Pipeline
+from sim.events import Pipeline
 from sim.workloads import member, pen
 from sim.workloads.base import Desk, excuse, stop
 from sim.workloads.eye import text

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
-from semel.cli.main import main
+from client.shell import Shell
 from support.processes import BrokerProcess
 
 
@@ -17,19 +16,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     process = BrokerProcess(tmp_path_factory.mktemp("broker"), **{"group.initial.rebalance.delay.ms": "0"}).start()
     yield process
     assert process.stop() == 0
-
-
-class Shell:
-    def __init__(self, broker: BrokerProcess) -> None:
-        self.environment = {"SEMEL_BOOTSTRAP_SERVER": broker.address}
-
-    def run(self, *arguments: str, text: str | None = None) -> Result:
-        return CliRunner().invoke(main, arguments, input=text, env=self.environment)
-
-    def __call__(self, *arguments: str, text: str | None = None) -> str:
-        done = self.run(*arguments, text=text)
-        assert done.exit_code == 0, (done.output, done.exception)
-        return done.stdout
 
 
 @pytest.fixture
@@ -139,6 +125,6 @@ def test_looking_at_a_topic_does_not_create_it(semel: Shell) -> None:
 
 
 def test_an_unreachable_broker_is_explained(semel: Shell) -> None:
-    done = CliRunner().invoke(main, ["topic", "list", "-b", "127.0.0.1:1"])
+    done = semel.run("topic", "list", "-b", "127.0.0.1:1")
     assert done.exit_code == 1
     assert "127.0.0.1:1" in done.output

@@ -7,15 +7,18 @@ import click
 from semel import Admin, TopicPartition
 from semel.admin import LATEST, ConsumerGroupDescription
 from semel.cli.common import bootstrap_option, console, run, table
+from semel.cli.group_reset import reset
 from semel.cli.places import known_offsets, partitions_of
 from semel.cli.stuck_group import stuck_group
+from semel.errors import GroupIdNotFound
 
 
 @click.group()
 def group() -> None:
-    """Look at consumer groups: members, offsets, lag, and why one does not move."""
+    """Look at consumer groups: members, offsets, lag, and why one does not move; set offsets; delete groups."""
 
 
+group.add_command(reset)
 group.add_command(stuck_group)
 
 
@@ -94,3 +97,28 @@ async def _ends(admin: Admin, places: list[TopicPartition]) -> dict[TopicPartiti
     partitions = await partitions_of(admin, list(topics)) if topics else {}
     live = (await admin.describe_cluster()).brokers
     return await known_offsets(admin, [partitions[at] for at in places if at in partitions], live, LATEST)
+
+
+@group.command()
+@bootstrap_option
+@click.argument("names", nargs=-1, required=True)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--if-exists", is_flag=True, help="Pass over groups that are not there.")
+def delete(bootstrap: str, names: tuple[str, ...], yes: bool, if_exists: bool) -> None:
+    """Delete groups without members, with their committed offsets."""
+    if not yes:
+        click.confirm(f"Delete {', '.join(names)} with all committed offsets?", abort=True)
+
+    async def work() -> None:
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            for name in names:
+                try:
+                    await admin.delete_consumer_groups([name])
+                except GroupIdNotFound:
+                    if not if_exists:
+                        raise
+                    click.echo(f"{name} does not exist")
+                else:
+                    click.echo(f"{name} deleted")
+
+    run(work())

@@ -23,12 +23,12 @@ EXTRA_OF = {"semel_broker": "broker", "semel_storage": "broker", "pyspark_semel"
 HELP_OF = {
     "cluster": "Look at the brokers, what they lead, and the partitions that are not well.",
     "consume": "Print the records of a topic.",
-    "group": "Look at consumer groups: members, offsets, lag, and why one does not move.",
+    "group": "Look at consumer groups: members, offsets, lag, and why one does not move; set offsets; delete groups.",
     "log": "Look into the files of a data directory.",
     "pipeline": "Run streaming queries of Spark that a file defines; audit the files of a data directory with Spark.",
     "produce": "Write lines to a topic, idempotently.",
     "serve": "Run a broker.",
-    "topic": "Create, list, describe and delete topics; move and lead their partitions; see why one is stuck.",
+    "topic": "Create, list, describe, alter and delete topics; move and lead their partitions; see why one is stuck.",
     "txn": "Look at transactions: open ones, hanging ones, who fenced whom; end one.",
 }
 

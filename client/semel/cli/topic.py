@@ -1,4 +1,4 @@
-"""`semel topic`: create, list, describe and delete topics."""
+"""`semel topic`: create, list, describe and delete topics; what else there is has a file of its own."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from semel.cli.moves import moves_of
 from semel.cli.places import known_offsets
 from semel.cli.reassign import reassign
 from semel.cli.stuck import stuck_topic
+from semel.cli.topic_alter import alter
 from semel.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from semel.structs import TopicMetadata
 
@@ -32,9 +33,10 @@ TRIES = 25
 
 @click.group()
 def topic() -> None:
-    """Create, list, describe and delete topics; move and lead their partitions; see why one is stuck."""
+    """Create, list, describe, alter and delete topics; move and lead their partitions; see why one is stuck."""
 
 
+topic.add_command(alter)
 topic.add_command(stuck_topic)
 topic.add_command(reassign)
 topic.add_command(elect)

@@ -18,12 +18,20 @@ class KafkaError(Exception):
 
     def __init__(self, message: str = "") -> None:
         self.message = message
-        super().__init__(". ".join(part for part in (message.rstrip("."), self.advice) if part))
+        super().__init__(_joined(message, self.advice))
 
     def add_words(self, words: str) -> None:
         """Says more, where only a caller knows it."""
-        self.message = f"{self.message.rstrip('.')}. {words}"
-        self.args = (f"{str(self).rstrip('.')}. {words}",)
+        self.message = _joined(self.message, words)
+        self.args = (_joined(str(self), words),)
+
+
+def _joined(said: str, more: str) -> str:
+    """Two sentences, the first of which may lack its full stop or be a question."""
+    said = said.rstrip(".")
+    if not said or not more:
+        return said or more
+    return f"{said}{'' if said.endswith('?') else '.'} {more}"
 
 
 # By what to do next (KIP-1050); an exception is of one kind at most

@@ -1,0 +1,151 @@
+"""`semel group reset`: where a group that has no members goes on reading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+import click
+import msgspec
+
+from semel import Admin, TopicPartition
+from semel.admin import EARLIEST, LATEST, ConsumerGroupDescription
+from semel.cli.common import bootstrap_option, console, run, table
+from semel.cli.places import partitions_of
+from semel.cli.times import plural
+from semel.structs import OffsetAndMetadata
+
+WORDS = {"earliest": EARLIEST, "latest": LATEST}
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to: one of three. `timestamp`: in ms, or EARLIEST, LATEST. `by`: from what is committed."""
+
+    timestamp: int | None = None
+    offset: int | None = None
+    by: int | None = None
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of one partition. `committed` -1: nothing is. `wanted` lies where there are no records any more,
+    or none yet, if it is not `offset`."""
+
+    at: TopicPartition
+    committed: int
+    wanted: int
+    offset: int
+    end: int
+
+
+@click.command()
+@bootstrap_option
+@click.argument("group")
+@click.argument("names", nargs=-1, metavar="[TOPIC[:PARTITION]]...")
+@click.option(
+    "--to", metavar="WHERE", help="earliest, latest, an offset, or a time such as 2026-11-22T08:00 (UTC if not told)."
+)
+@click.option("--by", type=int, metavar="N", help="N offsets further on than now; -N: back.")
+@click.option("-n", "--dry-run", is_flag=True, help="Show what would be done.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def reset(
+    bootstrap: str, group: str, names: tuple[str, ...], to: str | None, by: int | None, dry_run: bool, yes: bool
+) -> None:
+    """Set the committed offsets of GROUP, for topics or single partitions.
+
+    Without topics: for all partitions that it has an offset of. With a time the first record at or after it is the
+    next to be read. The group must have no members: stop its consumers first.
+    """
+    target = _target(to, by)
+    moves = run(_plan(bootstrap, group, names, target))
+    _show(group, moves)
+    changes = {each.at: OffsetAndMetadata(each.offset, "") for each in moves if each.offset != each.committed}
+    if dry_run or not changes:
+        click.echo("Nothing was changed." if changes else "Nothing to change.")
+        return
+    if not yes:
+        click.confirm(f"Set {plural(len(changes), 'offset')} of {group}?", abort=True)
+    run(_set(bootstrap, group, changes))
+    click.echo(f"{plural(len(changes), 'offset')} of {group} set")
+
+
+def _target(to: str | None, by: int | None) -> Target:
+    """Raises UsageError, BadParameter."""
+    if (to is None) == (by is None):
+        raise click.UsageError("say where to, with either --to or --by")
+    if to is None:
+        return Target(by=by)
+    if to in WORDS:
+        return Target(timestamp=WORDS[to])
+    if to.isascii() and to.isdigit():
+        return Target(offset=int(to))
+    try:
+        moment = datetime.fromisoformat(to)
+    except ValueError:
+        raise click.BadParameter(
+            f"{to!r} is neither earliest, latest, an offset nor a time such as 2026-11-22T08:00", param_hint="--to"
+        ) from None
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return Target(timestamp=max(0, round(aware.timestamp() * 1000)))
+
+
+async def _plan(bootstrap: str, group: str, names: Sequence[str], target: Target) -> list[Move]:
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        (described,) = await admin.describe_consumer_groups([group])
+        _must_be_empty(described)
+        committed = {at: each.offset for at, each in (await admin.list_consumer_group_offsets(group)).items()}
+        if not names and not committed:
+            raise click.ClickException(
+                f"{group} has no committed offsets: name the topics that it is to have some of, or look for its name "
+                "with `semel group list`"
+            )
+        existing = await admin.list_topics()
+        places = list(await partitions_of(admin, names)) if names else [at for at in committed if at.topic in existing]
+        if target.by is not None:
+            places = [at for at in places if at in committed]
+        starts = await _offsets(admin, places, EARLIEST)
+        ends = await _offsets(admin, places, LATEST)
+        found = {} if target.timestamp is None else await _offsets(admin, places, target.timestamp)
+        moves = []
+        for at in places:
+            wanted = _wanted(target, committed.get(at, -1), found.get(at, -1), ends[at])
+            offset = min(max(wanted, starts[at]), ends[at])
+            moves.append(Move(at=at, committed=committed.get(at, -1), wanted=wanted, offset=offset, end=ends[at]))
+        return moves
+
+
+def _must_be_empty(described: ConsumerGroupDescription) -> None:
+    if described.members:
+        who = ", ".join(f"{m.group_instance_id or m.client_id} on {m.client_host}" for m in described.members)
+        raise click.ClickException(
+            f"{described.group_id} has {plural(len(described.members), 'member')} ({who}), who would go on where they "
+            "are, and commit over what is set here: stop them first"
+        )
+
+
+async def _offsets(admin: Admin, places: Sequence[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+    return {at: row.offset for at, row in (await admin.list_offsets(dict.fromkeys(places, timestamp))).items()}
+
+
+def _wanted(target: Target, committed: int, found: int, end: int) -> int:
+    """`found`: the offset of the time asked for, -1 where all records are older."""
+    if target.offset is not None:
+        return target.offset
+    if target.by is not None:
+        return committed + target.by
+    return end if found < 0 else found
+
+
+def _show(group: str, moves: Sequence[Move]) -> None:
+    numbers = ("partition", "committed", "next", "lag")
+    shown = table(f"{group}: where it goes on", "topic", *numbers, "", right=numbers)
+    for each in moves:
+        committed = "-" if each.committed < 0 else f"{each.committed:,}"
+        beside = "" if each.wanted == each.offset else f"nearest to {each.wanted:,}"
+        lag = f"{each.end - each.offset:,}"
+        shown.add_row(each.at.topic, str(each.at.partition), committed, f"{each.offset:,}", lag, beside)
+    console().print(shown)
+
+
+async def _set(bootstrap: str, group: str, changes: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.alter_consumer_group_offsets(group, changes)

@@ -1,0 +1,30 @@
+"""The `semel` command as a person types it, in the process of the test."""
+
+from __future__ import annotations
+
+from click.testing import CliRunner, Result
+from semel.cli.main import main
+from support.processes import BrokerProcess
+
+
+class Shell:
+    """Commands are told where the broker is. `shell("topic", "list")` is what it prints; it has to succeed."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self.address = broker.address
+        self.environment = {"SEMEL_BOOTSTRAP_SERVER": broker.address}
+
+    def run(self, *arguments: str, text: str | None = None) -> Result:
+        return CliRunner().invoke(main, arguments, input=text, env=self.environment)
+
+    def __call__(self, *arguments: str, text: str | None = None) -> str:
+        done = self.run(*arguments, text=text)
+        assert done.exit_code == 0, (done.output, done.exception)
+        return done.stdout
+
+    def fails(self, *arguments: str, text: str | None = None) -> str:
+        """All that a command says that has to fail, in words and not with a traceback."""
+        done = self.run(*arguments, text=text)
+        assert done.exit_code != 0, done.output
+        assert isinstance(done.exception, SystemExit), done.exception
+        return done.output

@@ -25,6 +25,15 @@ _STARTED = monotonic()
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
+def _list_settings(ctx: click.Context, _: click.Parameter, form: str | None) -> None:
+    if form is None:
+        return
+    from semel_broker.settings_list import as_markdown, as_toml
+
+    click.echo({"toml": as_toml, "markdown": as_markdown}[form](), nl=False)
+    ctx.exit()
+
+
 @click.command(context_settings={"show_default": True})
 @click.option("--data-dir", help="Directory of all data (log.dir).")
 @click.option("--host", help="Address to listen on (host.name); 127.0.0.1 unless told otherwise.")
@@ -45,6 +54,10 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
     "--config", "config_file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file."
 )
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Any setting, under Kafka's name.")
+@click.option(
+    "--settings", type=click.Choice(["toml", "markdown"]), callback=_list_settings, expose_value=False, is_eager=True,
+    help="Print every setting with its default and what it may be, and exit; toml is a file for --config.",
+)  # fmt: skip
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
 @click.option("--log-format", type=click.Choice(["auto", "console", "json"]), default="auto")
 def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, log_format: Any, **flags: Any) -> None:

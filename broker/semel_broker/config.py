@@ -142,6 +142,9 @@ def load(
         if not equals:
             raise ConfigError(f"--set {override}: must be key=value, such as --set num.partitions=3")
         raw[name.strip()] = value
+    for name in raw:
+        if name in ELSEWHERE:
+            raise ConfigError(f"{name}: there is no such setting here; {ELSEWHERE[name]}")
     parsed = parse_all({ALIASES.get(name, name): value for name, value in raw.items()}, BROKER_SETTINGS)
     config = BrokerConfig(**{BROKER_SETTINGS[name].field: value for name, value in parsed.items()})
     config.given = {name: BROKER_SETTINGS[name].render(value) or "" for name, value in parsed.items()}
@@ -151,6 +154,22 @@ def load(
 
 
 ALIASES: Final = {"broker.id": "node.id", "log.dirs": "log.dir"}
+
+# What people bring along from a server.properties of Kafka's, and what there is in its place.
+_LISTENER: Final = "what clients connect to is host.name and port"
+_PEERS: Final = "what other brokers connect to is peer.host.name and peer.port"
+_CLUSTER: Final = "brokers are held together by etcd.endpoints, and each of them can be the controller"
+ELSEWHERE: Final = {
+    "listeners": _LISTENER,
+    "advertised.listeners": "what clients are told is advertised.host.name and advertised.port",
+    "inter.broker.listener.name": _PEERS,
+    "listener.security.protocol.map": f"there is no TLS or SASL yet, and {_LISTENER}",
+    "controller.listener.names": _PEERS,
+    "controller.quorum.voters": _CLUSTER,
+    "controller.quorum.bootstrap.servers": _CLUSTER,
+    "process.roles": _CLUSTER,
+    "zookeeper.connect": _CLUSTER,
+}
 
 
 def _flat(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:

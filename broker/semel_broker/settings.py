@@ -159,7 +159,8 @@ def _allowed(plain: Any, bounds: list[Meta], kind: ConfigType) -> str:
         return "one of " + ", ".join(get_args(plain))
     match kind:
         case ConfigType.LIST:
-            return "a comma-separated list of " + ", ".join(get_args(get_args(plain)[0]))
+            words = ", ".join(get_args(get_args(plain)[0]))
+            return f"a comma-separated list{f' of {words}' if words else ''}"
         case ConfigType.BOOLEAN:
             return "true or false"
         case ConfigType.STRING:

@@ -1,0 +1,60 @@
+"""All settings as a file and as a page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from semel_broker.__main__ import serve
+from semel_broker.config import BROKER_SETTINGS, ELSEWHERE, ConfigError, load
+from semel_broker.settings_list import as_markdown, as_toml
+from semel_broker.topic_configs import TOPIC_SETTINGS
+
+PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
+
+
+def test_the_file_means_the_defaults_with_and_without_its_comment_signs() -> None:
+    assert load(as_toml()).given == {}
+    everything = "\n".join(re.findall(r"^#([a-z.]+ = .+)$", as_toml(), re.MULTILINE))
+    config = load(everything)
+    for name, setting in BROKER_SETTINGS.items():
+        assert getattr(config, setting.field) == setting.default, name
+        assert (name in config.given) is (setting.default is not None), name
+
+
+def test_every_setting_is_in_both() -> None:
+    for name, setting in BROKER_SETTINGS.items():
+        assert f"\n#{name} =" in f"\n{as_toml()}"
+        assert f"| `{name}` |" in as_markdown()
+        assert not setting.documentation.endswith("of ."), name
+    for name in TOPIC_SETTINGS:
+        assert f"| `{name}` | `" in as_markdown()
+
+
+def test_the_page_is_what_the_command_prints() -> None:
+    printed = CliRunner().invoke(serve, ["--settings", "markdown"])
+    assert printed.exit_code == 0
+    assert PAGE.read_text() == printed.stdout, "semel serve --settings markdown > docs/settings.md"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("listeners=PLAINTEXT://:9092", "host.name and port"),
+        ("advertised.listeners=PLAINTEXT://a:9092", "advertised.host.name and advertised.port"),
+        ("process.roles=broker,controller", "etcd.endpoints"),
+    ],
+)
+def test_what_kafka_calls_otherwise_is_named(given: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        load(overrides=[given])
+
+
+def test_what_is_named_in_place_of_kafkas_settings_is_there() -> None:
+    for name, words in ELSEWHERE.items():
+        assert name not in BROKER_SETTINGS
+        named = re.findall(r"[a-z]+(?:\.[a-z]+)+", words)
+        assert named
+        assert set(named) <= {*BROKER_SETTINGS}, name

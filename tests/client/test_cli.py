@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -80,6 +82,20 @@ def test_lines_are_written_and_read_back(semel: Shell, tmp_path: Path) -> None:
     assert len(out) == 5000
 
 
+def test_reading_begins_at_a_time(semel: Shell) -> None:
+    semel("topic", "create", "cli-times", "-p", "1")
+    semel("produce", "cli-times", text="old\n")
+    old = json.loads(semel("consume", "cli-times", "-o", "0", "-n", "1", "--json"))["timestamp"]
+    while time.time_ns() // 1_000_000 <= old:
+        pass
+    semel("produce", "cli-times", text="new\n")
+    after = datetime.fromtimestamp((old + 1) / 1000, UTC).isoformat()
+    assert semel("consume", "cli-times", "-o", after, "-e") == "new\n"
+    assert semel("consume", "cli-times", "-o", "2000-01-01", "-e") == "old\nnew\n"
+    assert semel("consume", "cli-times", "-o", "2100-01-01", "-e") == ""
+    assert "semel group reset" in semel.fails("consume", "cli-times", "-g", "any", "-o", "2000-01-01")
+
+
 def test_json_shows_nulls_and_binary(semel: Shell) -> None:
     semel("topic", "create", "cli-json", "-p", "1")
     semel("produce", "cli-json", text="plain\n")
@@ -105,7 +121,7 @@ def test_a_group_goes_on_where_it_stopped_and_is_described(semel: Shell) -> None
         (["group", "describe", "nobody"], "no such group: nobody"),
         (["topic", "describe", "nothing"], "Create the topic"),
         (["consume", "nothing", "-e"], "nothing"),
-        (["consume", "x", "-o", "noon"], "neither earliest, latest nor a number"),
+        (["consume", "x", "-o", "noon"], "neither earliest, latest, an offset nor a time"),
         (["consume", "x", "--format", "%q"], "not a field"),
         (["topic", "create", "x", "-c", "novalue"], "is not KEY=VALUE"),
         (["produce", "x", "-k", ":"], "no ':' between key and value"),

@@ -143,6 +143,19 @@ def test_only_what_is_named_is_set_and_a_group_comes_to_be_by_it(semel: Shell) -
     assert [line.split()[:2] for line in described if line.split()[:1] == ["two"]] == [["two", "1"]]
 
 
+def test_offsets_of_topics_that_are_gone_are_passed_over(semel: Shell) -> None:
+    semel("topic", "create", "stays", "-p", "2")
+    semel("topic", "create", "goes")
+    for name in ("stays:1", "goes"):
+        semel("group", "reset", "both", name, "--to", "0", "-y")
+    semel("topic", "delete", "goes", "-y")
+    out = semel("group", "reset", "both", "--to", "earliest")
+    assert "  goes " not in out
+    assert "Nothing to change." in out
+    semel("topic", "delete", "stays", "-y")
+    assert "both has no committed offsets" in semel.fails("group", "reset", "both", "--to", "earliest")
+
+
 async def test_a_group_with_members_is_left_alone_and_they_are_named(semel: Shell) -> None:
     await asyncio.to_thread(reader, semel, "busy")
     async with Consumer("busy", bootstrap_servers=semel.address, group_id="busy", client_id="waits-here") as consumer:

@@ -11,7 +11,9 @@ import msgspec
 from rich.console import Console
 
 from semel import Admin, Consumer, ConsumerRecord, TopicPartition
+from semel.admin import EARLIEST, LATEST
 from semel.cli.common import bootstrap_option, run
+from semel.cli.whence import FORMS, Whence, parse
 
 ESCAPES = {"\\n": b"\n", "\\t": b"\t", "\\0": b"\0", "\\r": b"\r", "\\\\": b"\\", "%%": b"%"}
 
@@ -39,7 +41,8 @@ FIELDS: dict[str, Callable[[Record], bytes]] = {
     "--offset",
     default="latest",
     show_default=True,
-    help="Where to start: earliest, latest, or an offset (with a group: where nothing is committed).",
+    metavar="WHERE",
+    help=f"Where to start: {FORMS}. With a group: earliest or latest, where nothing is committed.",
 )
 @click.option("--from-beginning", is_flag=True, help="The same as --offset earliest.")
 @click.option("-n", "--max-records", type=click.IntRange(min=1), help="Stop after so many records.")
@@ -67,16 +70,17 @@ def consume(
     as_json: bool,
 ) -> None:
     """Print the records of TOPIC until interrupted, or as --max-records and --exit-at-end say."""
-    start = "earliest" if from_beginning else offset
-    if start not in ("earliest", "latest") and not start.isdigit():
-        raise click.BadParameter(f"{start!r} is neither earliest, latest nor a number", param_hint="--offset")
-    if group and (partitions or start.isdigit()):
-        raise click.UsageError("--group shares out all partitions by itself; leave out --partition and numeric offsets")
+    start = parse("earliest" if from_beginning else offset, "--offset")
+    if group and (partitions or start.timestamp not in (EARLIEST, LATEST)):
+        raise click.UsageError(
+            "--group shares out all partitions by itself, and goes on where it was; leave out --partition, and use "
+            "`semel group reset` to set its offsets"
+        )
     show = _json if as_json else _formatter(pattern)
     consumer = Consumer(
         bootstrap_servers=bootstrap,
         group_id=group,
-        auto_offset_reset="latest" if start == "latest" else "earliest",
+        auto_offset_reset="latest" if start.timestamp == LATEST else "earliest",
         enable_auto_commit=False,
         isolation_level=isolation,
         allow_auto_create_topics=False,
@@ -89,7 +93,7 @@ async def _read(
     consumer: Consumer,
     topic: str,
     places: list[TopicPartition],
-    start: str,
+    start: Whence,
     max_records: int | None,
     exit_at_end: bool,
     show: Callable[[Any], bytes],
@@ -103,9 +107,8 @@ async def _read(
         ends = await consumer.end_offsets(places)
         if not grouped:
             consumer.assign(places)
-            if start.isdigit():
-                for tp in places:
-                    consumer.seek(tp, int(start))
+            for tp, first in (await _starts(consumer, places, start, ends)).items():
+                consumer.seek(tp, first)
         try:
             while max_records is None or printed < max_records:
                 if exit_at_end and await _at_end(consumer, ends):
@@ -122,6 +125,18 @@ async def _read(
             return
     if sys.stderr.isatty():
         Console(stderr=True).print(f"{printed:,} records", highlight=False)
+
+
+async def _starts(
+    consumer: Consumer, places: list[TopicPartition], start: Whence, ends: dict[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Offsets to begin at; none for the ends of partitions, which a consumer finds by itself."""
+    if start.offset is not None:
+        return dict.fromkeys(places, start.offset)
+    if start.timestamp is None or start.timestamp in (EARLIEST, LATEST):
+        return {}
+    found = await consumer.offsets_for_times(dict.fromkeys(places, start.timestamp))
+    return {tp: ends[tp] if at is None else at.offset for tp, at in found.items()}
 
 
 async def _places(bootstrap: str, topic: str, partitions: list[int]) -> list[TopicPartition]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping, Sequence
 
 import click
 import msgspec
@@ -13,17 +12,8 @@ from semel.admin import EARLIEST, LATEST, ConsumerGroupDescription
 from semel.cli.common import bootstrap_option, console, run, table
 from semel.cli.places import partitions_of
 from semel.cli.times import plural
+from semel.cli.whence import FORMS, Whence, parse
 from semel.structs import OffsetAndMetadata
-
-WORDS = {"earliest": EARLIEST, "latest": LATEST}
-
-
-class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to: one of three. `timestamp`: in ms, or EARLIEST, LATEST. `by`: from what is committed."""
-
-    timestamp: int | None = None
-    offset: int | None = None
-    by: int | None = None
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,9 +31,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 @bootstrap_option
 @click.argument("group")
 @click.argument("names", nargs=-1, metavar="[TOPIC[:PARTITION]]...")
-@click.option(
-    "--to", metavar="WHERE", help="earliest, latest, an offset, or a time such as 2026-11-22T08:00 (UTC if not told)."
-)
+@click.option("--to", metavar="WHERE", help=f"Where to: {FORMS}.")
 @click.option("--by", type=int, metavar="N", help="N offsets further on than now; -N: back.")
 @click.option("-n", "--dry-run", is_flag=True, help="Show what would be done.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
@@ -55,8 +43,9 @@ def reset(
     Without topics: for all partitions that it has an offset of. With a time the first record at or after it is the
     next to be read. The group must have no members: stop its consumers first.
     """
-    target = _target(to, by)
-    moves = run(_plan(bootstrap, group, names, target))
+    if (to is None) == (by is None):
+        raise click.UsageError("say where to, with either --to or --by")
+    moves = run(_plan(bootstrap, group, names, None if to is None else parse(to, "--to"), by or 0))
     _show(group, moves)
     changes = {each.at: OffsetAndMetadata(each.offset, "") for each in moves if each.offset != each.committed}
     if dry_run or not changes:
@@ -68,27 +57,8 @@ def reset(
     click.echo(f"{plural(len(changes), 'offset')} of {group} set")
 
 
-def _target(to: str | None, by: int | None) -> Target:
-    """Raises UsageError, BadParameter."""
-    if (to is None) == (by is None):
-        raise click.UsageError("say where to, with either --to or --by")
-    if to is None:
-        return Target(by=by)
-    if to in WORDS:
-        return Target(timestamp=WORDS[to])
-    if to.isascii() and to.isdigit():
-        return Target(offset=int(to))
-    try:
-        moment = datetime.fromisoformat(to)
-    except ValueError:
-        raise click.BadParameter(
-            f"{to!r} is neither earliest, latest, an offset nor a time such as 2026-11-22T08:00", param_hint="--to"
-        ) from None
-    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return Target(timestamp=max(0, round(aware.timestamp() * 1000)))
-
-
-async def _plan(bootstrap: str, group: str, names: Sequence[str], target: Target) -> list[Move]:
+async def _plan(bootstrap: str, group: str, names: Sequence[str], to: Whence | None, by: int) -> list[Move]:
+    """`to` None: by so many offsets from what is committed."""
     async with Admin(bootstrap_servers=bootstrap) as admin:
         (described,) = await admin.describe_consumer_groups([group])
         _must_be_empty(described)
@@ -98,19 +68,33 @@ async def _plan(bootstrap: str, group: str, names: Sequence[str], target: Target
                 f"{group} has no committed offsets: name the topics that it is to have some of, or look for its name "
                 "with `semel group list`"
             )
-        existing = await admin.list_topics()
-        places = list(await partitions_of(admin, names)) if names else [at for at in committed if at.topic in existing]
-        if target.by is not None:
+        places = list(await partitions_of(admin, names or await _topics_of(admin, committed)))
+        if to is None or not names:
             places = [at for at in places if at in committed]
         starts = await _offsets(admin, places, EARLIEST)
         ends = await _offsets(admin, places, LATEST)
-        found = {} if target.timestamp is None else await _offsets(admin, places, target.timestamp)
+        found = {} if to is None or to.timestamp is None else await _offsets(admin, places, to.timestamp)
         moves = []
         for at in places:
-            wanted = _wanted(target, committed.get(at, -1), found.get(at, -1), ends[at])
+            if to is None:
+                wanted = committed[at] + by
+            elif to.offset is not None:
+                wanted = to.offset
+            else:
+                wanted = found[at] if found[at] >= 0 else ends[at]  # of such a time, or later, there is nothing
             offset = min(max(wanted, starts[at]), ends[at])
             moves.append(Move(at=at, committed=committed.get(at, -1), wanted=wanted, offset=offset, end=ends[at]))
         return moves
+
+
+async def _topics_of(admin: Admin, committed: Iterable[TopicPartition]) -> list[str]:
+    """Those that exist: offsets of a topic stay for a while when it is deleted. Raises ClickException for none."""
+    existing = await admin.list_topics()
+    topics = {at.topic: None for at in committed}
+    found = [name for name in topics if name in existing]
+    if not found:
+        raise click.ClickException(f"all that is committed is of topics that are gone: {', '.join(topics)}")
+    return found
 
 
 def _must_be_empty(described: ConsumerGroupDescription) -> None:
@@ -124,15 +108,6 @@ def _must_be_empty(described: ConsumerGroupDescription) -> None:
 
 async def _offsets(admin: Admin, places: Sequence[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
     return {at: row.offset for at, row in (await admin.list_offsets(dict.fromkeys(places, timestamp))).items()}
-
-
-def _wanted(target: Target, committed: int, found: int, end: int) -> int:
-    """`found`: the offset of the time asked for, -1 where all records are older."""
-    if target.offset is not None:
-        return target.offset
-    if target.by is not None:
-        return committed + target.by
-    return end if found < 0 else found
 
 
 def _show(group: str, moves: Sequence[Move]) -> None:

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeE
 
 from semel import Producer, RecordMetadata
 from semel.cli.common import bootstrap_option, key_values, run
+from semel.cli.times import plural
 
 CHUNK_BYTES = 1 << 16
 
@@ -89,11 +90,11 @@ class _Job:
                         break
                 await producer.flush()
         if self.failure is not None:
-            raise click.ClickException(f"{self.stored:,} records stored, then: {self.failure}")
+            raise click.ClickException(f"{plural(self.stored, 'record')} stored, then: {self.failure}")
 
     def summarize(self) -> None:
         place = f", the last one at partition {self.last.partition}, offset {self.last.offset}" if self.last else ""
-        click.echo(f"{self.stored:,} records stored in {self.topic}{place}", err=True)
+        click.echo(f"{plural(self.stored, 'record')} stored in {self.topic}{place}", err=True)
 
     async def _send(self, producer: Producer, line: bytes) -> None:
         key: bytes | None = None

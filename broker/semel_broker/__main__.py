@@ -9,7 +9,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
-from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL
+from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL, EROFS
 from pathlib import Path
 from random import SystemRandom
 from time import monotonic, time_ns
@@ -168,9 +168,19 @@ def _why_not_started(config: BrokerConfig, error: Exception) -> str | None:
             return f"{where} is in use by another process; stop it, or choose another port with --port"
         case OSError(errno=errno) if errno == EADDRNOTAVAIL:
             return f"{where}: this machine has no such address; choose one of its own with --host"
-        case OSError(errno=errno) if errno == EACCES:
-            return f"{where}: not permitted ({error}); choose another --port or --data-dir"
+        case OSError(errno=errno, filename=None) if errno == EACCES:
+            return f"{where}: not permitted ({error}); choose another --port"
+        case OSError(errno=errno, filename=str() as file) if errno in (EACCES, EROFS) or _is_of_home(file, config):
+            return f"{file}: {error.strerror}; give --data-dir a directory that this user may write to"
     return None
+
+
+def _is_of_home(file: str, config: BrokerConfig) -> bool:
+    """Whether it is the data directory, one above it, or its lock: what comes before any data."""
+    from semel_storage.os_disk import LOCK_FILE
+
+    home = Path(config.log_dir)
+    return home.is_relative_to(file) or (Path(file).parent == home and Path(file).name == LOCK_FILE)
 
 
 def _allow_many_connections() -> None:

@@ -188,6 +188,15 @@ async def test_bad_arguments_are_explained(spawn: Spawn, arguments: tuple[str, .
     assert words in await refused(await spawn(*arguments))
 
 
+async def test_where_no_data_directory_can_be_is_said(spawn: Spawn, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for data in ("file", "file/below"):
+        message = await refused(await spawn(data=data))
+        assert str(tmp_path / "file") in message
+        assert "--data-dir" in message
+        assert "Traceback" not in message
+
+
 async def test_beyond_loopback_there_is_a_warning(spawn: Spawn) -> None:
     process = await spawn("--host", "0.0.0.0", "--advertised-host", "127.0.0.1", "--port", "0")
     line = await process.line("listens_beyond_loopback")

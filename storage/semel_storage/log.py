@@ -369,6 +369,8 @@ class Log(DurableLog):
         self.start_offset = max(self.start_offset, first)
         states = recovery.producers_at(self.segments, self._snapshots, first, now_ms=self._last_now_ms)
         self._snapshots.write(first, states.all(), keep=self._snapshots.offsets, durable=True)
+        if len(old) > 1:
+            self.save_checkpoints()  # a start that finds some of them finishes this, see `recovery.finish_deletion`
         for segment in old:
             self._segments.drop(segment)
         self.disk.sync_dir(self.directory)  # or a power loss brings records back that were deleted for good

@@ -164,6 +164,18 @@ class MemoryDisk:
         for path in sorted(self._names):
             self._names[path].crash(rng)
 
+    def let_names_through(self, rng: Random, share: float) -> None:
+        """Of the changes to names that nobody has synced, each reaches the disk all the same with this probability."""
+        for path in sorted({**self._directories, **self._durable_directories}):
+            if path in self._directories and path not in self._durable_directories and rng.random() < share:
+                self._durable_directories[path] = None
+        for path in sorted({**self._names, **self._durable_names}):
+            if self._names.get(path) is not self._durable_names.get(path) and rng.random() < share:
+                if path in self._names:
+                    self._durable_names[path] = self._names[path]
+                else:
+                    del self._durable_names[path]
+
     def kill(self) -> None:
         """The process dies, the machine lives: nothing that was written is lost. Open handles are dead."""
         self.boots += 1

@@ -66,6 +66,7 @@ def recover(
     disk.mkdir(directory)
     recover_swaps(disk, directory)
     names = [name for name in _without_leftovers(disk, directory) if OWN_NAME.fullmatch(name)]
+    names = finish_deletion(disk, directory, names, start_offset, now_ms=now_ms)
     bases = sorted(offset_of(name) for name in names if name.endswith(LOG))
     if not bases and (recovery_point or 0) > start_offset and not allow_data_loss:
         raise CorruptLog(directory, 0, f"no segment is left of what was durable up to {recovery_point}; restore them")
@@ -161,6 +162,22 @@ def _note(
         return table.note(header, header.base_offset, batch, now_ms)
     except CorruptBatch as error:
         raise CorruptLog(segment.path(LOG), position, f"{error.message}; restore the file from a copy") from error
+
+
+def finish_deletion(disk: Disk, directory: str, names: list[str], start_offset: int, *, now_ms: int) -> list[str]:
+    """Remove segments wholly below the start offset, which a crash has left of a deletion. Returns what stays.
+
+    What is left of several may no longer tell of every producer, and snapshots that it would take to know of them may
+    not have been durable. The one where the log begins now was, before the first segment went; without it none has.
+    """
+    bases = sorted(offset_of(name) for name in names if name.endswith(LOG))
+    at = bisect_right(bases, start_offset) - 1
+    if at <= 0 or not Snapshots(disk, directory).secure(bases[at], now_ms=now_ms):
+        return names
+    for base in bases[:at]:
+        Segment(disk, directory, base).delete()
+    disk.sync_dir(directory)
+    return [name for name in names if disk.exists(f"{directory}/{name}")]
 
 
 def _without_leftovers(disk: Disk, directory: str) -> list[str]:

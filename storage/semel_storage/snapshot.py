@@ -189,6 +189,18 @@ class Snapshots:
             return offset, {state.producer_id: state for state in states}
         return None
 
+    def secure(self, offset: int, *, now_ms: int) -> bool:
+        """Make the one of this offset durable. False: there is none, or it is not whole."""
+        if not self.has(offset):
+            return False
+        data = self._disk.read_bytes(self._path(offset))
+        try:
+            decode(data, offset=offset, now_ms=now_ms)
+        except CorruptSnapshot:
+            return False
+        self._disk.write_atomically(self._path(offset), data)
+        return True
+
     def aborted(self, offset: int) -> tuple[int, int] | None:
         """Number and CRC of the aborted transactions that the segment which ends at `offset` was known to hold below
         it; None: unknown."""

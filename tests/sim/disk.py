@@ -198,7 +198,8 @@ class SimDisk(MemoryDisk):
         Unsynced names come through all, not at all, or each by chance; unsynced bytes of a file in any subset of their
         sectors, a sector that is lost reading as zeros (or, with `stale_tails`, as something that once lay elsewhere).
         """
-        self._names_lost()
+        if share := self.rng.choice((0.0, 0.0, 1.0, 0.5)):
+            self.let_names_through(self.rng, share)
         before = {path: bytes(inode.data) for path, inode in self._durable_names.items()}
         synced = {path: inode.synced_size for path, inode in self._durable_names.items()}
         self.crash(self.rng)
@@ -233,21 +234,6 @@ class SimDisk(MemoryDisk):
         """Flip one bit of what lies durably on disk, unnoticed."""
         self._inode(path).data[at] ^= 1 << self.rng.randrange(8)
         self.world.note(self.name, f"bit rot in {path} at {at}")
-
-    def _names_lost(self) -> None:
-        """Let some of the changes to names reach the disk although nobody synced them."""
-        share = self.rng.choice((0.0, 0.0, 1.0, 0.5))
-        if not share:
-            return
-        for path in sorted({**self._directories, **self._durable_directories}):
-            if path in self._directories and path not in self._durable_directories and self.rng.random() < share:
-                self._durable_directories[path] = None
-        for path in sorted({**self._names, **self._durable_names}):
-            if self._names.get(path) is not self._durable_names.get(path) and self.rng.random() < share:
-                if path in self._names:
-                    self._durable_names[path] = self._names[path]
-                else:
-                    del self._durable_names[path]
 
     def _count_loss(self, path: str, synced: int, before: bytes) -> None:
         """What has become of bytes that nobody synced."""

@@ -1,8 +1,13 @@
 """Retention: the rows of the decision, and the log after it."""
 
+from collections.abc import Callable
+from random import Random
+
 import msgspec
 import pytest
+from semel_storage.checkpoints import RECOVERY_POINT
 from semel_storage.log_config import LogConfig
+from semel_storage.memory_disk import MachineStopped
 from semel_storage.retention import Deleted, Expired, apply_retention, deletable
 from support.logs import NOW_MS, DataDirectory, pairs_of
 
@@ -124,3 +129,80 @@ async def test_retention_deleting_a_producers_last_batch_does_not_refuse_its_nex
     data.restart()
     assert data.append([(None, b"b")], producer=(7, 0, 1)).duplicate
     assert data.append([(None, b"c")], producer=(7, 0, 2)).base_offset == 2
+
+
+def by_age(data: DataDirectory) -> None:
+    assert apply_retention(data.log, high_watermark=3, now_ms=data.now_ms + DAY_MS) is not None
+
+
+def by_request(data: DataDirectory) -> None:
+    data.log.delete_records_before(3)
+
+
+def written_without_a_recovery_point() -> DataDirectory:
+    """Three segments of a producer each, and one that is written to. As after a process that was killed amid a burst,
+    no snapshot is known to be durable."""
+    data = DataDirectory(LogConfig(retention_ms=1000))
+    for producer_id in range(3):
+        data.append([(None, b"x")], producer=(producer_id, 0, 0))
+        data.log.roll()
+    data.append([(None, b"x")], timestamp_ms=data.now_ms + DAY_MS)
+    data.disk.kill()
+    data.disk.remove(f"data/{RECOVERY_POINT}")
+    data.open()
+    assert data.log.recovery_point == 0
+    return data
+
+
+def check_producers(data: DataDirectory) -> None:
+    assert data.log.end_offset == 4
+    for producer_id in range(3):
+        assert data.append([(None, b"x")], producer=(producer_id, 0, 0)).duplicate, producer_id
+
+
+@pytest.mark.parametrize("delete", [by_age, by_request])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_power_loss_amid_the_deletion_of_several_segments_forgets_no_producer(
+    delete: Callable[[DataDirectory], None], seed: int
+) -> None:
+    """Of what was removed so far the disk may know or not, name by name; what is left of the segments does not tell of
+    a producer whose last batch was in the first one. Its retry would be stored a second time."""
+    for change in range(100):
+        data, rng = written_without_a_recovery_point(), Random(100 * seed + change)
+        data.disk.fuse = change
+        try:
+            delete(data)
+        except MachineStopped:
+            data.disk.let_names_through(rng, rng.choice((0.5, 1.0)))
+            data.crash_and_open()
+        else:
+            break
+        check_producers(data)
+    assert 5 < change < 99
+
+
+@pytest.mark.parametrize("delete", [by_age, by_request])
+def test_a_power_loss_amid_the_start_that_finishes_such_a_deletion_does_neither(
+    delete: Callable[[DataDirectory], None],
+) -> None:
+    for first in range(100):
+        for second in range(100):
+            data, rng = written_without_a_recovery_point(), Random(100 * first + second)
+            data.disk.fuse = first
+            try:
+                delete(data)
+            except MachineStopped:
+                data.disk.kill()
+            else:
+                assert 5 < first < 99
+                return
+            data.disk.fuse = second
+            try:
+                data.open()
+            except MachineStopped:
+                data.disk.let_names_through(rng, rng.choice((0.5, 1.0)))
+                data.crash_and_open()
+                check_producers(data)
+            else:
+                check_producers(data)
+                break

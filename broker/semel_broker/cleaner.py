@@ -155,13 +155,15 @@ class Cleaner:
             return False
         partition, progress, dirty = found
         where = {"topic": partition.topic, "partition": partition.index}
+        held_by_all = partition.held_by_all
         try:
             done = await compact(
                 progress.log,
                 dirty,
                 now_ms=self._world.now_ms(),
                 keys_max=self._config.log_cleaner_dedupe_buffer_size // BYTES_PER_KEY,
-                pause=lambda: _pause(partition),
+                held_by_all=held_by_all,
+                pause=lambda: _pause(partition, held_by_all),
             )
         except CompactionAborted as e:
             self._world.log.info("compaction_aborted", **where, reason=str(e))
@@ -228,8 +230,11 @@ def _holds_up_compaction(log: Log, now_ms: int) -> bool:
     return log.config.is_compacted and first >= 0 and now_ms - first > log.config.max_compaction_lag_ms
 
 
-async def _pause(partition: Partition) -> None:
-    """Give the loop back. Raises CompactionAborted if the partition was deleted meanwhile."""
+async def _pause(partition: Partition, held_by_all: int) -> None:
+    """Give the loop back. Raises CompactionAborted if the partition was deleted meanwhile, or if a replica may lack by
+    now what this round takes for everybody's."""
     await asyncio.sleep(0)
     if partition.is_retired:
         raise CompactionAborted(f"{partition.topic}-{partition.index} is deleted")
+    if partition.held_by_all < held_by_all:
+        raise CompactionAborted(f"not every replica of {partition.topic}-{partition.index} is in sync any more")

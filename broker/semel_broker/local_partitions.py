@@ -124,6 +124,7 @@ class LocalPartitions:
                 known=partition.leader_epoch,
             )
             return
+        partition.is_whole = set(view.replicas) <= set(state.isr)
         if state.leader != me:
             as_told = (Role.FOLLOWER, state.leader, state.leader_epoch)
             if (partition.role, partition.leader, partition.leader_epoch) == as_told:

@@ -50,6 +50,7 @@ __all__ = [
 Buffer = bytes | bytearray | memoryview
 
 NOBODY = -1
+NOWHERE = -1
 
 
 class Role(Enum):
@@ -96,6 +97,8 @@ class Partition(DurablePartition):
         self.is_leading = role is Role.LEADER
         self.leader = NOBODY
         self.replicas: Replicas | None = None
+        self.is_whole = self.is_leading
+        """Whether all replicas are in sync, as far as this broker has heard."""
         self._lease = lease
         self._committing = OffsetWaiters()
 
@@ -119,7 +122,7 @@ class Partition(DurablePartition):
 
     def resign(self) -> None:
         """Neither lead nor follow until told otherwise: this broker's session is over."""
-        self.role, self.is_leading = Role.NONE, False
+        self.role, self.is_leading, self.is_whole = Role.NONE, False, False
         self.leader, self.replicas = NOBODY, None
         self._give_up_waiting()
 
@@ -268,6 +271,15 @@ class Partition(DurablePartition):
                 ErrorCode.REPLICA_NOT_AVAILABLE, f"broker {replica} has no replica of {self.topic}-{self.index}"
             )
         self._update_high_watermark()
+
+    @property
+    def held_by_all(self) -> int:
+        """Below it every replica has everything, as far as this broker can know; NOWHERE while one is not in sync. A
+        leader knows by what its followers fetch, a follower by what is committed."""
+        if not self.is_whole:
+            return NOWHERE
+        fetched = [] if self.replicas is None else self.replicas.offsets.values()
+        return min([self.high_watermark, *fetched])
 
     # --- following -------------------------------------------------------------------------------------------
 

@@ -121,10 +121,12 @@ async def compact(
     *,
     now_ms: int,
     keys_max: int,
+    held_by_all: int,
     pause: Pause,
 ) -> Compacted:
-    """One round over `log`. `pause` is awaited every few milliseconds of work, and before each swap; it may raise to
-    end the round (CompactionAborted, when the log was deleted).
+    """One round over `log`. `held_by_all`: below it every replica has everything, so that tombstones and markers can go
+    when it is their time. `pause` is awaited every few milliseconds of work, and before each swap; it may raise to end
+    the round (CompactionAborted, when the log was deleted, or when that offset does not hold any more).
 
     Raises CorruptBatch when a batch cannot be read, CompactionAborted when the log changed underneath; finished groups
     of segments stay compacted then, and the log is whole.
@@ -137,6 +139,7 @@ async def compact(
         latest=latest,
         now_ms=now_ms,
         delete_retention_ms=log.config.delete_retention_ms,
+        held_by_all=held_by_all,
         first_uncleanable_offset=dirty.first_uncleanable_offset,
         producers={state.producer_id: state for state in log.active_producers()},
         transactions=TransactionFates(),

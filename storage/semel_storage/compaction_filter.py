@@ -124,6 +124,9 @@ class Cleaning(msgspec.Struct, kw_only=True):
     latest: OffsetMap
     now_ms: int
     delete_retention_ms: int
+    held_by_all: int
+    """Tombstones and markers at or above this offset stay, whatever their age: a replica that has not got one would
+    keep what it ended."""
     first_uncleanable_offset: int
     """Where this round of cleaning ends: its last batch stays, if empty, so that the offsets' end stays known."""
     producers: Mapping[int, ProducerState]
@@ -142,7 +145,8 @@ class Cleaning(msgspec.Struct, kw_only=True):
         await self.pace.spend(cost(header))
         gone = self.transactions.can_discard(header, data)
         horizon_ms = header.delete_horizon_ms
-        is_expired = horizon_ms is not None and horizon_ms <= self.now_ms
+        is_over = horizon_ms is not None and horizon_ms <= self.now_ms
+        is_expired = is_over and header.next_offset <= self.held_by_all
         if gone and (is_expired or not header.is_control):
             return self._emptied(header, data)
         columns = decode(header, data)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from semel_broker.cleaner import CLEANER_OFFSET, Cleaner
 from semel_broker.config import BrokerConfig
 from semel_broker.partition import Partition
+from semel_broker.replicas import Replicas
 from semel_broker.world import World
 from semel_protocol.batch import read_header
 from semel_storage.log import Log
@@ -237,6 +238,48 @@ async def test_a_log_deleted_under_compaction_ends_the_round_quietly(rig: Rig) -
     assert await compaction is False
     assert len(rig.events.of("compaction_aborted")) == 1
     assert rig.disk.listdir("data/t-0") == []
+
+
+def led_with(partition: Partition, *, follower_at: int) -> None:
+    """From now on it is led here, and there is a follower in sync."""
+    partition.become_leader(1, Replicas(1, [1, 2], [1, 2], epoch_start_offset=0, now_ms=0))
+    partition.is_whole = True
+    partition.note_replica(2, 1, follower_at, 0)
+
+
+async def test_what_a_replica_has_not_fetched_yet_is_not_forgotten(rig: Rig) -> None:
+    partition = rig.partition("t", replace(COMPACTED, min_cleanable_dirty_ratio=0.0))
+    fill(partition, [(b"a", b"1")], [(b"a", None)])
+    led_with(partition, follower_at=2)
+    for number in range(4):
+        fill(partition, [(b"b%d" % number, b"x")])
+        partition.note_replica(2, 1, partition.end_offset, 0)
+        if number < 3:
+            partition.note_replica(2, 1, 1, 0)  # it has lost what it had: its fetches say so
+        await rig.logs.checkpoint()
+        assert await rig.cleaner.compact_dirtiest()
+        assert ((1, b"a", None) in pairs_of(partition.log)) is (number < 3)
+        rig.now_ms += DAY_MS
+
+
+async def test_a_round_ends_when_a_replica_is_not_in_sync_any_more(rig: Rig) -> None:
+    partition = rig.partition("t")
+    fill(partition, [(b"a", b"1")], [(b"a", None)], *[[(b"b", b"x" * 40_000)] for _ in range(8)])
+    led_with(partition, follower_at=10)
+    await rig.logs.checkpoint()
+    assert await rig.cleaner.compact_dirtiest()
+    rig.now_ms += DAY_MS
+    fill(partition, *[[(b"b", b"x" * 40_000)] for _ in range(8)])
+    partition.note_replica(2, 1, partition.end_offset, 0)
+    await rig.logs.checkpoint()
+    compaction = asyncio.ensure_future(rig.cleaner.compact_dirtiest())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    partition.is_whole = False
+    assert await compaction is False
+    (event,) = rig.events.of("compaction_aborted")
+    assert "in sync" in str(event["reason"])
+    assert (1, b"a", None) in pairs_of(partition.log)
 
 
 async def test_a_log_that_cannot_be_read_is_left_alone_and_the_others_are_not(rig: Rig) -> None:

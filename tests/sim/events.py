@@ -12,7 +12,6 @@ Place = tuple[str, int]
 """Topic and partition."""
 
 NO_TXN = -1
-DAY_MS = 86_400_000.0
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, tag=True):
@@ -223,15 +222,11 @@ AnyEvent = (
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """A topic that checkers know of. `cleanup`: "" (all stays), "compact", "delete"; "" also when nobody says.
-
-    `tombstones_ms`: for how long compaction keeps a tombstone (delete.retention.ms).
-    """
+    """A topic that checkers know of. `cleanup`: "" (all stays), "compact", "delete"; "" also when nobody says."""
 
     name: str
     partitions: int
     cleanup: str = ""
-    tombstones_ms: float = DAY_MS
 
 
 class Pipeline(msgspec.Struct, frozen=True):

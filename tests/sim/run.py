@@ -20,7 +20,7 @@ from sim.cluster import SimCluster
 from sim.commitment import Commitment
 from sim.coverage import count_history
 from sim.ending import Reading, topics_of
-from sim.events import DAY_MS, Topic
+from sim.events import Topic
 from sim.faults import Stage
 from sim.final import Final
 from sim.history import History
@@ -149,8 +149,7 @@ class Run:
         topics = []
         for workload in self.plan.workloads:
             for topic in workload.topics:
-                tombstones_ms = float(topic.configs.get("delete.retention.ms", DAY_MS))
-                self.history.declare(Topic(topic.name, topic.partitions, topic.cleanup, tombstones_ms))
+                self.history.declare(Topic(topic.name, topic.partitions, topic.cleanup))
                 topics.append(NewTopic(topic.name, topic.partitions, topic_configs=topic.configs))
         async with Admin(bootstrap_servers=self.cluster.address, edge=SimEdge(host)) as admin:
             while topics:

@@ -27,11 +27,15 @@ async def clean(
     *,
     keys_max: int = 1000,
     last_stable_offset: int | None = None,
+    held_by_all: int | None = None,
 ) -> Compacted:
-    """Make all durable, then one round."""
+    """Make all durable, then one round; without `held_by_all` there is no other replica."""
     await data.log.checkpoint()
     dirty = dirty_part(data.log, first_dirty_offset, last_stable_offset)
-    return await compact(data.log, dirty, now_ms=data.now_ms, keys_max=keys_max, pause=no_pause)
+    held_by_all = data.log.end_offset if held_by_all is None else held_by_all
+    return await compact(
+        data.log, dirty, now_ms=data.now_ms, keys_max=keys_max, held_by_all=held_by_all, pause=no_pause
+    )
 
 
 def fill(data: DataDirectory, *segments: list[Pair], codec: int = 0) -> None:
@@ -245,6 +249,19 @@ async def test_a_tombstone_stays_until_its_delete_horizon() -> None:
     assert pairs_of(data.log) == [(1, b"b", b"1"), (3, b"c", b"1"), (4, b"d", b"1")]
 
 
+async def test_a_tombstone_that_a_replica_may_lack_stays_whatever_its_age() -> None:
+    """That replica would keep the value, and show it to everybody should it come to lead."""
+    data = DataDirectory(COMPACTED)
+    fill(data, [(b"a", b"1"), (b"b", b"1")], [(b"a", None)], [(b"c", b"1")])
+    await clean(data)
+    data.now_ms += HOUR_MS
+    for held_by_all in (-1, 0, 2):
+        await clean(data, held_by_all=held_by_all)
+        assert pairs_of(data.log) == [(1, b"b", b"1"), (2, b"a", None), (3, b"c", b"1")]
+    await clean(data, held_by_all=3)
+    assert pairs_of(data.log) == [(1, b"b", b"1"), (3, b"c", b"1")]
+
+
 async def test_a_horizon_is_set_once_and_kept_when_the_batch_is_rewritten() -> None:
     data = DataDirectory(msgspec.structs.replace(COMPACTED, delete_retention_ms=HOUR_MS))
     fill(data, [(b"a", None), (b"b", b"1")])
@@ -422,7 +439,14 @@ async def test_records_deleted_underneath_end_the_round_and_leave_the_log_whole(
             data.log.delete_records_before(3)
 
     with pytest.raises(CompactionAborted):
-        await compact(data.log, dirty_part(data.log), now_ms=data.now_ms, keys_max=100, pause=delete_some)
+        await compact(
+            data.log,
+            dirty_part(data.log),
+            now_ms=data.now_ms,
+            keys_max=100,
+            held_by_all=data.log.end_offset,
+            pause=delete_some,
+        )
     assert not [name for name in data.disk.listdir(data.directory) if ".cleaned" in name or ".swap" in name]
     assert [offset for offset, _, _ in pairs_of(data.log)] == list(range(3, 16))
 
@@ -437,7 +461,9 @@ async def test_it_pauses_in_proportion_to_the_bytes() -> None:
         pauses += 1
 
     await data.log.checkpoint()
-    await compact(data.log, dirty_part(data.log), now_ms=data.now_ms, keys_max=100, pause=count)
+    await compact(
+        data.log, dirty_part(data.log), now_ms=data.now_ms, keys_max=100, held_by_all=data.log.end_offset, pause=count
+    )
     assert pauses >= 2 * 640_000 // 65_536
 
 

@@ -55,7 +55,9 @@ class Model:
         dirty = dirtiness(log, self.cleaned, last_stable_offset=log.end_offset, now_ms=self.data.now_ms)
         if not dirty.dirty_bytes:
             return
-        done = await compact(log, dirty, now_ms=self.data.now_ms, keys_max=keys_max, pause=no_pause)
+        done = await compact(
+            log, dirty, now_ms=self.data.now_ms, keys_max=keys_max, held_by_all=log.end_offset, pause=no_pause
+        )
         assert done.end_offset > self.cleaned
         self.cleaned = done.end_offset
 

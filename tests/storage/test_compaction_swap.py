@@ -75,7 +75,9 @@ async def prepared(disk: MortalDisk, config: LogConfig = CONFIG) -> DataDirector
 async def round_of(data: DataDirectory, first_dirty_offset: int) -> Compacted:
     await data.log.checkpoint()
     dirty = dirtiness(data.log, first_dirty_offset, last_stable_offset=data.log.end_offset, now_ms=data.now_ms)
-    return await compact(data.log, dirty, now_ms=data.now_ms, keys_max=100, pause=no_pause)
+    return await compact(
+        data.log, dirty, now_ms=data.now_ms, keys_max=100, held_by_all=data.log.end_offset, pause=no_pause
+    )
 
 
 FINAL = [(3, b"k1", b"x" * 50), (5, b"k2", b"x" * 50), (6, b"a", b"3"), (7, b"k3", b"x" * 50)]

@@ -144,7 +144,7 @@ async def test_compaction_holds_a_bounded_number_of_aborted_transactions(monkeyp
 
     monkeypatch.setattr(log, "aborted_transactions", counted)
     dirty = dirtiness(log, 0, last_stable_offset=log.end_offset, now_ms=NOW_MS)
-    await compact(log, dirty, now_ms=NOW_MS, keys_max=1000, pause=lambda: asyncio.sleep(0))
+    await compact(log, dirty, now_ms=NOW_MS, keys_max=1000, held_by_all=log.end_offset, pause=lambda: asyncio.sleep(0))
     assert max(held) <= EXPECTED_OFFSETS // 2 + 1
     assert len(held) < 2 * count // 1000
     assert len(look_up(0, log.end_offset)) == count, "they stay for as long as their markers"

@@ -238,7 +238,9 @@ async def test_compacted_leader_and_its_follower_tell_the_same() -> None:
     await leader.checkpoint()
     bytes_before = leader.size
     dirty = dirtiness(leader, 0, last_stable_offset=leader.end_offset, now_ms=NOW_MS)
-    await compact(leader, dirty, now_ms=NOW_MS, keys_max=1000, pause=lambda: asyncio.sleep(0))
+    await compact(
+        leader, dirty, now_ms=NOW_MS, keys_max=1000, held_by_all=leader.end_offset, pause=lambda: asyncio.sleep(0)
+    )
     assert leader.size < bytes_before // 2
     disk = MemoryDisk()
     follower = open_log(disk, config)

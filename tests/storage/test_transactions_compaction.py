@@ -32,10 +32,11 @@ class TransactionalData(DataDirectory):
         first = self.log.first_unstable_offset(self.log.end_offset)
         return self.log.end_offset if first is None else first
 
-    async def clean(self) -> None:
+    async def clean(self, held_by_all: int | None = None) -> None:
         await self.log.checkpoint()
+        held_by_all = self.log.end_offset if held_by_all is None else held_by_all
         dirty = dirtiness(self.log, 0, last_stable_offset=self.stable, now_ms=self.now_ms)
-        await compact(self.log, dirty, now_ms=self.now_ms, keys_max=1000, pause=no_pause)
+        await compact(self.log, dirty, now_ms=self.now_ms, keys_max=1000, held_by_all=held_by_all, pause=no_pause)
 
     def visible(self) -> list[bytes | None]:
         return [value for _, value in read_as_client(self.log, self.log.start_offset, self.stable, 500)]
@@ -92,6 +93,24 @@ async def test_compaction_does_not_go_past_the_last_stable_offset() -> None:
     data.log.roll()
     await data.clean()
     assert data.visible() == [b"new"]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_a_marker_that_a_replica_may_lack_stays_whatever_its_age(commit: bool) -> None:
+    """That replica would wait for the end of the transaction for ever."""
+    data = TransactionalData(COMPACTED)
+    data.write(7, b"b", b"outdated")
+    marker = data.end(7, commit)
+    for value in (b"1", b"2", b"3", b"4", b"5"):  # the retry of the first batch is no longer waited for
+        data.write(7, b"b", value)
+    data.end(7, True)
+    for _ in range(4):
+        data.log.roll()
+        await data.clean(held_by_all=marker)
+        assert marker in [base for base, _ in data.batches()]
+        data.now_ms += HOUR_MS
+    await data.clean(held_by_all=marker + 1)
+    assert marker not in [base for base, _ in data.batches()]
 
 
 async def test_a_marker_stays_as_long_as_any_batch_of_its_transaction() -> None:

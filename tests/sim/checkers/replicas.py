@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from math import inf
+from collections.abc import Iterator, Sequence
 
 from sim.checkers.anomaly import Anomaly, few
-from sim.checkers.story import Outcome, Story
-from sim.events import Place
+from sim.checkers.story import Story
 from sim.final import Replica, Stored
-
-Tombstones = Mapping[bytes | None, float]
-"""For each key up to which offset tombstones of it may have come and gone."""
-NONE_GONE: Tombstones = {}
 
 
 def replica_divergence(story: Story) -> Iterator[Anomaly]:
     """Two replicas differ below the high watermark. By then all have had the time to fetch everything."""
     found: list[str] = []
-    for place, replicas in story.final.replicas.items():
-        gone = _tombstones_gone(story, place)
+    for (topic, index), replicas in story.final.replicas.items():
         for other in replicas[1:]:
             found += [
-                f"{place[0]}-{place[1]} on {replicas[0].broker} and {other.broker}: {what}"
-                for what in differences(replicas[0], other, gone)
+                f"{topic}-{index} on {replicas[0].broker} and {other.broker}: {what}"
+                for what in differences(replicas[0], other)
             ]
     if found:
         yield Anomaly("replica-divergence", few(found))
@@ -36,30 +29,7 @@ def false_commit(story: Story) -> Iterator[Anomaly]:
         yield Anomaly("false-commit", few(story.final.uncommitted))
 
 
-def _tombstones_gone(story: Story, place: Place) -> Tombstones:
-    """Those that may have been compacted away by now; a replica that had not fetched them yet keeps what they deleted.
-
-    As in Kafka: delete.retention.ms is for how long a replica may be cut off. inf: nobody knows where it was.
-    """
-    if story.cleanup_of(place[0]) != "compact":
-        return NONE_GONE
-    stay_ms = story.history.topics[place[0]].tombstones_ms
-    end_ms = max((event.at_ms for event in story.history.events), default=0.0)
-    gone: dict[bytes | None, float] = {}
-    for write in story.writes.values():
-        sent = write.sent
-        if sent.value is not None or sent.key is None or write.is_impossible or sent.at_ms + stay_ms > end_ms:
-            continue
-        if write.place not in (place, (place[0], -1)):
-            continue
-        txn = story.txns.get(sent.txn)
-        if txn is None or txn.outcome is not Outcome.ABORTED:
-            offset = write.offset if write.offset >= 0 else inf
-            gone[sent.key.encode()] = max(offset, gone.get(sent.key.encode(), -1))
-    return gone
-
-
-def differences(one: Replica, other: Replica, gone: Tombstones = NONE_GONE) -> Iterator[str]:
+def differences(one: Replica, other: Replica) -> Iterator[str]:
     """What is not the same, where both still have it: logs may forget their beginnings at different times."""
     start = max(one.start_offset, other.start_offset)
     up_to = max(one.high_watermark, other.high_watermark)
@@ -73,8 +43,8 @@ def differences(one: Replica, other: Replica, gone: Tombstones = NONE_GONE) -> I
         yield from _batches(one, other, start, up_to)
         yield from _sets("aborted transactions", _since(one, start), _since(other, start))
     else:
-        yield from _records(one.records, other.records, start, up_to, gone)
-        yield from _records(other.records, one.records, start, up_to, gone)
+        yield from _records(one.records, other.records, start, up_to)
+        yield from _records(other.records, one.records, start, up_to)
     yield from _producers(one, other, start)
     yield from _sets("group offsets", list(one.groups.items()), list(other.groups.items()))
 
@@ -93,9 +63,7 @@ def _batches(one: Replica, other: Replica, start: int, up_to: int) -> Iterator[s
         yield f"they have {len(here)} and {len(there)} batches from {start} to {up_to}"
 
 
-def _records(
-    mine: Sequence[Stored], yours: Sequence[Stored], start: int, up_to: int, gone: Tombstones
-) -> Iterator[str]:
+def _records(mine: Sequence[Stored], yours: Sequence[Stored], start: int, up_to: int) -> Iterator[str]:
     """What is there is equal, and what is not there was superseded by something that is there, or had been."""
     there = {record.offset: record for record in yours}
     latest: dict[bytes | None, int] = {
@@ -109,7 +77,7 @@ def _records(
             if twin.payload != record.payload:
                 yield f"@{record.offset} is {record.payload!r} and {twin.payload!r}"
                 return
-        elif not record.is_bare and max(latest.get(record.key, -1), gone.get(record.key, -1)) <= record.offset:
+        elif not record.is_bare and latest.get(record.key, -1) <= record.offset:
             yield f"@{record.offset} ({record.payload!r}) is missing on one, the last of its key"
             return
 

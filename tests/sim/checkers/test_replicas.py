@@ -9,7 +9,6 @@ import pytest
 
 from sim.checkers.replicas import differences
 from sim.checkers.telling import T0, Tale
-from sim.events import NO_TXN, Topic
 from sim.final import Replica, Stored
 
 PLAIN = Replica(
@@ -97,40 +96,6 @@ def test_the_last_record_of_a_key_is_in_every_replica_and_the_same() -> None:
     ):
         assert list(differences(compacted(*one), compacted(*two)))
         assert list(differences(compacted(*two), compacted(*one)))
-
-
-@pytest.mark.parametrize(
-    ("offset", "end", "tombstones_ms", "found"),
-    [
-        (2, "", 0, []),  # it was cut off from before the tombstone until after that had gone
-        (None, "", 0, []),
-        (2, "committed", 0, []),
-        (2, "aborted", 0, ["replica-divergence"]),
-        (0, "", 0, ["replica-divergence"]),  # what it keeps is younger
-        (2, "", 60_000, ["replica-divergence"]),  # a tombstone that has to be there still
-    ],
-)
-def test_a_replica_that_was_away_for_long_keeps_what_a_tombstone_deleted_that_is_gone(
-    offset: int | None, end: str, tombstones_ms: float, found: list[str]
-) -> None:
-    tale = Tale(cleanup="compact")
-    tale.history.declare(Topic("t", 2, "compact", tombstones_ms))
-    shop = tale.witness("shop")
-    txn = shop.beginning("shop") if end else NO_TXN
-    tale.send(shop, None, offset, key="k", txn=txn)
-    if end == "committed":
-        shop.committing(txn)
-        shop.committed(txn)
-    if end == "aborted":
-        shop.aborted(txn)
-    value = Stored(1, b"k", b"1")
-    last = Stored(5, b"l", b"last")
-    tale.ends([(5, "last")], keys={5: "l"})
-    tale.send(shop, "last", 5, key="l")
-    tale.final.replicas = {T0: [compacted(value, last), compacted(last)]}
-    assert tale.found() == found
-    tale.final.replicas = {T0: [compacted(last), compacted(value, last)]}
-    assert tale.found() == found
 
 
 def test_what_was_committed_too_early_is_told() -> None:

@@ -16,8 +16,10 @@ from sim.disk import DiskWeather
 from sim.faults import WRITE_TXN_MARKERS, Fault
 from sim.network import NetworkWeather
 from sim.plan import RunPlan
+from sim.workloads.administrator import draw_deletions
 
 BROKERS = NAMES_OF[3]
+PRODUCE, DELETE_RECORDS = 0, 21
 ONE, STORE = 0, 2
 """Whom `slow peers` is about: one of the others, the store."""
 
@@ -152,3 +154,36 @@ def lasting_readers(plan: RunPlan) -> RunPlan:
             )
 
     return calm(plan, faults(), broker_session_timeout_ms=2_000)
+
+
+def long_absence(plan: RunPlan) -> RunPlan:
+    """Now this broker is cut off from the store, now that one, for longer than tombstones stay."""
+    rng = Random(f"long absence/{plan.seed}")
+
+    def faults() -> Iterator[Fault]:
+        for at_ms in range(2_000, 40_000, 18_000):
+            alone: dict[str, float] = {"whom": STORE, "other": 0, "ways": 2}
+            at_ms += rng.randrange(3_000)
+            yield Fault(at_ms=at_ms, kind="cut peers", host=rng.choice(BROKERS), lasting_ms=15_000, args=alone)
+
+    return calm(plan, faults(), broker_session_timeout_ms=2_000, log_cleaner_backoff_ms=200)
+
+
+def deletions_cut_short(plan: RunPlan) -> RunPlan:
+    """Records are deleted all the time, and the power fails amid that; producers hear late of what is stored, and send
+    it again."""
+    rng = Random(f"deletions cut short/{plan.seed}")
+    (workload,) = plan.workloads
+    writers = [client for client in workload.clients if client.role in ("writer", "transactor")]
+    for client in workload.clients:
+        if client.role == "administrator":
+            client.ops = draw_deletions(rng, workload.topics, count=40, mean_ms=600)
+
+    def faults() -> Iterator[Fault]:
+        for at_ms in range(500, 40_000, 1_000):
+            late: dict[str, float] = {"api_key": PRODUCE, "by_ms": rng.uniform(1_000, 6_000), "count": 3, "answers": 1}
+            changes: dict[str, float] = {"changes": rng.randrange(2, 9)}
+            yield Fault(at_ms=at_ms, kind="hold", host=rng.choice(writers).name, args=late)
+            yield Fault(at_ms=at_ms, kind="power loss amid changes", host=BROKER, aim=DELETE_RECORDS, args=changes)
+
+    return calm(plan, faults(), durability="fsync")

@@ -17,6 +17,8 @@ from semel_storage.segments import Segments
 from semel_storage.transaction_index import TransactionIndex
 
 from sim.ablations.ablation import Seam, broker_ends, faults, power_fails, safeguard
+from sim.ablations.occasions import deletions_cut_short
+from sim.ablations.worlds import no_recovery_points
 from sim.plan import RunPlan
 
 TRANSACTIONAL = ("transactional", "pipeline")
@@ -162,3 +164,17 @@ def markers_stay(seam: Seam) -> None:
 )
 def swaps_finished(seam: Seam) -> None:
     seam.replace(recovery, "recover_swaps", lambda *_: None)
+
+
+# Deletion
+
+
+@safeguard(
+    "deletions are finished at the start",
+    "a deletion that a power loss cut short forgets no producer",
+    "retention",
+    given=no_recovery_points,
+    occasion=deletions_cut_short,
+)
+def deletions_finished(seam: Seam) -> None:
+    seam.replace(recovery, "finish_deletion", lambda disk, directory, names, start_offset, *, now_ms: names)

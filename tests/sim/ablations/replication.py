@@ -29,10 +29,12 @@ from semel_storage.producer_table import ProducerTable
 from semel_storage.producers import MarkerPlace, ProducerState
 
 from sim.ablations.ablation import Cut, Seam, both, faults, safeguard
-from sim.ablations.occasions import late_marker, late_news
+from sim.ablations.occasions import late_marker, late_news, long_absence
 from sim.ablations.worlds import carefree_clients, restless_leaders
 from sim.control import ControlRun
 from sim.plan import RunPlan
+
+DAY_MS = 86_400_000
 
 of_three = partial(safeguard, brokers=3)
 
@@ -303,3 +305,23 @@ of_new_producers(
     "idempotent",
     given=restless(_forgetful),
 )(_eager_clients)
+
+
+# --- what is deleted ---
+
+
+def short_lived_tombstones(plan: RunPlan) -> bool:
+    """Tombstones go soon after they have been compacted for the first time."""
+    topics = [topic for workload in plan.workloads for topic in workload.topics]
+    return any(int(topic.configs.get("delete.retention.ms", DAY_MS)) <= 1_000 for topic in topics)
+
+
+@of_three(
+    "deletions wait for all replicas",
+    "what compaction forgets for good, no replica has missed",
+    "compacted",
+    shows=short_lived_tombstones,
+    occasion=long_absence,
+)
+def impatient_deletions(seam: Seam) -> None:
+    seam.replace(Partition, "held_by_all", property(lambda self: self.high_watermark))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from semel._member import Member
 from semel._transactions import Transactions
@@ -20,6 +21,7 @@ from semel_broker.txn import identity, metadata, state
 from semel_broker.txn.slots import Slot
 from semel_protocol.batch import BatchHeader
 from semel_protocol.errors import ErrorCode
+from semel_storage import recovery
 from semel_storage.producer_table import ProducerTable
 from semel_storage.snapshot import SNAPSHOT
 
@@ -52,6 +54,16 @@ def slow_load(seam: Seam) -> None:
     seam.replace(coordinator_topic, "READ_BYTES", 500)
     seam.replace(coordinator_topic, "sleep", pause)
     seam.replace(journal.Journal, "replay", replay_slowly)
+
+
+def no_recovery_points(seam: Seam) -> None:
+    """No start knows up to where a log was durable: it reads all of it, and of no snapshot it is known that it was."""
+    recover = recovery.recover
+
+    def from_the_beginning(*args: Any, **kwargs: Any) -> recovery.Recovered:
+        return recover(*args, **{**kwargs, "recovery_point": None})
+
+    seam.replace(recovery, "recover", from_the_beginning)
 
 
 def short_memory(seam: Seam) -> None:

@@ -118,10 +118,10 @@ class Run:
         if not self._until(self._all_done, DRAINED_WITHIN_NS):
             self.final.undrained += [f"{name} has not come to its end" for name, done in self._done.items() if not done]
         self.final.undrained += self._calm.standing
-        if not self._until(self.cluster.all_decided, DRAINED_WITHIN_NS):
-            self.final.undrained.append("some transaction is never decided")
+        self._decide()
         for workload in self.plan.workloads:
             self._alone(f"{workload.prefix}settle", self._settling(workload), DRAINED_WITHIN_NS)
+        self._decide()  # a request that was held until all was healed has begun a transaction of somebody who is gone
         self._finale()
         groups = [group for workload in self.plan.workloads for group in workload.groups]
         self._replicate()
@@ -185,6 +185,10 @@ class Run:
                 self.final.undrained.append(str(error))
 
         return main
+
+    def _decide(self) -> None:
+        if not self._until(self.cluster.all_decided, DRAINED_WITHIN_NS):
+            self.final.undrained.append("some transaction is never decided")
 
     def _finale(self) -> None:
         match self.plan.finale:

@@ -37,11 +37,11 @@ def as_toml() -> str:
 def _explained(setting: Setting) -> str:
     dynamic = " Dynamic." if setting.doc.dynamic else ""
     lines = [f"# {line}" for line in _wrapped(setting.documentation + dynamic)]
-    value = "" if setting.default is None else f" {toml_value(setting.default)}"
+    value = "" if setting.default is None else f" {_toml(setting.default)}"
     return "\n".join([*lines, f"#{setting.name} ={value}", ""])
 
 
-def toml_value(value: object) -> str:
+def _toml(value: object) -> str:
     """A default as TOML has it; texts and lists are JSON's there."""
     return json.dumps(list(value) if isinstance(value, tuple) else value)
 
@@ -58,9 +58,9 @@ def _wrapped(text: str) -> Iterator[str]:
 
 def as_markdown() -> str:
     """The page `docs/settings.md`."""
-    return PAGE + _table("default", map(_broker_row, BROKER_SETTINGS.values())) + TOPICS + _table(
-        "the broker's", map(_topic_row, TOPIC_SETTINGS.values())
-    )  # fmt: skip
+    brokers = _table("default", map(_broker_row, BROKER_SETTINGS.values()))
+    topics = _table("the broker's", map(_topic_row, TOPIC_SETTINGS.values()))
+    return PAGE + brokers + TOPICS + topics
 
 
 def _table(column: str, rows: Iterable[str]) -> str:

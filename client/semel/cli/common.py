@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -64,3 +64,23 @@ def key_values(pairs: tuple[str, ...], option: str) -> dict[str, str]:
             raise click.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint=option)
         found[key] = value
     return found
+
+
+async def delete_each(
+    names: Sequence[str],
+    delete: Callable[[list[str]], Awaitable[None]],
+    missing: type[KafkaError],
+    *,
+    if_exists: bool,
+) -> None:
+    """Deletes one after the other, with a line for each. `missing`: what says that there is none, raised unless
+    `if_exists`."""
+    for name in names:
+        try:
+            await delete([name])
+        except missing:
+            if not if_exists:
+                raise
+            click.echo(f"{name} does not exist")
+        else:
+            click.echo(f"{name} deleted")

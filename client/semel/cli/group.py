@@ -6,7 +6,7 @@ import click
 
 from semel import Admin, TopicPartition
 from semel.admin import LATEST, ConsumerGroupDescription
-from semel.cli.common import bootstrap_option, console, run, table
+from semel.cli.common import bootstrap_option, console, delete_each, run, table
 from semel.cli.group_reset import reset
 from semel.cli.places import known_offsets, partitions_of
 from semel.cli.stuck_group import stuck_group
@@ -111,14 +111,6 @@ def delete(bootstrap: str, names: tuple[str, ...], yes: bool, if_exists: bool) -
 
     async def work() -> None:
         async with Admin(bootstrap_servers=bootstrap) as admin:
-            for name in names:
-                try:
-                    await admin.delete_consumer_groups([name])
-                except GroupIdNotFound:
-                    if not if_exists:
-                        raise
-                    click.echo(f"{name} does not exist")
-                else:
-                    click.echo(f"{name} deleted")
+            await delete_each(names, admin.delete_consumer_groups, GroupIdNotFound, if_exists=if_exists)
 
     run(work())

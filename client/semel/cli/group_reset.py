@@ -88,7 +88,7 @@ async def _plan(bootstrap: str, group: str, names: Sequence[str], to: Whence | N
 
 
 async def _topics_of(admin: Admin, committed: Iterable[TopicPartition]) -> list[str]:
-    """Those that exist: offsets of a topic stay for a while when it is deleted. Raises ClickException for none."""
+    """Those that exist: offsets go with their topic, if not in the same moment. Raises ClickException for none."""
     existing = await admin.list_topics()
     topics = {at.topic: None for at in committed}
     found = [name for name in topics if name in existing]

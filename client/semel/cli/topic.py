@@ -17,7 +17,7 @@ from semel.admin import (
     PartitionReassignment,
 )
 from semel.cli.cluster_health import State, state_of
-from semel.cli.common import bootstrap_option, console, key_values, run, table
+from semel.cli.common import bootstrap_option, console, delete_each, key_values, run, table
 from semel.cli.elect import elect
 from semel.cli.moves import moves_of
 from semel.cli.places import known_offsets
@@ -200,15 +200,7 @@ def delete(bootstrap: str, names: tuple[str, ...], yes: bool, if_exists: bool) -
 
     async def work() -> None:
         async with Admin(bootstrap_servers=bootstrap) as admin:
-            for name in names:
-                try:
-                    await admin.delete_topics([name])
-                except UnknownTopicOrPartitionError:
-                    if not if_exists:
-                        raise
-                    click.echo(f"{name} does not exist")
-                else:
-                    click.echo(f"{name} deleted")
+            await delete_each(names, admin.delete_topics, UnknownTopicOrPartitionError, if_exists=if_exists)
 
     run(work())
 

@@ -192,7 +192,7 @@ def check_produced(
     """The header of the one batch that a client may send per partition, after every check that needs no records.
 
     `bytes_max` is the topic's max.message.bytes; `transactional` says whether the request named a transactional id.
-    Raises KafkaError: INVALID_RECORD for anything that is not exactly one well-formed client batch,
+    Raises KafkaError: INVALID_RECORD for anything that is not exactly one well-formed client batch, INVALID_TIMESTAMP,
     UNSUPPORTED_COMPRESSION_TYPE for an unknown codec or zstd before Produce v7, MESSAGE_TOO_LARGE, and CorruptBatch
     for a length or CRC that does not hold.
     """
@@ -209,6 +209,7 @@ def check_produced(
     _check_attributes(header, produce_version)
     if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
         raise _refused(f"{header.record_count} records cannot end at offset delta {header.last_offset_delta}")
+    _check_timestamps(header)
     _check_producer(header, transactional)
     return header
 
@@ -248,8 +249,26 @@ def _check_attributes(header: BatchHeader, produce_version: int) -> None:
         raise _refused("a delete horizon is set by compaction only")
 
 
+def _check_timestamps(header: BatchHeader) -> None:
+    """A largest timestamp that is not stated (-1) is the broker's to find: sarama below 1.45.1 leaves it out."""
+    if header.attributes & LOG_APPEND_TIME:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP,
+            "the batch claims the time of its append as timestamp type; only brokers set that",
+        )
+    if NO_TIMESTAMP != header.max_timestamp < header.base_timestamp:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"the largest timestamp {header.max_timestamp} lies before the first, {header.base_timestamp}",
+        )
+
+
 def _check_producer(header: BatchHeader, transactional: bool) -> None:
     idempotent = header.producer_id >= 0
+    if header.producer_id < NO_PRODUCER_ID:
+        raise _refused(
+            f"producer id {header.producer_id} is none: it is 0 or above, or {NO_PRODUCER_ID} for none at all"
+        )
     # Without a producer id the others mean nothing: franz-go, sarama, kafkajs and Kafka itself write sequence 0 there.
     if idempotent and (header.producer_epoch < 0 or header.base_sequence < 0):
         raise _refused(
@@ -282,6 +301,12 @@ def stamp_log_append_time(buf: bytearray | memoryview, now_ms: int) -> None:
     (attributes,) = ATTRIBUTES.unpack_from(buf, ATTRIBUTES_AT)
     ATTRIBUTES.pack_into(buf, ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
     OFFSET.pack_into(buf, MAX_TIMESTAMP_AT, now_ms)
+    seal(buf)
+
+
+def state_max_timestamp(buf: bytearray | memoryview, timestamp_ms: int) -> None:
+    """Let the header of the one batch in `buf` state the largest timestamp of its records, and set the CRC anew."""
+    OFFSET.pack_into(buf, MAX_TIMESTAMP_AT, timestamp_ms)
     seal(buf)
 
 

@@ -20,20 +20,32 @@ from semel_protocol.fields import LAST_VERSION, Array, Encoded, Field, Kind, fie
 AnyStruct = type[msgspec.Struct]
 
 
+STEP = 64
+"""Elements of an array that are encoded or decoded between two steps."""
+NUMBERS_STEP = 4096
+"""The same for an array of numbers, which share one `struct` call."""
+
+
 class Functions(NamedTuple):
-    encode: Callable[[Any, Callable[[primitives.Buffer], None]], None]
-    decode: Callable[[memoryview, int], tuple[Any, int]]
+    """`in_steps`: the two functions are generators, which yield after every few elements how many these were."""
+
+    encode: Callable[[Any, Callable[[primitives.Buffer], None]], Any]
+    decode: Callable[[memoryview, int], Any]
+    in_steps: bool = False
 
 
-def compile_codec(cls: AnyStruct, version: int, flexible: bool) -> Functions:
-    """Functions `encode(message, write)` and `decode(view, at) -> (message, position)` of `cls` in `version`."""
-    source = _Source(version, flexible)
+def compile_codec(cls: AnyStruct, version: int, flexible: bool, *, in_steps: bool = False) -> Functions:
+    """Functions `encode(message, write)` and `decode(view, at) -> (message, position)` of `cls` in `version`.
+
+    `in_steps`: as generators, where a `cls` can be long because it has arrays; what they return is the same.
+    """
+    source = _Source(version, flexible, in_steps)
     source.struct(cls)
     text = "\n".join(source.lines) + "\n"
-    name = f"<codec {cls.__name__} v{version}{' flexible' if flexible else ''}>"
+    name = f"<codec {cls.__name__} v{version}{' flexible' if flexible else ''}{' in steps' if in_steps else ''}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)  # tracebacks show the lines
     exec(compile(text, name, "exec"), source.names)  # noqa: S102 - the text comes from our own declarations alone
-    return Functions(source.names[f"enc_{cls.__name__}"], source.names[f"dec_{cls.__name__}"])
+    return Functions(source.names[f"enc_{cls.__name__}"], source.names[f"dec_{cls.__name__}"], source.is_long(cls))
 
 
 def smallest(cls: AnyStruct, version: int, flexible: bool) -> int:
@@ -77,8 +89,8 @@ class _Run:
 class _Source:
     """The text of one codec: functions for the message and for every struct inside it."""
 
-    def __init__(self, version: int, flexible: bool) -> None:
-        self.version, self.flexible = version, flexible
+    def __init__(self, version: int, flexible: bool, in_steps: bool) -> None:
+        self.version, self.flexible, self._in_steps = version, flexible, in_steps
         self.lines: list[str] = []
         self.names: dict[str, Any] = {
             "ProtocolError": ProtocolError,
@@ -110,6 +122,31 @@ class _Source:
         self.names[cls.__name__] = cls
         self._encoder(cls, fixed, tagged)
         self._decoder(cls, fixed, tagged)
+
+    def is_long(self, cls: AnyStruct) -> bool:
+        """Whether the functions of `cls` are generators: in steps, and it has an array somewhere."""
+        if not self._in_steps:
+            return False
+        for field in fields_of(cls):
+            if field.exists_in(self.version) and (
+                isinstance(field.type, Array) or (not isinstance(field.type, Kind) and self.is_long(field.type))
+            ):
+                return True
+        return False
+
+    def _call(self, function: str, cls: AnyStruct, arguments: str) -> str:
+        return f"{'yield from ' if self.is_long(cls) else ''}{function}_{cls.__name__}({arguments})"
+
+    def _step(self, element: AnyStruct | Kind) -> list[str]:
+        """The end of a loop over elements, counted by `i`: a step, from time to time."""
+        if not self._in_steps:
+            return []
+        if not isinstance(element, Kind) and self.is_long(element):
+            return ["yield 1"]
+        return [f"if i % {STEP} == {STEP - 1}:", f"    yield {STEP}"]
+
+    def _counting(self, items: str) -> str:
+        return f"i, e in enumerate({items})" if self._in_steps else f"e in {items}"
 
     # Encoding
 
@@ -156,11 +193,11 @@ class _Source:
                 '    w(b"\\xff")',
                 "else:",
                 '    w(b"\\x01")',
-                f"    enc_{kind.__name__}({value}, w)",
+                f"    {self._call('enc', kind, f'{value}, w')}",
             ]
         else:
             self._flush_encode()
-            self._body.append(f"enc_{kind.__name__}({value}, w)")
+            self._body.append(self._call("enc", kind, f"{value}, w"))
 
     def _encode_blob(self, kind: Kind, value: str, nullable: bool) -> None:
         name = self._fresh("b")
@@ -189,19 +226,32 @@ class _Source:
         items = f"({value} or ())" if nullable else value
         element = kind.element
         if not isinstance(element, Kind):
+            loop = [f"for {self._counting(items)}:", f"    {self._call('enc', element, 'e, w')}"]
+            loop += [f"    {line}" for line in self._step(element)]
             if _is_flat(element):
                 joined = f'b"\\0".join((*{value}, b""))' if self.flexible else f'b"".join({value})'
                 self._body += [f"if type({value}) is Encoded:", f"    w({joined})", "else:"]
-                self._body += [f"    for e in {items}:", f"        enc_{element.__name__}(e, w)"]
-            else:
-                self._body += [f"for e in {items}:", f"    enc_{element.__name__}(e, w)"]
+                loop = [f"    {line}" for line in loop]
+            self._body += loop
         elif element.is_fixed:
-            self._body.append(f'w(pack(">" + "{element.value}" * len({items}), *{items}))')
+            self._encode_numbers(element, items)
         else:
             fmt = "h" if element is Kind.STRING else "i"
             encoded = "e.encode()" if element is Kind.STRING else "e"
             length = "w(uv(len(b) + 1))" if self.flexible else f"w({self._packer(fmt)}.pack(len(b)))"
-            self._body += [f"for e in {items}:", f"    b = {encoded}", f"    {length}", "    w(b)"]
+            loop = [f"b = {encoded}", length, "w(b)", *self._step(element)]
+            self._body += [f"for {self._counting(items)}:", *(f"    {line}" for line in loop)]
+
+    def _encode_numbers(self, element: Kind, items: str) -> None:
+        if not self._in_steps:
+            self._body.append(f'w(pack(">" + "{element.value}" * len({items}), *{items}))')
+            return
+        self._body += [
+            f"for k in range(0, len({items}), {NUMBERS_STEP}):",
+            f"    c = {items}[k : k + {NUMBERS_STEP}]",
+            f'    w(pack(">" + "{element.value}" * len(c), *c))',
+            "    yield len(c)",
+        ]
 
     def _encode_tags(self, cls: AnyStruct, tagged: list[Field]) -> None:
         self._body.append("t = []")
@@ -265,11 +315,11 @@ class _Source:
                 "if b[at - 1] > 127:",
                 f"    {target} = None",
                 "else:",
-                f"    {target}, at = dec_{kind.__name__}(b, at)",
+                f"    {target}, at = {self._call('dec', kind, 'b, at')}",
             ]
         else:
             self._flush_decode()
-            self._body.append(f"{target}, at = dec_{kind.__name__}(b, at)")
+            self._body.append(f"{target}, at = {self._call('dec', kind, 'b, at')}")
 
     def _decode_length(self, name: str, what: str, fmt: str, nullable: bool) -> None:
         """Leaves the length in `name`: -1 for null where that is allowed, checked non-negative otherwise."""
@@ -312,24 +362,35 @@ class _Source:
         if not isinstance(element, Kind):
             lines += [
                 f"{target} = []",
-                f"for _ in range({n}):",
-                f"    e, at = dec_{element.__name__}(b, at)",
+                f"for i in range({n}):",
+                f"    e, at = {self._call('dec', element, 'b, at')}",
                 f"    {target}.append(e)",
+                *(f"    {line}" for line in self._step(element)),
             ]
         elif element.is_fixed:
-            lines += [
-                f'{target} = list(unpack_from(">" + "{element.value}" * {n}, b, at))',
-                f"at += {struct.calcsize('>' + element.value)} * {n}",
-            ]
+            lines += self._decoded_numbers(element, target, n)
         else:
             outer, self._body = self._body, []
             self._decode_blob(element, what, "e", False)
             inner, self._body = self._body, outer
-            lines += [f"{target} = []", f"for _ in range({n}):"]
-            lines += [f"    {line}" for line in (*inner, f"{target}.append(e)")]
+            lines += [f"{target} = []", f"for i in range({n}):"]
+            lines += [f"    {line}" for line in (*inner, f"{target}.append(e)", *self._step(element))]
         if nullable:
             lines = [f"if {n} < 0:", f"    {target} = None", "else:", *(f"    {line}" for line in lines)]
         self._body += lines
+
+    def _decoded_numbers(self, element: Kind, target: str, n: str) -> list[str]:
+        size = struct.calcsize(">" + element.value)
+        if not self._in_steps:
+            return [f'{target} = list(unpack_from(">" + "{element.value}" * {n}, b, at))', f"at += {size} * {n}"]
+        return [
+            f"{target} = []",
+            f"for k in range(0, {n}, {NUMBERS_STEP}):",
+            f"    c = min({NUMBERS_STEP}, {n} - k)",
+            f'    {target} += unpack_from(">" + "{element.value}" * c, b, at)',
+            f"    at += {size} * c",
+            "    yield c",
+        ]
 
     def _decode_tags(self, cls: AnyStruct, tagged: list[Field]) -> None:
         for field in tagged:

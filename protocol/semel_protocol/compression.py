@@ -6,7 +6,8 @@ and franz-go send. Output goes into a buffer that grows in steps and never beyon
 more memory than it was allowed, and nothing is allocated on the word of a declared size alone.
 """
 
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Generator, Iterator
 
 import cramjam
 
@@ -26,6 +27,7 @@ CODEC_NAMES: dict[int, str] = {codec: name for name, codec in CODECS.items()}
 BYTES_MAX = 100 * 1024 * 1024
 """Cap on decompressed records when the caller has no better one: Kafka's socket.request.max.bytes."""
 
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2
 XERIAL_CHUNK_BYTES = 32 * 1024
@@ -37,6 +39,13 @@ FIRST_ROOM_BYTES_MIN = 4096
 ROOM_GROWTH = 4
 NO_ROOM = "failed to write whole buffer"
 """What cramjam says when the output does not fit."""
+
+STEP_BYTES = 2 << 20
+"""Output of one step of `inflating`, where a codec can be stopped: one or two milliseconds."""
+GZIP_WINDOW = 31
+"""Zlib's name for a window of 32 KiB in a gzip member."""
+GZIP_COST = 4
+"""Gzip inflates about as many times slower than the others."""
 
 GZIP_LEVEL = 6
 LZ4_LEVEL = 1
@@ -67,6 +76,85 @@ def decompress(codec: int, data: Bytes, bytes_max: int = BYTES_MAX) -> bytes:
         return inflate(data, bytes_max)
     except cramjam.DecompressionError as error:
         raise CorruptBatch(f"{len(data)} bytes are no {CODEC_NAMES[codec]} blob: {error}") from error
+
+
+def inflating(codec: int, data: Bytes, bytes_max: int) -> Generator[int, None, bytearray]:
+    """What `decompress` gives, in steps that each yield what they cost, in bytes of output.
+
+    A step of gzip, or of snappy in chunks, is bounded by STEP_BYTES. lz4 and zstd cannot be stopped: they are tried
+    with more room from step to step, and the last one takes 5 to 30 ms for 32 MiB. Raises as `decompress`.
+    """
+    try:
+        if codec == GZIP:
+            return (yield from _inflating_gzip(data, bytes_max))
+        if codec == SNAPPY:
+            return (yield from _inflating_snappy(data, bytes_max))
+        into = {LZ4: cramjam.lz4.decompress_into, ZSTD: cramjam.zstd.decompress_into}[codec]
+        return (yield from _inflating_at_once(into, data, _declared(codec, data, bytes_max), bytes_max))
+    except (cramjam.DecompressionError, zlib.error) as error:
+        raise CorruptBatch(f"{len(data)} bytes are no {CODEC_NAMES[codec]} blob: {error}") from error
+
+
+def _declared(codec: int, data: Bytes, bytes_max: int) -> int | None:
+    declared = _zstd_content_bytes(data) if codec == ZSTD else None
+    if declared is not None and declared > bytes_max:
+        raise _too_large(declared, bytes_max)
+    return declared
+
+
+def _inflating_at_once(
+    into: Callable[[Bytes, bytearray], int], data: Bytes, declared: int | None, bytes_max: int
+) -> Generator[int, None, bytearray]:
+    likely = max(FIRST_ROOM_BYTES_MIN, FIRST_ROOM_RATIO * len(data))
+    room = min(bytes_max, likely if declared is None else min(declared, ROOM_GROWTH * likely))
+    while True:
+        out = bytearray(room)
+        try:
+            count = into(data, out)
+        except cramjam.DecompressionError as error:
+            if str(error) != NO_ROOM:
+                raise
+        else:
+            if declared is not None and count < declared:
+                raise CorruptBatch(f"a zstd frame declares {declared} bytes and holds {count}")
+            del out[count:]
+            yield count
+            return out
+        if room == bytes_max:
+            raise _too_large(None, bytes_max)
+        yield room
+        room = min(bytes_max, ROOM_GROWTH * max(room, FIRST_ROOM_BYTES_MIN))
+
+
+def _inflating_gzip(data: Bytes, bytes_max: int) -> Generator[int, None, bytearray]:
+    out = bytearray()
+    rest: Bytes = data
+    member = zlib.decompressobj(GZIP_WINDOW)
+    while not member.eof:
+        some = member.decompress(rest, STEP_BYTES)
+        rest = member.unconsumed_tail
+        out += some
+        if len(out) > bytes_max:
+            raise _too_large(None, bytes_max)
+        if not some and not rest and not member.eof:
+            raise CorruptBatch(f"{len(data)} bytes are the beginning of a gzip blob")
+        yield max(1, len(some)) * GZIP_COST
+    if member.unused_data:
+        raise CorruptBatch(f"{len(member.unused_data)} bytes follow a gzip blob")
+    return out
+
+
+def _inflating_snappy(data: Bytes, bytes_max: int) -> Generator[int, None, bytearray]:
+    out, unpaid = bytearray(), 0
+    for block in _snappy_blocks(memoryview(data)):
+        inflated = _snappy_block(block, bytes_max - len(out))
+        out += inflated
+        unpaid += len(inflated)
+        if unpaid >= STEP_BYTES:
+            yield unpaid
+            unpaid = 0
+    yield unpaid
+    return out
 
 
 def _compress_gzip(data: Bytes, level: int | None) -> bytes:
@@ -138,7 +226,7 @@ def _inflate(into: Callable[[Bytes, bytearray], int], data: Bytes, declared: int
 
 def _zstd_content_bytes(data: Bytes) -> int | None:
     """The content size that the frame's header declares (RFC 8878, 3.1.1.1); None when it declares none."""
-    if len(data) < 6:
+    if len(data) < 6 or bytes(data[:4]) != ZSTD_MAGIC:
         return None
     descriptor = data[4]
     single_segment = descriptor & 0x20
@@ -152,30 +240,35 @@ def _zstd_content_bytes(data: Bytes) -> int | None:
 
 
 def _decompress_snappy(data: Bytes, bytes_max: int) -> bytes:
-    view = memoryview(data)
-    if bytes(view[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
-        return _snappy_block(view, bytes_max)
     out: list[bytes] = []
     room = bytes_max
+    for block in _snappy_blocks(memoryview(data)):
+        out.append(_snappy_block(block, room))
+        room -= len(out[-1])
+    return b"".join(out)
+
+
+def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:
+    """The chunks of the xerial framing, or the one bare block. Raises CorruptBatch for a chunk that is cut short."""
+    if bytes(view[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
+        yield view
+        return
     at = len(XERIAL_HEADER)
     while at < len(view):
         length = int.from_bytes(view[at : at + 4], "big")
         at += 4
         if length > len(view) - at:
             raise CorruptBatch(f"a snappy chunk of {length} bytes, {max(0, len(view) - at)} are left")
-        block = _snappy_block(view[at : at + length], room)
-        room -= len(block)
-        out.append(block)
+        yield view[at : at + length]
         at += length
-    return b"".join(out)
 
 
 def _snappy_block(block: memoryview, bytes_max: int) -> bytes:
     declared = cramjam.snappy.decompress_raw_len(block)
-    if declared > bytes_max:
-        raise _too_large(declared, bytes_max)
     if declared > SNAPPY_RATIO_MAX * len(block):
         raise CorruptBatch(f"{len(block)} bytes of snappy cannot hold {declared}")
+    if declared > bytes_max:
+        raise _too_large(declared, bytes_max)
     out = bytearray(declared)
     return bytes(memoryview(out)[: cramjam.snappy.decompress_raw_into(block, out)])
 

@@ -14,12 +14,16 @@ import msgspec
 from semel_protocol.api import Api
 from semel_protocol.errors import ProtocolError
 from semel_protocol.primitives import Buffer, skip_tagged_fields
-from semel_protocol.schema import Message
+from semel_protocol.schema import Message, Steps
 
 _API_VERSIONS = 18
 _REQUEST = struct.Struct(">hhih")
 _RESPONSE = struct.Struct(">ii")
 _NO_TAGS = b"\x00"
+
+JOINED_CHUNKS = 1024
+LARGE_CHUNK_BYTES = 16 << 10
+"""Chunks from this size on are not copied to be joined with their neighbours."""
 
 
 class RequestHeader(msgspec.Struct, frozen=True, gc=False):
@@ -75,12 +79,50 @@ def encode_request_frame(
 
 def encode_response_frame(api: Api, version: int, correlation_id: int, message: Message) -> list[Buffer]:
     """A whole response frame as chunks, size prefix included. Raises ProtocolError when a value does not fit."""
-    out: list[Buffer] = [b""]
-    if api.is_flexible(version) and api.key != _API_VERSIONS:
-        out.append(_NO_TAGS)
+    out = _opened(api, version)
     api.response_codec(version).encode(message, out)
     out[0] = _RESPONSE.pack(4 + sum(map(len, out)), correlation_id)
     return out
+
+
+def encode_response_frame_in_steps(
+    api: Api, version: int, correlation_id: int, message: Message
+) -> Steps[list[Buffer]]:
+    """The same a few elements at a time, in few chunks however many fields there are. Raises ProtocolError.
+
+    A socket takes a limited number of chunks at once (EINVAL above it), so small neighbours are joined.
+    """
+    whole: list[Buffer] = [b""]
+    size = 0
+    recent = _opened(api, version)
+    for count in api.response_codec(version).encode_in_steps(message, recent):
+        if len(recent) >= JOINED_CHUNKS:
+            size += _join(recent, whole)
+        yield count
+    size += _join(recent, whole)
+    whole[0] = _RESPONSE.pack(4 + size, correlation_id)
+    return whole
+
+
+def _opened(api: Api, version: int) -> list[Buffer]:
+    """The chunks before the body: an empty one, the place of size and correlation id, and the header's tag buffer."""
+    return [b"", _NO_TAGS] if api.is_flexible(version) and api.key != _API_VERSIONS else [b""]
+
+
+def _join(chunks: list[Buffer], whole: list[Buffer]) -> int:
+    """Move `chunks` behind `whole`, runs of small ones as one; the number of bytes that these are."""
+    small: list[Buffer] = []
+    size = 0
+    for chunk in chunks:
+        size += len(chunk)
+        if len(chunk) < LARGE_CHUNK_BYTES:
+            small.append(chunk)
+        else:
+            whole += (b"".join(small), chunk)
+            small = []
+    whole.append(b"".join(small))
+    chunks.clear()
+    return size
 
 
 def read_correlation_id(frame: Buffer) -> int:

@@ -133,7 +133,7 @@ def _dense(header: BatchHeader) -> bool:
 def _rows(data: bytes, at: int, row: int, row_end: int, header: BatchHeader, columns: _Columns) -> int:
     """Read the records `row` to `row_end`, the first one at `at`; give the position after the last.
 
-    Integers of one and two bytes are read here, as raw zigzag (an odd one is negative), longer ones by `_long`.
+    Integers of one and two bytes are read here, as raw zigzag (an odd one is negative), longer ones by `read_long`.
     A length beyond the end shows at the next byte read (IndexError), a wrong one where the record should end.
     """
     base_timestamp = header.base_timestamp
@@ -143,17 +143,17 @@ def _rows(data: bytes, at: int, row: int, row_end: int, header: BatchHeader, col
         length = data[at]
         at += 1
         if length >= 0x80:
-            length, at = (length & 0x7F | c << 7, at + 1) if (c := data[at]) < 0x80 else _long(data, at, length)
+            length, at = (length & 0x7F | c << 7, at + 1) if (c := data[at]) < 0x80 else read_long(data, at, length)
         start = at
         u = data[at + 1]
         at += 2
         if u >= 0x80:
-            u, at = (u & 0x7F | c << 7, at + 1) if (c := data[at]) < 0x80 else _long(data, at, u)
+            u, at = (u & 0x7F | c << 7, at + 1) if (c := data[at]) < 0x80 else read_long(data, at, u)
         add_timestamp(base_timestamp + ((u >> 1) ^ -(u & 1)))
         u = data[at]
         at += 1
         if u >= 0x80:
-            u, at = (u & 0x7F | c << 7, at + 1) if (c := data[at]) < 0x80 else _long(data, at, u)
+            u, at = (u & 0x7F | c << 7, at + 1) if (c := data[at]) < 0x80 else read_long(data, at, u)
         if u != n + n or not dense:
             columns.add_delta(u, header)
         u = data[at]
@@ -162,7 +162,7 @@ def _rows(data: bytes, at: int, row: int, row_end: int, header: BatchHeader, col
             add_key(None)
         else:
             if u >= 0x80:
-                u, at = _long(data, at, u)
+                u, at = read_long(data, at, u)
             if u & 1:
                 raise CorruptBatch(f"a key of length {-(u >> 1) - 1}")
             u = at + (u >> 1)
@@ -174,14 +174,14 @@ def _rows(data: bytes, at: int, row: int, row_end: int, header: BatchHeader, col
             add_value(None)
         else:
             if u >= 0x80:
-                u, at = (u & 0x7F | c << 7, at + 1) if (c := data[at]) < 0x80 else _long(data, at, u)
+                u, at = (u & 0x7F | c << 7, at + 1) if (c := data[at]) < 0x80 else read_long(data, at, u)
             if u & 1:
                 raise CorruptBatch(f"a value of length {-(u >> 1) - 1}")
             u = at + (u >> 1)
             add_value(data[at:u])
             at = u
         if data[at]:
-            columns.headers[n], at = _read_headers(data, at)
+            columns.headers[n], at = read_headers(data, at)
         else:
             at += 1
         if at + at - start - start != length:
@@ -189,7 +189,7 @@ def _rows(data: bytes, at: int, row: int, row_end: int, header: BatchHeader, col
     return at
 
 
-def _long(data: bytes, at: int, first: int) -> tuple[int, int]:
+def read_long(data: bytes | bytearray, at: int, first: int) -> tuple[int, int]:
     """The raw zigzag integer whose first byte came before `at`, and the position after it."""
     u = first & 0x7F
     for shift in range(7, 7 * VARLONG_BYTES_MAX, 7):
@@ -201,7 +201,7 @@ def _long(data: bytes, at: int, first: int) -> tuple[int, int]:
     raise CorruptBatch(f"a varint does not end within {VARLONG_BYTES_MAX} bytes, by byte {at}")
 
 
-def _read_headers(data: bytes, at: int) -> tuple[Headers, int]:
+def read_headers(data: bytes | bytearray, at: int) -> tuple[Headers, int]:
     """The headers of a record from their count on, and the position after them."""
     count, at = read_varint(data, at)
     if count < 0 or count * RECORD_HEADER_BYTES_MIN > len(data) - at:
@@ -216,6 +216,6 @@ def _read_headers(data: bytes, at: int) -> tuple[Headers, int]:
         length, at = read_varint(data, at)
         if not -1 <= length <= len(data) - at:
             raise CorruptBatch(f"a record header's value of length {length}, {len(data) - at} bytes are left")
-        headers.append((key, None if length < 0 else data[at : at + length]))
+        headers.append((key, None if length < 0 else bytes(data[at : at + length])))
         at += max(length, 0)
     return tuple(headers), at

@@ -53,7 +53,7 @@ def take_run(data: bytes, at: int, row: int, row_end: int) -> Run | None:
     For batches with dense offsets. None when there are too few of them, or the layout is none that repeats simply
     (null values, headers, long keys). Raises IndexError as the loop does when the data ends too early.
     """
-    shape = _shape(data, at, row)
+    shape = shape_of(data, at, row)
     if shape is None:
         return None
     size = shape.size
@@ -77,7 +77,7 @@ def take_run(data: bytes, at: int, row: int, row_end: int) -> Run | None:
     return Run(_timestamp_deltas(data, at, end, shape), keys, values, end)
 
 
-def _shape(data: bytes, at: int, row: int) -> Shape | None:
+def shape_of(data: bytes | bytearray, at: int, row: int) -> Shape | None:
     """The layout of the record at `at`, if it is of the kind that repeats."""
     length, timestamp_at = _short(data, at)
     timestamp_at += 1
@@ -102,7 +102,7 @@ def _shape(data: bytes, at: int, row: int) -> Shape | None:
     return Shape(timestamp_at, offset_at, key_length_at, key_bytes, value_length_at, value_at, value_length >> 1, size)
 
 
-def _short(data: bytes, at: int) -> tuple[int, int]:
+def _short(data: bytes | bytearray, at: int) -> tuple[int, int]:
     """A raw zigzag integer of up to three bytes and its width; -1, which is nobody's length, for a longer one."""
     u = data[at]
     if u < 0x80:

@@ -13,13 +13,13 @@ puts it into the tag buffer (KIP-482), where it is written only when it differs 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Generator
+from functools import cache, cached_property
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
-from semel_protocol.codegen import compile_codec
+from semel_protocol.codegen import Functions, compile_codec
 from semel_protocol.errors import ProtocolError
 from semel_protocol.fields import Kind, NullableSince, Since, Tag, Until
 from semel_protocol.primitives import Buffer
@@ -36,11 +36,17 @@ Records = Annotated[Buffer, Kind.RECORDS]
 ZERO_UUID = bytes(16)
 
 
-class Message(msgspec.Struct):
+class Message(msgspec.Struct, gc=False):
     """The base of every request, response and stored record value."""
 
 
 M = TypeVar("M", bound=msgspec.Struct)
+T = TypeVar("T")
+
+UNFIT = (struct.error, AttributeError, TypeError, UnicodeEncodeError)
+"""What generated encoders raise for a value that does not fit its field."""
+MALFORMED = (ProtocolError, struct.error, IndexError, UnicodeDecodeError, OverflowError)
+"""What generated decoders raise for bytes that are no such message."""
 
 
 def since(version: int) -> Since:
@@ -63,16 +69,23 @@ def nullable(version: int) -> NullableSince:
     return NullableSince(version)
 
 
+Steps = Generator[int, None, T]
+"""Work in steps: each yields how many elements of arrays it was about; the result is returned."""
+
+
 class Codec(Generic[M]):
     """Bytes <-> values of one message class in one version."""
-
-    __slots__ = ("_decode", "_encode", "cls", "flexible", "version")
 
     def __init__(self, cls: type[M], version: int, flexible: bool) -> None:
         self.cls, self.version, self.flexible = cls, version, flexible
         functions = compile_codec(cls, version, flexible)
         self._encode: Callable[[M, Callable[[Buffer], None]], None] = functions.encode
         self._decode: Callable[[memoryview, int], tuple[M, int]] = functions.decode
+
+    @cached_property
+    def _stepwise(self) -> Functions:
+        """Compiled when the first long message comes."""
+        return compile_codec(self.cls, self.version, self.flexible, in_steps=True)
 
     def encode(self, message: M, out: list[Buffer]) -> None:
         """Appends the encoded chunks to `out`; record batches are appended as they are, uncopied.
@@ -81,8 +94,18 @@ class Codec(Generic[M]):
         """
         try:
             self._encode(message, out.append)
-        except (struct.error, AttributeError, TypeError, UnicodeEncodeError) as e:
-            raise ProtocolError(f"cannot encode {self.cls.__name__} v{self.version}: {e}") from e
+        except UNFIT as e:
+            raise self._unfit(e) from e
+
+    def encode_in_steps(self, message: M, out: list[Buffer]) -> Steps[None]:
+        """The same a few elements at a time. Raises ProtocolError, also amid the steps."""
+        functions = self._stepwise
+        try:
+            encoded = functions.encode(message, out.append)
+            if functions.in_steps:
+                yield from encoded
+        except UNFIT as e:
+            raise self._unfit(e) from e
 
     def encode_bytes(self, message: M) -> bytes:
         """The encoded message as one piece. Raises ProtocolError."""
@@ -102,10 +125,28 @@ class Codec(Generic[M]):
         view = data if isinstance(data, memoryview) else memoryview(data)
         try:
             return self._decode(view, at)
-        except ProtocolError as e:
-            raise ProtocolError(f"{self.cls.__name__} v{self.version}: {e}") from None
-        except (struct.error, IndexError, UnicodeDecodeError, OverflowError) as e:
-            raise ProtocolError(f"{self.cls.__name__} v{self.version} is cut short or malformed: {e}") from e
+        except MALFORMED as e:
+            raise self._malformed(e) from e
+
+    def decode_in_steps(self, data: Buffer, at: int = 0) -> Steps[M]:
+        """Like `decode`, a few elements at a time. Raises ProtocolError, also amid the steps."""
+        view = data if isinstance(data, memoryview) else memoryview(data)
+        functions = self._stepwise
+        try:
+            decoded = functions.decode(view, at)
+            message: M = (yield from decoded)[0] if functions.in_steps else decoded[0]
+            return message
+        except MALFORMED as e:
+            raise self._malformed(e) from e
+
+    def _unfit(self, error: Exception) -> ProtocolError:
+        return ProtocolError(f"cannot encode {self.cls.__name__} v{self.version}: {error}")
+
+    def _malformed(self, error: Exception) -> ProtocolError:
+        name = f"{self.cls.__name__} v{self.version}"
+        if isinstance(error, ProtocolError):
+            return ProtocolError(f"{name}: {error}")
+        return ProtocolError(f"{name} is cut short or malformed: {error}")
 
 
 @cache

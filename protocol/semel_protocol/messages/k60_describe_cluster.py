@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from semel_protocol.schema import Int8, Int16, Int32, Message, since
+from semel_protocol.schema import Int8, Int16, Int32, Message, since, tag
 
 
 class DescribeClusterRequest(Message, kw_only=True):
@@ -26,3 +26,7 @@ class DescribeClusterResponse(Message, kw_only=True):
     controller_id: Int32 = -1
     brokers: list[DescribeClusterResponseBroker] = []
     cluster_authorized_operations: Int32 = -2147483648
+    session_left_ms: Annotated[Int32, tag(10_000)] = -1
+    """Of semel, about the broker that answers: how long its session with the cluster's store lasts unless the store
+    answers again. 0: it has none; -1: not told, or no store is shared."""
+    session_timeout_ms: Annotated[Int32, tag(10_001)] = -1

@@ -5,11 +5,14 @@
 | `recovery-point-offset-checkpoint`, `log-start-offset-checkpoint` | `topic partition offset` |
 | `leader-epoch-checkpoint` | `epoch start-offset` |
 
-`partition.metadata` and `meta.properties` are `key: value` and `key=value` lines.
+`partition.metadata` and `meta.properties` are `key: value` and `key=value` lines. The former has a third line, the
+CRC-32C of the two before it, which Kafka does not read.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
+
+from crc32c import crc32c
 
 from semel_storage.disk import Disk
 
@@ -19,6 +22,8 @@ LEADER_EPOCH = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 TOPIC_ID_HEAD = "version: 0\ntopic_id: "
 TOPIC_ID_CHARS = 22
+CHECKSUM_HEAD = "\nsemel_crc32c: "
+CHECKSUM_CHARS = 8
 META_PROPERTIES = "meta.properties"
 OFFSET_MAX = 2**63 - 1
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
@@ -79,12 +84,22 @@ def topic_id_text(topic_id: bytes) -> str:
 
 def read_topic_id(disk: Disk, path: str) -> bytes | None:
     """The topic id in a `partition.metadata`; None when there is none, or only the beginning of one or something else
-    altogether, as a power loss leaves it. Raises CorruptCheckpoint for one that is whole and not known."""
-    text = disk.read_bytes(path).decode("utf-8", "replace").rstrip("\0\n") if disk.exists(path) else ""
+    altogether, as a power loss leaves it. Raises CorruptCheckpoint for one that is whole and not known, or is not what
+    its checksum says."""
+    data = disk.read_bytes(path).rstrip(b"\0\n") if disk.exists(path) else b""
+    text = data.decode("utf-8", "replace")
     if len(text) < len(TOPIC_ID_HEAD) + TOPIC_ID_CHARS and (TOPIC_ID_HEAD.startswith(text) or TOPIC_ID_HEAD in text):
         return None
     if not text.startswith("version: "):
         return None
+    stated = _stated_checksum(text)
+    if stated == "":
+        return None
+    if stated is not None and stated != _checksum(data[: -len(CHECKSUM_HEAD) - CHECKSUM_CHARS]):
+        raise CorruptCheckpoint(
+            f"{path} is damaged: it does not match its checksum. If the directory is that of the topic which it is "
+            "named after, delete the file, and it is written anew; if not, move the directory away"
+        )
     fields = dict(line.partition(": ")[::2] for line in text.splitlines())
     try:
         topic_id = urlsafe_b64decode(fields.get("topic_id", "") + "==")
@@ -95,9 +110,29 @@ def read_topic_id(disk: Disk, path: str) -> bytes | None:
     return topic_id
 
 
+def has_checksum(disk: Disk, path: str) -> bool:
+    """Whether a `partition.metadata` that reads as one has a checksum; those of Kafka have none."""
+    return _stated_checksum(disk.read_bytes(path).rstrip(b"\0\n").decode("utf-8", "replace")) is not None
+
+
+def _stated_checksum(text: str) -> str | None:
+    """The checksum in a `partition.metadata`; None if it has no such line, "" if a power loss has left a part of it."""
+    whole, line = text[: len(TOPIC_ID_HEAD) + TOPIC_ID_CHARS], text[len(TOPIC_ID_HEAD) + TOPIC_ID_CHARS :]
+    if not line or not whole.startswith("version: "):
+        return None
+    if len(line) < len(CHECKSUM_HEAD) + CHECKSUM_CHARS and CHECKSUM_HEAD.startswith(line[: len(CHECKSUM_HEAD)]):
+        return ""
+    return line[len(CHECKSUM_HEAD) :] if line.startswith(CHECKSUM_HEAD) else None
+
+
+def _checksum(data: bytes) -> str:
+    return f"{crc32c(data):0{CHECKSUM_CHARS}x}"
+
+
 def write_topic_id(disk: Disk, path: str, topic_id: bytes) -> None:
     """Synced, as what follows it is: records must not outlive the word on whose they are."""
-    disk.write_atomically(path, f"{TOPIC_ID_HEAD}{topic_id_text(topic_id)}".encode())
+    data = f"{TOPIC_ID_HEAD}{topic_id_text(topic_id)}".encode()
+    disk.write_atomically(path, data + f"{CHECKSUM_HEAD}{_checksum(data)}".encode())
 
 
 def read_properties(disk: Disk, path: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ Three promises matter, and each is made by one call only:
 
 A write or sync that fails is fatal to the process and never retried: after a failed fsync the kernel may have dropped
 the very pages that it could not write, and a second fsync would report success. No call here raises `OSError` for it;
-`MissingFile` and `DirectoryLocked` are the errors that a caller may meet and answer.
+`MissingFile`, `DirectoryLocked` and `FilesUsedUp` are the errors that a caller may meet and answer.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,6 +25,10 @@ class MissingFile(Exception):  # noqa: N818 (named for what it tells)
 
 class DirectoryLocked(Exception):  # noqa: N818 (named for what it tells)
     """Another process holds the data directory."""
+
+
+class FilesUsedUp(Exception):  # noqa: N818 (named for what it tells)
+    """The process, or the machine, may open no more files; nothing has changed by the call that met this."""
 
 
 class Event(Protocol):
@@ -82,7 +86,14 @@ class Disk(Protocol):
     """Paths are strings, `/` separates; relative to nothing in particular."""
 
     def open(self, path: str) -> File:
-        """Open for reading and appending; creates an empty file when there is none (its name is not durable yet)."""
+        """Open for reading and appending; creates an empty file when there is none (its name is not durable yet).
+
+        Raises `FilesUsedUp`.
+        """
+        ...
+
+    def check_room(self, files: int) -> None:
+        """Raises `FilesUsedUp` if so many more could not be opened: for one who must not stop halfway."""
         ...
 
     def sync_if_quick(self, files: Sequence[File]) -> bool:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rich.text import Text
+from semel_protocol.visible import visible, visible_json
 
 from semel_storage.dump_rows import Kind, Row
 
@@ -16,7 +17,7 @@ NO_PRODUCER = -1
 
 def plain_line(row: Row) -> str:
     """`name: value name: value`, as Kafka's dump tool prints them; records are indented by `| `."""
-    line = " ".join(f"{name}: {_plain(value)}" for name, value in row.facts.items())
+    line = " ".join(f"{name}: {visible(_plain(value))}" for name, value in row.facts.items())
     return RECORD_INDENT + line if row.kind is Kind.RECORD else line
 
 
@@ -24,13 +25,13 @@ def _plain(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
-        return json.dumps(value, ensure_ascii=False)
+        return visible_json(json.dumps(value, ensure_ascii=False))
     return "null" if value is None else str(value)
 
 
 def json_line(row: Row) -> str:
     """One JSON object; `kind` says what it tells of."""
-    return json.dumps({"kind": row.kind.value, **row.facts}, ensure_ascii=False)
+    return visible_json(json.dumps({"kind": row.kind.value, **row.facts}, ensure_ascii=False))
 
 
 def styled_line(row: Row) -> Text:
@@ -41,7 +42,7 @@ def styled_line(row: Row) -> Text:
         return _styled_record(row.facts)
     if row.kind is Kind.PROBLEM:
         facts = {name: value for name, value in row.facts.items() if name != "problem"}
-        return Text().append(f"✗ {row.facts['problem']}  ", STYLE_OF[row.kind]).append_text(_pairs(facts))
+        return Text().append(f"✗ {visible(str(row.facts['problem']))}  ", STYLE_OF[row.kind]).append_text(_pairs(facts))
     return _pairs(row.facts)
 
 
@@ -73,9 +74,9 @@ def _styled_record(facts: Mapping[str, Any]) -> Text:
         text.append(marker, "bold green" if marker == "COMMIT" else "bold red")
         return text.append(f"  coordinator epoch {facts['coordinatorEpoch']}", "dim")
     if "payload" in facts:
-        text.append(_plain(facts["key"]), "green").append(" → ", "dim")
+        text.append(visible(_plain(facts["key"])), "green").append(" → ", "dim")
         payload = facts["payload"]
-        text.append("tombstone" if payload is None else _plain(payload), "yellow" if payload is None else "")
+        text.append("tombstone" if payload is None else visible(_plain(payload)), "yellow" if payload is None else "")
     else:
         text.append(f"key {facts.get('keySize')} value {facts.get('valueSize')} bytes")
     if facts.get("headers"):
@@ -90,7 +91,7 @@ def _time(facts: Mapping[str, Any]) -> str:
 def _pairs(facts: Mapping[str, Any]) -> Text:
     text = Text()
     for name, value in facts.items():
-        text.append(f"{name} ", "dim").append(f"{_plain(value)}  ")
+        text.append(f"{name} ", "dim").append(f"{visible(_plain(value))}  ")
     return text
 
 

@@ -22,6 +22,7 @@ from semel_storage.log_config import LogConfig
 from semel_storage.producer_table import ProducerTable
 from semel_storage.segment import Segment
 
+ROLL_FILES = 2
 CHECKPOINT_BYTES = 32 << 20
 """Appended bytes after which the recovery point is moved up, so that a start after a crash scans little."""
 
@@ -256,6 +257,7 @@ class Log(DurableLog):
         old = self.segments[-1]
         if old.size == 0:
             return old
+        self.disk.check_room(ROLL_FILES)
         if len(self.segments) == 1:
             self.save_checkpoints()  # from the second segment on, recovery relies on an entry being there
         old.seal()

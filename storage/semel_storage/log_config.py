@@ -16,9 +16,16 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name: n
     """
 
     cleanup_policy: tuple[Literal["delete", "compact"], ...] = ("delete",)
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
     compression_type: str = "producer"
+    compression_zstd_level: int = 3
     delete_retention_ms: int = DAY_MS
+    flush_messages: int = INT64_MAX
+    flush_ms: int = INT64_MAX
+    follower_replication_throttled_replicas: tuple[str, ...] = ()
     index_interval_bytes: int = 4096
+    leader_replication_throttled_replicas: tuple[str, ...] = ()
     max_compaction_lag_ms: int = INT64_MAX
     max_message_bytes: int = 1_048_588
     message_timestamp_after_max_ms: int = HOUR_MS

@@ -11,15 +11,16 @@ from functools import partial
 from semel_storage import checkpoints
 from semel_storage.checkpoints import TopicPartition
 from semel_storage.disk import Disk, Event, ignore_event
+from semel_storage.identity import Identity, WrongDirectory, check_folder, identify
 from semel_storage.log import CHECKPOINT_BYTES, Log
 from semel_storage.log_config import LogConfig
 
+__all__ = ["LogDirectory", "WrongDirectory", "partition_directory"]
+
 DELETE_SUFFIX = "-delete"
+OPEN_FILES = 12
+"""So many must be free to open one more log: what is open goes on to roll, to sync and to be read."""
 _PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
-
-
-class WrongDirectory(Exception):  # noqa: N818 (named for what it tells)
-    """The data directory belongs to another cluster or another node."""
 
 
 def partition_directory(topic: str, partition: int) -> str:
@@ -58,13 +59,17 @@ class LogDirectory:
 
         `cluster_id` and `directory_id` (a fresh random one, base64 as Kafka writes a Uuid) are written when the
         directory is new; afterwards `LogDirectory.cluster_id` tells whose it is ("" accepts any). Raises
-        `DirectoryLocked` when another process has it, WrongDirectory when it belongs to another node or cluster.
+        `DirectoryLocked` when another process has it; WrongDirectory, with nothing changed, when it belongs to another
+        node or cluster, has another format, or is no data directory.
         """
+        check_folder(disk, root)
         disk.mkdir(root)
         unlock = disk.lock(root)
         try:
             directory = cls(disk, root, unlock, event)
-            directory._identify(node_id, cluster_id, directory_id)
+            mine = identify(disk, root, Identity(node_id, cluster_id, directory_id))
+            directory.node_id, directory.cluster_id = mine.node_id, mine.cluster_id
+            directory.directory_id = mine.directory_id
             directory._take()
         except BaseException:
             unlock()
@@ -82,6 +87,33 @@ class LogDirectory:
             self.disk, self._partition_path(topic, partition, checkpoints.PARTITION_METADATA)
         )
 
+    def has_checked_topic_id(self, topic: str, partition: int) -> bool:
+        """Whether a checksum bears out what `topic_id` says."""
+        return checkpoints.has_checksum(
+            self.disk, self._partition_path(topic, partition, checkpoints.PARTITION_METADATA)
+        )
+
+    def has_directory(self, topic: str, partition: int) -> bool:
+        return self.disk.exists(self._partition_path(topic, partition))
+
+    def missing(self) -> dict[TopicPartition, int]:
+        """The partitions that have no directory although the recovery points know of one, which was durable then."""
+        here = set(self.partitions())
+        return {key: point for key, point in sorted(self._recovery_points.items()) if key not in here}
+
+    def forget(self, topic: str, partition: int) -> None:
+        """The partition has no directory any more, and that is as it should be."""
+        self._recovery_points.pop((topic, partition), None)
+        self._start_offsets.pop((topic, partition), None)
+
+    def set_aside(self, topic: str, partition: int, path: str) -> None:
+        """Give the partition's directory, which is not open, another name. What is known of the partition goes first:
+        it is not to be missed."""
+        self.forget(topic, partition)
+        self.save_checkpoints()
+        self.disk.rename(self._partition_path(topic, partition), path)
+        self.disk.sync_dir(self.root)
+
     def open_log(
         self,
         topic: str,
@@ -97,6 +129,7 @@ class LogDirectory:
         key = (topic, partition)
         assert key not in self.logs, f"{topic}-{partition} is open already"
         path = self._partition_path(topic, partition)
+        self.disk.check_room(OPEN_FILES)
         is_new = not self.disk.exists(path)
         if is_new:
             self.disk.mkdir(path, durable=False)
@@ -132,15 +165,14 @@ class LogDirectory:
         log = self.logs.pop(key, None)
         if log is not None:
             log.abandon()
-        self._recovery_points.pop(key, None)
-        self._start_offsets.pop(key, None)
+        self.forget(topic, partition)
+        self.save_checkpoints()  # first: a directory that they know of and that is gone is missed at the next start
         path = self._partition_path(topic, partition)
         if not self.disk.exists(path):
             return
         doomed = f"{path}.{unique}{DELETE_SUFFIX}"
         self.disk.rename(path, doomed)
         self.disk.sync_dir(self.root)
-        self.save_checkpoints()
         self.disk.remove_later(doomed)
 
     async def checkpoint(self) -> None:
@@ -181,26 +213,6 @@ class LogDirectory:
             self.logs[key].abandon()
         self.logs.clear()
         self._unlock()
-
-    def _identify(self, node_id: int, cluster_id: str, directory_id: str) -> None:
-        path = self._path(checkpoints.META_PROPERTIES)
-        stored = checkpoints.read_properties(self.disk, path)
-        if not stored:
-            stored = {
-                "version": "1",
-                "cluster.id": cluster_id,
-                "node.id": str(node_id),
-                "directory.id": directory_id,
-            }
-            checkpoints.write_properties(self.disk, path, stored)
-        owner = stored.get("node.id", stored.get("broker.id", str(node_id)))
-        if owner != str(node_id):
-            raise WrongDirectory(f"{path} says node.id={owner}, this is node {node_id}; choose another data directory")
-        self.cluster_id = stored.get("cluster.id", "")
-        if cluster_id and self.cluster_id != cluster_id:
-            raise WrongDirectory(f"{path} says cluster.id={self.cluster_id}, this is cluster {cluster_id}")
-        self.node_id = node_id
-        self.directory_id = stored.get("directory.id", directory_id)
 
     def _take(self) -> None:
         """The directory is ours: take the marker of a clean end away, finish deletions that were cut short."""

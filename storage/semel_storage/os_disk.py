@@ -16,13 +16,13 @@ import fcntl
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future as Job
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import NoReturn, TypeVar
 
-from semel_storage.disk import Buffer, DirectoryLocked, File, MissingFile
+from semel_storage.disk import Buffer, DirectoryLocked, File, FilesUsedUp, MissingFile
 from semel_storage.os_sync import SyncPace, find_syncfs, timed_sync
 
 SYNC_THREADS = 4
@@ -31,6 +31,7 @@ QUICK_BYTES = 64 << 10
 EXIT_STATUS = 74
 """EX_IOERR of sysexits.h."""
 LOCK_FILE = ".lock"
+USED_UP = (errno.EMFILE, errno.ENFILE)
 
 Fatal = Callable[[str], NoReturn]
 T = TypeVar("T")
@@ -172,12 +173,36 @@ class OsDisk:
 
     def __init__(self, on_fatal: Fatal = end_process) -> None:
         self._on_fatal = on_fatal
+        self.on_used_up: Callable[[], None] = lambda: None
+        """Called when no more files may be opened."""
+        self._spare: int | None = None
+        self._keeps_spare = False
         self._threads: ThreadPoolExecutor | None = None
         self.pace = SyncPace()
         self._syncfs = find_syncfs()
 
     def open(self, path: str) -> OsFile:
-        return OsFile(self, path)
+        try:
+            return OsFile(self, path)
+        except OSError as error:
+            if error.errno not in USED_UP:
+                raise
+            self.on_used_up()
+            raise FilesUsedUp(f"{path}: {error.strerror}") from None
+
+    def check_room(self, files: int) -> None:
+        taken: list[int] = []
+        try:
+            while len(taken) < files:
+                taken.append(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
+        except OSError as error:
+            if error.errno not in USED_UP:
+                raise
+            self.on_used_up()
+            raise FilesUsedUp(error.strerror) from None
+        finally:
+            for fd in taken:
+                os.close(fd)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -222,13 +247,27 @@ class OsDisk:
             shutil.rmtree(path)
 
     def sync_dir(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with self._room_for_one():
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            except OSError as error:
+                self.fail("fsync of directory", path, error)
+            finally:
+                os.close(fd)
+
+    @contextlib.contextmanager
+    def _room_for_one(self) -> Iterator[None]:
+        """What must not fail may open one file, also when all are used up: a descriptor is kept spare for it."""
+        if self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
         try:
-            os.fsync(fd)
-        except OSError as error:
-            self.fail("fsync of directory", path, error)
+            yield
         finally:
-            os.close(fd)
+            if self._keeps_spare:
+                with contextlib.suppress(OSError):  # another thread was quicker; the next time there may be room
+                    self._spare = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
 
     def read_bytes(self, path: str) -> bytes:
         try:
@@ -239,19 +278,20 @@ class OsDisk:
 
     def write_atomically(self, path: str, data: Buffer, *, durable: bool = True) -> None:
         temporary = path + ".tmp"
-        try:
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        with self._room_for_one():
             try:
-                rest = memoryview(data)
-                while len(rest):
-                    rest = rest[os.write(fd, rest) :]
-                if durable:
-                    os.fdatasync(fd)
-            finally:
-                os.close(fd)
-            os.replace(temporary, path)
-        except OSError as error:
-            self.fail("write", path, error)
+                fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+                try:
+                    rest = memoryview(data)
+                    while len(rest):
+                        rest = rest[os.write(fd, rest) :]
+                    if durable:
+                        os.fdatasync(fd)
+                finally:
+                    os.close(fd)
+                os.replace(temporary, path)
+            except OSError as error:
+                self.fail("write", path, error)
         if durable:
             self.sync_dir(os.path.dirname(path) or ".")
 
@@ -271,7 +311,17 @@ class OsDisk:
             ) from None
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-        return lambda: os.close(fd)
+        self._keeps_spare = True
+        with self._room_for_one():
+            """From here on."""
+
+        def unlock() -> None:
+            os.close(fd)
+            self._keeps_spare = False
+            with self._room_for_one():
+                """And no longer."""
+
+        return unlock
 
     def close(self) -> None:
         """Wait for the threads: removals under way are finished."""

@@ -39,6 +39,64 @@ def test_identity_is_kept_and_checked(disk: MemoryDisk) -> None:
     assert open_directory(disk, cluster_id="").cluster_id == "cluster"
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "it is empty"),
+        ("# only a comment\n\n", "it is empty"),
+        ("cluster.id=cluster\nnode.id=1\n", "says no version"),
+        ("version=2\ncluster.id=cluster\nnode.id=1\n", "says version=2"),
+        ("version=one\nnode.id=1\n", "says version=one"),
+        ("version=1\ncluster.id=cluster\n", "says no node.id"),
+        ("version=1\nnode.id=1\n", "says no cluster.id"),
+        ("\0" * 60, "says no version"),
+    ],
+)
+def test_an_identity_that_cannot_be_read_is_refused_and_left_as_it_is(disk: MemoryDisk, text: str, words: str) -> None:
+    disk.mkdir("data")
+    disk.write_atomically("data/meta.properties", text.encode())
+    with pytest.raises(WrongDirectory, match=words) as caught:
+        open_directory(disk)
+    assert "data/meta.properties" in str(caught.value)
+    assert disk.read_bytes("data/meta.properties") == text.encode()
+    disk.lock("data")
+
+
+def test_the_identity_that_kafka_wrote_before_kraft_is_read(disk: MemoryDisk) -> None:
+    disk.mkdir("data")
+    disk.write_atomically("data/meta.properties", b"#\n#Thu\nversion=0\nbroker.id=1\ncluster.id=cluster\n")
+    assert open_directory(disk).node_id == 1
+
+
+@pytest.mark.parametrize("foreign", ["report.pdf", "src/main.py", "orders-0/00000000000000000000.log", "semel.store"])
+def test_a_folder_that_is_not_empty_and_not_ours_is_refused_untouched(disk: MemoryDisk, foreign: str) -> None:
+    disk.mkdir("data/src")
+    disk.mkdir("data/orders-0")
+    disk.rmtree("data/src" if "src" not in foreign else "data/orders-0")
+    if "orders" not in foreign:
+        disk.rmtree("data/orders-0")
+    disk.open(f"data/{foreign}").close()
+    before = disk.listdir("data")
+    with pytest.raises(WrongDirectory, match=re.escape(foreign.partition("/")[0])) as caught:
+        open_directory(disk)
+    assert "meta.properties" in str(caught.value)
+    assert disk.listdir("data") == before
+
+
+def test_a_controllers_folder_of_kafka_is_refused(disk: MemoryDisk) -> None:
+    open_directory(disk).close()
+    disk.mkdir("data/__cluster_metadata-0")
+    with pytest.raises(WrongDirectory, match="__cluster_metadata-0"):
+        open_directory(disk)
+
+
+def test_a_new_file_system_and_a_start_that_was_cut_short_are_no_foreign_folder(disk: MemoryDisk) -> None:
+    disk.mkdir("data/lost+found")
+    for name in (".lock", "meta.properties.tmp"):
+        disk.open(f"data/{name}").close()
+    assert open_directory(disk).cluster_id == "cluster"
+
+
 def test_second_owner_is_refused(disk: MemoryDisk) -> None:
     directory = open_directory(disk)
     with pytest.raises(DirectoryLocked):
@@ -54,7 +112,8 @@ def test_partitions_are_those_with_a_directory(disk: MemoryDisk) -> None:
     assert directory.partitions() == [("a", 9), ("a", 10), ("b-2", 1)]
     assert directory.topic_id("a", 9) == TOPIC_ID
     assert directory.topic_id("c", 0) is None
-    assert disk.read_bytes("data/a-9/partition.metadata") == b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
+    lines = disk.read_bytes("data/a-9/partition.metadata").splitlines()
+    assert lines == [b"version: 0", b"topic_id: AAECAwQFBgcICQoLDA0ODw", b"semel_crc32c: 1e64ac81"]
 
 
 def test_clean_close_leaves_marker_and_checkpoints_and_the_next_owner_takes_the_marker(disk: MemoryDisk) -> None:
@@ -156,8 +215,9 @@ def test_topic_id_torn_at_any_byte_is_as_good_as_none() -> None:
     for size in range(len(whole)):
         for torn in (whole[:size], whole[:size] + bytes(len(whole) - size)):
             disk.write_atomically(path, torn)
-            assert checkpoints.read_topic_id(disk, path) is None, torn
-    for stale in (bytes(reversed(whole)), bytes(range(200, 200 + len(whole)))):  # what lay there before
+            is_as_kafka_writes_it = torn.rstrip(b"\0\n").endswith(b"ODw")
+            assert checkpoints.read_topic_id(disk, path) == (bytes(range(16)) if is_as_kafka_writes_it else None), torn
+    for stale in (bytes(reversed(whole)), bytes(200 + n % 50 for n in range(len(whole)))):  # what lay there before
         disk.write_atomically(path, stale)
         assert checkpoints.read_topic_id(disk, path) is None, stale
     disk.write_atomically(path, whole + b"\n")
@@ -165,3 +225,37 @@ def test_topic_id_torn_at_any_byte_is_as_good_as_none() -> None:
     disk.write_atomically(path, whole.replace(b"version: 0", b"version: 9"))
     with pytest.raises(CorruptCheckpoint):
         checkpoints.read_topic_id(disk, path)
+
+
+def test_one_flipped_bit_never_makes_another_topic_id() -> None:
+    disk, path = MemoryDisk(), "/data/t-0/partition.metadata"
+    checkpoints.write_topic_id(disk, path, bytes(range(16)))
+    whole = disk.read_bytes(path)
+    refused = 0
+    for bit in range(len(whole) * 8):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        disk.write_atomically(path, flipped)
+        try:
+            assert checkpoints.read_topic_id(disk, path) in (bytes(range(16)), None), bytes(flipped)
+        except CorruptCheckpoint:
+            refused += 1
+    assert refused > 22 * 8
+
+
+def test_a_directory_that_is_gone_is_missed_unless_its_partition_went_in_good_order(disk: MemoryDisk) -> None:
+    directory = open_directory(disk)
+    for topic in ("gone", "deleted", "aside", "there"):
+        add(directory, topic, batches=3)
+    asyncio.run(directory.checkpoint())
+    disk.kill()
+    disk.rmtree("data/gone-0")
+    directory = open_directory(disk)
+    directory.delete_log("deleted", 0, unique="1")
+    directory.set_aside("aside", 0, "data/aside-0.1-stray")
+    assert directory.missing() == {("gone", 0): 3}
+    disk.crash()
+    directory = open_directory(disk)
+    assert directory.missing() == {("gone", 0): 3}
+    directory.forget("gone", 0)
+    assert directory.missing() == {}

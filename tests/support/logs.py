@@ -40,6 +40,7 @@ class DataDirectory:
     def of_batches(cls, config: LogConfig, batches: Sequence[bytes]) -> DataDirectory:
         """A log that another broker wrote: these batches, stamped one after the other, in one segment."""
         disk, offset = MemoryDisk(), 0
+        LogDirectory.open(disk, ROOT, node_id=1, cluster_id="c", directory_id="d").abandon()
         disk.mkdir(f"{ROOT}/{TOPIC}-0")
         file = disk.open(f"{ROOT}/{TOPIC}-0/{0:020d}.log")
         for batch in batches:

@@ -6,6 +6,9 @@ have partitions to add to a fetch that waits for data: then that is answered at 
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
 from semel_protocol.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
@@ -18,6 +21,6 @@ from semel_broker.replication.sessions import Sessions
 
 def handle(
     sessions: Sessions, request: OffsetForLeaderEpochRequest, ctx: RequestContext
-) -> OffsetForLeaderEpochResponse:
+) -> Coroutine[Any, Any, OffsetForLeaderEpochResponse]:
     sessions.nudge(request.replica_id)
     return k23_offset_for_leader_epoch.handle(request, ctx)

@@ -29,7 +29,7 @@ from semel_broker.replication.followed import Followed, Outcome, State
 from semel_broker.replication.peers import Peers
 from semel_broker.replication.sessions import SESSION_EPOCH_MAX, START_SESSION_EPOCH, Place
 from semel_broker.replication.settings import REQUEST_TIMEOUT_MS, RETRY_S_MAX, Registered, ReplicationSettings
-from semel_broker.replication.throttle import Throttle
+from semel_broker.replication.throttle import WAIT_S_MAX, FollowerThrottle
 from semel_broker.world import World
 
 FETCH, FETCH_VERSION = 1, 15
@@ -56,7 +56,7 @@ class Fetcher:
         config: ReplicationSettings,
         peers: Peers,
         registration: Registered,
-        throttle: Throttle,
+        throttle: FollowerThrottle,
         is_in_sync: InSync,
     ) -> None:
         self.source = source
@@ -148,6 +148,9 @@ class Fetcher:
                 await self._has_work.wait()
 
     async def _round(self) -> None:
+        now = self._world.monotonic()
+        self._hold_back(now)
+        self._set_alarm(now)
         request = self._request()
         self._is_asking, self._is_nudged = True, False
         try:
@@ -235,7 +238,7 @@ class Fetcher:
                 elif outcome is Outcome.MOVED:
                     self._due[place] = None
                     if self._throttle.is_bounded and told.records and not self._is_in_sync(row.partition):
-                        self._throttle.note(len(told.records), now)
+                        self._throttle.note(row.partition.topic, row.partition.index, len(told.records), now)
         self._hold_back(now)
         self._set_alarm(now)
 
@@ -254,13 +257,13 @@ class Fetcher:
 
     def _hold_back(self, now: float) -> None:
         """Those that are catching up have had their share for a while."""
-        rest_s = self._throttle.wait_s(now)
-        if rest_s <= 0:
+        if not self._throttle.is_bounded:
             return
         for place in list(self._due):
             row = self._rows[place]
-            if not self._is_in_sync(row.partition):
-                row.rest(max(rest_s, SHARE_S_MIN))
+            rest_s = self._throttle.wait_s(row.partition.topic, row.partition.index, now)
+            if rest_s > 0 and not self._is_in_sync(row.partition):
+                row.rest(min(max(rest_s, SHARE_S_MIN), WAIT_S_MAX))
                 self._rest(place)
 
     # --- time ------------------------------------------------------------------------------------------------

@@ -10,16 +10,18 @@ from asyncio import TimerHandle, get_running_loop
 from contextlib import suppress
 
 from semel_protocol.errors import ErrorCode, KafkaError
+from semel_storage.log_config import LogConfig
 
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.store import Store
 from semel_broker.partition import Partition, Role
 from semel_broker.replication.fetcher import Fetcher
 from semel_broker.replication.isr import IsrKeeper
+from semel_broker.replication.leader_throttle import LeaderThrottle
 from semel_broker.replication.peers import Peers
 from semel_broker.replication.sessions import Place, Sessions
 from semel_broker.replication.settings import Registered, ReplicationSettings
-from semel_broker.replication.throttle import Throttle
+from semel_broker.replication.throttle import UNBOUNDED, FollowerThrottle, ListedThrottle, Throttle
 from semel_broker.topics import Topics
 from semel_broker.world import World
 
@@ -40,14 +42,30 @@ class Replicator:
         registration: Registered,
     ) -> None:
         self.isr = IsrKeeper(world, config, store, feed, registration)
-        self.sessions = Sessions(world, self._find, self.isr.heard)
+        now = world.monotonic()
+        self._throttle = FollowerThrottle(
+            Throttle(lambda: config.replication_quota_bytes_per_second or UNBOUNDED, now),
+            ListedThrottle(
+                lambda: config.follower_replication_throttled_rate,
+                now,
+                node_id=config.node_id,
+                listed=lambda name: self._log_config(name).follower_replication_throttled_replicas,
+            ),
+        )
+        of_leader = ListedThrottle(
+            lambda: config.leader_replication_throttled_rate,
+            now,
+            node_id=config.node_id,
+            listed=lambda name: self._log_config(name).leader_replication_throttled_replicas,
+        )
+        self._leader_throttle = LeaderThrottle(of_leader, world)
+        self.sessions = Sessions(world, self._find, self.isr.heard, self._leader_throttle)
         self._world = world
         self._config = config
         self._feed = feed
         self._topics = topics
         self._peers = peers
         self._registration = registration
-        self._throttle = Throttle(config.replication_quota_bytes_per_second, world.monotonic())
         self._fetchers: dict[int, Fetcher] = {}
         self._source: dict[Partition, int] = {}
         self._timer: TimerHandle | None = None
@@ -67,6 +85,7 @@ class Replicator:
         if self._timer is not None:
             self._timer.cancel()
         self.sessions.close()
+        self._leader_throttle.close()
         await self.isr.close()
         for _, fetcher in sorted(self._fetchers.items()):
             await fetcher.close()
@@ -98,6 +117,10 @@ class Replicator:
     def _is_in_sync(self, partition: Partition) -> bool:
         view = self._feed.image.partition(partition.topic_id, partition.index)
         return view is not None and self._config.node_id in view.state.isr
+
+    def _log_config(self, name: str) -> LogConfig:
+        topic = self._topics.get(name)
+        return LogConfig() if topic is None else topic.config
 
     def _find(self, place: Place) -> Partition:
         topic = self._topics.get_by_id(place[0])

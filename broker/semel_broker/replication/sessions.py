@@ -27,11 +27,14 @@ from semel_protocol.messages.k01_fetch import (
 from semel_storage.segment import CorruptLog
 
 from semel_broker.partition import LOG_END, Partition
+from semel_broker.replication.leader_throttle import LeaderThrottle
 from semel_broker.waiters import FetchWaiter
 from semel_broker.world import World
 
 Place = tuple[bytes, int]
 """(topic id as on the wire, partition index)."""
+Find = Callable[[Place], Partition]
+Heard = Callable[[Partition, int], None]
 
 NO_LEADER, NO_DIVERGENCE, NO_SNAPSHOT = FetchResponseLeader(), FetchResponseDivergingEpoch(), FetchResponseSnapshotId()
 UNKNOWN: Final = -1
@@ -104,8 +107,9 @@ class FetchSession:
         number: int,
         replica: int,
         world: World,
-        find: Callable[[Place], Partition],
-        heard: Callable[[Partition, int], None],
+        find: Find,
+        heard: Heard,
+        throttle: LeaderThrottle,
     ) -> None:
         self.number = number
         self.replica = replica
@@ -116,6 +120,7 @@ class FetchSession:
         self._world = world
         self._find = find
         self._heard = heard
+        self._throttle = throttle
         self._rows: dict[Place, Watched] = {}
         self._news: dict[Watched, None] = {}
         self._unsettled: dict[Watched, None] = {}
@@ -213,15 +218,18 @@ class FetchSession:
             partition.check_leader_epoch(row.leader_epoch)
             if not row.is_claimed and (divergence := self._claim(row, partition)) is not None:
                 return _row(row, partition, diverging_epoch=divergence)
-            records = partition.read_replica(row.offset, bytes_max=min(row.bytes_max, room), at_least_one=at_least_one)
+            is_held = self._throttle.holds(row, partition, self.replica)
+            bytes_max = 0 if is_held else min(row.bytes_max, room)
+            records = partition.read_replica(row.offset, bytes_max=bytes_max, at_least_one=at_least_one and not is_held)
         except CorruptLog as error:
             self._world.log.error("log_unreadable", replica=self.replica, reason=str(error))
             return self._refuse(row, ErrorCode.KAFKA_STORAGE_ERROR)
         except KafkaError as error:
             return self._refuse(row, error.code)
         if records:
+            self._throttle.note(partition, self.replica, len(records))
             return self._note_told(row, partition, records)
-        if row.offset < partition.end_offset:
+        if row.offset < partition.end_offset and not is_held:
             self._news[row] = None  # there was no room for its first batch
         elif row.high_watermark_told != partition.high_watermark:
             self._unsettled[row] = None
@@ -312,12 +320,9 @@ class Sessions:
     """All followers' sessions. `find`: the partition at a place, raises KafkaError; `heard`: called after a follower
     was heard of."""
 
-    def __init__(
-        self, world: World, find: Callable[[Place], Partition], heard: Callable[[Partition, int], None]
-    ) -> None:
+    def __init__(self, world: World, find: Find, heard: Heard, throttle: LeaderThrottle) -> None:
         self._world = world
-        self._find = find
-        self._heard = heard
+        self._given = find, heard, throttle
         self._by_replica: dict[int, FetchSession] = {}
 
     def take(self, request: FetchRequest) -> FetchSession:
@@ -336,7 +341,7 @@ class Sessions:
                     raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"broker {replica} has registered anew since")
                 session.close()
             number = self._world.rng.randint(1, 0x7FFFFFFF)
-            session = self._by_replica[replica] = FetchSession(number, replica, self._world, self._find, self._heard)
+            session = self._by_replica[replica] = FetchSession(number, replica, self._world, *self._given)
         elif session is None or session.number != request.session_id:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {request.session_id}")
         elif session.next_epoch != request.session_epoch:

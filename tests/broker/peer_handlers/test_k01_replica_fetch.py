@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 from broker.replication.brokers import Cluster, Replicant
-from semel_broker.context import RequestContext
+from semel_broker.context import Broker, RequestContext
 from semel_broker.peer_handlers import k01_replica_fetch, k23_offset_for_leader_epoch
 from semel_broker.replicas import Replicas
 from semel_protocol.batch import iterate
@@ -89,10 +89,10 @@ class Follower:
         self.session_id, self.session_epoch = answer.session_id, self.session_epoch + 1
         return {row.partition_index: row for topic in answer.responses for row in topic.partitions}
 
-    def nudge(self) -> None:
+    async def nudge(self) -> None:
         request = OffsetForLeaderEpochRequest(replica_id=self.node_id, topics=[])
-        context = cast("RequestContext", SimpleNamespace(broker=self.leader))
-        k23_offset_for_leader_epoch.handle(self.sessions, request, context)
+        context = RequestContext(cast("Broker", self.leader), 4, "", "", "")
+        await k23_offset_for_leader_epoch.handle(self.sessions, request, context)
 
 
 @pytest.fixture
@@ -186,9 +186,9 @@ async def test_wait_ends_by_time_and_by_a_nudge(leader: Replicant) -> None:
     assert follower.took(await follower.ask(wait_ms=20)) == {}
     waiting = asyncio.ensure_future(follower.ask(wait_ms=60_000))
     await asyncio.sleep(0)
-    follower.nudge()
+    await follower.nudge()
     assert follower.took(await waiting) == {}
-    follower.nudge()  # before the fetch that it was meant for
+    await follower.nudge()  # before the fetch that it was meant for
     assert follower.took(await follower.ask(wait_ms=60_000)) == {}
     waiting = asyncio.ensure_future(follower.ask(wait_ms=60_000))
     await asyncio.sleep(0.02)

@@ -26,6 +26,7 @@ from semel_broker.replication.replicator import Replicator
 from semel_broker.server import Server
 from semel_broker.topic_plan import NewTopic
 from semel_broker.topics import Topics
+from semel_broker.turns import Turns
 from semel_broker.world import World
 from semel_protocol.batch import read_header
 from semel_storage.log_directory import LogDirectory
@@ -105,7 +106,8 @@ class Replicant:
         )
         self.replicator.start()
         dispatcher = Dispatcher(cast("Broker", self), peer_handlers(self.replicator.sessions), PEER_VERSIONS)
-        self.server = Server(dispatcher, self.config, self.log, loop)
+        self.turns = Turns(loop, monotonic)
+        self.server = Server(dispatcher, self.config, self.log, loop, self.turns)
         port = await self.server.bind("127.0.0.1", 0)
         await self.server.serve()
         async with asyncio.timeout(20):

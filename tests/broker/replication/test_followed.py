@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,7 +11,7 @@ import pytest
 from broker.cluster.brokers import Notes
 from semel_broker.partition import Partition, Role
 from semel_broker.replication.followed import VERDICTS, Followed, Outcome, State, Verdict
-from semel_broker.replication.throttle import Throttle
+from semel_broker.replication.throttle import UNBOUNDED, ListedThrottle, Throttle
 from semel_broker.world import World
 from semel_protocol.batch import stamp
 from semel_protocol.errors import ErrorCode
@@ -128,7 +129,7 @@ async def test_diverging_epoch_cuts_and_always_gets_on(partition: Partition, wor
 
 
 def test_throttle_lets_a_second_worth_through_and_then_so_much_a_second() -> None:
-    throttle = Throttle(1000, now=0.0)
+    throttle = Throttle(lambda: 1000, now=0.0)
     assert throttle.wait_s(0.0) == 0
     throttle.note(1500, 0.0)
     assert throttle.wait_s(0.0) == 0.5
@@ -136,6 +137,36 @@ def test_throttle_lets_a_second_worth_through_and_then_so_much_a_second() -> Non
     assert throttle.wait_s(0.5) == 0
     throttle.note(4000, 100.0)
     assert throttle.wait_s(100.0) == 3, "no more than a second is saved up"
-    unbounded = Throttle(0, now=0.0)
+    unbounded = Throttle(lambda: UNBOUNDED, now=0.0)
     unbounded.note(10**9, 0.0)
     assert unbounded.wait_s(0.0) == 0
+
+
+def test_throttle_follows_its_rate_and_lets_nothing_through_at_0() -> None:
+    rates = [1000]
+    throttle = Throttle(lambda: rates[0], now=0.0)
+    throttle.note(11_000, 0.0)
+    assert throttle.wait_s(0.0) == 10
+    rates[0] = 10_000
+    assert throttle.wait_s(0.0) == 1
+    rates[0] = 0
+    assert throttle.wait_s(100.0) == inf
+    rates[0] = UNBOUNDED
+    assert (throttle.wait_s(100.0), throttle.is_bounded) == (0, False)
+    throttle.note(10**9, 100.0)
+    rates[0] = 1000
+    assert throttle.wait_s(100.0) == 0, "what came while there was no bound does not count"
+
+
+def test_listed_throttle_is_about_the_replicas_of_its_broker() -> None:
+    listed: dict[str, tuple[str, ...]] = {"all": ("*",), "some": ("0:1", "1:2", "2:1"), "none": ()}
+    throttle = ListedThrottle(lambda: 1000, 0.0, node_id=1, listed=lambda topic: listed.get(topic, ()))
+    assert [throttle.applies_to(topic, 7) for topic in ("all", "some", "none", "unknown")] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert [throttle.applies_to("some", index) for index in range(3)] == [True, False, True]
+    listed["some"] = ("1:1",)
+    assert [throttle.applies_to("some", index) for index in range(3)] == [False, True, False]

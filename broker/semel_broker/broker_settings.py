@@ -10,12 +10,17 @@ from semel_broker.settings import (
     INT64_MAX,
     Bytes,
     CleanupPolicy,
+    CompressionType,
     Count,
     Doc,
+    GzipLevel,
+    Lz4Level,
     Millis,
     Minutes,
     Ratio,
+    Records,
     TimestampType,
+    ZstdLevel,
 )
 
 HOUR_MS: Final = 3_600_000
@@ -25,6 +30,13 @@ Factor = Annotated[int, Meta(ge=1, le=32_767)]
 SignedMillis = Annotated[int, Meta(ge=-1, le=INT64_MAX)]
 SignedBytes = Annotated[int, Meta(ge=-1, le=INT64_MAX)]
 SegmentBytes = Annotated[int, Meta(ge=1024, le=INT32_MAX)]
+LocalRetention = Annotated[int, Meta(ge=-2, le=INT64_MAX)]
+
+# Why the settings of Kafka that have one value here have no other: topics' and brokers'.
+PREALLOCATE: Final = "Segment files grow with what is appended; no space is reserved."
+DELETE_DELAY: Final = "Files of segments are removed at once."
+JITTER: Final = "Segments are rolled when they are due, without a random delay."
+REMOTE: Final = "There is no tiered storage: all segments are local, as long as retention keeps them."
 
 
 class BrokerSettings(msgspec.Struct, kw_only=True):
@@ -73,11 +85,21 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
     replication_quota_bytes_per_second: Annotated[
         Millis, Doc("Bytes a second that replicas which are not in sync may fetch; 0: no limit.")
     ] = 0
+    leader_replication_throttled_rate: Annotated[
+        Millis,
+        Doc(
+            "Bytes a second to replicas not in sync of what leader.replication.throttled.replicas lists.", dynamic=True
+        ),
+    ] = INT64_MAX
+    follower_replication_throttled_rate: Annotated[
+        Millis,
+        Doc("Bytes a second to replicas not in sync that follower.replication.throttled.replicas lists.", dynamic=True),
+    ] = INT64_MAX
 
     # Durability and topics.
     durability: Annotated[
         Literal["fsync", "os"],
-        Doc("fsync: acks=all is answered once on disk. os: once with the operating system, as Kafka's default."),
+        Doc("fsync: acks=1 and acks=all are answered once on disk. os: once with the system, as Kafka's default."),
     ] = "fsync"
     auto_create_topics_enable: Annotated[bool, Doc("Create a topic when a client first asks for it.", dynamic=True)] = (
         True
@@ -94,8 +116,21 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
         Bytes, Doc("Largest record batch; default of the topics' max.message.bytes.", dynamic=True)
     ] = MIB + 12
     compression_type: Annotated[
-        Literal["producer"], Doc("Batches are kept as the producer compressed them.", dynamic=True)
+        CompressionType,
+        Doc("Codec that batches are stored under; producer: the one they came with.", dynamic=True),
     ] = "producer"
+    compression_gzip_level: Annotated[
+        GzipLevel, Doc("Level at which batches are recompressed with gzip; -1: gzip's own default.", dynamic=True)
+    ] = -1
+    compression_lz4_level: Annotated[
+        Lz4Level, Doc("Level at which batches are recompressed with lz4; 9: the fast compressor.", dynamic=True)
+    ] = 9
+    compression_zstd_level: Annotated[
+        ZstdLevel, Doc("Level at which batches are recompressed with zstd; above 10 all others wait.", dynamic=True)
+    ] = 3
+    unclean_leader_election_enable: Annotated[
+        bool, Doc("A replica that is not in sync is never elected: it would lose acknowledged records.", fixed=True)
+    ] = False
 
     # Logs: defaults of the topics' settings.
     log_segment_bytes: Annotated[SegmentBytes, Doc("Size at which a new segment begins.", dynamic=True)] = 1024 * MIB
@@ -145,6 +180,19 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
         Annotated[int, Meta(ge=1, le=INT32_MAX)],
         Doc("How often logs are synced and recovery points noted."),
     ] = 60_000
+    log_flush_interval_messages: Annotated[
+        Records,
+        Doc("With durability=os: records after which a sync begins; acknowledgements do not wait.", dynamic=True),
+    ] = INT64_MAX
+    log_flush_interval_ms: Annotated[
+        Millis | None,
+        Doc("With durability=os: time after which a sync begins; acknowledgements do not wait.", dynamic=True),
+    ] = None
+    log_preallocate: Annotated[bool, Doc(PREALLOCATE, fixed=True)] = False
+    log_segment_delete_delay_ms: Annotated[Millis, Doc(DELETE_DELAY, fixed=True)] = 0
+    log_roll_jitter_hours: Annotated[Bytes, Doc(JITTER, fixed=True)] = 0
+    log_local_retention_ms: Annotated[LocalRetention, Doc(REMOTE, fixed=True)] = -2
+    log_local_retention_bytes: Annotated[LocalRetention, Doc(REMOTE, fixed=True)] = -2
 
     # Compaction.
     log_cleaner_enable: Annotated[bool, Doc("Compact the logs whose policy asks for it.")] = True

@@ -14,7 +14,7 @@ from msgspec import field
 
 from semel_broker.broker_settings import HOUR_MS, BrokerSettings
 from semel_broker.limits import Limits
-from semel_broker.settings import ConfigError, Setting, parse_all, settings_of, unknown
+from semel_broker.settings import INT64_MAX, ConfigError, Setting, parse_all, settings_of, unknown
 
 __all__ = ["BROKER_SETTINGS", "BrokerConfig", "BrokerSettings", "ConfigError", "ConfigSource", "Limits", "load"]
 
@@ -78,6 +78,11 @@ class BrokerConfig(BrokerSettings, kw_only=True):
         return -1 if self.log_retention_hours < 0 else self.log_retention_hours * HOUR_MS
 
     @property
+    def flush_ms(self) -> int:
+        """`log.flush.interval.ms`; unless it is given, no time is set."""
+        return INT64_MAX if self.log_flush_interval_ms is None else self.log_flush_interval_ms
+
+    @property
     def roll_ms(self) -> int:
         """`log.roll.ms`, else hours."""
         return self.log_roll_hours * HOUR_MS if self.log_roll_ms is None else self.log_roll_ms
@@ -86,18 +91,25 @@ class BrokerConfig(BrokerSettings, kw_only=True):
         """The setting `name` as it stands. Raises ConfigError when there is none of that name."""
         if name not in BROKER_SETTINGS:
             raise unknown(name, BROKER_SETTINGS)
-        return self.levels_of(name)[0]
+        levels = self.levels_of(name)
+        return levels[0] if levels else ConfigValue(BROKER_SETTINGS[name], None, ConfigSource.DEFAULT)
 
-    def levels_of(self, name: str) -> list[ConfigValue]:
-        """The values of `name` on every level that has one, the one in force first; the default is always there."""
-        setting = BROKER_SETTINGS[name]
+    def levels_of(self, *names: str) -> list[ConfigValue]:
+        """The values of a setting and its synonyms, which are named behind it, on every level; the one in force first.
+
+        As in Kafka, the default of a synonym is not told where there is nothing else.
+        """
         layers = (
             (ConfigSource.DYNAMIC_BROKER, self.dynamic),
             (ConfigSource.DYNAMIC_DEFAULT_BROKER, self.dynamic_default),
             (ConfigSource.STATIC_BROKER, self.given),
         )
-        levels = [ConfigValue(setting, layer[name], source) for source, layer in layers if name in layer]
-        return [*levels, ConfigValue(setting, setting.render(setting.default), ConfigSource.DEFAULT)]
+        settings = [BROKER_SETTINGS[name] for name in names]
+        given = [ConfigValue(s, layer[s.name], source) for source, layer in layers for s in settings if s.name in layer]
+        if not given and settings[0].default_text is None:
+            return []
+        defaults = [(setting, setting.default_text) for setting in settings]
+        return [*given, *(ConfigValue(s, text, ConfigSource.DEFAULT) for s, text in defaults if text is not None)]
 
     def alter(self, *, dynamic_default: Mapping[str, str], dynamic: Mapping[str, str]) -> None:
         """Put these dynamic settings (all that are set, not only the changed ones) in force.
@@ -142,9 +154,6 @@ def load(
         if not equals:
             raise ConfigError(f"--set {override}: must be key=value, such as --set num.partitions=3")
         raw[name.strip()] = value
-    for name in raw:
-        if name in ELSEWHERE:
-            raise ConfigError(f"{name}: there is no such setting here; {ELSEWHERE[name]}")
     parsed = parse_all({ALIASES.get(name, name): value for name, value in raw.items()}, BROKER_SETTINGS)
     config = BrokerConfig(**{BROKER_SETTINGS[name].field: value for name, value in parsed.items()})
     config.given = {name: BROKER_SETTINGS[name].render(value) or "" for name, value in parsed.items()}
@@ -154,22 +163,6 @@ def load(
 
 
 ALIASES: Final = {"broker.id": "node.id", "log.dirs": "log.dir"}
-
-# What people bring along from a server.properties of Kafka's, and what there is in its place.
-_LISTENER: Final = "what clients connect to is host.name and port"
-_PEERS: Final = "what other brokers connect to is peer.host.name and peer.port"
-_CLUSTER: Final = "brokers are held together by etcd.endpoints, and each of them can be the controller"
-ELSEWHERE: Final = {
-    "listeners": _LISTENER,
-    "advertised.listeners": "what clients are told is advertised.host.name and advertised.port",
-    "inter.broker.listener.name": _PEERS,
-    "listener.security.protocol.map": f"there is no TLS or SASL yet, and {_LISTENER}",
-    "controller.listener.names": _PEERS,
-    "controller.quorum.voters": _CLUSTER,
-    "controller.quorum.bootstrap.servers": _CLUSTER,
-    "process.roles": _CLUSTER,
-    "zookeeper.connect": _CLUSTER,
-}
 
 
 def _flat(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:

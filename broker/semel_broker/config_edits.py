@@ -33,8 +33,10 @@ class Edit(msgspec.Struct, frozen=True):
 
 
 def replaced(edits: Sequence[tuple[str, str | None]]) -> dict[str, str | None]:
-    """The settings of a request that gives all of them. Raises INVALID_REQUEST when one is given twice."""
+    """The settings of a request that gives all of them. Raises INVALID_REQUEST when one is given twice, or no value."""
     _check_once([name for name, _ in edits])
+    for name, value in edits:
+        _check_value(name, value)
     return dict(edits)
 
 
@@ -47,14 +49,15 @@ def edited(
 ) -> dict[str, str | None]:
     """The settings `given` after `edits`; `in_force` tells the value that a list is appended to.
 
-    Raises INVALID_REQUEST for an unknown operation or a setting named twice, INVALID_CONFIG for a list operation on
-    what is no list. Whether names and values are allowed is for the owner of the settings to check.
+    Raises INVALID_REQUEST for an unknown operation, no value, or a setting named twice, INVALID_CONFIG for a list
+    operation on what is no list. Whether names and values are allowed is for the owner of the settings to check.
     """
     _check_once([edit.name for edit in edits])
     result: dict[str, str | None] = dict(given)
     for edit in edits:
         match edit.operation:
             case Operation.SET:
+                _check_value(edit.name, edit.value)
                 result[edit.name] = edit.value
             case Operation.DELETE:
                 result.pop(edit.name, None)
@@ -69,6 +72,7 @@ def edited(
 
 
 def _list_edited(edit: Edit, declared: Mapping[str, Setting], in_force: Callable[[str], str | None]) -> str:
+    _check_value(edit.name, edit.value)
     setting = declared.get(edit.name)
     if setting is not None and setting.kind is not ConfigType.LIST:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{edit.name} is no list: set it instead")
@@ -81,6 +85,11 @@ def _list_edited(edit: Edit, declared: Mapping[str, Setting], in_force: Callable
 
 def _elements(value: str | None) -> list[str]:
     return [part.strip() for part in (value or "").split(",") if part.strip()]
+
+
+def _check_value(name: str, value: str | None) -> None:
+    if value is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}: a value is missing; delete the setting instead")
 
 
 def _check_once(names: list[str]) -> None:

@@ -104,5 +104,5 @@ class ResourceConfigs(msgspec.Struct, frozen=True):
         if broker == dynamic_configs.ALL_BROKERS:
             value = ConfigValue(setting, self.config.dynamic_default[name], ConfigSource.DYNAMIC_DEFAULT_BROKER)
             return Described(value, False, [value])
-        levels = [level for key in (name, *setting.doc.synonyms) for level in self.config.levels_of(key)]
+        levels = self.config.levels_of(name, *setting.doc.synonyms)
         return Described(self.config.value_of(name), not setting.doc.dynamic, levels)

@@ -7,13 +7,16 @@ derived from that one declaration.
 """
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
+
+from semel_broker import setting_text
+from semel_broker.kafka_names import instead
 
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
@@ -24,10 +27,15 @@ Bytes = Annotated[int, Meta(ge=0, le=INT32_MAX)]
 Millis = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 Minutes = Annotated[int, Meta(ge=1, le=INT32_MAX)]
 Ratio = Annotated[float, Meta(ge=0, le=1)]
+Records = Annotated[int, Meta(ge=1, le=INT64_MAX)]
+CompressionType = Literal["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"]
+GzipLevel = Literal[-1, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+Lz4Level = Annotated[int, Meta(ge=1, le=17)]
+# Kafka goes up to 22. Above 10 a block of 128 KiB, which zstd takes in one go, holds up all others for 50 ms and more.
+ZstdLevel = Annotated[int, Meta(ge=-131_072, le=10)]
 CleanupPolicy = tuple[Literal["delete", "compact"], ...]
 TimestampType = Literal["CreateTime", "LogAppendTime"]
 
-BOOLEANS: Final = {"true": True, "false": False}
 UNITS: Final = ("ms", "minutes", "hours", "bytes", "ratio", "partitions", "size")
 
 
@@ -46,16 +54,27 @@ class ConfigType(IntEnum):
     LIST = 7
 
 
+_READ: Final[dict[ConfigType, Callable[[str], object]]] = {
+    ConfigType.BOOLEAN: setting_text.boolean,
+    ConfigType.STRING: setting_text.plain,
+    ConfigType.INT: setting_text.whole_number,
+    ConfigType.LONG: setting_text.whole_number,
+    ConfigType.DOUBLE: setting_text.number,
+    ConfigType.LIST: setting_text.elements,
+}
+
+
 class Doc(msgspec.Struct, frozen=True):
     """What the type does not say about a setting: the sentence for people, and what derives from what.
 
     `dynamic`: may be altered while the broker runs. `synonyms`: other names, in order of precedence, that give the
-    value when this one is not given.
+    value when this one is not given. `fixed`: the default is the one value that holds here; the text says why.
     """
 
     text: str
     dynamic: bool = False
     synonyms: tuple[str, ...] = ()
+    fixed: bool = False
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -75,6 +94,11 @@ class Setting(msgspec.Struct, frozen=True):
         return next((part for part in reversed(self.name.split(".")) if part in UNITS), None)
 
     @property
+    def default_text(self) -> str | None:
+        """The default as Kafka tells it: a text that is empty is none at all."""
+        return _rendered(self.default) or (None if self.kind is ConfigType.STRING else _rendered(self.default))
+
+    @property
     def documentation(self) -> str:
         """What the setting does, in which unit, and what it may be."""
         unit = f" Unit: {self.unit}." if self.unit in ("ms", "minutes", "hours", "bytes") else ""
@@ -87,34 +111,41 @@ class Setting(msgspec.Struct, frozen=True):
         """
         value: object = raw
         if isinstance(raw, str):
-            value = raw.strip().lower() if self.kind is ConfigType.BOOLEAN else raw.strip()
-            if self.kind is ConfigType.LIST:
-                value = [part.strip() for part in raw.split(",") if part.strip()]
-            elif self.kind is ConfigType.BOOLEAN:
-                if value not in BOOLEANS:
-                    raise self._refused(raw)
-                value = BOOLEANS[value]
+            try:
+                value = _READ[self.kind](raw)
+            except ValueError:
+                raise self._refused(raw) from None
         elif self.kind is not ConfigType.BOOLEAN and isinstance(raw, bool):
             raise self._refused(raw)  # a bool is an int to Python, never to an operator
         try:
-            return msgspec.convert(value, self.type, strict=not isinstance(raw, str))
+            converted = msgspec.convert(value, self.type, strict=True)
         except (msgspec.ValidationError, OverflowError):
             raise self._refused(raw) from None
+        if self.doc.fixed and converted != self.default:
+            raise self._refused(raw)
+        return converted
 
     def _refused(self, raw: object) -> ConfigError:
-        return ConfigError(f"{self.name} = {raw!r}: must be {self.allowed}")
+        why = f". {self.doc.text}" if self.doc.fixed else ""
+        return ConfigError(f"{self.name} = {raw!r}: must be {self.allowed}{why}")
 
     def render(self, value: object) -> str | None:
         """The value as the wire and people write it; None when the setting has none."""
-        match value:
-            case None:
-                return None
-            case bool():
-                return "true" if value else "false"
-            case list() | tuple():
-                return ",".join(map(str, value))
-            case _:
-                return str(value)
+        return _rendered(value)
+
+
+def _rendered(value: object) -> str | None:
+    match value:
+        case None:
+            return None
+        case bool():
+            return "true" if value else "false"
+        case list() | tuple():
+            return ",".join(map(str, value))
+        case float():
+            return setting_text.text_of(value)
+        case _:
+            return str(value)
 
 
 def settings_of(struct: type[msgspec.Struct]) -> dict[str, Setting]:
@@ -130,7 +161,8 @@ def settings_of(struct: type[msgspec.Struct]) -> dict[str, Setting]:
         kind = _kind(plain, bounds)
         name = field.name.replace("_", ".")
         default = None if field.default is msgspec.NODEFAULT else field.default
-        found[name] = Setting(name, field.name, hint, default, doc, kind, _allowed(plain, bounds, kind))
+        allowed = f"{_rendered(default)}" if doc.fixed else _allowed(plain, bounds, kind)
+        found[name] = Setting(name, field.name, hint, default, doc, kind, allowed)
     return found
 
 
@@ -147,6 +179,8 @@ def _unwrapped(hint: Any) -> tuple[Any, list[Meta]]:
 def _kind(plain: Any, bounds: list[Meta]) -> ConfigType:
     if get_origin(plain) is tuple:
         return ConfigType.LIST
+    if get_origin(plain) is Literal and all(isinstance(each, int) for each in get_args(plain)):
+        return ConfigType.INT
     if plain is int:
         is_int32 = any(bound.le is not None and bound.le <= INT32_MAX for bound in bounds)
         return ConfigType.INT if is_int32 else ConfigType.LONG
@@ -156,7 +190,7 @@ def _kind(plain: Any, bounds: list[Meta]) -> ConfigType:
 def _allowed(plain: Any, bounds: list[Meta], kind: ConfigType) -> str:
     """The words after "must be" in an error message."""
     if get_origin(plain) is Literal:
-        return "one of " + ", ".join(get_args(plain))
+        return "one of " + ", ".join(map(str, get_args(plain)))
     match kind:
         case ConfigType.LIST:
             words = ", ".join(get_args(get_args(plain)[0]))
@@ -171,7 +205,9 @@ def _allowed(plain: Any, bounds: list[Meta], kind: ConfigType) -> str:
 
 
 def unknown(name: str, known: Iterable[str]) -> ConfigError:
-    """The error for a key that nobody declared, with the nearest ones that somebody did."""
+    """The error for a key that nobody declared: what to do about one of Kafka's, or the nearest ones that there are."""
+    if (why := instead(name)) is not None:
+        return ConfigError(f"{name}: there is no such setting here; {why}")
     near = difflib.get_close_matches(name, list(known), n=2, cutoff=0.8)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     return ConfigError(f"{name}: there is no such setting{hint}")

@@ -75,4 +75,8 @@ def _broker_row(setting: Setting) -> str:
 
 
 def _topic_row(setting: Setting) -> str:
-    return f"| `{setting.name}` | `{setting.doc.synonyms[0]}` | {setting.documentation} |"
+    if setting.doc.fixed:
+        follows = f"`{setting.render(setting.default)}`, always"
+    else:
+        follows = f"`{setting.doc.synonyms[0]}`" if setting.doc.synonyms else "`none`"
+    return f"| `{setting.name}` | {follows} | {setting.documentation} |"

@@ -5,25 +5,31 @@ A setting that a topic was not given follows the broker's (`retention.ms` follow
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 from semel_storage.log_config import LogConfig
 
+from semel_broker.broker_settings import DELETE_DELAY, JITTER, PREALLOCATE, REMOTE, LocalRetention
 from semel_broker.config import BROKER_SETTINGS, BrokerConfig, ConfigSource, ConfigValue
 from semel_broker.settings import (
     INT32_MAX,
     INT64_MAX,
     Bytes,
     CleanupPolicy,
+    CompressionType,
     ConfigError,
     Count,
     Doc,
+    GzipLevel,
+    Lz4Level,
     Millis,
     Ratio,
+    Records,
     Setting,
     TimestampType,
+    ZstdLevel,
     parse_all,
     settings_of,
     unknown,
@@ -31,25 +37,77 @@ from semel_broker.settings import (
 
 SignedLong = Annotated[int, Meta(ge=-1, le=INT64_MAX)]
 PositiveMillis = Annotated[int, Meta(ge=1, le=INT64_MAX)]
+REPLICAS: Final = "* for all, or partition:broker pairs, such as 0:1,1:2."
+THROTTLED: Final = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Every setting of a topic; `LogConfig` has the same fields. The synonym is the broker's setting it follows."""
+    """Every setting of a topic; `LogConfig` has those that are not fixed. Synonyms: the settings it follows."""
 
     cleanup_policy: Annotated[
         CleanupPolicy,
+        CompressionType,
         Doc("delete: by age and size. compact: keep the last value of each key.", synonyms=("log.cleanup.policy",)),
     ]
+    compression_gzip_level: Annotated[
+        GzipLevel,
+        Doc(
+            "Level at which batches are recompressed with gzip; -1: gzip's own default.",
+            synonyms=("compression.gzip.level",),
+        ),
+    ]
+    compression_lz4_level: Annotated[
+        Lz4Level,
+        Doc(
+            "Level at which batches are recompressed with lz4; 9: the fast compressor.",
+            synonyms=("compression.lz4.level",),
+        ),
+    ]
     compression_type: Annotated[
-        Literal["producer"], Doc("Batches are kept as the producer compressed them.", synonyms=("compression.type",))
+        CompressionType,
+        Doc("Codec that batches are stored under; producer: the one they came with.", synonyms=("compression.type",)),
+    ]
+    compression_zstd_level: Annotated[
+        ZstdLevel,
+        Doc(
+            "Level at which batches are recompressed with zstd; above 10 all others wait.",
+            synonyms=("compression.zstd.level",),
+        ),
     ]
     delete_retention_ms: Annotated[
         Millis,
         Doc("Time for which a tombstone is kept after compaction.", synonyms=("log.cleaner.delete.retention.ms",)),
     ]
+    file_delete_delay_ms: Annotated[
+        Millis, Doc(DELETE_DELAY, synonyms=("log.segment.delete.delay.ms",), fixed=True)
+    ] = 0
+    flush_messages: Annotated[
+        Records,
+        Doc(
+            "With durability=os: records after which a sync begins; acknowledgements do not wait.",
+            synonyms=("log.flush.interval.messages",),
+        ),
+    ]
+    flush_ms: Annotated[
+        Millis,
+        Doc(
+            "With durability=os: time after which a sync begins; acknowledgements do not wait.",
+            synonyms=("log.flush.interval.ms",),
+        ),
+    ]
+    follower_replication_throttled_replicas: Annotated[
+        tuple[str, ...], Doc(f"Replicas that follower.replication.throttled.rate is about: {REPLICAS}")
+    ] = ()
     index_interval_bytes: Annotated[
         Bytes, Doc("Bytes of log between two index entries.", synonyms=("log.index.interval.bytes",))
     ]
+    leader_replication_throttled_replicas: Annotated[
+        tuple[str, ...], Doc(f"Replicas that leader.replication.throttled.rate is about: {REPLICAS}")
+    ] = ()
+    local_retention_bytes: Annotated[
+        LocalRetention, Doc(REMOTE, synonyms=("log.local.retention.bytes",), fixed=True)
+    ] = -2
+    local_retention_ms: Annotated[LocalRetention, Doc(REMOTE, synonyms=("log.local.retention.ms",), fixed=True)] = -2
     max_compaction_lag_ms: Annotated[
         PositiveMillis,
         Doc("Most age of a record before it is compacted.", synonyms=("log.cleaner.max.compaction.lag.ms",)),
@@ -71,6 +129,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     ]
     message_timestamp_type: Annotated[
         TimestampType,
+        ZstdLevel,
         Doc(
             "Whether a record's timestamp is the producer's or the time of its append.",
             synonyms=("log.message.timestamp.type",),
@@ -86,6 +145,10 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     min_insync_replicas: Annotated[
         Count, Doc("In-sync replicas that a write with acks=all needs.", synonyms=("min.insync.replicas",))
     ]
+    preallocate: Annotated[bool, Doc(PREALLOCATE, synonyms=("log.preallocate",), fixed=True)] = False
+    remote_log_copy_disable: Annotated[bool, Doc(REMOTE, fixed=True)] = False
+    remote_log_delete_on_disable: Annotated[bool, Doc(REMOTE, fixed=True)] = False
+    remote_storage_enable: Annotated[bool, Doc(REMOTE, fixed=True)] = False
     retention_bytes: Annotated[
         SignedLong,
         Doc("Size of a partition above which old segments are deleted; -1: none.", synonyms=("log.retention.bytes",)),
@@ -101,10 +164,22 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=12, le=INT32_MAX)],
         Doc("Largest index of a segment.", synonyms=("log.index.size.max.bytes",)),
     ]
+    segment_jitter_ms: Annotated[Millis, Doc(JITTER, fixed=True)] = 0
     segment_ms: Annotated[PositiveMillis, Doc("Age at which a new segment begins.", synonyms=("log.roll.ms",))]
+    unclean_leader_election_enable: Annotated[
+        bool,
+        Doc(
+            "A replica that is not in sync is never elected: it would lose acknowledged records.",
+            synonyms=("unclean.leader.election.enable",),
+            fixed=True,
+        ),
+    ] = False
 
 
 TOPIC_SETTINGS: Final = settings_of(TopicSettings)
+EFFECTIVE: Final = {name: setting for name, setting in TOPIC_SETTINGS.items() if not setting.doc.fixed}
+PRODUCER: Final = "producer"
+"""The `compression.type` of topics whose batches are stored as they come."""
 
 
 def check(given: Mapping[str, str | None], broker: BrokerConfig) -> dict[str, str]:
@@ -120,8 +195,9 @@ def check(given: Mapping[str, str | None], broker: BrokerConfig) -> dict[str, st
             raise ConfigError(f"{name}: a value may be {broker.limits.config_value_length_max} characters long")
         texts[name] = value
     parsed = parse_all(texts, TOPIC_SETTINGS)
-    if parsed.get("cleanup.policy") == ():
-        raise ConfigError("cleanup.policy = '': must be one or both of delete, compact")
+    for name in THROTTLED:
+        if name in parsed:
+            parsed[name] = _throttled(name, parsed[name])
     lag = _merged(parsed, broker)
     if lag["min_compaction_lag_ms"] > lag["max_compaction_lag_ms"]:
         raise ConfigError(
@@ -129,6 +205,16 @@ def check(given: Mapping[str, str | None], broker: BrokerConfig) -> dict[str, st
             f"which is {lag['max_compaction_lag_ms']}"
         )
     return {name: TOPIC_SETTINGS[name].render(value) or "" for name, value in parsed.items()}
+
+
+def _throttled(name: str, listed: tuple[str, ...]) -> tuple[str, ...]:
+    """`*`, or partition:broker pairs (KIP-73). Raises ConfigError."""
+    if listed == ("*",):
+        return listed
+    pairs = [each.split(":") for each in listed if each]
+    if not all(len(pair) == 2 and all(part.isascii() and part.isdigit() for part in pair) for pair in pairs):
+        raise ConfigError(f"{name} = {','.join(listed)!r}: must be {REPLICAS}")
+    return tuple(f"{partition.lstrip('0') or 0}:{broker.lstrip('0') or 0}" for partition, broker in pairs)
 
 
 def in_force(given: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
@@ -144,7 +230,8 @@ def value_of(name: str, given: Mapping[str, str], broker: BrokerConfig) -> Confi
     if name in given:
         return ConfigValue(setting, given[name], ConfigSource.TOPIC)
     followed = _followed(setting, broker)
-    return ConfigValue(setting, setting.render(_default(setting, broker)), followed.source)
+    source = followed[0].source if followed else ConfigSource.DEFAULT
+    return ConfigValue(setting, setting.render(_default(setting, broker)), source)
 
 
 def describe(given: Mapping[str, str], broker: BrokerConfig) -> list[ConfigValue]:
@@ -155,32 +242,29 @@ def describe(given: Mapping[str, str], broker: BrokerConfig) -> list[ConfigValue
 def synonyms_of(value: ConfigValue, broker: BrokerConfig) -> list[ConfigValue]:
     """A topic's setting on every level where it has a value, in order of precedence (KIP-226)."""
     levels = [value] if value.source is ConfigSource.TOPIC else []
-    for name in _followed_names(value.setting):
-        levels.extend(broker.levels_of(name))
-    return levels
+    return [*levels, *_followed(value.setting, broker)]
 
 
-def _followed_names(setting: Setting) -> list[str]:
-    """The broker's settings that a topic's setting follows, nearest first."""
-    return [name for first in setting.doc.synonyms for name in (first, *BROKER_SETTINGS[first].doc.synonyms)]
+def _followed(setting: Setting, broker: BrokerConfig) -> list[ConfigValue]:
+    """The values of the broker's settings that a topic's setting follows, the one in force first."""
+    names = [name for first in setting.doc.synonyms for name in (first, *BROKER_SETTINGS[first].doc.synonyms)]
+    return broker.levels_of(*names) if names else []
 
 
 def _merged(parsed: Mapping[str, Any], broker: BrokerConfig) -> dict[str, Any]:
-    return {s.field: parsed[n] if n in parsed else _default(s, broker) for n, s in TOPIC_SETTINGS.items()}
+    return {s.field: parsed[n] if n in parsed else _default(s, broker) for n, s in EFFECTIVE.items()}
 
 
 def _default(setting: Setting, broker: BrokerConfig) -> Any:
     """The broker's value that a topic without its own follows."""
     match setting.name:
+        case _ if setting.doc.fixed or not setting.doc.synonyms:
+            return setting.default
+        case "flush.ms":
+            return broker.flush_ms
         case "retention.ms":
             return broker.retention_ms
         case "segment.ms":
             return broker.roll_ms
         case _:
             return getattr(broker, BROKER_SETTINGS[setting.doc.synonyms[0]].field)
-
-
-def _followed(setting: Setting, broker: BrokerConfig) -> ConfigValue:
-    """The broker's setting that gives a topic without its own the value."""
-    values = [broker.value_of(name) for name in _followed_names(setting)]
-    return next((v for v in values if v.source is not ConfigSource.DEFAULT), values[-1])

@@ -81,6 +81,7 @@ def internal_topic(name: str, config: BrokerConfig) -> NewTopic:
         replication_factor=replication_factor,
         configs={
             "cleanup.policy": "compact",
+            "compression.type": "producer",
             "segment.bytes": str(segment_bytes),
             # A record holds a whole group with all that its members said, or a transaction with all its partitions:
             # it may outgrow message.max.bytes.

@@ -7,8 +7,6 @@ from broker.harness import Harness, Wire, batch
 from hypothesis import given
 from hypothesis import strategies as st
 from semel_broker.config_edits import Edit, edited
-from semel_broker.context import RequestContext
-from semel_broker.handlers.k32_describe_configs import handle as describe_handler
 from semel_broker.topic_configs import TOPIC_SETTINGS
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k32_describe_configs import (
@@ -123,19 +121,56 @@ async def test_resources_that_are_not_here_are_refused_by_all_three(
         assert row.error_message
 
 
-async def test_kip569_types_and_documentation_when_asked_for(broker: Harness) -> None:
-    """v3 is not advertised; the handler is asked directly."""
-    assert broker.node is not None
-    ctx = RequestContext(broker=broker.node.broker, api_version=3, client_id="", client_host="", listener="")
+async def test_kip569_types_and_documentation_when_asked_for(broker: Harness, wire: Wire) -> None:
     resource = DescribeConfigsRequestResource(
         resource_type=BROKER, resource_name="0", configuration_keys=["log.retention.ms"]
     )
-    for wanted in (True, False):
-        request = DescribeConfigsRequest(resources=[resource], include_synonyms=False, include_documentation=wanted)
-        (row,) = (await describe_handler(request, ctx)).results[0].configs
-        assert row.config_type == 5
-        assert (row.documentation is not None) is wanted
-        assert "Unit: ms." in (row.documentation or "Unit: ms.")
+    for version in (3, 4):
+        for wanted in (True, False):
+            request = DescribeConfigsRequest(resources=[resource], include_synonyms=False, include_documentation=wanted)
+            (row,) = (await wire.call(request, version)).results[0].configs
+            assert row.config_type == 5
+            assert (row.documentation is not None) is wanted
+            assert "Unit: ms." in (row.documentation or "Unit: ms.")
+
+
+async def test_what_is_not_given_is_told_as_kafka_tells_it(broker: Harness, wire: Wire) -> None:
+    """Seen in the answers of Kafka 4.1.1."""
+    await wire.create_topic("t")
+    for kind, name, key, told in [
+        (TOPIC, "t", "retention.ms", ("604800000", 5, [])),
+        (TOPIC, "t", "segment.ms", ("604800000", 5, [])),
+        (TOPIC, "t", "flush.ms", ("9223372036854775807", 5, [])),
+        (TOPIC, "t", "flush.messages", ("9223372036854775807", 5, ["log.flush.interval.messages"])),
+        (TOPIC, "t", "preallocate", ("false", 5, ["log.preallocate"])),
+        (TOPIC, "t", "remote.storage.enable", ("false", 5, [])),
+        (TOPIC, "t", "local.retention.ms", ("-2", 5, ["log.local.retention.ms"])),
+        (TOPIC, "t", "compression.zstd.level", ("3", 5, ["compression.zstd.level"])),
+        (BROKER, "0", "log.retention.ms", (None, 5, [])),
+        (BROKER, "0", "log.retention.minutes", (None, 5, [])),
+        (BROKER, "0", "log.retention.hours", ("168", 5, ["log.retention.hours"])),
+        (BROKER, "0", "broker.rack", (None, 5, [])),
+    ]:
+        row = await value(wire, kind, name, key)
+        assert (row.value, row.config_source, [synonym.name for synonym in row.synonyms]) == told, key
+
+
+async def test_the_broker_of_no_name_and_success_are_told_as_kafka_tells_them(broker: Harness, wire: Wire) -> None:
+    for name in ("", "0"):
+        result = await describe(wire, BROKER, name)
+        assert (result.error_code, result.error_message) == (0, "")
+
+
+@pytest.mark.parametrize("setting", ["unclean.leader.election.enable", "preallocate", "remote.storage.enable"])
+async def test_a_setting_with_one_value_takes_that_and_refuses_others_with_the_reason(
+    broker: Harness, wire: Wire, setting: str
+) -> None:
+    await wire.create_topic("t")
+    assert (await alter(wire, TOPIC, "t", (setting, SET, "False"))).error_code == 0
+    assert (await value(wire, TOPIC, "t", setting)).config_source == 1
+    row = await alter(wire, TOPIC, "t", (setting, SET, "true"))
+    assert row.error_code == ErrorCode.INVALID_CONFIG
+    assert row.error_message.startswith(f"{setting} = 'true': must be false. ")
 
 
 # --- IncrementalAlterConfigs ---
@@ -163,16 +198,16 @@ async def test_lists_grow_and_shrink_from_the_value_in_force(broker: Harness, wi
     assert (await value(wire, TOPIC, "t", "cleanup.policy")).value == "delete,compact"
     await alter(wire, TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete"))
     assert (await value(wire, TOPIC, "t", "cleanup.policy")).value == "compact"
-    assert (
-        await alter(wire, TOPIC, "t", ("cleanup.policy", SUBTRACT, "compact"))
-    ).error_code == ErrorCode.INVALID_CONFIG
+    assert (await alter(wire, TOPIC, "t", ("cleanup.policy", SUBTRACT, "compact"))).error_code == 0
+    assert (await value(wire, TOPIC, "t", "cleanup.policy")).value == "", "as in Kafka: nothing is removed by itself"
 
 
 @pytest.mark.parametrize(
     ("edits", "code"),
     [
         ([("retention.ms", SET, "soon")], ErrorCode.INVALID_CONFIG),
-        ([("retention.ms", SET, None)], ErrorCode.INVALID_CONFIG),
+        ([("retention.ms", SET, None)], ErrorCode.INVALID_REQUEST),
+        ([("cleanup.policy", APPEND, None)], ErrorCode.INVALID_REQUEST),
         ([("retention.mss", SET, "5")], ErrorCode.INVALID_CONFIG),
         ([("retention.mss", APPEND, "5")], ErrorCode.INVALID_CONFIG),
         ([("retention.ms", APPEND, "5")], ErrorCode.INVALID_CONFIG),
@@ -272,3 +307,63 @@ def test_edits_touch_only_what_they_name_and_never_their_input(given_now: dict[s
         assert {k: v for k, v in after.items() if k not in named} == {k: v for k, v in before.items() if k not in named}
         assert all(edit.name not in after for edit in edits if edit.operation == DELETE)
     assert given_now == before
+
+
+# --- replication throttles ---
+
+THROTTLED = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
+
+
+@pytest.mark.parametrize("name", THROTTLED)
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        ("*", "*"),
+        (" * ", "*"),
+        ("", ""),
+        ("0:1", "0:1"),
+        (" 0:1 , 01:2 ", "0:1,1:2"),
+        ("0:1,", "0:1"),
+        ("99999999999:77", "99999999999:77"),
+        (",".join(f"{index}:1" for index in range(1000)), ",".join(f"{index}:1" for index in range(1000))),
+    ],
+)
+async def test_throttled_replicas_are_all_or_pairs_of_partition_and_broker(
+    wire: Wire, name: str, given: str, stored: str
+) -> None:
+    await wire.create_topic("t")
+    assert (await alter(wire, TOPIC, "t", (name, SET, given))).error_code == 0
+    assert (await value(wire, TOPIC, "t", name)).value == stored
+
+
+@pytest.mark.parametrize("name", THROTTLED)
+@pytest.mark.parametrize(
+    "given", ["none", "0:1,*", "*,*", "a:b", "0:1:2", "0", "-1:1", "0:1;1:2", "\u0661:1", "0: 1", "1" * 5000 + ":x"]
+)
+async def test_other_throttled_replicas_are_refused_as_kafka_does(wire: Wire, name: str, given: str) -> None:
+    await wire.create_topic("t")
+    answer = await alter(wire, TOPIC, "t", (name, SET, given))
+    assert answer.error_code == ErrorCode.INVALID_CONFIG
+    assert "partition:broker" in answer.error_message
+
+
+async def test_throttled_replicas_are_a_list_that_follows_nothing(wire: Wire) -> None:
+    """As kafka-reassign-partitions adds to it, and deletes it in the end."""
+    await wire.create_topic("t")
+    for name in THROTTLED:
+        row = await value(wire, TOPIC, "t", name)
+        assert (row.value, row.config_source, row.synonyms) == ("", 5, [])
+        for pair in ("0:1", "1:1"):
+            assert (await alter(wire, TOPIC, "t", (name, APPEND, pair))).error_code == 0
+        assert (await value(wire, TOPIC, "t", name)).value == "0:1,1:1"
+        assert (await alter(wire, TOPIC, "t", (name, DELETE, None))).error_code == 0
+        assert (await value(wire, TOPIC, "t", name)).value == ""
+
+
+async def test_throttled_rates_are_altered_while_the_broker_runs(wire: Wire) -> None:
+    for name in ("leader.replication.throttled.rate", "follower.replication.throttled.rate"):
+        assert (await value(wire, BROKER, "0", name)).value == str(2**63 - 1)
+        for text, code in (("0", 0), ("1000", 0), ("-1", ErrorCode.INVALID_CONFIG), ("x", ErrorCode.INVALID_CONFIG)):
+            assert (await alter(wire, BROKER, "0", (name, SET, text))).error_code == code
+        assert (await value(wire, BROKER, "0", name)).value == "1000"
+        assert (await alter(wire, BROKER, "0", (name, DELETE, None))).error_code == 0

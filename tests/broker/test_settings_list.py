@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from semel_broker.__main__ import serve
-from semel_broker.config import BROKER_SETTINGS, ELSEWHERE, ConfigError, load
+from semel_broker.config import BROKER_SETTINGS, ConfigError, load
+from semel_broker.kafka_names import NAMES, PREFIXES, instead
 from semel_broker.settings_list import as_markdown, as_toml
 from semel_broker.topic_configs import TOPIC_SETTINGS
 
@@ -17,7 +18,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 
 def test_the_file_means_the_defaults_with_and_without_its_comment_signs() -> None:
     assert load(as_toml()).given == {}
-    everything = "\n".join(re.findall(r"^#([a-z.]+ = .+)$", as_toml(), re.MULTILINE))
+    everything = "\n".join(re.findall(r"^#([a-z0-9.]+ = .+)$", as_toml(), re.MULTILINE))
     config = load(everything)
     for name, setting in BROKER_SETTINGS.items():
         assert getattr(config, setting.field) == setting.default, name
@@ -53,8 +54,38 @@ def test_what_kafka_calls_otherwise_is_named(given: str, words: str) -> None:
 
 
 def test_what_is_named_in_place_of_kafkas_settings_is_there() -> None:
-    for name, words in ELSEWHERE.items():
+    for name, words in {**NAMES, **PREFIXES}.items():
         assert name not in BROKER_SETTINGS
-        named = re.findall(r"[a-z]+(?:\.[a-z]+)+", words)
-        assert named
-        assert set(named) <= {*BROKER_SETTINGS}, name
+        assert name not in TOPIC_SETTINGS
+        named = set(re.findall(r"[a-z]+(?:\.[a-z]+)+", words)) - {"group.protocol"}
+        assert named <= {*BROKER_SETTINGS, *TOPIC_SETTINGS}, name
+        assert named or words.endswith("leave it out") or "leave it out" in words, name
+
+
+def test_few_settings_that_are_here_look_like_those_that_are_not() -> None:
+    """They are looked up first."""
+    assert [name for name in {**BROKER_SETTINGS, **TOPIC_SETTINGS} if instead(name)] == [
+        "socket.request.max.bytes",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("num.io.threads", "one event loop"),
+        ("ssl.keystore.location", "no TLS"),
+        ("zookeeper.session.timeout.ms", "etcd.endpoints"),
+        ("inter.broker.protocol.version", "negotiated"),
+        ("fetch.purgatory.purge.interval.requests", "leave it out"),
+        ("log.cleaner.io.max.bytes.per.second", "paces itself"),
+        ("remote.log.storage.system.enable", "no tiered storage"),
+    ],
+)
+def test_settings_that_people_bring_along_are_answered_with_what_to_do(name: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name}: there is no such setting here; .*{words}"):
+        load(f'"{name}" = 1')
+    with pytest.raises(ConfigError, match=words):
+        load().alter(dynamic_default={name: "1"}, dynamic={})

@@ -4,9 +4,12 @@ v1+: sources and synonyms (KIP-226); v3+: types and, if asked for, documentation
 brokers and has only what was altered for all. 3 unknown topic, 17 no topic name, 42 another type or another broker.
 """
 
+from collections.abc import Iterable
+
 from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k32_describe_configs import (
     DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
     DescribeConfigsResponse,
     DescribeConfigsResponseConfig,
     DescribeConfigsResponseResult,
@@ -22,15 +25,24 @@ async def handle(request: DescribeConfigsRequest, ctx: RequestContext) -> Descri
     """One row per resource, in the order of the request."""
     resources = ResourceConfigs(ctx.broker.config, ctx.broker.store, ctx.broker.topics)
     results = []
-    for asked in request.resources:
+    slices = ctx.slices()
+    for asked in _distinct(request.resources):
         result = DescribeConfigsResponseResult(resource_type=asked.resource_type, resource_name=asked.resource_name)
         try:
             found = resources.describe(asked.resource_type, asked.resource_name, asked.configuration_keys)
             result.configs = [_row(described, request) for described in found]
+            result.error_message = ""  # as Kafka says that there is none
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
+        if slices.is_over(1 + len(result.configs)):
+            await slices.next()
     return DescribeConfigsResponse(results=results)
+
+
+def _distinct(resources: Iterable[DescribeConfigsRequestResource]) -> Iterable[DescribeConfigsRequestResource]:
+    """Each resource once: an answer is far longer than the question."""
+    return {(row.resource_type, row.resource_name): row for row in resources}.values()
 
 
 def _row(described: Described, request: DescribeConfigsRequest) -> DescribeConfigsResponseConfig:

@@ -17,7 +17,10 @@ async def handle(request: AlterConfigsRequest, ctx: RequestContext) -> AlterConf
     """One row per resource, in the order of the request; each is altered wholly or not at all."""
     resources = ResourceConfigs(ctx.broker.config, ctx.broker.store, ctx.broker.topics)
     rows = []
+    slices = ctx.slices()
     for asked in request.resources:
+        if slices.is_over():
+            await slices.next()
         row = AlterConfigsResponseResource(resource_type=asked.resource_type, resource_name=asked.resource_name)
         try:
             configs = replaced([(config.name, config.value) for config in asked.configs])

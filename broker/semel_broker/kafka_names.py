@@ -1,0 +1,110 @@
+"""PURE: settings that Kafka has and this broker does not, and what to do instead."""
+
+from typing import Final
+
+_LISTENER: Final = "what clients connect to is host.name and port"
+_PEERS: Final = "what other brokers connect to is peer.host.name and peer.port"
+_CLUSTER: Final = "brokers are held together by etcd.endpoints, and each of them can be the controller"
+_SECURITY: Final = "there is no TLS, SASL or authorizer yet: leave it out, and keep the port in a network of your own"
+_THREADS: Final = "one event loop serves everything, there are no threads to count: leave it out"
+_GROUPS: Final = "groups have the classic protocol only: leave it out, and give clients group.protocol=classic"
+_QUOTAS: Final = "there are no quotas for clients; replication.quota.bytes.per.second bounds replicas that catch up"
+_REMOTE: Final = "there is no tiered storage: leave it out"
+_WAITING: Final = "what waits is woken when it can be answered, nothing is swept: leave it out"
+_METRICS: Final = "there are no metrics reporters: leave it out"
+_CLEANER: Final = "compaction paces itself: leave it out; log.cleaner.dedupe.buffer.size bounds its memory"
+_BUFFERS: Final = "buffers are the operating system's: leave it out; socket.request.max.bytes bounds a request"
+_FORMAT: Final = "there is one record format, and API versions are negotiated: leave it out"
+_POLICY: Final = "there are no policy classes: leave it out"
+_INTERNAL: Final = "with three replicas an internal topic wants two in sync, on its own: leave it out"
+
+NAMES: Final = {
+    "listeners": _LISTENER,
+    "advertised.listeners": "what clients are told is advertised.host.name and advertised.port",
+    "inter.broker.listener.name": _PEERS,
+    "listener.security.protocol.map": f"there is no TLS or SASL yet, and {_LISTENER}",
+    "early.start.listeners": _LISTENER,
+    "controller.listener.names": _PEERS,
+    "process.roles": _CLUSTER,
+    "broker.heartbeat.interval.ms": "a broker is lost after broker.session.timeout.ms",
+    "initial.broker.registration.timeout.ms": "a broker is lost after broker.session.timeout.ms",
+    "broker.id.generation.enable": "give node.id",
+    "reserved.broker.max.id": "give node.id",
+    "super.users": _SECURITY,
+    "allow.everyone.if.no.acl.found": _SECURITY,
+    "background.threads": _THREADS,
+    "num.io.threads": _THREADS,
+    "num.network.threads": _THREADS,
+    "num.replica.fetchers": _THREADS,
+    "num.replica.alter.log.dirs.threads": _THREADS,
+    "num.recovery.threads.per.data.dir": _THREADS,
+    "log.cleaner.threads": _THREADS,
+    "group.coordinator.threads": _THREADS,
+    "group.coordinator.rebalance.protocols": _GROUPS,
+    "queued.max.requests": "max.connections bounds connections, and each has a fixed bound of requests: leave it out",
+    "queued.max.request.bytes": "requests of all connections have a fixed bound together: leave it out",
+    "max.connections.per.ip": "max.connections bounds connections, whatever their addresses",
+    "max.connections.per.ip.overrides": "max.connections bounds connections, whatever their addresses",
+    "max.connection.creation.rate": "max.connections bounds connections, not how fast they come",
+    "controlled.shutdown.enable": "a broker always hands over; controlled.shutdown.max.wait.ms bounds how long",
+    "inter.broker.protocol.version": _FORMAT,
+    "log.message.format.version": _FORMAT,
+    "message.format.version": _FORMAT,
+    "log.message.downconversion.enable": _FORMAT,
+    "message.downconversion.enable": _FORMAT,
+    "log.message.timestamp.difference.max.ms": (
+        "set log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms"
+    ),
+    "message.timestamp.difference.max.ms": "set message.timestamp.before.max.ms and message.timestamp.after.max.ms",
+    "log.roll.jitter.ms": "segments are rolled when they are due: log.roll.jitter.hours is 0",
+    "log.flush.scheduler.interval.ms": "each log has its own timer: set log.flush.interval.ms",
+    "log.flush.start.offset.checkpoint.interval.ms": "set log.flush.offset.checkpoint.interval.ms, which is for both",
+    "replica.high.watermark.checkpoint.interval.ms": "high watermarks are not stored: leave it out",
+    "transaction.state.log.min.isr": _INTERNAL,
+    "offsets.commit.required.acks": _INTERNAL,
+    "offsets.topic.compression.codec": "internal topics are not compressed: leave it out",
+    "transaction.partition.verification.enable": "transactions are always verified: leave it out",
+    "create.topic.policy.class.name": _POLICY,
+    "alter.config.policy.class.name": _POLICY,
+}
+
+PREFIXES: Final = {
+    "ssl.": _SECURITY,
+    "sasl.": _SECURITY,
+    "security.": _SECURITY,
+    "authorizer.": _SECURITY,
+    "principal.builder.": _SECURITY,
+    "delegation.token.": _SECURITY,
+    "listener.name.": _SECURITY,
+    "zookeeper.": _CLUSTER,
+    "controller.quorum.": _CLUSTER,
+    "metadata.log.": _CLUSTER,
+    "metadata.max.": _CLUSTER,
+    "remote.": _REMOTE,
+    "group.consumer.": _GROUPS,
+    "group.share.": _GROUPS,
+    "group.streams.": _GROUPS,
+    "share.coordinator.": _GROUPS,
+    "quota.": _QUOTAS,
+    "client.quota.": _QUOTAS,
+    "replication.quota.window.": _QUOTAS,
+    "alter.log.dirs.replication.quota.": _QUOTAS,
+    "controller.quota.": _QUOTAS,
+    "metric.": _METRICS,
+    "metrics.": _METRICS,
+    "kafka.metrics.": _METRICS,
+    "telemetry.": _METRICS,
+    "log.cleaner.io.": _CLEANER,
+    "socket.": _BUFFERS,
+    "replica.socket.": _BUFFERS,
+}
+PURGATORY: Final = ".purgatory.purge.interval.requests"
+
+
+def instead(name: str) -> str | None:
+    """What to do about a setting of Kafka's that is not here; None: no such name is known."""
+    if name in NAMES:
+        return NAMES[name]
+    if name.endswith(PURGATORY):
+        return _WAITING
+    return next((why for prefix, why in PREFIXES.items() if name.startswith(prefix)), None)

@@ -2,9 +2,12 @@
 
 Served: v3 to v7 (one layout; zstd from v7), with transaction version 2 up to v12: v8 adds words and the records at
 fault, v11 TRANSACTION_ABORTABLE, v12 joins the transaction by itself (KIP-890). The appends have happened when `handle`
-returns; what it may return to be awaited is only their durability, so the connection goes on to the next request; what
-is not durable within `timeout_ms` is answered with REQUEST_TIMED_OUT, and acknowledged when it is sent again. The
-exception is a batch whose coordinator has to be asked first (`k00_transactional`): it holds back what is behind it.
+returns; what it may return to be awaited is only their durability, so the connection goes on to the next request.
+acks=all is answered once the high watermark is above them; what is not there within `timeout_ms` is answered with
+REQUEST_TIMED_OUT, and acknowledged when it is sent again. acks=1 is answered once they are durable on this broker,
+whatever followers have and however long its disk takes (`docs/decisions/0018-acks-1-waits-for-the-disk.md`). Some
+requests hold back what is behind them on the connection: those of very many batches, records that take long to be
+looked at (`k00_records`), and a batch whose coordinator has to be asked first (`k00_transactional`).
 acks=0 is never answered: an error closes the connection. Order of the checks: wire-contract 5.2.
 """
 
@@ -13,10 +16,10 @@ from __future__ import annotations
 from asyncio import Future, get_running_loop
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
-from semel_protocol.batch import BatchHeader, check_produced, read_header
-from semel_protocol.compression import InflatesTooLarge
+from semel_protocol.batch import read_header
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k00_produce import (
     ProduceRequest,
@@ -27,63 +30,149 @@ from semel_protocol.messages.k00_produce import (
     ProduceResponseTopic,
 )
 from semel_protocol.primitives import Buffer
-from semel_protocol.record_columns import decode_columns
 
 from semel_broker.answers import InOrder
 from semel_broker.context import RequestContext
+from semel_broker.handlers import k00_recompressed as recompressed
 from semel_broker.handlers import k00_transactional as transactional
+from semel_broker.handlers.k00_records import (
+    ACKS_ALL,
+    ACKS_NONE,
+    Inspection,
+    InvalidRecordsError,
+    accepted,
+    begin_inspection,
+    begin_inspections,
+    finish_inspections,
+)
 from semel_broker.handlers.k00_transactional import NO_ADMISSIONS, Admissions, Asking, opens_transaction, writable
-from semel_broker.limits import Limits
 from semel_broker.partition import Partition
 from semel_broker.txn.metadata import TopicPartition
 
-NO_TIMESTAMP = NO_PRODUCER_ID = -1
-ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
+NO_PRODUCER_ID = -1
 
+ROWS_AT_ONCE_MAX = 256
+BYTES_AT_ONCE_MAX = 8 << 20
+"""A request with more is looked at and appended in slices."""
+BYTES_PER_STEP = 16 << 10
+"""Of record batches, in a slice."""
+
+Inspections = list[list[Inspection]]
+"""By topic and partition, in the order of the request."""
 Answer = ProduceResponse | Coroutine[Any, Any, ProduceResponse] | None
 
 
-class InvalidRecordsError(KafkaError):
-    """Some records of a batch are refused, and the batch with them."""
-
-    def __init__(self, indexes: Sequence[int], message: str) -> None:
-        super().__init__(ErrorCode.INVALID_RECORD, message)
-        self.indexes = indexes
-
-
 def handle(request: ProduceRequest, ctx: RequestContext) -> Answer | InOrder[ProduceResponse | None]:
+    if ctx.broker.topics.recompressing and recompressed.is_wanted(request, ctx):
+        return recompressed.start(request, ctx, _start)
+    return _start(request, ctx)
+
+
+def _start(request: ProduceRequest, ctx: RequestContext) -> Answer | InOrder[ProduceResponse | None]:
+    if _is_long(request):
+        return InOrder(_inspect_and_append_in_slices(request, ctx))
+    inspections = begin_inspections(request, ctx)
+    if not all(inspection.is_done for rows in inspections for inspection in rows):
+        return InOrder(_inspect_and_append(request, ctx, inspections))
     if request.transactional_id is not None and (asking := transactional.to_be_admitted(request, ctx)):
-        return InOrder(_ask_and_append(request, ctx, asking))
-    return _append_all(request, ctx, NO_ADMISSIONS)
+        return InOrder(_ask_and_append(request, ctx, inspections, asking))
+    return _append_all(request, ctx, inspections, NO_ADMISSIONS)
 
 
-async def _ask_and_append(request: ProduceRequest, ctx: RequestContext, asking: Asking) -> ProduceResponse | None:
-    """Ask the coordinator, which enrols the partitions (v12; before, the producer has done so), then append as ever."""
-    with await transactional.admissions_of(request, ctx, asking) as admissions:
-        answer = _append_all(request, ctx, admissions)
+async def _inspect_and_append(
+    request: ProduceRequest, ctx: RequestContext, inspections: Inspections
+) -> ProduceResponse | None:
+    """Look at the records in slices, then append as ever."""
+    await finish_inspections(inspections, ctx)
+    if request.transactional_id is not None and (asking := transactional.to_be_admitted(request, ctx)):
+        return await _ask_and_append(request, ctx, inspections, asking)
+    answer = _append_all(request, ctx, inspections, NO_ADMISSIONS)
     return await answer if isinstance(answer, Coroutine) else answer
 
 
-def _append_all(request: ProduceRequest, ctx: RequestContext, admissions: Admissions) -> Answer:
+async def _ask_and_append(
+    request: ProduceRequest, ctx: RequestContext, inspections: Inspections, asking: Asking
+) -> ProduceResponse | None:
+    """Ask the coordinator, which enrols the partitions (v12; before, the producer has done so), then append as ever."""
+    with await transactional.admissions_of(request, ctx, asking) as admissions:
+        answer = _append_all(request, ctx, inspections, admissions)
+    return await answer if isinstance(answer, Coroutine) else answer
+
+
+def _is_long(request: ProduceRequest) -> bool:
+    """Whether the appends would hold the event loop for too long."""
+    rows = [row for topic in request.topic_data for row in topic.partition_data]
+    return len(rows) > ROWS_AT_ONCE_MAX or sum(len(row.records or b"") for row in rows) > BYTES_AT_ONCE_MAX
+
+
+async def _inspect_and_append_in_slices(request: ProduceRequest, ctx: RequestContext) -> ProduceResponse | None:
+    """All of it while other connections are served in between."""
+    slices = ctx.slices()
+    inspections = [
+        await slices.each(topic.partition_data, partial(begin_inspection, request, ctx, topic.name))
+        for topic in request.topic_data
+    ]
+    await finish_inspections(inspections, ctx)
+    if request.transactional_id is None:
+        return await _append_in_slices(request, ctx, inspections, NO_ADMISSIONS)
+    asking = await slices.finish(transactional.to_be_admitted_in_steps(request, ctx))
+    with await transactional.admissions_of(request, ctx, asking) as admissions:
+        return await _append_in_slices(request, ctx, inspections, admissions)
+
+
+async def _append_in_slices(
+    request: ProduceRequest, ctx: RequestContext, inspections: Inspections, admissions: Admissions
+) -> ProduceResponse | None:
+    """`_append_all`, while other connections are served in between."""
+    slices = ctx.slices()
+    waiting: list[Waiting] = []
+    topics = []
+    try:
+        for topic, inspected in zip(request.topic_data, inspections, strict=True):
+            rows = []
+            for row, inspection in zip(topic.partition_data, inspected, strict=True):
+                uncommitted: list[tuple[Partition, int]] = []
+                rows.append(_append(request, topic.name, row, inspection, ctx, uncommitted, admissions))
+                waiting += _waiting(uncommitted, request.acks == ACKS_ALL)
+                if slices.is_over(1 + len(row.records or b"") // BYTES_PER_STEP):
+                    await slices.next()
+            topics.append(ProduceResponseTopic(name=topic.name, partition_responses=rows))
+    except BaseException:
+        _look_away(waiting)
+        raise
+    answer = _answered(request, ProduceResponse(responses=topics), ctx, waiting)
+    return await answer if isinstance(answer, Coroutine) else answer
+
+
+def _append_all(
+    request: ProduceRequest, ctx: RequestContext, inspections: Inspections, admissions: Admissions
+) -> Answer:
     uncommitted: list[tuple[Partition, int]] = []
     response = ProduceResponse(
         responses=[
             ProduceResponseTopic(
                 name=topic.name,
                 partition_responses=[
-                    _append(request, topic.name, row, ctx, uncommitted, admissions) for row in topic.partition_data
+                    _append(request, topic.name, row, inspection, ctx, uncommitted, admissions)
+                    for row, inspection in zip(topic.partition_data, rows, strict=True)
                 ],
             )
-            for topic in request.topic_data
+            for topic, rows in zip(request.topic_data, inspections, strict=True)
         ]
     )
+    return _answered(request, response, ctx, _waiting(uncommitted, request.acks == ACKS_ALL))
+
+
+def _answered(
+    request: ProduceRequest, response: ProduceResponse, ctx: RequestContext, waiting: list[Waiting]
+) -> Answer:
     if request.acks == ACKS_NONE:
         _raise_first_error(response)
         return None
-    if uncommitted:
+    if waiting:
         if not ctx.followers:  # else those that follow share a sync with this one
-            uncommitted[0][0].hurry()
-        return _when_committed(response, _waiting(uncommitted), request.timeout_ms)
+            waiting[0][0].hurry()
+        return _when_committed(response, waiting, request.timeout_ms if request.acks == ACKS_ALL else None)
     return response
 
 
@@ -91,32 +180,27 @@ def _append(
     request: ProduceRequest,
     topic: str,
     row: ProduceRequestPartition,
+    inspection: Inspection,
     ctx: RequestContext,
     uncommitted: list[tuple[Partition, int]],
     admissions: Admissions,
 ) -> ProduceResponsePartition:
     try:
-        if request.acks not in (ACKS_ALL, ACKS_NONE, ACKS_LEADER):
-            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; it must be 0, 1 or -1 (all)")
+        if inspection.refusal is not None:
+            raise inspection.refusal
         partition = writable(topic, row.index, ctx)
-        header = check_produced(
-            row.records,
-            produce_version=ctx.api_version,
-            bytes_max=partition.log.config.max_message_bytes,
-            transactional=request.transactional_id is not None,
-        )
         assert row.records is not None
-        _check_batch(partition, header, row.records, ctx)
+        records, header = accepted(inspection, partition, row.records, ctx)
         if header.is_transactional and opens_transaction(partition, header):
             transactional.check(request.transactional_id or "", partition, header, ctx, admissions)
         if ctx.broker.turned_away and partition.log.producer(header.producer_id) is None:
             ctx.broker.turned_away.check((topic, row.index), header)
-        result = partition.append(row.records, header=header, acks_all=request.acks == ACKS_ALL)
+        result = partition.append(records, header=header, acks_all=request.acks == ACKS_ALL)
     except KafkaError as error:
         if error.retriable and error.code != ErrorCode.CORRUPT_MESSAGE and row.records is not None:
             _turn_away((topic, row.index), row.records, ctx)
-        return _refused(row.index, error)
-    if request.acks == ACKS_ALL and partition.high_watermark <= result.last_offset:
+        return _refused(row.index, error.with_traceback(None))  # else it would keep this frame, and the frame keeps it
+    if request.acks != ACKS_NONE and partition.high_watermark <= result.last_offset:
         uncommitted.append((partition, result.last_offset + 1))
     return ProduceResponsePartition(
         index=row.index,
@@ -147,67 +231,27 @@ def _refused(index: int, error: KafkaError) -> ProduceResponsePartition:
     )
 
 
-def _check_batch(partition: Partition, header: BatchHeader, records: Buffer, ctx: RequestContext) -> None:
-    """What the topic's configuration asks of a well-formed batch."""
-    config = partition.log.config
-    if not config.log_append_time and header.max_timestamp != NO_TIMESTAMP:
-        _check_timestamps(header, config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms, ctx)
-    if config.is_compacted:
-        _check_keys(partition, header, records, ctx.broker.config.limits)
-
-
-def _check_keys(partition: Partition, header: BatchHeader, records: Buffer, limits: Limits) -> None:
-    """Each record of a compacted topic has a key. Raises MESSAGE_TOO_LARGE, upon which producers split the batch, for
-    one that would take too long to look at."""
-    records_max = limits.keyed_batch_records_max
-    if header.record_count > records_max:
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"{partition.topic} is compacted: a batch may have {records_max} records, not {header.record_count}",
-        )
-    try:
-        keys = decode_columns(records, header, bytes_max=limits.keyed_batch_inflated_bytes_max).keys
-    except InflatesTooLarge as error:
-        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{partition.topic} is compacted: {error.message}") from None
-    if None in keys:
-        raise InvalidRecordsError(
-            [index for index, key in enumerate(keys) if key is None],
-            f"{partition.topic} is compacted: each record needs a key, that at index {keys.index(None)} has none",
-        )
-
-
-def _check_timestamps(header: BatchHeader, before_max_ms: int, after_max_ms: int, ctx: RequestContext) -> None:
-    now_ms = ctx.broker.world.now_ms()
-    if header.max_timestamp > now_ms + after_max_ms:
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"timestamp {header.max_timestamp} is more than message.timestamp.after.max.ms={after_max_ms} ahead of "
-            f"the broker's clock; check the producer's",
-        )
-    if header.base_timestamp < now_ms - before_max_ms:
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"timestamp {header.base_timestamp} is more than message.timestamp.before.max.ms={before_max_ms} old",
-        )
-
-
 # --- answering -----------------------------------------------------------------------------------------------
 
 
 Waiting = tuple[Partition, Future[None]]
 
 
-def _waiting(uncommitted: list[tuple[Partition, int]]) -> list[Waiting]:
+def _waiting(uncommitted: list[tuple[Partition, int]], acks_all: bool) -> list[Waiting]:
     """What an answer waits for, in the turn of the appends: the end of a leadership later on is not missed."""
-    return [
-        (partition, future) for partition, offset in uncommitted if (future := partition.committing(offset)) is not None
-    ]
+    waiting = []
+    for partition, offset in uncommitted:
+        future = partition.committing(offset) if acks_all else partition.storing(offset)
+        if future is not None:
+            waiting.append((partition, future))
+    return waiting
 
 
-async def _when_committed(response: ProduceResponse, waiting: list[Waiting], timeout_ms: int) -> ProduceResponse:
-    if not waiting:
-        return response
-    patience = get_running_loop().call_later(max(timeout_ms, 0) / 1000, _wait_no_longer, waiting, timeout_ms)
+async def _when_committed(response: ProduceResponse, waiting: list[Waiting], timeout_ms: int | None) -> ProduceResponse:
+    """`timeout_ms` None: without end. A disk answers, or the process ends."""
+    patience = None
+    if timeout_ms is not None:
+        patience = get_running_loop().call_later(max(timeout_ms, 0) / 1000, _wait_no_longer, waiting, timeout_ms)
     failures: dict[TopicPartition, KafkaError] = {}
     try:
         for partition, future in waiting:
@@ -216,7 +260,8 @@ async def _when_committed(response: ProduceResponse, waiting: list[Waiting], tim
             except KafkaError as error:
                 failures[partition.topic, partition.index] = error
     finally:
-        patience.cancel()
+        if patience is not None:
+            patience.cancel()
         _look_away(waiting)
     if failures:
         for topic in response.responses:

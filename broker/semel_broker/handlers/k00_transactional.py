@@ -7,8 +7,9 @@ Where this broker is the coordinator, its answer and the append fall into one tu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from types import TracebackType
+from typing import cast
 
 from semel_protocol.batch import BatchHeader, read_header
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -16,6 +17,7 @@ from semel_protocol.messages.k00_produce import ProduceRequest
 
 from semel_broker.context import RequestContext
 from semel_broker.partition import Partition
+from semel_broker.turns import ELEMENTS_PER_STEP
 from semel_broker.txn.admission import Admission
 
 ABORTABLE_VERSION = 11
@@ -23,7 +25,7 @@ JOINING_VERSION = 12
 
 Identity = tuple[int, int]
 """(producer id, epoch)."""
-Asking = dict[Identity, list[Partition]]
+Asking = dict[Identity, dict[Partition, None]]
 """The partitions that have to be asked for before the batches of a request can be appended."""
 
 AS_SEEN_BY_PRODUCERS = {
@@ -87,6 +89,16 @@ def opens_transaction(partition: Partition, header: BatchHeader) -> bool:
 def to_be_admitted(request: ProduceRequest, ctx: RequestContext) -> Asking:
     """What has to be asked before the batches of this request can be appended. Whatever is wrong with one of them is
     left to the append to find out."""
+    steps = to_be_admitted_in_steps(request, ctx)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return cast("Asking", done.value)
+
+
+def to_be_admitted_in_steps(request: ProduceRequest, ctx: RequestContext) -> Generator[int, None, Asking]:
+    """`to_be_admitted` for a request of many batches, see `Slices.finish`."""
     asking: Asking = {}
     transactions = ctx.broker.transactions
     transactional_id = request.transactional_id or ""
@@ -95,6 +107,7 @@ def to_be_admitted(request: ProduceRequest, ctx: RequestContext) -> Asking:
         return asking
     for topic in request.topic_data:
         for row in topic.partition_data:
+            yield ELEMENTS_PER_STEP
             try:
                 partition = writable(topic.name, row.index, ctx)
                 header = read_header(row.records or b"")
@@ -109,7 +122,7 @@ def to_be_admitted(request: ProduceRequest, ctx: RequestContext) -> Asking:
                     continue
                 except KafkaError:
                     pass  # it is not enrolled yet: the coordinator is to do that, or to say why not
-            asking.setdefault(identity, []).append(partition)
+            asking.setdefault(identity, {})[partition] = None
     return asking
 
 
@@ -121,7 +134,7 @@ async def admissions_of(request: ProduceRequest, ctx: RequestContext, asking: As
             admissions[identity] = await ctx.broker.transactions.admit(
                 request.transactional_id or "",
                 *identity,
-                partitions,
+                list(partitions),
                 joins=ctx.api_version >= JOINING_VERSION,
                 connection=_connection(ctx),
             )

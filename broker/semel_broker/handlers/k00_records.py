@@ -1,0 +1,131 @@
+"""The records of a Produce: what is looked at before a batch is appended, and what the topic's settings ask of it.
+
+Every record is looked at, as in Kafka's LogValidator: its framing, its number, its timestamp, on a compacted topic its
+key (decision 17). Most batches are done with in the turn in which they came; the work on others is handed to the lane
+of `work_turns`, and the request waits for it before anything of it is appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from semel_protocol.batch import NO_TIMESTAMP, BatchHeader, check_produced, read_header, state_max_timestamp
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k00_produce import ProduceRequest, ProduceRequestPartition
+from semel_protocol.primitives import Buffer
+from semel_protocol.record_check import CheckedRecords, check_records
+
+from semel_broker.context import RequestContext
+from semel_broker.handlers.k00_transactional import writable
+from semel_broker.partition import Partition
+from semel_broker.work_turns import Work
+
+ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
+
+
+class InvalidRecordsError(KafkaError):
+    """Some records of a batch are refused, and the batch with them."""
+
+    def __init__(self, indexes: Sequence[int], message: str) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, message)
+        self.indexes = indexes
+
+
+class Inspection(msgspec.Struct):
+    """What is known of one batch of a request: why it is refused, or its header and the work on its records."""
+
+    refusal: KafkaError | None
+    header: BatchHeader | None = None
+    work: Work[CheckedRecords] | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self.work is None or self.work.is_done
+
+
+def begin_inspections(request: ProduceRequest, ctx: RequestContext) -> list[list[Inspection]]:
+    """One for each partition of each topic, in the order of the request, as far as this turn has room for them."""
+    return [
+        [begin_inspection(request, ctx, topic.name, row) for row in topic.partition_data]
+        for topic in request.topic_data
+    ]
+
+
+async def finish_inspections(inspections: list[list[Inspection]], ctx: RequestContext) -> None:
+    """Do what is left of them, while others are served."""
+    for rows in inspections:
+        for inspection in rows:
+            if inspection.work is not None and not inspection.work.is_done:
+                await ctx.broker.work_turns.finish(inspection.work)
+
+
+def begin_inspection(
+    request: ProduceRequest, ctx: RequestContext, topic: str, row: ProduceRequestPartition
+) -> Inspection:
+    """Of one batch, as far as this turn has room for it."""
+    try:
+        if request.acks not in (ACKS_ALL, ACKS_NONE, ACKS_LEADER):
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; it must be 0, 1 or -1 (all)")
+        partition = writable(topic, row.index, ctx)
+        config, limits = partition.log.config, ctx.broker.config.limits
+        header = check_produced(
+            row.records,
+            produce_version=ctx.api_version,
+            bytes_max=config.max_message_bytes,
+            transactional=request.transactional_id is not None,
+        )
+        assert row.records is not None
+        if config.is_compacted and header.record_count > limits.keyed_batch_records_max:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"{topic} is compacted: a batch may have {limits.keyed_batch_records_max} records, "
+                f"not {header.record_count}",
+            )
+    except KafkaError as error:
+        return Inspection(error.with_traceback(None))
+    work = Work(
+        check_records(row.records, header, bytes_max=limits.inflated_batch_bytes_max, wants_keyless=config.is_compacted)
+    )
+    ctx.broker.work_turns.begin(work)
+    return Inspection(None, header, work)
+
+
+def accepted(
+    inspection: Inspection, partition: Partition, records: Buffer, ctx: RequestContext
+) -> tuple[Buffer, BatchHeader]:
+    """The batch as it is to be appended, in the turn of its append. Raises the KafkaError that it is refused with."""
+    if inspection.refusal is not None:
+        raise inspection.refusal
+    assert inspection.header is not None
+    assert inspection.work is not None
+    header, checked = inspection.header, inspection.work.result()
+    config = partition.log.config
+    if config.is_compacted and checked.keyless:
+        raise InvalidRecordsError(
+            checked.keyless,
+            f"{partition.topic} is compacted: each record needs a key, that at index {checked.keyless[0]} has none",
+        )
+    if config.log_append_time or checked.max_timestamp == NO_TIMESTAMP:
+        return records, header
+    _check_timestamps(checked, config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms, ctx)
+    if header.max_timestamp == checked.max_timestamp:
+        return records, header
+    restated = bytearray(records)  # as Kafka does: sarama below 1.45.1 states none
+    state_max_timestamp(restated, checked.max_timestamp)
+    return restated, read_header(restated)
+
+
+def _check_timestamps(checked: CheckedRecords, before_max_ms: int, after_max_ms: int, ctx: RequestContext) -> None:
+    now_ms = ctx.broker.world.now_ms()
+    if checked.max_timestamp > now_ms + after_max_ms:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"timestamp {checked.max_timestamp} is more than message.timestamp.after.max.ms={after_max_ms} ahead of "
+            f"the broker's clock; check the producer's",
+        )
+    if checked.min_timestamp < now_ms - before_max_ms:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"timestamp {checked.min_timestamp} is more than message.timestamp.before.max.ms={before_max_ms} old",
+        )

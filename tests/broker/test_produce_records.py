@@ -1,0 +1,175 @@
+"""Every record of a produced batch is looked at before it is stored, and nobody waits long for that."""
+
+import asyncio
+import os
+
+import pytest
+from broker.conftest import StartBroker
+from broker.harness import Harness, Wire, batch, headers_of, produce_request
+from msgspec.structs import replace
+from semel_broker.limits import MIB, Limits
+from semel_protocol.batch import HEADER_BYTES, LOG_APPEND_TIME, pack_batch, read_header
+from semel_protocol.compression import compress
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
+from semel_protocol.messages.k02_list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+)
+from semel_protocol.messages.k12_heartbeat import HeartbeatRequest
+from semel_protocol.records import Record, build_batch
+
+NOW = 1_700_000_000_000
+CODECS = pytest.mark.parametrize("codec", range(5))
+
+
+def altered(data: bytes, body: bytes | None = None, **fields: int) -> bytes:
+    """The batch with header fields and perhaps its records replaced, and a CRC that holds."""
+    return pack_batch(replace(read_header(data), **fields), data[HEADER_BYTES:] if body is None else body)
+
+
+@CODECS
+async def test_random_bytes_under_a_good_crc_are_not_stored(wire: Wire, codec: int) -> None:
+    await wire.create_topic("t")
+    for body in (os.urandom(50), compress(codec, os.urandom(50))):
+        row = await wire.produce("t", altered(batch(b"x", codec=codec), body))
+        assert (row.error_code, row.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+    assert (await wire.produce("t", batch(b"good", codec=codec))).base_offset == 0
+
+
+@CODECS
+async def test_two_billion_records_in_eight_bytes_are_not_stored(wire: Wire, codec: int) -> None:
+    await wire.create_topic("t")
+    body = compress(codec, batch(b"x")[HEADER_BYTES:])
+    lie = altered(batch(b"x", codec=codec), body, record_count=2**31 - 1, last_offset_delta=2**31 - 2)
+    assert (await wire.produce("t", lie)).error_code == ErrorCode.INVALID_RECORD
+    assert (await wire.produce("t", batch(b"good"))).base_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"max_timestamp": NOW - 1}, ErrorCode.INVALID_TIMESTAMP),
+        ({"max_timestamp": -2}, ErrorCode.INVALID_TIMESTAMP),
+        ({"attributes": LOG_APPEND_TIME}, ErrorCode.INVALID_TIMESTAMP),
+        ({"producer_id": -2}, ErrorCode.INVALID_RECORD),
+        ({"producer_id": -(2**63)}, ErrorCode.INVALID_RECORD),
+        ({"producer_id": 5, "producer_epoch": -1, "base_sequence": 0}, ErrorCode.INVALID_RECORD),
+    ],
+)
+async def test_headers_that_no_client_means_are_refused(wire: Wire, fields: dict[str, int], code: ErrorCode) -> None:
+    await wire.create_topic("t")
+    row = await wire.produce("t", altered(batch(b"x", timestamp=NOW), **fields))
+    assert (ErrorCode(row.error_code), row.base_offset) == (code, -1)
+
+
+@CODECS
+async def test_a_largest_timestamp_that_is_not_stated_is_found(wire: Wire, codec: int) -> None:
+    """As Kafka does; sarama below 1.45.1 states none. Else nothing would be found by its time."""
+    await wire.create_topic("t")
+    records = [Record(n, NOW + (7, 30, 3)[n], b"k", b"v") for n in range(3)]
+    for stated in (-1, NOW + 7, NOW + 5000):
+        row = await wire.produce("t", altered(build_batch(records, codec=codec), max_timestamp=stated))
+        assert row.error_code == 0
+    stored = headers_of((await wire.fetch("t", 0)).records)
+    assert [header.max_timestamp for header in stored] == [NOW + 30] * 3
+    asked = ListOffsetsRequestTopic(
+        name="t", partitions=[ListOffsetsRequestPartition(partition_index=0, timestamp=NOW + 20)]
+    )
+    answer = await wire.call(ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[asked]))
+    assert (answer.topics[0].partitions[0].offset, answer.topics[0].partitions[0].timestamp) == (1, NOW + 30)
+
+
+async def test_each_records_timestamp_has_to_be_within_bounds(wire: Wire) -> None:
+    """Not only those that the header states."""
+    await wire.create_topic("t", message_timestamp_after_max_ms="1000", message_timestamp_before_max_ms=str(10**15))
+    now_ms = 4_000_000_000_000
+    lie = altered(build_batch([Record(0, NOW), Record(1, now_ms)]), max_timestamp=NOW)
+    assert (await wire.produce("t", lie)).error_code == ErrorCode.INVALID_TIMESTAMP
+
+
+# --- long work -----------------------------------------------------------------------------------------------
+
+
+def heavy(producer_id: int = -1, sequence: int = -1, rows: int = 6000) -> bytes:
+    """A batch of records of many sizes, which takes several turns to look at (see `slow`)."""
+    epoch = -1 if producer_id < 0 else 0
+    records = [Record(n, NOW, None, b"v" * (n % 7)) for n in range(rows)]
+    return build_batch(records, codec=3, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+
+@pytest.fixture
+async def slow(start_broker: StartBroker) -> Harness:
+    """A broker that does little work on records in one turn."""
+    broker = await start_broker(durability="os")
+    assert broker.node is not None
+    broker.node.broker.work_turns._turn_cost = broker.node.broker.work_turns._left = 20_000
+    return broker
+
+
+async def test_batches_keep_their_order_though_some_take_long(slow: Harness) -> None:
+    wire = await slow.wire()
+    await wire.create_topic("t")
+    batches = [heavy(7, 0), batch(b"light", producer_id=7, producer_epoch=0, base_sequence=6000), heavy(7, 6001)]
+    for data in batches:
+        wire.send(produce_request("t", data))
+    rows = [(await wire.receive()).responses[0].partition_responses[0] for _ in batches]
+    assert [(row.error_code, row.base_offset) for row in rows] == [(0, 0), (0, 6000), (0, 6001)]
+    again = await wire.produce("t", heavy(7, 6001))
+    assert (again.error_code, again.base_offset) == (0, 6001)
+
+
+async def test_others_are_served_while_batches_are_looked_at(slow: Harness) -> None:
+    """However many batches wait: some 200 slices of work are shared out."""
+    busy = [await slow.wire() for _ in range(5)]
+    await busy[0].create_topic("t")
+    bystander = await slow.wire()
+    for wire in busy:
+        for _ in range(4):
+            wire.send(produce_request("t", heavy()))
+        await wire.writer.drain()
+    answered = 0
+
+    async def answers(wire: Wire) -> list[ErrorCode]:
+        return [(await wire.receive()).responses[0].partition_responses[0].error_code for _ in range(4)]
+
+    done = asyncio.gather(*map(answers, busy))
+    while not done.done():
+        await bystander.call(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"))
+        answered += 1
+    assert done.result() == [[0] * 4] * 5
+    assert answered > 40
+
+
+async def test_what_was_looked_at_is_refused_if_its_topic_has_gone_meanwhile(slow: Harness) -> None:
+    wire = await slow.wire()
+    await wire.create_topic("t")
+    assert slow.node is not None
+    lane = slow.node.broker.work_turns._lane
+    async with lane:  # the rest of the work cannot begin before the topic has gone
+        wire.send(produce_request("t", heavy()))
+        await wire.writer.drain()
+        while not lane._waiters:
+            await asyncio.sleep(0)
+        await slow.node.broker.topics.delete("t")
+    row = (await wire.receive()).responses[0].partition_responses[0]
+    assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_one_batch_of_several_is_refused_alone_though_it_takes_long(slow: Harness) -> None:
+    wire = await slow.wire()
+    await wire.create_topic("t", partitions=3)
+    broken = altered(heavy(), record_count=6001, last_offset_delta=6000)
+    rows = [ProduceRequestPartition(index=i, records=data) for i, data in enumerate((heavy(), broken, batch(b"x")))]
+    topics = [ProduceRequestTopic(name="t", partition_data=rows)]
+    answer = await wire.call(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics))
+    codes = [row.error_code for row in answer.responses[0].partition_responses]
+    assert codes == [0, ErrorCode.INVALID_RECORD, 0]
+
+
+async def test_a_bomb_is_refused_and_the_next_batch_is_taken(wire: Wire) -> None:
+    await wire.create_topic("t")
+    bomb = build_batch([Record(0, NOW, b"k", bytes(Limits().inflated_batch_bytes_max + MIB))], codec=4)
+    assert (await wire.produce("t", bomb)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert (await wire.produce("t", batch(b"x"))).base_offset == 0

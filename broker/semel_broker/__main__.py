@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import os
 import resource
 import signal
 import sys
 from collections.abc import Callable
-from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL, EROFS
+from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL, EMFILE, ENFILE, EROFS
 from pathlib import Path
 from random import SystemRandom
 from time import monotonic, time_ns
@@ -19,6 +20,7 @@ import click
 
 if TYPE_CHECKING:
     from semel_broker.config import BrokerConfig
+    from semel_broker.open_files import OpenFiles
     from semel_broker.world import World
 
 _STARTED = monotonic()
@@ -61,14 +63,16 @@ def _list_settings(ctx: click.Context, _: click.Parameter, form: str | None) -> 
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
 @click.option("--log-format", type=click.Choice(["auto", "console", "json"]), default="auto")
 def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, log_format: Any, **flags: Any) -> None:
-    """Run a broker until SIGTERM or SIGINT.
+    """Run a broker until SIGTERM, SIGINT or SIGHUP.
 
     Settings, later ones winning: defaults, the --config file, SEMEL_... variables, --set, and the flags above.
     """
+    _check_extra()
     from semel_storage.os_disk import OsDisk
 
     from semel_broker.config import ConfigError, load
     from semel_broker.logging import make_logger
+    from semel_broker.open_files import OpenFiles
     from semel_broker.world import World
 
     given = [f"{SETTING_OF[flag]}={value}" for flag, value in flags.items() if value is not None]
@@ -78,12 +82,19 @@ def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, 
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
     log = make_logger(log_level, log_format)
-    world = World(
-        now_ms=lambda: time_ns() // 1_000_000, monotonic=monotonic, rng=SystemRandom(), disk=OsDisk(), log=log
-    )
     _allow_many_connections()
+    files, disk = OpenFiles(log, monotonic), OsDisk()
+    disk.on_used_up = files.used_up
+    world = World(
+        now_ms=lambda: time_ns() // 1_000_000,
+        monotonic=monotonic,
+        rng=SystemRandom(),
+        disk=disk,
+        log=log,
+        may_be_held=files.may_be_held,
+    )
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        sys.exit(runner.run(_serve(config, world)))
+        sys.exit(runner.run(_serve(config, world, files)))
 
 
 SETTING_OF = {
@@ -103,15 +114,16 @@ SETTING_OF = {
 }
 
 
-async def _serve(config: BrokerConfig, world: World) -> int:
+async def _serve(config: BrokerConfig, world: World, files: OpenFiles) -> int:
     from semel_broker.node import Node
 
     log = world.log
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    loop.set_exception_handler(lambda _, context: _log_loop_error(world, context))
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it for SIGHUP
+            loop.add_signal_handler(number, stop.set)
+    loop.set_exception_handler(lambda _, context: _log_loop_error(world, files, context))
     try:
         node = await Node.start(config, world)
     except Exception as error:
@@ -121,6 +133,8 @@ async def _serve(config: BrokerConfig, world: World) -> int:
         log.error("start_failed", error=words)
         print(f"semel: {words}", file=sys.stderr)  # noqa: T201
         return 1
+    held = sum(config.node_id in view.replicas for view in node.broker.feed.image.partitions())
+    files.check_start(held)
     for words in config.warnings:
         log.warning("setting_ignored", why=words)
     if config.host_name not in LOOPBACK:
@@ -148,7 +162,7 @@ async def _serve(config: BrokerConfig, world: World) -> int:
 def _why_not_started(config: BrokerConfig, error: Exception) -> str | None:
     """The one sentence for an operator, or None for a bug of ours."""
     from semel_storage.checkpoints import CorruptCheckpoint
-    from semel_storage.disk import DirectoryLocked
+    from semel_storage.disk import DirectoryLocked, FilesUsedUp
     from semel_storage.log_directory import WrongDirectory
     from semel_storage.segment import CorruptLog
 
@@ -160,6 +174,8 @@ def _why_not_started(config: BrokerConfig, error: Exception) -> str | None:
     match error:
         case DirectoryLocked() | WrongDirectory() | ConfigError():
             return str(error)
+        case FilesUsedUp():
+            return f"no more files may be opened ({error}); raise the limit (ulimit -n)"
         case CorruptLog() | CorruptCheckpoint() | CorruptStoreError():
             return str(error)
         case StoreUnavailableError():
@@ -190,15 +206,31 @@ def _allow_many_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _log_loop_error(world: World, context: dict[str, Any]) -> None:
-    world.log.error("unexpected_error", what=context.get("message"), exc_info=context.get("exception"))
+def _log_loop_error(world: World, files: OpenFiles, context: dict[str, Any]) -> None:
+    error = context.get("exception")
+    if isinstance(error, OSError) and error.errno in (EMFILE, ENFILE):
+        files.say("accepting_failed", error=str(error))
+        return
+    world.log.error("unexpected_error", what=context.get("message"), exc_info=error)
+
+
+def _check_extra() -> None:
+    """Raises ClickException, which says what to install, where the packages of the extra `broker` are missing."""
+    for name in ("structlog", *(() if sys.platform == "win32" else ("uvloop",))):
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            raise click.ClickException(
+                f"`semel serve` needs the package {name!r}, which is not installed. "
+                "Install its packages: pip install 'semel[broker]'"
+            ) from None
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    try:
-        import uvloop
-    except ImportError:  # Windows, or the bare install
+    if sys.platform == "win32":
         return asyncio.new_event_loop
+    import uvloop
+
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory
 

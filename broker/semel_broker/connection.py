@@ -3,7 +3,9 @@
 A Produce does not hold up what is behind it: when it has started its append has happened, and only its durability is
 awaited, so that pipelined produces share a sync. Any other request holds back what follows until it is answered, which
 is Kafka's own order. What is not read is the peer's to keep: reading pauses when too much is in flight, and no request
-is started while the peer does not take its answers.
+is started while the peer does not take its answers, or has gone.
+
+A connection starts a few requests at a time. While others wait for their turn it stands in line behind them (`turns`).
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from enum import IntFlag
 from typing import cast
 
 from semel_protocol.errors import ProtocolError
+from semel_protocol.foreign import explained
 
 from semel_broker.answers import InOrder
 from semel_broker.closing import CloseConnectionError
@@ -22,16 +25,19 @@ from semel_broker.commons import Commons
 from semel_broker.dispatch import Chunks, Peer
 from semel_broker.eager import begin
 from semel_broker.frame_buffer import FrameBuffer
+from semel_broker.frame_memory import Holding
 
 PRODUCE = b"\x00\x00"
 FETCH = b"\x00\x01"
+READ_BYTES_EXHAUSTED = 16 << 10
+"""Received at once by a connection while the common memory is used up."""
 
 
 class Hold(IntFlag):
     """Why a connection is not read at present."""
 
     IN_FLIGHT = 1  # too much of what it sent is unanswered
-    MEMORY = 2  # the frame that has begun waits for its share of the common budget
+    MEMORY = 2  # it waits in line for its share of the common memory
     STOPPING = 4
 
 
@@ -67,7 +73,7 @@ class Connection(BufferedProtocol):
         self._requests: deque[Request] = deque()  # started, not written; the oldest first
         self._blocked: Request | None = None  # started and unanswered, and not a Produce
         self._in_flight_bytes = 0
-        self._reserved_bytes = 0  # of the large frame that is being received
+        self._holding: Holding | None = None  # between `connection_made` and `connection_lost`
         self._unsent_bytes = 0  # of answers, while the peer does not take them
         self._holds = Hold(0)
         self._write_paused = False
@@ -76,6 +82,12 @@ class Connection(BufferedProtocol):
         self._active_at = commons.loop.time()
         self._partial_since: float | None = None
 
+    @property
+    def descriptor(self) -> int:
+        """Of its socket; -1 where there is none, as in a simulation."""
+        held = None if self._transport is None else self._transport.get_extra_info("socket")
+        return -1 if held is None else int(held.fileno())
+
     # --- the transport's callbacks ---------------------------------------------------------------------------
 
     def connection_made(self, transport: BaseTransport) -> None:
@@ -83,32 +95,38 @@ class Connection(BufferedProtocol):
         address = transport.get_extra_info("peername")
         if isinstance(address, tuple):
             self.peer.host, self.peer.port = str(address[0]), int(address[1])
+        self._holding = self._commons.memory.open(self.peer.host, self._evict)
         limits = self._commons.limits
         self._transport.set_write_buffer_limits(limits.write_buffer_high_bytes, limits.write_buffer_low_bytes)
         self._opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._frames.buffer()
+        buffer = self._frames.buffer()
+        return buffer[:READ_BYTES_EXHAUSTED] if self._commons.memory.is_exhausted else buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         self._active_at = self._commons.loop.time()
-        if self._closed:
+        if self._closed or self._holding is None:
             return
+        held = self._frames.held_bytes
         try:
             frames = self._frames.received(nbytes)
         except ProtocolError as error:
-            self.close("malformed_frame", error=str(error))
+            self.close("malformed_frame", error=explained(error, self._commons.scratch))
             return
-        for frame in frames:
-            self._in_flight_bytes += len(frame)
-            if self._reserved_bytes:  # what was reserved for this frame is now in flight
-                self._reserved_bytes = 0
-            else:
-                self._commons.in_flight.take(len(frame))
+        whole_bytes = sum(map(len, frames))
+        memory = self._commons.memory
+        memory.take(self._holding, whole_bytes + self._frames.held_bytes - held)
+        if held:
+            memory.moved(self._holding, nbytes)
+            if frames:
+                memory.whole(self._holding)
+        self._in_flight_bytes += whole_bytes
         self._queue.extend(frames)
         self._note_partial_frame(begun_now=bool(frames))
         if frames:
             self.advance()
+        self._ask_for_memory()
 
     def pause_writing(self) -> None:
         self._write_paused = True
@@ -126,10 +144,13 @@ class Connection(BufferedProtocol):
         self._cancel_fetches()
         self._queue.clear()
         self._requests.clear()
-        self._commons.forget_fetch(self.advance)
-        self._commons.in_flight.withdraw(self)
-        self._commons.in_flight.give_back(self._in_flight_bytes + self._reserved_bytes)
-        self._in_flight_bytes = self._reserved_bytes = 0
+        commons = self._commons
+        commons.forget_fetch(self.take_turn)
+        commons.turns.leave(self.take_turn)
+        if self._holding is not None:
+            commons.memory.close(self._holding)
+            self._holding = None
+        self._in_flight_bytes = 0
         self._write_paused = False
         self._note_unsent()
         self._lost(self)
@@ -137,16 +158,47 @@ class Connection(BufferedProtocol):
     # --- requests --------------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Write what is answered, start what may be started, read on if there is room."""
+        """Write what is answered, start what may be started when it is this connection's turn, read on if there is
+        room."""
         self._write()
-        while self._queue and self._blocked is None and not self._write_paused and not self._closed:
-            if self._queue[0].startswith(FETCH) and not self._commons.may_fetch(self.advance):
+        turns = self._commons.turns
+        if not self._may_start():
+            self._check_in_flight()
+        elif turns.has_waiting:
+            turns.queue(self.take_turn)
+            self._check_in_flight()
+        else:
+            self.take_turn()
+
+    def take_turn(self) -> None:
+        """Start a few requests; if there are more, wait for the next turn."""
+        commons = self._commons
+        requests, size = commons.limits.turn_requests_max, commons.limits.turn_bytes_max
+        while self._may_start():
+            if requests <= 0 or size <= 0:
+                commons.turns.queue(self.take_turn)
+                break
+            if self._queue[0].startswith(FETCH) and not commons.may_fetch(self.take_turn):
                 break
             frame = self._queue.popleft()
+            requests -= 1
+            size -= len(frame)
             self.peer.waiting = len(self._queue)
+            self.peer.answer_bytes_max = commons.answer_bytes_max
             self._start(frame)
-            self._write()  # at once: it may be large, and pause writing
+            size -= self._write()  # at once: it may be large, and pause writing
         self._check_in_flight()
+
+    def _may_start(self) -> bool:
+        """Whether a request waits, and nothing keeps it from being started but this connection's turn."""
+        return (
+            bool(self._queue)
+            and self._blocked is None
+            and not self._write_paused
+            and not self._closed
+            and self._transport is not None
+            and not self._transport.is_closing()
+        )
 
     def _start(self, frame: bytearray) -> None:
         request = Request(frame)
@@ -188,8 +240,8 @@ class Connection(BufferedProtocol):
 
         task.add_done_callback(answered)
 
-    def _write(self) -> None:
-        """Hand over the answers that are ready and whose turn it is."""
+    def _write(self) -> int:
+        """Hand over the answers that are ready and whose turn it is; the number of their bytes."""
         ready: Chunks = []
         done_bytes = 0
         requests = self._requests
@@ -198,15 +250,17 @@ class Connection(BufferedProtocol):
             ready += chunks
         if done_bytes:
             self._in_flight_bytes -= done_bytes
-            self._commons.in_flight.give_back(done_bytes)
+            if self._holding is not None:
+                self._commons.memory.give_back(self._holding, done_bytes)
         if self._transport is None or self._transport.is_closing():
-            return
+            return 0
         if ready:
             self._transport.writelines(ready)
             if self._write_paused:
                 self._note_unsent()
         if self._finishing and not requests:
             self.close("stopping")
+        return sum(map(len, ready))
 
     # --- bounds ----------------------------------------------------------------------------------------------
 
@@ -221,23 +275,38 @@ class Connection(BufferedProtocol):
             self._release(Hold.IN_FLIGHT)
 
     def _note_partial_frame(self, *, begun_now: bool) -> None:
-        """A frame that has begun must come to an end, and needs its share of the common memory first."""
+        """A frame that has begun must come to an end."""
         if not self._frames.is_partial:
             self._partial_since = None
             return
         if begun_now or self._partial_since is None:
             self._partial_since = self._active_at
-        partial_bytes = self._frames.partial_bytes
-        if partial_bytes and not self._reserved_bytes:
-            if self._commons.in_flight.ask(self, partial_bytes, self._memory_granted):
-                self._reserved_bytes = partial_bytes
-            else:
-                self._hold(Hold.MEMORY)
+
+    def _ask_for_memory(self) -> None:
+        """Before more is received: for the frame that has begun, or just to go on."""
+        holding, memory = self._holding, self._commons.memory
+        if self._closed or holding is None or Hold.MEMORY in self._holds:
+            return
+        if growth := self._frames.growth:
+            granted = memory.grow(holding, growth, self._frames.frame_bytes, self._memory_granted)
+        elif self._frames.held_bytes:
+            return
+        else:
+            granted = memory.may_read_on(holding, self._memory_granted)
+        if granted:
+            self._frames.grow()
+        else:
+            self._hold(Hold.MEMORY)
+            self._commons.watch_memory()
 
     def _memory_granted(self) -> None:
-        self._reserved_bytes = self._frames.partial_bytes
+        self._frames.grow()
         self._active_at = self._commons.loop.time()
         self._release(Hold.MEMORY)
+
+    def _evict(self) -> None:
+        """Others wait for the memory that this connection holds, and it does not move."""
+        self.abort("memory_reclaimed")
 
     def _note_unsent(self) -> None:
         unsent = self._transport.get_write_buffer_size() if self._transport and self._write_paused else 0
@@ -304,7 +373,11 @@ class Connection(BufferedProtocol):
     def _log_closed(self, reason: str, fields: dict[str, object]) -> None:
         self._closed = reason
         peer = self.peer
-        log = self._commons.log.debug if reason in ("peer_closed", "stopping", "idle") else self._commons.log.warning
+        log = (
+            self._commons.log.debug
+            if reason in ("peer_closed", "stopping", "idle", "files_used_up")
+            else self._commons.log.warning
+        )
         log(
             "connection_closed",
             reason=reason,

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from semel_broker.contacts import Contacts
+from semel_broker.recompressor import Recompressor
 from semel_broker.turned_away import TurnedAway
+from semel_broker.turns import Slices, Turns
 from semel_broker.txn.identity import ClientName
+from semel_broker.work_turns import WorkTurns
 from semel_broker.world import Logger, World
 
 if TYPE_CHECKING:
     from semel_broker.cluster.feed import Feed
+    from semel_broker.cluster.registration import Registration
     from semel_broker.cluster.store import Store
     from semel_broker.config import BrokerConfig
     from semel_broker.groups.coordinator import GroupCoordinator
     from semel_broker.producer_ids import ProducerIds
     from semel_broker.topics import Topics
     from semel_broker.txn.coordinator import TransactionCoordinator
+
+
+INT32_MAX: Final = 2**31 - 1
 
 
 class Broker(msgspec.Struct, kw_only=True):
@@ -38,14 +45,19 @@ class Broker(msgspec.Struct, kw_only=True):
     host: str
     port: int
     contacts: Contacts
+    turns: Turns
+    work_turns: WorkTurns
     log: Logger
+    registration: Registration | None = None
+    """None: the broker is alone, with a store of its own."""
     turned_away: TurnedAway = msgspec.field(default_factory=TurnedAway)
+    recompressor: Recompressor = msgspec.field(default_factory=Recompressor)
 
 
 class RequestContext(msgspec.Struct, frozen=True, gc=False):
     """One request's circumstances. `client_host` is the peer's address without port; `turn` counts the requests of
     the connection, `connection` the connections of the broker (0: there is none). `followers`: requests that have come
-    behind this one and wait to be started."""
+    behind this one and wait to be started. `answer_bytes_max`: for answers that can be as large as one likes."""
 
     broker: Broker
     api_version: int
@@ -55,6 +67,11 @@ class RequestContext(msgspec.Struct, frozen=True, gc=False):
     turn: int = 0
     connection: int = 0
     followers: int = 0
+    answer_bytes_max: int = INT32_MAX
+
+    def slices(self) -> Slices:
+        """For a request that may be long: it works in slices, so that others are answered meanwhile."""
+        return self.broker.turns.slices()
 
     @property
     def client(self) -> ClientName:

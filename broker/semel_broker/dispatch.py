@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Coroutine, Mapping
+from collections.abc import Awaitable, Coroutine, Generator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from semel_protocol.api import APIS, Api
 from semel_protocol.errors import ErrorCode, KafkaError, ProtocolError
-from semel_protocol.headers import encode_response_frame, read_request_header
+from semel_protocol.foreign import not_served
+from semel_protocol.headers import encode_response_frame, encode_response_frame_in_steps, read_request_header
 from semel_protocol.primitives import Buffer
 from semel_protocol.schema import Message
 
 from semel_broker.answers import InOrder
 from semel_broker.closing import CloseConnectionError
-from semel_broker.context import Broker, RequestContext
-from semel_broker.handlers import HANDLERS, Handler, k18_api_versions
+from semel_broker.context import INT32_MAX, Broker, RequestContext
+from semel_broker.handlers import HANDLERS, LONG_ANSWERS, Handler, k18_api_versions
+from semel_broker.turns import Slices
 from semel_broker.versions import Versions, offered
 
+PRODUCE = 0
 API_VERSIONS = 18
+LONG_FRAME_BYTES = 16 << 10
+"""A request from this size on is decoded, and its answer encoded, in slices."""
 Chunks = list[Buffer]
 """A response frame in pieces, ready to be written; empty when nothing is answered."""
 
 
 class Peer(msgspec.Struct, kw_only=True):
     """Who is at the other end of a connection. `requests`: how many of its requests have been started; `waiting`: how
-    many wait to be; `number`: connections are counted as they come."""
+    many wait to be; `number`: connections are counted as they come; `answer_bytes_max`: see RequestContext."""
 
     host: str
     port: int
@@ -35,6 +40,7 @@ class Peer(msgspec.Struct, kw_only=True):
     requests: int = 0
     waiting: int = 0
     number: int = 0
+    answer_bytes_max: int = INT32_MAX
 
 
 class Dispatcher:
@@ -65,7 +71,7 @@ class Dispatcher:
         key, version = header.api_key, header.api_version
         handler = self._handlers.get(key)
         if handler is None:
-            raise CloseConnectionError("api_not_served", api_key=key, api_version=version)
+            raise CloseConnectionError("api_not_served", api_key=key, api_version=version, **not_served(key))
         api = APIS[key]
         if not api.low <= version <= self._offered[key][1]:
             if key == API_VERSIONS and version > api.low:
@@ -73,15 +79,24 @@ class Dispatcher:
                 return encode_response_frame(api, 0, header.correlation_id, answer)
             raise CloseConnectionError("version_not_served", api=api.name, api_version=version)
         call = Call(api, version, header.correlation_id)
-        try:
-            request = api.decode_request(frame, version, header.body_at(api, frame))
-        except ProtocolError as error:
-            raise CloseConnectionError(
-                "malformed_request", api=api.name, api_version=version, error=str(error)
-            ) from None
         ctx = RequestContext(
-            self._broker, version, peer.client_id, peer.host, peer.listener, peer.requests, peer.number, peer.waiting
+            self._broker,
+            version,
+            peer.client_id,
+            peer.host,
+            peer.listener,
+            peer.requests,
+            peer.number,
+            peer.waiting,
+            peer.answer_bytes_max,
         )
+        try:
+            body_at = header.body_at(api, frame)
+            if len(frame) >= LONG_FRAME_BYTES:
+                return self._start_long(call, handler, frame, body_at, ctx)
+            request = api.decode_request(frame, version, body_at)
+        except ProtocolError as error:
+            raise call.malformed(error) from None
         return self._run(call, handler, request, ctx)
 
     def _run(
@@ -96,12 +111,16 @@ class Dispatcher:
         except Exception as error:
             raise self._failed(call, error) from error
         if answer is None or isinstance(answer, Message):
+            if call.api.key in LONG_ANSWERS:
+                return call.encode_in_slices(answer, ctx.slices())
             return call.encode(answer)
         if isinstance(answer, InOrder):
-            return InOrder(self._wait(call, answer.answer))
-        return self._wait(call, answer)
+            return InOrder(self._wait(call, answer.answer, ctx))
+        return self._wait(call, answer, ctx)
 
-    async def _wait(self, call: Call, answer: Awaitable[Message | None]) -> Chunks:
+    async def _wait(
+        self, call: Call, answer: Awaitable[Message | None], ctx: RequestContext, *, is_long: bool = False
+    ) -> Chunks:
         try:
             response = await answer
         except KafkaError as error:
@@ -110,7 +129,71 @@ class Dispatcher:
             raise
         except Exception as error:
             raise self._failed(call, error) from error
+        if is_long or call.api.key in LONG_ANSWERS:
+            return await call.encode_in_slices(response, ctx.slices())
         return call.encode(response)
+
+    # --- long requests ---------------------------------------------------------------------------------------
+
+    def _start_long(
+        self, call: Call, handler: Handler, frame: bytearray, body_at: int, ctx: RequestContext
+    ) -> Chunks | Coroutine[Any, Any, Chunks] | InOrder[Chunks]:
+        """A large Produce has few elements, nearly always: then it has been appended when this returns, as a small one.
+        Raises ProtocolError."""
+        slices = ctx.slices()
+        steps = self._decoding(call, frame, body_at)
+        try:
+            request = slices.advance(steps)
+        except KafkaError as error:
+            return call.encode(call.refusal(error))
+        if request is None:
+            rest = self._run_long(call, handler, steps, slices, ctx)
+            return InOrder(rest) if call.api.key == PRODUCE else rest
+        if call.api.key == PRODUCE:
+            return self._run(call, handler, request, ctx)
+        return self._wait(call, self._answer(handler, request, ctx), ctx, is_long=True)
+
+    async def _run_long(
+        self,
+        call: Call,
+        handler: Handler,
+        steps: Generator[int, None, Message],
+        slices: Slices,
+        ctx: RequestContext,
+    ) -> Chunks:
+        async def decoded_and_answered() -> Message | None:
+            try:
+                request = await slices.finish(steps)
+            except ProtocolError as error:
+                raise call.malformed(error) from None
+            return await self._answer(handler, request, ctx)
+
+        return await self._wait(call, decoded_and_answered(), ctx, is_long=True)
+
+    @staticmethod
+    async def _answer(handler: Handler, request: Message, ctx: RequestContext) -> Message | None:
+        answer = handler(request, ctx)
+        if answer is None or isinstance(answer, Message):
+            return answer
+        return cast("Message | None", await (answer.answer if isinstance(answer, InOrder) else answer))
+
+    def _decoding(self, call: Call, frame: bytearray, body_at: int) -> Generator[int, None, Message]:
+        """Decode in steps. Raises ProtocolError, and INVALID_REQUEST for more elements than any client needs."""
+        most = self._broker.config.limits.request_elements_max
+        count = 0
+        steps = call.api.request_codec(call.version).decode_in_steps(frame, body_at)
+        while True:
+            try:
+                more = next(steps)
+            except StopIteration as done:
+                return cast("Message", done.value)
+            count += more
+            if count > most:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"the {call.api.name} request has more than {most} elements; send it in several parts",
+                )
+            yield more
 
     def _failed(self, call: Call, error: Exception) -> CloseConnectionError:
         """A bug of ours: it costs this one connection, and is logged with its traceback."""
@@ -129,6 +212,17 @@ class Call(msgspec.Struct, frozen=True, gc=False):
         if response is None:
             return []
         return encode_response_frame(self.api, self.version, self.correlation_id, response)
+
+    async def encode_in_slices(self, response: Message | None, slices: Slices) -> Chunks:
+        """`encode` for an answer that may be long."""
+        if response is None:
+            return []
+        steps = encode_response_frame_in_steps(self.api, self.version, self.correlation_id, response)
+        return await slices.finish(steps)
+
+    def malformed(self, error: ProtocolError) -> CloseConnectionError:
+        """The end of a connection whose request is no such message."""
+        return CloseConnectionError("malformed_request", api=self.api.name, api_version=self.version, error=str(error))
 
     def refusal(self, error: KafkaError) -> Message:
         """The response that carries `error`. Raises CloseConnectionError if this version has no place for it."""

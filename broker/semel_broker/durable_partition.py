@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from semel_protocol.errors import ErrorCode, KafkaError
+from semel_storage.log_config import INT64_MAX
 
 from semel_broker.flusher import Flusher
 from semel_broker.partition_reader import PartitionReader
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 LAZY_S = 0.1
 """A lazy append is synced within this time, or with the next one that is not."""
+
+NO_FLUSH_MS = 365 * 24 * 3_600_000
+"""From a year on `flush.ms` sets no timer."""
 
 
 class DurablePartition(PartitionReader, ABC):
@@ -129,11 +133,41 @@ class DurablePartition(PartitionReader, ABC):
         self._bytes_at.append((self._log.end_offset, self._bytes_appended))
         if not self._fsync:
             self._settled()
+            config = self._log.config
+            if config.flush_messages < INT64_MAX or config.flush_ms < INT64_MAX:
+                self._sync_if_asked()
             return
         if not lazily:
             self._flusher.add(self)
         elif self._lazy_flush is None:
             self._lazy_flush = get_running_loop().call_later(LAZY_S, self._flush_lazily)
+
+    def _sync_if_asked(self) -> None:
+        """Without `fsync`: begin a sync that nothing waits for, now or later, as flush.messages and flush.ms ask."""
+        log = self._log
+        assert log is not None
+        config = log.config
+        if log.end_offset - log.synced_offset >= config.flush_messages:
+            self._begin_sync()
+        elif config.flush_ms < NO_FLUSH_MS and self._lazy_flush is None:
+            self._lazy_flush = get_running_loop().call_later(config.flush_ms / 1000, self._begin_sync)
+
+    def _begin_sync(self) -> None:
+        if self._lazy_flush is not None:
+            self._lazy_flush.cancel()
+            self._lazy_flush = None
+        if self._flushing is None and not self._retired:
+            self._flushing = get_running_loop().create_task(self._sync_once())
+
+    async def _sync_once(self) -> None:
+        log = self._log
+        assert log is not None
+        try:
+            await log.sync()
+        finally:
+            self._flushing = None
+        if log.synced_offset < log.end_offset and not self._retired:
+            self._sync_if_asked()  # for what was appended meanwhile
 
     def _flush_lazily(self) -> None:
         self._lazy_flush = None

@@ -10,7 +10,7 @@ from semel_storage.log_directory import LogDirectory
 
 from semel_broker.cluster.etcd_store import EtcdStore
 from semel_broker.cluster.feed import Feed
-from semel_broker.cluster.local_store import LocalStore
+from semel_broker.cluster.local_store import CorruptStoreError, LocalStore
 from semel_broker.cluster.records import CLUSTER_ID
 from semel_broker.cluster.store import Expect, OutcomeUnknownError, Put, Store
 from semel_broker.config import BrokerConfig
@@ -49,12 +49,23 @@ class Home:
         # what was not recovered is never marked as clean
         parts.callback(lambda: logs.close() if home is not None and home.is_recovered else logs.abandon())
         if store is None:
+            _check_store_file(world, logs)
             store = LocalStore.open(world.disk, f"{config.log_dir}/{STORE_FILE}")
             parts.push_async_callback(store.close)
         feed = await Feed.open(store, world.log)
         parts.push_async_callback(feed.close)
         home = cls(store, feed, logs, is_shared=is_shared)
         return home
+
+
+def _check_store_file(world: World, logs: LogDirectory) -> None:
+    """Raises CorruptStoreError where there are partitions, and the file that lists their topics is gone."""
+    path = f"{logs.root}/{STORE_FILE}"
+    if not world.disk.exists(path) and (partitions := logs.partitions()):
+        raise CorruptStoreError(
+            f"{path} is gone, and {len(partitions)} partitions are here. It holds this broker's topics and settings: "
+            f"restore it from a copy of the data directory, or move the partitions' directories away to begin anew"
+        )
 
 
 def _open_logs(config: BrokerConfig, world: World, cluster_id: str) -> LogDirectory:

@@ -25,6 +25,7 @@ from semel_broker.cluster.store import Delete, OutcomeUnknownError, Store, Store
 from semel_broker.config import BrokerConfig
 from semel_broker.local_partitions import LocalPartitions
 from semel_broker.partition import Lease, Partition
+from semel_broker.topic_configs import PRODUCER
 from semel_broker.topic_plan import INTERNAL_TOPICS
 from semel_broker.world import World
 
@@ -83,6 +84,8 @@ class KnownTopics:
         self._removals: dict[str, dict[Task[None], Sequence[int]]] = {}  # by topic key; and of which partitions
         self._unfinished: set[str] = set()  # ids of deleted topics, until the store knows that nothing of them is here
         self._owns_feed = False
+        self.recompressing: set[str] = set()
+        """The topics whose batches are not stored under the producer's codec."""
 
     @classmethod
     async def open(
@@ -98,7 +101,8 @@ class KnownTopics:
         """Know what the store knows, finish deletions that a crash cut short, and recover the logs that are there.
 
         Broker settings altered at run time are put in force first, as the topics follow them. Without a `feed` they
-        follow the store by one of their own. Raises what recovery of a log raises.
+        follow the store by one of their own. Raises what recovery of a log raises, and WrongDirectory for directories
+        that do not fit what the store knows.
         """
         owns_feed, feed = feed is None, feed or await Feed.open(store, world.log)
         topics = cls(world=world, config=config, store=store, feed=feed, logs=logs, lease=lease)
@@ -231,6 +235,7 @@ class KnownTopics:
             topic = self._topic(record, kept.revision)
             self._by_name[record.name] = self._by_id[topic.topic_id] = topic
             self._partition_count += topic.partition_count
+            self._note_codec(topic)
             return
         assert known.record.topic_id == record.topic_id, (known.record, record)
         self._partition_count += len(record.replicas) - known.partition_count
@@ -257,9 +262,16 @@ class KnownTopics:
 
     def _configure(self, topic: Topic) -> None:
         topic.config = topic_configs.in_force(topic.configs, self._config)
+        self._note_codec(topic)
         for _, partition in sorted(topic.opened.items()):
             if partition.is_open:
                 partition.log.config = topic.config
+
+    def _note_codec(self, topic: Topic) -> None:
+        if topic.config.compression_type == PRODUCER:
+            self.recompressing.discard(topic.record.name)
+        else:
+            self.recompressing.add(topic.record.name)
 
     # --- inside: removing ------------------------------------------------------------------------------------
 
@@ -271,6 +283,7 @@ class KnownTopics:
         topic = self._by_id.pop(record.id_bytes, None)
         if topic is not None:
             del self._by_name[record.name]
+            self.recompressing.discard(record.name)
             self._partition_count -= topic.partition_count
         gone = self.local.of(record.topic_id)
         for partition in gone:
@@ -337,8 +350,12 @@ class KnownTopics:
                 return
 
     def _owner(self, name: str, index: int, topic_id: bytes | None) -> PartitionView | None:
-        """Whose directory it is that says so of itself."""
+        """Whose directory it is that says so of itself. Raises WrongDirectory, see `LocalPartitions.check_owner`."""
         topic = self._by_name.get(name)
-        if topic is None or index >= topic.partition_count or topic_id not in (topic.topic_id, None):
+        if topic is None or index >= topic.partition_count:
             return None
-        return self.view(name, index)
+        view = self.view(name, index)
+        if topic_id in (topic.topic_id, None):
+            return view
+        self.local.check_owner(view)
+        return None

@@ -13,28 +13,48 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     # A frame that is not a Produce: nothing else a client sends is large.
     control_frame_bytes_max: int = 16 * MIB
+    # Elements of all arrays in one request, however small: as many as a broker may have partitions. Each takes some
+    # hundred bytes of memory once it is decoded.
+    request_elements_max: int = 100_000
+    # Requests that a connection starts before others have their turn, and bytes of these.
+    turn_requests_max: int = 4
+    turn_bytes_max: int = 1 * MIB
     # Requests read from one connection and not yet answered. At either bound the connection is no longer read.
     in_flight_requests_max: int = 256
     in_flight_bytes_max: int = 128 * MIB
     # Bytes of answers that one peer has not taken yet. Above the high mark its requests are no longer read.
     write_buffer_high_bytes: int = 1 * MIB
     write_buffer_low_bytes: int = 256 * KIB
-    # The same two sums over all connections together.
+    # The same two sums over all connections together. An answer to Fetch takes at most a part of what is left of the
+    # second, so that those who do not read leave some of it to the others.
     total_in_flight_bytes_max: int = 512 * MIB
     total_write_buffer_bytes_max: int = 256 * MIB
+    answer_part_of_free: int = 16
+    answer_bytes_min: int = 64 * KIB
+    # A frame up to this size does not stand behind larger ones for memory.
+    small_frame_bytes: int = 1 * MIB
+    # While connections wait for memory: one that holds as much and moves less within this time is closed.
+    stalled_frame_bytes: int = 16 * KIB
+    stalled_frame_timeout_ms: int = 500
     # A frame begun must be complete within this time (slow loris).
     partial_frame_timeout_ms: int = 60_000
     # While that last bound is reached, a peer that takes nothing for so long is closed.
-    stalled_reader_timeout_ms: int = 10_000
+    stalled_reader_timeout_ms: int = 2_000
 
     topic_name_length_max: int = 249  # so that "<topic>-<partition>.<id>-delete" stays a legal file name
     partitions_per_topic_max: int = 10_000
     partitions_max: int = 100_000
     config_value_length_max: int = 32 * KIB
 
-    # Of the batches of a compacted topic, whose keys are looked at while everybody else waits.
+    # What a produced batch may decompress to: all of it is looked at, one batch at a time.
+    inflated_batch_bytes_max: int = 32 * MIB
+    # Work on the records of produced batches in one turn of the loop, in bytes decompressed; about 5 ms.
+    record_work_per_turn: int = 4 * MIB
+    # Of the batches of a compacted topic, which compaction reads whole while everybody else waits.
     keyed_batch_records_max: int = 100_000
-    keyed_batch_inflated_bytes_max: int = 32 * MIB
+
+    # Of the batches of a topic whose compression.type is not `producer`; one of that size is inflated at a time.
+    recompressed_batch_inflated_bytes_max: int = 16 * MIB
 
     # Of a partition of an internal topic, in the segment that is open and therefore never compacted; then it is rolled.
     # A start reads all of them, and by segment.bytes alone there might be 5 GB.

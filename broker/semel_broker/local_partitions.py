@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from semel_protocol.errors import ErrorCode, KafkaError
+from semel_storage.checkpoints import PARTITION_METADATA, RECOVERY_POINT
 from semel_storage.log import Log
 from semel_storage.log_config import LogConfig
-from semel_storage.log_directory import LogDirectory, partition_directory
+from semel_storage.log_directory import LogDirectory, WrongDirectory, partition_directory
 
 from semel_broker.cluster.image import Image, PartitionView, Place
 from semel_broker.cluster.records import TopicRecord
@@ -15,6 +16,7 @@ from semel_broker.config import BrokerConfig
 from semel_broker.flusher import Flusher
 from semel_broker.partition import Lease, Partition, Role
 from semel_broker.replicas import Replicas
+from semel_broker.storage_errors import answering_used_up
 from semel_broker.topic_plan import text_of_id
 from semel_broker.world import World
 
@@ -73,7 +75,8 @@ class LocalPartitions:
         def open_log() -> Log:
             now_ms = self._world.now_ms()
             topic_id = TopicRecord(view.topic, view.topic_id, [], {}).id_bytes
-            return self._logs.open_log(view.topic, view.index, config(), now_ms=now_ms, topic_id=topic_id)
+            with answering_used_up():
+                return self._logs.open_log(view.topic, view.index, config(), now_ms=now_ms, topic_id=topic_id)
 
         partition = self._partitions[view.place] = Partition(
             view.topic,
@@ -167,7 +170,15 @@ class LocalPartitions:
 
     def recover(self, wanted: Callable[[str, int, bytes | None], PartitionView | None]) -> list[PartitionView]:
         """What of the directories that are there is `wanted` (topic, index, the id it says or None). One that is not is
-        set aside, never deleted: should the store have been lost, the records are still there."""
+        set aside, never deleted: should the store have been lost, the records are still there.
+
+        Raises WrongDirectory if one of this broker's partitions had a directory and has none.
+        """
+        for (name, index), point in self._logs.missing().items():
+            view = wanted(name, index, None)
+            if view is not None and self._config.node_id in view.replicas:
+                raise self._missing(name, index, point)
+            self._logs.forget(name, index)
         found = []
         for name, index in self._logs.partitions():
             view = wanted(name, index, self._logs.topic_id(name, index))
@@ -179,12 +190,35 @@ class LocalPartitions:
                 self._set_aside(name, index)
         return found
 
+    def _missing(self, name: str, index: int, point: int) -> WrongDirectory:
+        root = self._logs.root
+        return WrongDirectory(
+            f"{root}/{partition_directory(name, index)} is gone, the directory of a partition of this broker that was "
+            f"durable up to offset {point}. Restore it from a copy of the data directory. To begin it empty (or as "
+            f"other replicas have it), delete {root}/{RECOVERY_POINT}"
+        )
+
+    def check_owner(self, view: PartitionView) -> None:
+        """A directory under the name of this partition says that it is of a topic that is not known.
+
+        Where other brokers are, it may be left from a topic whose partition was given to them before it was deleted: it
+        is set aside, if a checksum says that the id is right. Else either the id is damaged or the store has lost what
+        happened, and the partition would begin empty. Raises WrongDirectory.
+        """
+        if self._lease is not None and self._logs.has_checked_topic_id(view.topic, view.index):
+            return
+        path = f"{self._logs.root}/{partition_directory(view.topic, view.index)}"
+        raise WrongDirectory(
+            f"{path}/{PARTITION_METADATA} names a topic id that is neither known nor noted as deleted; that of "
+            f"{view.topic} is {view.topic_id}. Either the file is damaged, or the store that lists the topics is not "
+            f"of the same time as {path}: restore both from one copy. If the records there are those of {view.topic}, "
+            "delete the file, and it is written anew; to begin empty, move the directory away"
+        )
+
     def _set_aside(self, name: str, index: int) -> None:
-        path = f"{self._logs.root}/{partition_directory(name, index)}"
-        aside = f"{path}.{self._unique()}{STRAY_SUFFIX}"
-        self._logs.disk.rename(path, aside)
-        self._logs.disk.sync_dir(self._logs.root)
-        self._world.log.warning("stray_partition_set_aside", topic=name, partition=index, directory=aside)
+        aside = f"{self._logs.root}/{partition_directory(name, index)}.{self._unique()}{STRAY_SUFFIX}"
+        self._logs.set_aside(name, index, aside)
+        self._world.log.error("stray_partition_set_aside", topic=name, partition=index, directory=aside)
 
     def retire(self, partition: Partition) -> None:
         """It is not of this broker any more, at once. It is still to be closed, and its log to be taken away."""
@@ -197,7 +231,9 @@ class LocalPartitions:
         that has lost its topic id (to a power cut) is the successor's, if there is one."""
         unnamed = None if not has_successor else record.id_bytes
         for index in range(len(record.replicas)):
-            if self._logs.topic_id(record.name, index) in (record.id_bytes, unnamed):
+            if not self._logs.has_directory(record.name, index):
+                self._logs.forget(record.name, index)
+            elif self._logs.topic_id(record.name, index) in (record.id_bytes, unnamed):
                 self._logs.delete_log(record.name, index, unique=record.topic_id)
 
     def delete(self, partition: Partition) -> None:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import MutableMapping
+from errno import EIO, EPIPE
 from typing import Any, Literal, TextIO, cast
 
 import msgspec
 import structlog
+from semel_protocol.visible import visible, visible_json
 
 from semel_broker.world import Logger
 
@@ -24,6 +27,7 @@ def make_logger(level: str, log_format: LogFormat, stream: TextIO | None = None)
     renderers: list[Any] = (
         [
             structlog.processors.TimeStamper(fmt="%H:%M:%S.%f", utc=False),
+            _escape,
             structlog.dev.ConsoleRenderer(
                 colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback, sort_keys=False
             ),
@@ -36,7 +40,7 @@ def make_logger(level: str, log_format: LogFormat, stream: TextIO | None = None)
         ]
     )
     logger = structlog.wrap_logger(
-        structlog.PrintLogger(stream),
+        structlog.WriteLogger(cast("TextIO", _Lines(stream))),
         processors=[structlog.processors.add_log_level, *renderers],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         cache_logger_on_first_use=True,
@@ -44,7 +48,36 @@ def make_logger(level: str, log_format: LogFormat, stream: TextIO | None = None)
     return cast("Logger", logger.bind())
 
 
+class _Lines:
+    """Lines to a stream. Where its terminal has hung up or its pipe is closed, they are dropped: a broker goes on
+    without its log, and above all ends cleanly."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._is_gone = False  # for good, other than a disk that is full
+
+    def write(self, text: str) -> None:
+        if self._is_gone:
+            return
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError as error:
+            self._is_gone = error.errno in (EIO, EPIPE)
+
+    def flush(self) -> None:
+        """Each line is flushed as it is written."""
+
+
+def _escape(_: object, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """What peers and clients chose, as texts that cannot steer a terminal; exceptions keep their lines."""
+    for key, value in line.items():
+        if not isinstance(value, int | float | None) and key != "exc_info":
+            line[key] = visible(value if isinstance(value, str) else repr(value))
+    return line
+
+
 def _json(line: dict[str, Any], **_: object) -> str:
     """When, how bad and what first; then the keys."""
     first = {key: line.pop(key) for key in ("timestamp", "level", "event")}
-    return msgspec.json.encode(first | line, enc_hook=repr).decode()
+    return visible_json(msgspec.json.encode(first | line, enc_hook=repr).decode())

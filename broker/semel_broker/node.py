@@ -22,8 +22,10 @@ from semel_broker.replication.peers import Peers
 from semel_broker.replication.replicator import Replicator
 from semel_broker.server import Server
 from semel_broker.topics import Topics
+from semel_broker.turns import Turns
 from semel_broker.txn.coordinator import TransactionCoordinator
 from semel_broker.txn.leaders import ImageLeaders
+from semel_broker.work_turns import WorkTurns
 from semel_broker.world import World
 
 STOP_GRACE_S = 5.0
@@ -59,7 +61,14 @@ class Node:
             if peers is not None:
                 parts.push_async_callback(peers.close)
             broker = await _open(config, world, home, registration, peers, parts)
-            server = Server(Dispatcher(broker), config, world.log, get_running_loop())
+            server = Server(
+                Dispatcher(broker),
+                config,
+                world.log,
+                get_running_loop(),
+                broker.turns,
+                may_be_held=world.may_be_held,
+            )
             parts.push_async_callback(server.abort)
             port = await server.bind(config.host_name, config.port)
             broker.host, broker.port = host, config.advertised_port or port
@@ -140,7 +149,10 @@ async def _open(
         host=config.host_name,
         port=config.port,
         contacts=Contacts(home.feed, world.monotonic),
+        turns=Turns(get_running_loop(), world.monotonic),
         log=world.log,
+        registration=registration if home.is_shared else None,
+        work_turns=WorkTurns(config.limits.record_work_per_turn),
     )
 
 
@@ -161,7 +173,8 @@ async def _listen_to_peers(
     replicator.start()
     parts.push_async_callback(replicator.close)
     dispatcher = Dispatcher(broker, peer_handlers(replicator.sessions), PEER_VERSIONS)
-    server = Server(dispatcher, config, world.log, get_running_loop())
+    # Turns of their own: other brokers do not stand in line behind clients.
+    server = Server(dispatcher, config, world.log, get_running_loop(), Turns(get_running_loop(), world.monotonic))
     parts.push_async_callback(server.abort)
     return await server.listen(config.peer_host_name or config.host_name, config.peer_port)
 

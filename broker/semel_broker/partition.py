@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING, Protocol
 
 from semel_protocol.control import MARKER_BYTES
 from semel_protocol.errors import ErrorCode, KafkaError
+from semel_storage.disk import FilesUsedUp
 
 from semel_broker.durable_partition import DurablePartition
 from semel_broker.partition_reader import (
-    EARLIEST,
-    EARLIEST_LOCAL,
     LATEST,
-    LATEST_TIERED,
     LOG_END,
-    MAX_TIMESTAMP,
     READ_COMMITTED,
     READ_UNCOMMITTED,
     UNSTABLE_MIN,
 )
+from semel_broker.storage_errors import answering_used_up, used_up
 from semel_broker.waiters import OffsetWaiters
 
 if TYPE_CHECKING:
@@ -33,12 +31,8 @@ if TYPE_CHECKING:
     from semel_broker.world import World
 
 __all__ = [
-    "EARLIEST",
-    "EARLIEST_LOCAL",
     "LATEST",
-    "LATEST_TIERED",
     "LOG_END",
-    "MAX_TIMESTAMP",
     "READ_COMMITTED",
     "READ_UNCOMMITTED",
     "UNSTABLE_MIN",
@@ -101,6 +95,7 @@ class Partition(DurablePartition):
         """Whether all replicas are in sync, as far as this broker has heard."""
         self._lease = lease
         self._committing = OffsetWaiters()
+        self._storing = OffsetWaiters()
 
     # --- roles -----------------------------------------------------------------------------------------------
 
@@ -152,25 +147,33 @@ class Partition(DurablePartition):
         self._update_high_watermark()
 
     def _give_up_waiting(self) -> None:
-        self._committing.fail(self._not_leader())
+        self._fail_waiting(self._not_leader())
         self.release_fetches()
+
+    def _fail_waiting(self, error: Exception) -> None:
+        self._committing.fail(error)
+        self._storing.fail(error)
 
     # --- writing ---------------------------------------------------------------------------------------------
 
     def append(
         self, batch: Buffer, *, header: BatchHeader, lazily: bool = False, acks_all: bool = True
     ) -> AppendResult:
-        """Append one whole batch; runs to completion. With acks=all await `committed(result.last_offset + 1)`.
+        """Append one whole batch; runs to completion. With acks=all await `committed(result.last_offset + 1)`, with
+        acks=1 what `storing` gives.
 
         `lazily`: nobody waits for it to be committed. Raises KafkaError: 10 and 18 (size), 45, 46 and 47 (producer
         state), 6 where another broker leads, 19 while too few replicas are in sync (`acks_all`), 3 once the partition
-        is retired. A duplicate is no error: the result carries the offsets of the original.
+        is retired, 56 where no more files can be opened. A duplicate is no error: its result has the first offsets.
         """
         self.check_leading()
         log = self._log or self.open()
         if acks_all:
             self.check_in_sync(log)
-        result = log.append(batch, header=header, leader_epoch=self.leader_epoch, now_ms=self._world.now_ms())
+        try:
+            result = log.append(batch, header=header, leader_epoch=self.leader_epoch, now_ms=self._world.now_ms())
+        except FilesUsedUp as error:
+            raise used_up(error) from None
         if not result.duplicate:
             if header.is_transactional and self.open_transaction(header.producer_id) == result.base_offset:
                 self._note_begin(result.base_offset)
@@ -190,14 +193,11 @@ class Partition(DurablePartition):
         self.check_leading()
         log = self._log or self.open()
         self.check_in_sync(log)
-        result = log.append_marker(
-            producer_id,
-            producer_epoch,
-            commit,
-            coordinator_epoch,
-            leader_epoch=self.leader_epoch,
-            now_ms=self._world.now_ms(),
-        )
+        now_ms = self._world.now_ms()
+        with answering_used_up():
+            result = log.append_marker(
+                producer_id, producer_epoch, commit, coordinator_epoch, leader_epoch=self.leader_epoch, now_ms=now_ms
+            )
         if not result.duplicate:
             self._appended(MARKER_BYTES)
         return result
@@ -233,13 +233,19 @@ class Partition(DurablePartition):
 
         To be asked for in the turn of the append: only then the end of this leadership ends it. Raises as `committed`.
         """
-        if self.high_watermark >= offset:
-            return None
+        return None if self.high_watermark >= offset else self._waiting(self._committing, offset)
+
+    def storing(self, offset: int) -> Future[None] | None:
+        """As `committing`, once everything below `offset` is durable on this broker, whatever followers have."""
+        self._update_high_watermark()  # a checkpoint's sync has covered it, perhaps, and told nobody
+        return None if self.durable_end >= offset else self._waiting(self._storing, offset)
+
+    def _waiting(self, waiters: OffsetWaiters, offset: int) -> Future[None]:
         if self._retired:
             raise self._gone()
         if self.role is not Role.LEADER:
             raise self._not_leader()
-        return self._committing.wait_for(offset, get_running_loop())
+        return waiters.wait_for(offset, get_running_loop())
 
     def delete_records(self, before: int) -> int:
         """Move the log start to `before` (-1: the high watermark); returns the new low watermark.
@@ -299,6 +305,8 @@ class Partition(DurablePartition):
         self._bytes_appended += len(data)
         if self._fsync:
             self._flusher.add(self)
+        else:
+            self._sync_if_asked()
         self.note_leader(high_watermark, log_start_offset)
 
     def note_leader(self, high_watermark: int, log_start_offset: int = -1) -> None:
@@ -336,7 +344,7 @@ class Partition(DurablePartition):
     def retire(self) -> None:
         """The topic is deleted, or this replica: whoever waits or comes later gets UNKNOWN_TOPIC_OR_PARTITION."""
         self._retired = True
-        self._committing.fail(self._gone())
+        self._fail_waiting(self._gone())
         self._durable.fail(self._gone())
         self.release_fetches()
 
@@ -351,7 +359,7 @@ class Partition(DurablePartition):
         if log is not None and not retired:
             await log.sync()
             self._update_high_watermark()
-        self._committing.fail(self._not_leader())
+        self._fail_waiting(self._not_leader())
         self._durable.fail(self._gone())
         self.release_fetches()
 
@@ -364,7 +372,7 @@ class Partition(DurablePartition):
         self._update_high_watermark()
 
     def _failed(self, error: Exception) -> None:
-        self._committing.fail(error)
+        self._fail_waiting(error)
         super()._failed(error)
 
     def _update_high_watermark(self) -> None:
@@ -374,6 +382,8 @@ class Partition(DurablePartition):
             self._durable.reached(end)
         if not self.is_leading:
             return
+        if self._storing:
+            self._storing.reached(end)
         replicas = self.replicas
         if replicas is not None:
             if self._lease is not None and not self._lease.is_valid():

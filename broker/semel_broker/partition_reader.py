@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from semel_protocol.errors import ErrorCode, KafkaError
 
+from semel_broker.storage_errors import answering_used_up
+
 if TYPE_CHECKING:
     from semel_storage.log import Log
     from semel_storage.transactions import AbortedTransaction
@@ -107,7 +109,8 @@ class PartitionReader:
         if not up_to:
             return b""
         assert self._log is not None
-        return self._log.read(offset, up_to=up_to, bytes_max=bytes_max, at_least_one=at_least_one)
+        with answering_used_up():
+            return self._log.read(offset, up_to=up_to, bytes_max=bytes_max, at_least_one=at_least_one)
 
     def read_committed(self, offset: int, *, bytes_max: int, at_least_one: bool = True) -> tuple[bytes, list[bytes]]:
         """`read` below the last stable offset, and the aborted transactions among it (`Log.read_committed`)."""
@@ -115,7 +118,8 @@ class PartitionReader:
         if not up_to:
             return b"", []
         assert self._log is not None
-        return self._log.read_committed(offset, up_to=up_to, bytes_max=bytes_max, at_least_one=at_least_one)
+        with answering_used_up():
+            return self._log.read_committed(offset, up_to=up_to, bytes_max=bytes_max, at_least_one=at_least_one)
 
     def read_replica(self, offset: int, *, bytes_max: int, at_least_one: bool = True) -> bytes:
         """`read` for a follower: up to the end of the log."""
@@ -123,7 +127,8 @@ class PartitionReader:
         if offset == self.end_offset:
             return b""
         assert self._log is not None
-        return self._log.read(offset, up_to=self.end_offset, bytes_max=bytes_max, at_least_one=at_least_one)
+        with answering_used_up():
+            return self._log.read(offset, up_to=self.end_offset, bytes_max=bytes_max, at_least_one=at_least_one)
 
     def _readable_end(self, offset: int, isolation: int) -> int:
         """Where a reader at `offset` has to stop; 0 when there is nothing for it yet."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import AbstractEventLoop
+from collections.abc import Callable
 
 from semel_broker.commons import Commons
 from semel_broker.config import BrokerConfig
 from semel_broker.connection import Connection
 from semel_broker.dispatch import Dispatcher
+from semel_broker.turns import Turns
 from semel_broker.world import Logger
 
 SWEEP_S_MIN, SWEEP_S_MAX = 0.02, 5.0
@@ -16,10 +18,23 @@ BACKLOG = 1024
 
 
 class Server:
-    """Accepts connections. Their order is the order they came in."""
+    """Accepts connections. Their order is the order they came in.
 
-    def __init__(self, dispatcher: Dispatcher, config: BrokerConfig, log: Logger, loop: AbstractEventLoop) -> None:
-        self.commons = Commons(dispatcher, config, log, loop)
+    `may_be_held`: see `World`.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        config: BrokerConfig,
+        log: Logger,
+        loop: AbstractEventLoop,
+        turns: Turns,
+        *,
+        may_be_held: Callable[[int], bool] = lambda descriptor: True,
+    ) -> None:
+        self._may_be_held = may_be_held
+        self.commons = Commons(dispatcher, config, log, loop, turns, self._sweep_soon)
         self._connections: dict[Connection, None] = {}
         self._listener: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
@@ -54,6 +69,9 @@ class Server:
     def _opened(self, connection: Connection) -> None:
         self._connections[connection] = None
         self._all_lost.clear()
+        if not self._may_be_held(connection.descriptor):
+            connection.abort("files_used_up")
+            return
         most = self.commons.config.max_connections
         if len(self._connections) > most:
             connection.close("too_many_connections", max_connections=most)
@@ -67,8 +85,16 @@ class Server:
 
     def _sweep_later(self) -> None:
         commons = self.commons
-        shortest = min(commons.idle_s, commons.partial_s, commons.stalled_s)
+        shortest = min(commons.idle_s, commons.partial_s)
+        if commons.unsent_exhausted:
+            shortest = min(shortest, commons.stalled_s)
         self._sweep = commons.loop.call_later(max(SWEEP_S_MIN, min(SWEEP_S_MAX, shortest / 4)), self._sweep_now)
+
+    def _sweep_soon(self) -> None:
+        """Answers wait because others are not taken: those whose peers do not take them are looked for often."""
+        if self._sweep is not None and self._sweep.when() > self.commons.loop.time() + self.commons.stalled_s:
+            self._sweep.cancel()
+            self._sweep_later()
 
     def _sweep_now(self) -> None:
         """Close the connections whose time is up: one timer for all of them."""
@@ -111,5 +137,6 @@ class Server:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._sweep is not None:
             self._sweep.cancel()
+        self.commons.close()
         if self._listener is not None:
             await self._listener.wait_closed()

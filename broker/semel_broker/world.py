@@ -43,3 +43,5 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     rng: Random
     disk: Disk
     log: Logger = SilentLogger()
+    may_be_held: Callable[[int], bool] = lambda descriptor: True
+    """Whether a connection may keep its descriptor, or that one is for logs; then the operator has been told."""

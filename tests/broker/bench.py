@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from semel_broker.dispatch import Dispatcher
 from semel_broker.handlers import Handler, k18_api_versions
 from semel_broker.limits import Limits
 from semel_broker.server import Server
+from semel_broker.turns import Turns
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k00_produce import ProduceRequest, ProduceResponse
 from semel_protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -37,8 +39,10 @@ class Bench:
     async def start(self, limits: Limits | None = None, **settings: str) -> None:
         config = load(overrides=[f"{key.replace('_', '.')}={value}" for key, value in settings.items()])
         config.limits = limits or Limits()
-        broker = cast("Broker", SimpleNamespace(log=self.log, config=config))
-        self.server = Server(Dispatcher(broker, self.handlers), config, self.log, asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        turns = Turns(loop, monotonic)
+        broker = cast("Broker", SimpleNamespace(log=self.log, config=config, turns=turns))
+        self.server = Server(Dispatcher(broker, self.handlers), config, self.log, loop, turns)
         self.port = await self.server.listen("127.0.0.1", 0)
 
     async def stop(self) -> None:

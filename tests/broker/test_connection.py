@@ -158,6 +158,28 @@ async def test_bad_input_closes_that_one_connection_and_says_why(bench: Bench, w
     await bad.close()
 
 
+@pytest.mark.parametrize(
+    ("data", "field", "words"),
+    [
+        (bytes.fromhex("16030100c8010000c40303"), "error", "looks like TLS"),
+        (b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n", "error", "looks like HTTP"),
+        (frame(bytes.fromhex("0011 0001 00000001 ffff 0005 504c41494e")), "hint", "SASL"),
+    ],
+)
+async def test_another_protocol_is_named_in_the_log(bench: Bench, data: bytes, field: str, words: str) -> None:
+    await bench.start()
+    for lead in (b"", b"".join(encode_request_frame(API_OF[HeartbeatRequest], 3, 1, "c", heartbeat("before")))):
+        wire = await bench.wire()
+        wire.send_bytes(lead)
+        if lead:
+            await wire.receive_frame()
+        wire.send_bytes(data[:3])
+        wire.send_bytes(data[3:])
+        assert await wire.closed_by_peer()
+        assert words in bench.log.of("connection_closed")[-1][field]
+        await wire.close()
+
+
 async def test_a_frame_cut_by_its_peers_leaving_is_not_served(bench: Bench) -> None:
     """At every byte: what is not there as a whole was not asked for, and nobody else notices."""
     await bench.start()

@@ -1,10 +1,9 @@
-"""Frames out of any cutting of the bytes, and the budget that large ones share."""
+"""Frames out of any cutting of the bytes; what a size prefix announces takes no memory."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from semel_broker.byte_budget import ByteBudget
-from semel_broker.frame_buffer import FrameBuffer
+from semel_broker.frame_buffer import FIRST_GROWTH_BYTES, FrameBuffer
 from semel_protocol.errors import ProtocolError
 
 SCRATCH = 64
@@ -19,6 +18,7 @@ def pour(buffer: FrameBuffer, data: bytes) -> list[bytes]:
     """Put `data` in as a socket would: as much as there is room for, again and again."""
     frames: list[bytes] = []
     while data:
+        buffer.grow()
         room = buffer.buffer()
         count = min(len(room), len(data))
         room[:count] = data[:count]
@@ -39,7 +39,7 @@ def test_any_cutting_gives_the_same_frames(bodies: list[bytes], data: st.DataObj
         at += step
     assert got == frames
     assert not buffer.is_partial
-    assert buffer.partial_bytes == 0
+    assert buffer.held_bytes == 0
 
 
 def test_connections_that_share_scratch_do_not_see_each_others_bytes() -> None:
@@ -52,11 +52,20 @@ def test_connections_that_share_scratch_do_not_see_each_others_bytes() -> None:
         assert pour(one, frame[cut:]) == [PRODUCE + b"x" * 18]
 
 
-def test_a_large_frame_is_received_into_its_own_memory() -> None:
-    buffer = make()
-    pour(buffer, (900).to_bytes(4, "big") + PRODUCE + b"a" * 10)
-    assert buffer.partial_bytes == 900
-    assert len(buffer.buffer()) == 900 - 12
+def test_the_memory_of_a_large_frame_grows_as_its_bytes_arrive() -> None:
+    size = 10 << 20
+    buffer = FrameBuffer(memoryview(bytearray(SCRATCH)), produce_bytes_max=size, other_bytes_max=100)
+    assert pour(buffer, size.to_bytes(4, "big") + PRODUCE + b"a" * 10) == []
+    assert buffer.frame_bytes == size
+    assert buffer.held_bytes == 12
+    arrived, piece = 12, bytes(range(256)) * 512
+    frames: list[bytes] = []
+    while not frames:
+        frames = pour(buffer, piece[: size - arrived])
+        arrived += len(piece)
+        assert buffer.held_bytes <= max(FIRST_GROWTH_BYTES, 2 * arrived)
+    assert frames == [PRODUCE + b"a" * 10 + (piece * 80)[: size - 12]]
+    assert buffer.held_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -79,29 +88,3 @@ def test_sizes_that_no_frame_can_have(size: int, api: bytes, fits: bool) -> None
     else:
         with pytest.raises(ProtocolError):
             pour(make(), head)
-
-
-def test_the_budget_serves_its_line_in_order_and_never_exceeds_what_it_has() -> None:
-    budget = ByteBudget(100)
-    served: list[str] = []
-    assert budget.ask("a", 60, lambda: served.append("a"))
-    assert not budget.ask("b", 50, lambda: served.append("b"))
-    assert not budget.ask("c", 10, lambda: served.append("c"))  # would fit, but b came first
-    assert not budget.ask("d", 10, lambda: served.append("d"))
-    assert budget.withdraw("d")
-    budget.give_back(60)
-    assert served == ["b", "c"]
-    assert budget.taken == 60
-    assert not budget.withdraw("b")
-
-
-def test_what_is_larger_than_the_budget_is_served_alone() -> None:
-    budget = ByteBudget(100)
-    served: list[str] = []
-    budget.take(1)
-    assert not budget.ask("large", 5000, lambda: served.append("large"))
-    budget.give_back(1)
-    assert served == ["large"]
-    assert not budget.ask("next", 1, lambda: served.append("next"))
-    budget.give_back(5000)
-    assert served == ["large", "next"]

@@ -127,20 +127,23 @@ async def test_hundred_members_come_to_rest(broker: Harness) -> None:
     wires = [await broker.wire() for _ in range(100)]
     members = [GroupMember(wire) for wire in wires]
 
+    generations: dict[str, int] = {}
+    at_rest = asyncio.Event()
+
     async def live(one: GroupMember) -> None:
-        while True:
+        """Like a client: it heartbeats as long as nothing changes, and joins again when told to, until all rest."""
+        while not at_rest.is_set():
             joined = await one.join()
             assert joined.error_code == 0
             rows = {row.member_id: row.member_id.encode() for row in joined.members}
             synced = await one.sync(rows)
-            if synced.error_code == 0 and len(members) == await size(one):
+            if synced.error_code == 0:
                 assert synced.assignment == one.member_id.encode()
-                return
-            while await one.heartbeat() == 0 and len(members) > await size(one):
+                generations[one.member_id] = joined.generation_id
+                if len(generations) == len(members) and len(set(generations.values())) == 1:
+                    at_rest.set()
+            while not at_rest.is_set() and await one.heartbeat() == 0:
                 await asyncio.sleep(0.02)
-
-    async def size(one: GroupMember) -> int:
-        return len((await describe(one.wire)).members)
 
     async with asyncio.timeout(30):
         await asyncio.gather(*(live(one) for one in members))

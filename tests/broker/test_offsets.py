@@ -143,6 +143,14 @@ async def test_metadata_may_be_4096_bytes_long(broker: Harness) -> None:
     assert await committed(one.wire, "g", 0) == [1]
 
 
+@pytest.mark.parametrize("offset", [-1, -2, -(2**63)])
+async def test_negative_offsets_are_refused_alone(broker: Harness, offset: int) -> None:
+    one = await member(broker)
+    assert await one.commit({0: 5, 1: 6}) == [0, 0]
+    assert await one.commit({0: offset, 1: 7}) == [ErrorCode.OFFSET_OUT_OF_RANGE, 0]
+    assert await committed(one.wire, "g", 0, 1) == [5, 7]
+
+
 async def test_null_metadata_is_no_metadata(broker: Harness) -> None:
     one = await member(broker)
     request = one.commit_request({0: 1})

@@ -18,13 +18,13 @@ from semel_storage.memory_disk import MemoryDisk
 class HeldPartition(Partition):
     """A partition whose syncs wait for `let()`."""
 
-    def __init__(self, *, fsync: bool) -> None:
+    def __init__(self, *, fsync: bool, config: LogConfig | None = None) -> None:
         disk = MemoryDisk()
         self.syncs = 0
         self.gate = asyncio.Semaphore(0)
 
         def open_log() -> Log:
-            log = Log.open(disk, "t-0", LogConfig(), now_ms=0)
+            log = Log.open(disk, "t-0", config or LogConfig(), now_ms=0)
 
             async def held_sync() -> None:
                 self.syncs += 1
@@ -54,6 +54,38 @@ async def test_without_fsync_an_append_is_committed_at_once() -> None:
     assert partition.high_watermark == 1
     await partition.committed(1)
     assert partition.syncs == 0
+
+
+async def test_without_fsync_a_sync_begins_after_flush_messages_and_nothing_waits_for_it() -> None:
+    partition = HeldPartition(fsync=False, config=LogConfig(flush_messages=3))
+    partition.put(b"1", b"2")
+    await asyncio.sleep(0)
+    assert (partition.high_watermark, partition.syncs) == (2, 0)
+    partition.put(b"3")
+    await asyncio.sleep(0)
+    assert (partition.high_watermark, partition.syncs) == (3, 1)
+    partition.put(b"4", b"5", b"6")
+    await asyncio.sleep(0)
+    assert (partition.high_watermark, partition.syncs) == (6, 1), "one at a time"
+    await partition.let()
+    assert partition.syncs == 2, "for what came meanwhile"
+    await partition.let()
+    assert (partition.log.synced_offset, partition.syncs) == (6, 2)
+
+
+async def test_without_fsync_a_sync_begins_flush_ms_after_an_append() -> None:
+    partition = HeldPartition(fsync=False, config=LogConfig(flush_ms=1))
+    partition.put()
+    async with asyncio.timeout(10):
+        while not partition.syncs:
+            await asyncio.sleep(0.001)
+    partition.put()
+    await partition.let()
+    async with asyncio.timeout(10):
+        while partition.syncs < 2:
+            await asyncio.sleep(0.001)
+    await partition.let()
+    assert partition.log.synced_offset == 2
 
 
 async def test_appends_of_one_turn_share_a_sync_and_later_ones_the_next() -> None:

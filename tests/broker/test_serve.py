@@ -48,11 +48,12 @@ class Process:
         self.port = int((await self.line("ready"))["port"])
         return self
 
-    async def end(self, number: signal.Signals) -> int:
-        """Send the signal and return the exit status."""
+    async def end(self, number: signal.Signals | None) -> int:
+        """Send the signal, if it has not been sent yet, and return the exit status."""
         for wire in self.wires:
             await wire.close()
-        self.process.send_signal(number)
+        if number is not None:
+            self.process.send_signal(number)
         async with asyncio.timeout(20):
             return await self.process.wait()
 
@@ -119,7 +120,7 @@ async def test_sigterm_answers_the_produces_in_flight(spawn: Spawn) -> None:
             break
         assert (row.error_code, row.base_offset) == (0, answered)
         answered += 1
-    assert await process.end(signal.SIGTERM) == 0
+    assert await process.end(None) == 0
     again = await (await spawn()).ready()
     assert len(await (await again.wire()).values("t")) >= answered
 
@@ -253,3 +254,93 @@ async def test_a_damaged_log_is_refused_with_words_and_left_alone(spawn: Spawn, 
     for _ in range(2):  # a start that failed does not make the next one trust the log
         assert log.name in await refused(await spawn())
         assert log.read_bytes() == damaged
+
+
+# --- what is told at the start ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", ["structlog", "uvloop"])
+async def test_without_the_extra_broker_one_sentence_says_what_to_install(missing: str, tmp_path: Path) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; from semel.cli.main import main; main()"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", code, "serve", "--data-dir", str(tmp_path / "data"), "--port", "0"),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(20):
+        _, errors = await process.communicate()
+    assert process.returncode == 1
+    (line,) = errors.decode().splitlines()
+    assert f"{missing!r}" in line
+    assert "pip install 'semel[broker]'" in line
+    assert not (tmp_path / "data").exists()
+
+
+async def test_a_foreign_folder_is_refused_in_one_sentence(spawn: Spawn, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "thesis.tex").touch()
+    said = await refused(await spawn())
+    assert len(said.splitlines()) == 1
+    assert "thesis.tex" in said
+    assert [each.name for each in (tmp_path / "data").iterdir()] == ["thesis.tex"]
+
+
+async def test_an_unknown_format_version_is_refused_in_one_sentence(spawn: Spawn, tmp_path: Path) -> None:
+    await (await (await spawn()).ready()).end(signal.SIGTERM)
+    meta = tmp_path / "data" / "meta.properties"
+    meta.write_text(meta.read_text().replace("version=1", "version=7"))
+    said = await refused(await spawn())
+    assert "version=7" in said
+    assert len(said.splitlines()) == 1
+
+
+async def test_sighup_ends_it_cleanly(spawn: Spawn, tmp_path: Path) -> None:
+    process = await (await spawn()).ready()
+    assert await process.end(signal.SIGHUP) == 0
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+async def test_a_terminal_that_goes_away_ends_it_cleanly(tmp_path: Path) -> None:
+    """Its log lines have nowhere to go from then on: writing them fails."""
+    terminal, inside = os.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND, "--data-dir", str(tmp_path / "data"), "--port", "0", stdout=inside, stderr=inside
+    )
+    os.close(inside)
+    shown = b""
+    while b'"ready"' not in shown:
+        shown += await asyncio.to_thread(os.read, terminal, 65_536)
+    os.close(terminal)
+    process.send_signal(signal.SIGHUP)
+    async with asyncio.timeout(20):
+        assert await process.wait() == 0
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+async def test_a_pipe_that_nobody_reads_any_more_does_not_end_it(tmp_path: Path) -> None:
+    outside, inside = os.pipe()
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND, "--data-dir", str(tmp_path / "data"), "--port", "0", stdout=inside
+    )
+    os.close(inside)
+    shown = b""
+    while b'"ready"' not in shown:
+        shown += await asyncio.to_thread(os.read, outside, 65_536)
+    os.close(outside)
+    wire = await Wire.connect(json.loads(shown.splitlines()[-1])["port"])
+    for number in range(3):
+        await wire.create_topic(f"t{number}")  # each is logged
+    await wire.close()
+    process.send_signal(signal.SIGTERM)
+    async with asyncio.timeout(20):
+        await process.wait()
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+async def test_under_nohup_a_hangup_changes_nothing(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *("nohup", *COMMAND, "--data-dir", str(tmp_path / "data"), "--port", "0"), stdout=asyncio.subprocess.PIPE
+    )
+    broker = await Process(process).ready()
+    process.send_signal(signal.SIGHUP)
+    await (await broker.wire()).create_topic("t")
+    assert await broker.end(signal.SIGTERM) == 0

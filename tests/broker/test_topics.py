@@ -10,6 +10,8 @@ from semel_broker.cluster.store import Delete, Put
 from semel_broker.limits import Limits
 from semel_broker.topic_plan import OFFSETS_TOPIC, NewTopic
 from semel_protocol.errors import ErrorCode, KafkaError
+from semel_storage.checkpoints import CorruptCheckpoint, write_topic_id
+from semel_storage.log_directory import WrongDirectory
 
 
 @pytest.fixture
@@ -104,7 +106,8 @@ async def test_legal_names_are_taken(machine: Machine, name: str) -> None:
         (NewTopic(name="t", configs={"retention.ms": "soon"}), ErrorCode.INVALID_CONFIG),
         (NewTopic(name="t", configs={"retention.ms": None}), ErrorCode.INVALID_CONFIG),
         (NewTopic(name="t", configs={"retention": "1"}), ErrorCode.INVALID_CONFIG),
-        (NewTopic(name="t", configs={"cleanup.policy": ""}), ErrorCode.INVALID_CONFIG),
+        (NewTopic(name="t", configs={"cleanup.policy": ","}), ErrorCode.INVALID_CONFIG),
+        (NewTopic(name="t", configs={"preallocate": "true"}), ErrorCode.INVALID_CONFIG),
         (NewTopic(name="t", configs={"cleanup.policy": "x" * 40_000}), ErrorCode.INVALID_CONFIG),
         (
             NewTopic(name="t", configs={"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"}),
@@ -217,6 +220,69 @@ async def test_a_log_without_topic_is_set_aside_not_deleted(machine: Machine) ->
     assert (topics.names(), machine.logs.partitions()) == ([], [])
     assert [name for name in machine.disk.listdir(ROOT) if name.endswith("-stray")] != []
     assert machine.log.of("stray_partition_set_aside")[0]["topic"] == "t"
+
+
+# --- directories that do not fit the store ---
+
+
+async def test_a_flipped_bit_in_a_topic_id_refuses_the_start(machine: Machine) -> None:
+    """The partition would begin empty."""
+    await machine.topics.create(NewTopic(name="t"))
+    await write(machine.topics, "t", 0, b"precious")
+    path = f"{ROOT}/t-0/partition.metadata"
+    await machine.stop()
+    data = bytearray(machine.disk.read_bytes(path))
+    data[25] ^= 1
+    machine.disk.write_atomically(path, bytes(data))
+    with pytest.raises(CorruptCheckpoint, match=f"{path} is damaged.*delete the file"):
+        await machine.start()
+    machine.disk.kill()
+    machine.disk.remove(path)
+    assert (await machine.start()).partition("t", 0).end_offset == 1
+    assert machine.logs.topic_id("t", 0) == machine.topics.required("t").topic_id
+
+
+@pytest.mark.parametrize("is_checked", [True, False], ids=["with checksum", "as Kafka writes it"])
+async def test_an_id_that_nobody_knows_under_a_living_name_refuses_the_start(
+    machine: Machine, is_checked: bool
+) -> None:
+    await machine.topics.create(NewTopic(name="t"))
+    await write(machine.topics, "t", 0, b"precious")
+    path = f"{ROOT}/t-0/partition.metadata"
+    write_topic_id(machine.disk, path, b"another topic's.")
+    if not is_checked:
+        machine.disk.write_atomically(path, b"".join(machine.disk.read_bytes(path).splitlines(True)[:2]))
+    with pytest.raises(WrongDirectory, match=f"{path} names a topic id that is neither known nor noted as deleted"):
+        await machine.crash()
+    assert machine.disk.exists(f"{ROOT}/t-0")
+
+
+async def test_the_directory_of_a_known_partition_is_missed_if_it_was_ever_there(machine: Machine) -> None:
+    await machine.topics.create(NewTopic(name="t", partitions=3))
+    await write(machine.topics, "t", 1, b"precious")
+    await machine.stop()
+    assert (await machine.start()).partition("t", 0).end_offset == 0  # was never written, and is not missed
+    machine.disk.kill()
+    machine.disk.rmtree(f"{ROOT}/t-1")
+    with pytest.raises(WrongDirectory, match=f"{ROOT}/t-1 is gone.*up to offset 1.*delete {ROOT}/recovery-point"):
+        await machine.start()
+    machine.disk.kill()
+    machine.disk.remove(f"{ROOT}/recovery-point-offset-checkpoint")
+    assert (await machine.start()).partition("t", 1).end_offset == 0
+
+
+async def test_what_was_deleted_or_set_aside_is_not_missed_under_a_new_topic_of_the_name(machine: Machine) -> None:
+    await machine.topics.create(NewTopic(name="t"))
+    await write(machine.topics, "t", 0, b"old")
+    await machine.stop()
+    await (await machine.start()).delete("t")
+    await machine.topics.create(NewTopic(name="t"))
+    assert (await machine.crash()).partition("t", 0).end_offset == 0
+    await write(machine.topics, "t", 0, b"old")
+    await machine.logs.checkpoint()
+    await machine.store.transact([], [Delete("topics/t")])
+    await (await machine.crash()).create(NewTopic(name="t"))
+    assert (await machine.crash()).partition("t", 0).end_offset == 0
 
 
 # --- growing ---

@@ -7,7 +7,8 @@ other one the transactions that were answered together:
 
 At most one frame is ever unsynced: what arrives during a sync shares the next frame. So a damaged frame at the end is a
 write that a crash tore, which nobody was told of, and is dropped; a damaged frame with a whole one after it is
-damage, and the broker does not start on it. The first frame is only ever written by atomic replacement.
+damage, and the broker does not start on it. The first frame is only ever written by atomic replacement. A clean close
+leaves a single frame, so that a file which is cut short or damaged afterwards does not pass for torn.
 
 A session lives as long as the process: nobody else could see it end. Keys that a process left behind with its sessions
 are removed when the store is opened again, before anybody looks.
@@ -292,11 +293,14 @@ class LocalStore:
         await self._write([Delete(key) for key, each in sorted(self._state.leases.items()) if each == lease])
 
     async def close(self) -> None:
-        """Wait for what is under way and close the file. Watches raise StoreClosedError."""
+        """Wait for what is under way, leave all of it as one frame, and close the file. Watches raise
+        StoreClosedError."""
         if self._history.is_closed:
             return
         self._history.close()
         await self._durable(self._state.revision)
+        if self._file.size() != self._compacted_bytes:
+            self._compact()
         self._file.close()
 
     def _check_open(self) -> None:

@@ -113,6 +113,13 @@ class Registration:
         return self._admitted is not None and not self._admitted.has_ended
 
     @property
+    def left_ms(self) -> int:
+        """How long the session lasts, admitted or not, unless the store answers again; 0: there is none."""
+        if self._session is None or self._session.has_ended:
+            return 0
+        return round(min(self._session.deadline - self._world.monotonic(), self._ttl_ms / 1000) * 1000)
+
+    @property
     def lease(self) -> int | None:
         """That of the session which the broker is registered with, admitted or not; None: it is not."""
         return None if self._session is None or self._session.has_ended else self._session.lease

@@ -45,6 +45,9 @@ from semel_broker.handlers import (
     k26_end_txn,
     k27_write_txn_markers,
     k28_txn_offset_commit,
+    k29_describe_acls,
+    k30_create_acls,
+    k31_delete_acls,
     k32_describe_configs,
     k33_alter_configs,
     k37_create_partitions,
@@ -91,6 +94,9 @@ HANDLERS: dict[int, Handler] = {
     26: k26_end_txn.handle,
     27: k27_write_txn_markers.handle,
     28: k28_txn_offset_commit.handle,
+    29: k29_describe_acls.handle,
+    30: k30_create_acls.handle,
+    31: k31_delete_acls.handle,
     32: k32_describe_configs.handle,
     33: k33_alter_configs.handle,
     37: k37_create_partitions.handle,
@@ -109,3 +115,6 @@ HANDLERS: dict[int, Handler] = {
     20_003: k20003_describe_transaction_groups.handle,
 }
 """API key -> handler."""
+
+LONG_ANSWERS = frozenset({3, 9, 11, 15, 16, 32, 46, 61, 65, 66, 20_003})
+"""Keys of APIs whose answer may be long though the request is short: they are encoded in slices."""

@@ -1,19 +1,22 @@
 """Fetch (key 1): stored batches as they are, from an offset on, or as soon as there are some.
 
-Served: v4 to v11, without sessions: the answer's session id is always 0, so that every client goes on with full
-fetches (KIP-227), and a session id of the client's cannot exist. Answered once `min_bytes` are readable, a partition
+Served: v4 to v11, without sessions (KIP-227): session epochs -1 and 0 are full fetches, whatever the session id; any
+other epoch continues a session, and there is none. The answer's session id is always 0, so that every client goes on
+with full fetches. Answered once `min_bytes` are readable, a partition
 has an error, or `max_wait_ms` have passed. The first partition with data gives at least one whole batch, also above the
 limits; which partition is first rotates from request to request, so that none starves behind another.
 Isolation level 1 (read_committed): everything ends at the last stable offset, `min_bytes` counts what lies below it,
 and each row names the aborted transactions among its data; control batches and aborted data are the client's to skip.
 Where stored bytes are damaged the answer is CORRUPT_MESSAGE, which clients show to their applications.
-`preferred_read_replica` is always -1. Consumers only: replicas do not fetch from this listener.
+`preferred_read_replica` is always -1. Consumers only: replicas do not fetch from this listener. A fetch of very many
+partitions reads them in slices, and beyond `WOKEN_PARTITIONS_MAX` it does not hear of new records while it waits.
 """
 
 from __future__ import annotations
 
-from asyncio import get_running_loop
+from asyncio import get_running_loop, sleep
 from collections.abc import Coroutine
+from itertools import islice
 from typing import Any, cast
 
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -32,7 +35,16 @@ from semel_storage.segment import CorruptLog
 
 from semel_broker.context import RequestContext
 from semel_broker.partition import READ_COMMITTED, Partition
+from semel_broker.turns import Slices
 from semel_broker.waiters import FetchWaiter
+
+FULL_FETCH_EPOCHS = (0, -1)
+"""0 asks for a new session, -1 for none."""
+PARTITIONS_AT_ONCE_MAX = 256
+"""A fetch of more partitions is read in slices."""
+WOKEN_PARTITIONS_MAX = 10_000
+"""A fetch of more partitions waits for time alone, and at most `UNWOKEN_WAIT_MS`."""
+UNWOKEN_WAIT_MS = 500
 
 NO_LEADER, NO_DIVERGENCE, NO_SNAPSHOT = FetchResponseLeader(), FetchResponseDivergingEpoch(), FetchResponseSnapshotId()
 
@@ -40,15 +52,34 @@ NO_LEADER, NO_DIVERGENCE, NO_SNAPSHOT = FetchResponseLeader(), FetchResponseDive
 def handle(request: FetchRequest, ctx: RequestContext) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
     if request.replica_id >= 0:
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "replicas do not fetch from a client listener")
-    if request.session_id:
+    if request.session_epoch not in FULL_FETCH_EPOCHS:
         raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {request.session_id}")
     fetch = Fetch(request, ctx)
+    if fetch.partition_count > PARTITIONS_AT_ONCE_MAX:
+        return _in_slices(fetch, request.max_wait_ms, ctx.slices())
     fetch.read()
     return fetch.response() if fetch.is_ready else _when_ready(fetch, request.max_wait_ms)
 
 
+async def _in_slices(fetch: Fetch, max_wait_ms: int, slices: Slices) -> FetchResponse:
+    await fetch.read_in_slices(slices)
+    if not fetch.is_ready:
+        if fetch.partition_count > WOKEN_PARTITIONS_MAX:
+            await sleep(min(max_wait_ms, UNWOKEN_WAIT_MS) / 1000)
+        else:
+            await _woken(fetch, max_wait_ms)
+        await fetch.read_in_slices(slices)
+    return fetch.response()
+
+
 async def _when_ready(fetch: Fetch, max_wait_ms: int) -> FetchResponse:
-    """Wait for the bytes that are missing, at most `max_wait_ms`, then read again."""
+    await _woken(fetch, max_wait_ms)
+    fetch.read()
+    return fetch.response()
+
+
+async def _woken(fetch: Fetch, max_wait_ms: int) -> None:
+    """Wait for the bytes that are missing, at most `max_wait_ms`."""
     loop = get_running_loop()
     waiter = FetchWaiter(loop, fetch.bytes_missing)
     partitions = fetch.wait(waiter)
@@ -59,8 +90,6 @@ async def _when_ready(fetch: Fetch, max_wait_ms: int) -> FetchResponse:
         deadline.cancel()
         for partition in partitions:
             partition.remove_fetch_waiter(waiter)
-    fetch.read()
-    return fetch.response()
 
 
 class Fetch:
@@ -72,8 +101,8 @@ class Fetch:
         self._topics, self._log = ctx.broker.topics, ctx.broker.log
         self._wanted = [(topic.topic, row) for topic in request.topics for row in topic.partitions]
         self._first = ctx.turn  # another partition comes first with every request of the connection
-        self._bytes_max = min(request.max_bytes, ctx.broker.config.fetch_max_bytes)
-        count = len(self._wanted)
+        self._bytes_max = min(request.max_bytes, ctx.broker.config.fetch_max_bytes, ctx.answer_bytes_max)
+        self.partition_count = count = len(self._wanted)
         self._rows: list[FetchResponsePartition | None] = [None] * count
         self._partitions: list[Partition | None] = [None] * count
         self._seen: list[int] = [0] * count  # each partition's bytes_readable when it was read
@@ -90,18 +119,25 @@ class Fetch:
 
     def read(self) -> None:
         """One pass over the partitions, as far as the limits go."""
-        count = len(self._wanted)
-        for turn in range(count):
-            at = (self._first + turn) % count
-            partition, row = self._partitions[at], self._rows[at]
-            if (
-                partition is None
-                or row is None
-                or partition.high_watermark != row.high_watermark
-                or partition.is_retired
-                or not partition.is_leading
-            ):
-                self._read_one(at)
+        for turn in range(self.partition_count):
+            self._read_again(turn)
+
+    async def read_in_slices(self, slices: Slices) -> None:
+        """`read`, while others are answered in between."""
+        await slices.each(range(self.partition_count), self._read_again)
+
+    def _read_again(self, turn: int) -> None:
+        """Read the partition whose turn it is, if there is anything new about it."""
+        at = (self._first + turn) % self.partition_count
+        partition, row = self._partitions[at], self._rows[at]
+        if (
+            partition is None
+            or row is None
+            or partition.high_watermark != row.high_watermark
+            or partition.is_retired
+            or not partition.is_leading
+        ):
+            self._read_one(at)
 
     def _read_one(self, at: int) -> None:
         topic, wanted = self._wanted[at]
@@ -165,10 +201,10 @@ class Fetch:
         return partitions
 
     def response(self) -> FetchResponse:
-        rows = iter(self._rows)
+        rows = iter(cast("list[FetchResponsePartition]", self._rows))
         return FetchResponse(
             responses=[
-                FetchResponseTopic(topic=topic.topic, partitions=[cast("Any", next(rows)) for _ in topic.partitions])
+                FetchResponseTopic(topic=topic.topic, partitions=list(islice(rows, len(topic.partitions))))
                 for topic in self._request.topics
             ]
         )

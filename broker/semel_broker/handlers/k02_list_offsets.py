@@ -7,6 +7,8 @@ offset and timestamp are -1. OFFSET_NOT_AVAILABLE (before v5 LEADER_NOT_AVAILABL
 
 from __future__ import annotations
 
+from functools import partial
+
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k02_list_offsets import (
     ListOffsetsRequest,
@@ -21,20 +23,18 @@ from semel_broker.context import RequestContext
 NOT_AVAILABLE_VERSION = 5
 
 
-def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse:
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsResponseTopic(
-                name=topic.name,
-                partitions=[_look_up(topic.name, row, request.isolation_level, ctx) for row in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
+async def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse:
+    slices = ctx.slices()
+    topics = []
+    for topic in request.topics:
+        look_up = partial(_look_up, topic.name, isolation=request.isolation_level, ctx=ctx)
+        partitions = await slices.each(topic.partitions, look_up)
+        topics.append(ListOffsetsResponseTopic(name=topic.name, partitions=partitions))
+    return ListOffsetsResponse(topics=topics)
 
 
 def _look_up(
-    topic: str, row: ListOffsetsRequestPartition, isolation: int, ctx: RequestContext
+    topic: str, row: ListOffsetsRequestPartition, *, isolation: int, ctx: RequestContext
 ) -> ListOffsetsResponsePartition:
     try:
         partition = ctx.broker.topics.partition(topic, row.partition_index)

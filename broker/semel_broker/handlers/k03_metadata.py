@@ -28,7 +28,12 @@ from semel_broker.topics import Topic
 async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataResponse:
     broker = ctx.broker
     may_create = request.allow_auto_topic_creation and broker.config.auto_create_topics_enable
-    topics = [await _describe(name, broker, may_create) for name in _names(request, ctx)]
+    slices = ctx.slices()
+    topics = []
+    for name in _names(request, ctx):
+        topics.append(topic := await _describe(name, broker, may_create))
+        if slices.is_over(1 + len(topic.partitions)):
+            await slices.next()
     image = broker.feed.image
     return MetadataResponse(
         brokers=[

@@ -1,8 +1,9 @@
 """OffsetCommit: a group stores its positions; answered once they are durable.
 
-A partition that does not exist (3) or whose metadata is too long (12) fails alone; whatever is wrong with the member
-or its generation fails them all. v2-4 may ask for an expiry of its own (KIP-211 ended that), v6 adds the leader epoch,
-v7 the instance id. v9 tells an unknown group apart (69) from a stale generation (22).
+A partition that does not exist (UNKNOWN_TOPIC_OR_PARTITION), a negative offset (OFFSET_OUT_OF_RANGE; Kafka's broker
+stores it, its clients refuse to send it) or metadata that is too long (OFFSET_METADATA_TOO_LARGE) fails alone;
+whatever is wrong with the member or its generation fails them all. v2-4 may ask for an expiry of its own (KIP-211 ended
+that), v6 adds the leader epoch, v7 the instance id. v9 tells an unknown group apart (69) from a stale generation (22).
 """
 
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -26,24 +27,24 @@ Row = OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
 
 async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitResponse:
     groups = ctx.broker.groups
-    codes = {
-        (topic.name, row.partition_index): check_row(topic.name, row, ctx)
-        for topic in request.topics
-        for row in topic.partitions
-    }
+    codes: dict[tuple[str, int], ErrorCode] = {}
+    records: dict[tuple[str, int], OffsetRecord] = {}  # of those for one partition the last
     now_ms = ctx.broker.world.now_ms()
     expire_ms = NO_EXPIRY if request.retention_time_ms < 0 else min(now_ms + request.retention_time_ms, INT64_MAX)
-    records = [
-        OffsetRecord(topic.name, row.partition_index, committed_of(topic.name, row, ctx, expire_ms))
-        for topic in request.topics
-        for row in topic.partitions
-        if codes[topic.name, row.partition_index] is ErrorCode.NONE
-    ]
+    slices = ctx.slices()
+    for topic in request.topics:
+        for row in topic.partitions:
+            code = codes[topic.name, row.partition_index] = check_row(topic.name, row, ctx)
+            if code is ErrorCode.NONE:
+                committed = committed_of(topic.name, row, ctx, expire_ms)
+                records[topic.name, row.partition_index] = OffsetRecord(topic.name, row.partition_index, committed)
+            if slices.is_over():
+                await slices.next()
     refusal = ErrorCode.NONE
     try:
         await groups.commit(
             request.group_id,
-            records,
+            list(records.values()),
             member_id=request.member_id,
             instance_id=request.group_instance_id,
             generation_id=request.generation_id_or_member_epoch,
@@ -53,18 +54,17 @@ async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
         refusal = error.code
         if refusal is ErrorCode.GROUP_ID_NOT_FOUND and ctx.api_version < UNKNOWN_GROUP_VERSION:
             refusal = ErrorCode.ILLEGAL_GENERATION
-    topics = [
-        OffsetCommitResponseTopic(
-            name=topic.name,
-            partitions=[
-                OffsetCommitResponsePartition(
-                    partition_index=row.partition_index, error_code=refusal or codes[topic.name, row.partition_index]
-                )
-                for row in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
+    topics = []
+    for topic in request.topics:
+        answered = OffsetCommitResponseTopic(name=topic.name, partitions=[])
+        topics.append(answered)
+        for row in topic.partitions:
+            code = refusal or codes[topic.name, row.partition_index]
+            answered.partitions.append(
+                OffsetCommitResponsePartition(partition_index=row.partition_index, error_code=code)
+            )
+            if slices.is_over():
+                await slices.next()
     return OffsetCommitResponse(topics=topics)
 
 
@@ -73,6 +73,8 @@ def check_row(name: str, row: Row, ctx: RequestContext) -> ErrorCode:
     topic = ctx.broker.topics.get(name)
     if topic is None or not 0 <= row.partition_index < topic.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if row.committed_offset < 0:
+        return ErrorCode.OFFSET_OUT_OF_RANGE
     metadata = row.committed_metadata or ""
     bytes_max = ctx.broker.config.offset_metadata_max_bytes
     if len(metadata) > bytes_max or (not metadata.isascii() and len(metadata.encode()) > bytes_max):

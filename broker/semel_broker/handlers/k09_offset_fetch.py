@@ -4,6 +4,9 @@ one whose offset was committed for an earlier topic of that name.
 Topics null: all that the group has committed (v2). v7 adds `require_stable` (KIP-447): a partition for which an open
 transaction has written an offset answers 88, until that is decided; a transactional reader would otherwise process
 again what is committed already. v8 asks for several groups at once.
+
+An error of the whole group has a place of its own from v2 on. Up to v7 each partition asked for has it too: aiokafka
+looks only there, and took NOT_COORDINATOR at the top for "nothing is committed". Kafka leaves the rows out.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +25,6 @@ from semel_broker.context import RequestContext
 from semel_broker.groups.offsets import CommittedOffset, GroupOffsets
 
 GROUPS_VERSION = 8
-TOP_LEVEL_ERROR_VERSION = 2
 NONE_COMMITTED = CommittedOffset(offset=-1)
 
 Topics = Sequence[OffsetFetchRequestTopic] | None
@@ -31,20 +33,25 @@ Topics = Sequence[OffsetFetchRequestTopic] | None
 async def handle(request: OffsetFetchRequest, ctx: RequestContext) -> OffsetFetchResponse:
     stable = request.require_stable
     if ctx.api_version >= GROUPS_VERSION:
+        distinct = {row.group_id: row for row in request.groups}
         return OffsetFetchResponse(
-            groups=[await _group(row.group_id, row.topics, stable, ctx) for row in request.groups]
+            groups=[await _group(row.group_id, row.topics, stable, ctx) for row in distinct.values()]
         )
     group = await _group(request.group_id, request.topics, stable, ctx)
-    if group.error_code and ctx.api_version < TOP_LEVEL_ERROR_VERSION:
-        topics = [
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[_row(partition, NONE_COMMITTED, group.error_code) for partition in topic.partition_indexes],
-            )
-            for topic in request.topics or ()
-        ]
-        return OffsetFetchResponse(topics=topics)
-    return OffsetFetchResponse(topics=group.topics, error_code=group.error_code)
+    topics = _refused(request.topics or (), group.error_code) if group.error_code else group.topics
+    return OffsetFetchResponse(topics=topics, error_code=group.error_code)
+
+
+def _refused(topics: Sequence[OffsetFetchRequestTopic], group_code: int) -> list[OffsetFetchResponseTopic]:
+    """The group's error in each partition. Clients that look only there retry NOT_COORDINATOR and
+    COORDINATOR_LOAD_IN_PROGRESS, and give up at COORDINATOR_NOT_AVAILABLE."""
+    code = ErrorCode.NOT_COORDINATOR if group_code == ErrorCode.COORDINATOR_NOT_AVAILABLE else group_code
+    return [
+        OffsetFetchResponseTopic(
+            name=topic.name, partitions=[_row(index, NONE_COMMITTED, code) for index in topic.partition_indexes]
+        )
+        for topic in topics
+    ]
 
 
 async def _group(group_id: str, topics: Topics, stable: bool, ctx: RequestContext) -> OffsetFetchResponseGroup:
@@ -55,21 +62,19 @@ async def _group(group_id: str, topics: Topics, stable: bool, ctx: RequestContex
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error.code)
     if topics is None:
         topics = _all(offsets, groups.unstable(group_id) if stable else (), ctx)
-    return OffsetFetchResponseGroup(
-        group_id=group_id,
-        topics=[
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    _row(partition, NONE_COMMITTED, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-                    if stable and groups.is_unstable(group_id, topic.name, partition)
-                    else _row(partition, _committed(offsets, topic.name, partition, ctx), ErrorCode.NONE)
-                    for partition in topic.partition_indexes
-                ],
-            )
-            for topic in topics
-        ],
-    )
+    slices = ctx.slices()
+    answered = []
+    for topic in topics:
+        rows = []
+        for partition in topic.partition_indexes:
+            if stable and groups.is_unstable(group_id, topic.name, partition):
+                rows.append(_row(partition, NONE_COMMITTED, ErrorCode.UNSTABLE_OFFSET_COMMIT))
+            else:
+                rows.append(_row(partition, _committed(offsets, topic.name, partition, ctx), ErrorCode.NONE))
+            if slices.is_over():
+                await slices.next()
+        answered.append(OffsetFetchResponseTopic(name=topic.name, partitions=rows))
+    return OffsetFetchResponseGroup(group_id=group_id, topics=answered)
 
 
 def _committed(offsets: GroupOffsets, name: str, partition: int, ctx: RequestContext) -> CommittedOffset:

@@ -21,7 +21,12 @@ TRANSACTION = 1
 
 async def handle(request: FindCoordinatorRequest, ctx: RequestContext) -> FindCoordinatorResponse:
     keys = request.coordinator_keys if ctx.api_version >= KEYS_VERSION else [request.key]
-    coordinators = [await _row(key, request.key_type, ctx.broker) for key in keys]
+    slices = ctx.slices()
+    coordinators = []
+    for key in keys:
+        coordinators.append(await _row(key, request.key_type, ctx.broker))
+        if slices.is_over():
+            await slices.next()
     if ctx.api_version >= KEYS_VERSION:
         return FindCoordinatorResponse(coordinators=coordinators)
     found = coordinators[0]

@@ -17,7 +17,14 @@ from semel_broker.groups.group import Group, GroupState
 
 
 async def handle(request: DescribeGroupsRequest, ctx: RequestContext) -> DescribeGroupsResponse:
-    return DescribeGroupsResponse(groups=[await _describe(group_id, ctx) for group_id in request.groups])
+    """One row per group, in the order of the request."""
+    slices = ctx.slices()
+    groups = []
+    for group_id in dict.fromkeys(request.groups):
+        groups.append(group := await _describe(group_id, ctx))
+        if slices.is_over(1 + len(group.members)):
+            await slices.next()
+    return DescribeGroupsResponse(groups=groups)
 
 
 async def _describe(group_id: str, ctx: RequestContext) -> DescribeGroupsResponseGroup:

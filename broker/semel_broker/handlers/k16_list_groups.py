@@ -3,6 +3,7 @@
 from semel_protocol.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse, ListGroupsResponseGroup
 
 from semel_broker.context import RequestContext
+from semel_broker.groups.group import Group
 
 CLASSIC = "classic"
 
@@ -11,15 +12,14 @@ async def handle(request: ListGroupsRequest, ctx: RequestContext) -> ListGroupsR
     states = {name.lower() for name in request.states_filter}
     types = {name.lower() for name in request.types_filter}
     groups = [] if types and CLASSIC not in types else await ctx.broker.groups.groups()
-    return ListGroupsResponse(
-        groups=[
-            ListGroupsResponseGroup(
-                group_id=group.group_id,
-                protocol_type=group.protocol_type,
-                group_state=group.state.value,
-                group_type=CLASSIC,
-            )
-            for group in groups
-            if not states or group.state.value.lower() in states
-        ]
+    listed = [group for group in groups if not states or group.state.value.lower() in states]
+    return ListGroupsResponse(groups=await ctx.slices().each(listed, _row))
+
+
+def _row(group: Group) -> ListGroupsResponseGroup:
+    return ListGroupsResponseGroup(
+        group_id=group.group_id,
+        protocol_type=group.protocol_type,
+        group_state=group.state.value,
+        group_type=CLASSIC,
     )

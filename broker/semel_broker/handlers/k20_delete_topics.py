@@ -21,7 +21,10 @@ async def handle(request: DeleteTopicsRequest, ctx: RequestContext) -> DeleteTop
     """One row per name or id, in the order of the request."""
     asked = [DeleteTopicsRequestTopic(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
     rows: dict[tuple[str | None, bytes], DeleteTopicsResponseTopic] = {}
+    slices = ctx.slices()
     for topic in (*asked, *request.topics):
+        if slices.is_over():
+            await slices.next()
         key = (topic.name, topic.topic_id)
         if key not in rows:
             rows[key] = await _delete(topic, ctx)

@@ -5,6 +5,8 @@ Served: v0 and v1. The answer's low watermark is the new log start. Beyond the h
 
 from __future__ import annotations
 
+from functools import partial
+
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k21_delete_records import (
     DeleteRecordsRequest,
@@ -19,14 +21,12 @@ from semel_broker.topic_plan import INTERNAL_TOPICS
 
 
 async def handle(request: DeleteRecordsRequest, ctx: RequestContext) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsResponseTopic(
-                name=topic.name, partitions=[_delete(topic.name, row, ctx) for row in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
+    slices = ctx.slices()
+    topics = []
+    for topic in request.topics:
+        partitions = await slices.each(topic.partitions, partial(_delete, topic.name, ctx=ctx))
+        topics.append(DeleteRecordsResponseTopic(name=topic.name, partitions=partitions))
+    return DeleteRecordsResponse(topics=topics)
 
 
 def _delete(topic: str, row: DeleteRecordsRequestPartition, ctx: RequestContext) -> DeleteRecordsResponsePartition:

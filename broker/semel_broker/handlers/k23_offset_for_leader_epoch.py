@@ -7,6 +7,8 @@ is not of it or an older one; (-1, -1) when the leader has nothing of the kind. 
 
 from __future__ import annotations
 
+from functools import partial
+
 from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -19,15 +21,13 @@ from semel_protocol.messages.k23_offset_for_leader_epoch import (
 from semel_broker.context import RequestContext
 
 
-def handle(request: OffsetForLeaderEpochRequest, ctx: RequestContext) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderEpochResponseTopic(
-                topic=topic.topic, partitions=[_row(topic.topic, wanted, ctx) for wanted in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
+async def handle(request: OffsetForLeaderEpochRequest, ctx: RequestContext) -> OffsetForLeaderEpochResponse:
+    slices = ctx.slices()
+    topics = []
+    for topic in request.topics:
+        partitions = await slices.each(topic.partitions, partial(_row, topic.topic, ctx=ctx))
+        topics.append(OffsetForLeaderEpochResponseTopic(topic=topic.topic, partitions=partitions))
+    return OffsetForLeaderEpochResponse(topics=topics)
 
 
 def _row(

@@ -23,7 +23,9 @@ FENCED_SINCE = 2
 
 async def handle(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> AddPartitionsToTxnResponse:
     partitions = [(topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions]
-    codes = {partition: _refusal(*partition, ctx.broker.topics) for partition in partitions}
+    topics = ctx.broker.topics
+    refusals = await ctx.slices().each(partitions, lambda partition: _refusal(*partition, topics))
+    codes = dict(zip(partitions, refusals, strict=True))
     if any(codes.values()):
         return _response(request, {each: code or ErrorCode.OPERATION_NOT_ATTEMPTED for each, code in codes.items()})
     code = ErrorCode.NONE

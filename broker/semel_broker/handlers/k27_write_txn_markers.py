@@ -22,21 +22,19 @@ from semel_broker.txn.identity import ProducerIdentity
 
 
 async def handle(request: WriteTxnMarkersRequest, ctx: RequestContext) -> WriteTxnMarkersResponse:
-    return WriteTxnMarkersResponse(
-        markers=[
-            WriteTxnMarkersResponseMarker(
-                producer_id=marker.producer_id,
-                topics=[
-                    WriteTxnMarkersResponseTopic(
-                        name=topic.name,
-                        partitions=[await _abort(marker, topic.name, index, ctx) for index in topic.partition_indexes],
-                    )
-                    for topic in marker.topics
-                ],
-            )
-            for marker in request.markers
-        ]
-    )
+    slices = ctx.slices()
+    markers = []
+    for marker in request.markers:
+        topics = []
+        for topic in marker.topics:
+            rows = []
+            for index in topic.partition_indexes:
+                rows.append(await _abort(marker, topic.name, index, ctx))
+                if slices.is_over():
+                    await slices.next()
+            topics.append(WriteTxnMarkersResponseTopic(name=topic.name, partitions=rows))
+        markers.append(WriteTxnMarkersResponseMarker(producer_id=marker.producer_id, topics=topics))
+    return WriteTxnMarkersResponse(markers=markers)
 
 
 async def _abort(

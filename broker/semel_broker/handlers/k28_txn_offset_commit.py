@@ -42,18 +42,18 @@ async def handle(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOff
         await _commit(request, ctx, codes)
     except KafkaError as error:
         refusal = _as_seen_by_producers(error.code, ctx.api_version)
-    topics = [
-        TxnOffsetCommitResponseTopic(
-            name=topic.name,
-            partitions=[
-                TxnOffsetCommitResponsePartition(
-                    partition_index=row.partition_index, error_code=refusal or codes[topic.name, row.partition_index]
-                )
-                for row in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
+    topics = []
+    slices = ctx.slices()
+    for topic in request.topics:
+        answered = TxnOffsetCommitResponseTopic(name=topic.name, partitions=[])
+        topics.append(answered)
+        for row in topic.partitions:
+            code = refusal or codes[topic.name, row.partition_index]
+            answered.partitions.append(
+                TxnOffsetCommitResponsePartition(partition_index=row.partition_index, error_code=code)
+            )
+            if slices.is_over():
+                await slices.next()
     return TxnOffsetCommitResponse(topics=topics)
 
 
@@ -72,18 +72,20 @@ async def _commit(
         joins=joins,
         connection=0 if joins else ctx.connection,
     )
-    for topic in request.topics:
-        for row in topic.partitions:
-            codes[topic.name, row.partition_index] = check_row(topic.name, row, ctx)
     try:
+        records: dict[tuple[str, int], OffsetRecord] = {}  # of those for one partition the last
+        slices = ctx.slices()
+        for topic in request.topics:
+            for row in topic.partitions:
+                code = codes[topic.name, row.partition_index] = check_row(topic.name, row, ctx)
+                if code is ErrorCode.NONE:
+                    committed = committed_of(topic.name, row, ctx)
+                    records[topic.name, row.partition_index] = OffsetRecord(topic.name, row.partition_index, committed)
+                if slices.is_over():
+                    await slices.next()
         await groups.commit_in_transaction(
             request.group_id,
-            [
-                OffsetRecord(topic.name, row.partition_index, committed_of(topic.name, row, ctx))
-                for topic in request.topics
-                for row in topic.partitions
-                if codes[topic.name, row.partition_index] is ErrorCode.NONE
-            ],
+            list(records.values()),
             Producer(request.producer_id, request.producer_epoch),
             lambda index: admission.check((CONSUMER_OFFSETS, index)),
             member_id=request.member_id,

@@ -23,7 +23,10 @@ async def handle(request: CreatePartitionsRequest, ctx: RequestContext) -> Creat
     """One row per name, in the order of the request."""
     times = Counter(topic.name for topic in request.topics)
     rows: dict[str, CreatePartitionsResponseResult] = {}
+    slices = ctx.slices()
     for topic in request.topics:
+        if slices.is_over():
+            await slices.next()
         if topic.name in rows:
             continue
         row = rows[topic.name] = CreatePartitionsResponseResult(name=topic.name)

@@ -12,7 +12,10 @@ from semel_broker.context import RequestContext
 
 async def handle(request: DeleteGroupsRequest, ctx: RequestContext) -> DeleteGroupsResponse:
     results = []
+    slices = ctx.slices()
     for group_id in request.groups_names:
+        if slices.is_over():
+            await slices.next()
         code = ErrorCode.NONE
         try:
             await ctx.broker.groups.delete_group(group_id)

@@ -28,11 +28,14 @@ async def handle(
 ) -> AlterPartitionReassignmentsResponse:
     """A row for each partition, in the order of the request."""
     operations = Operations(ctx.broker.store, ctx.broker.feed, ctx.broker.log)
+    slices = ctx.slices()
+    responses = []
+    for topic in request.topics:
+        responses.append(await _alter(topic, operations, request.allow_replication_factor_change))
+        if slices.is_over():
+            await slices.next()
     return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
-        responses=[
-            await _alter(topic, operations, request.allow_replication_factor_change) for topic in request.topics
-        ],
+        allow_replication_factor_change=request.allow_replication_factor_change, responses=responses
     )
 
 

@@ -18,7 +18,7 @@ from semel_broker.context import RequestContext
 
 def handle(request: ListPartitionReassignmentsRequest, ctx: RequestContext) -> ListPartitionReassignmentsResponse:
     """By topic and index."""
-    asked = None if request.topics is None else {topic.name: topic.partition_indexes for topic in request.topics}
+    asked = None if request.topics is None else {topic.name: set(topic.partition_indexes) for topic in request.topics}
     rows: dict[str, list[ListPartitionReassignmentsResponsePartition]] = {}
     for view in ctx.broker.feed.image.reassignments():
         if asked is None or view.index in asked.get(view.topic, ()):

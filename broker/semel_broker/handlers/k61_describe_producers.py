@@ -1,6 +1,8 @@
 """DescribeProducers (key 61): the producers whose state a partition keeps (KIP-664).
 
-Served: v0. `current_txn_start_offset` is -1 for a producer without an open transaction.
+Served: v0, by the leader and by followers, as Kafka: `kafka-transactions.sh find-hanging --broker-id` asks one broker
+for all its replicas. NOT_LEADER_OR_FOLLOWER: this broker has no replica, or its session is over.
+`current_txn_start_offset` is -1 for a producer without an open transaction.
 """
 
 from __future__ import annotations
@@ -15,23 +17,31 @@ from semel_protocol.messages.k61_describe_producers import (
 )
 
 from semel_broker.context import RequestContext
+from semel_broker.partition import Role
 
 
-def handle(request: DescribeProducersRequest, ctx: RequestContext) -> DescribeProducersResponse:
-    return DescribeProducersResponse(
-        topics=[
-            DescribeProducersResponseTopic(
-                name=topic.name, partitions=[_describe(topic.name, index, ctx) for index in topic.partition_indexes]
-            )
-            for topic in request.topics
-        ]
-    )
+async def handle(request: DescribeProducersRequest, ctx: RequestContext) -> DescribeProducersResponse:
+    """Each partition once, in the order of the request: an answer may be far longer than the question."""
+    asked: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    slices = ctx.slices()
+    topics = []
+    for name, indexes in asked.items():
+        rows = []
+        for index in indexes:
+            rows.append(row := _describe(name, index, ctx))
+            if slices.is_over(1 + len(row.active_producers)):
+                await slices.next()
+        topics.append(DescribeProducersResponseTopic(name=name, partitions=rows))
+    return DescribeProducersResponse(topics=topics)
 
 
 def _describe(topic: str, index: int, ctx: RequestContext) -> DescribeProducersResponsePartition:
     try:
         partition = ctx.broker.topics.partition(topic, index)
-        partition.check_leading()
+        if partition.role is not Role.FOLLOWER:
+            partition.check_leading()
     except KafkaError as error:
         return DescribeProducersResponsePartition(
             partition_index=index, error_code=error.code, error_message=error.message

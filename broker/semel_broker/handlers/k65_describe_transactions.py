@@ -23,9 +23,13 @@ from semel_broker.txn.records import by_topic
 
 async def handle(request: DescribeTransactionsRequest, ctx: RequestContext) -> DescribeTransactionsResponse:
     transactions = ctx.broker.transactions
-    return DescribeTransactionsResponse(
-        transaction_states=[await _describe(name, transactions) for name in request.transactional_ids]
-    )
+    slices = ctx.slices()
+    states = []
+    for name in dict.fromkeys(request.transactional_ids):
+        states.append(await _describe(name, transactions))
+        if slices.is_over():
+            await slices.next()
+    return DescribeTransactionsResponse(transaction_states=states)
 
 
 async def _describe(name: str, transactions: TransactionCoordinator) -> DescribeTransactionsResponseTransaction:

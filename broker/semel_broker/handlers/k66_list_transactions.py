@@ -13,7 +13,7 @@ from semel_protocol.messages.k66_list_transactions import (
 )
 
 from semel_broker.context import RequestContext
-from semel_broker.txn.metadata import TransactionState
+from semel_broker.txn.metadata import TransactionMetadata, TransactionState
 
 STATES = {state.label: state for state in TransactionState}
 
@@ -28,12 +28,13 @@ async def handle(request: ListTransactionsRequest, ctx: RequestContext) -> ListT
         )
     return ListTransactionsResponse(
         unknown_state_filters=unknown,
-        transaction_states=[
-            ListTransactionsResponseTransaction(
-                transactional_id=txn.transactional_id,
-                producer_id=txn.producer_id,
-                transaction_state=txn.state.label,
-            )
-            for txn in found
-        ],
+        transaction_states=await ctx.slices().each(found, _row),
+    )
+
+
+def _row(txn: TransactionMetadata) -> ListTransactionsResponseTransaction:
+    return ListTransactionsResponseTransaction(
+        transactional_id=txn.transactional_id,
+        producer_id=txn.producer_id,
+        transaction_state=txn.state.label,
     )

@@ -205,6 +205,25 @@ def test_a_whole_frame_of_something_else_is_refused() -> None:
         replay(payload_of_another_version, PATH)
 
 
+async def test_after_a_clean_close_no_damage_passes_for_torn(disk: MemoryDisk) -> None:
+    store = LocalStore.open(disk, PATH)
+    for i in range(5):
+        await store.transact([], [Put(f"k{i}", b"value")])
+    await store.close()
+    whole = disk.read_bytes(PATH)
+    assert replay(whole, PATH).frames == 1
+    for size in range(len(whole)):
+        disk.write_atomically(PATH, whole[:size])
+        with pytest.raises(CorruptStoreError, match=PATH):
+            LocalStore.open(disk, PATH)
+    for at in range(len(whole)):
+        disk.write_atomically(PATH, whole[:at] + bytes((whole[at] ^ 4,)) + whole[at + 1 :])
+        with pytest.raises(CorruptStoreError, match=PATH):
+            LocalStore.open(disk, PATH)
+    disk.write_atomically(PATH, whole)
+    assert len((await LocalStore.open(disk, PATH).list("")).entries) == 5
+
+
 async def test_a_torn_tail_is_gone_after_opening(disk: MemoryDisk) -> None:
     data, ends = journal(3)
     disk.write_atomically(PATH, data[: ends[3] - 1])

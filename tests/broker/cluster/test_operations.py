@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from semel_broker.cluster.records import NO_LEADER, PartitionState
 from semel_broker.cluster.store import OutcomeUnknownError, Put, StoreUnavailableError
 from semel_broker.context import Broker, RequestContext
 from semel_broker.handlers import k43_elect_leaders, k45_alter_partition_reassignments, k46_list_partition_reassignments
+from semel_broker.turns import Turns
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k43_elect_leaders import PREFERRED, UNCLEAN, ElectLeadersRequest, ElectLeadersRequestTopic
 from semel_protocol.messages.k45_alter_partition_reassignments import (
@@ -32,7 +34,8 @@ Target = Sequence[int] | None
 
 
 def context(member: Member) -> RequestContext:
-    broker = SimpleNamespace(store=member.store, feed=member.feed, log=member.log)
+    turns = Turns(asyncio.get_running_loop(), monotonic)
+    broker = SimpleNamespace(store=member.store, feed=member.feed, log=member.log, turns=turns)
     return RequestContext(cast(Broker, broker), 1, "", "", "")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from time import monotonic
 from typing import Any, cast
 
 from broker.cluster.brokers import until
@@ -19,10 +20,13 @@ from semel_broker.context import Broker
 from semel_broker.dispatch import Dispatcher
 from semel_broker.groups.coordinator import GroupCoordinator
 from semel_broker.producer_ids import ProducerIds
+from semel_broker.recompressor import Recompressor
 from semel_broker.server import Server
 from semel_broker.turned_away import TurnedAway
+from semel_broker.turns import Turns
 from semel_broker.txn.coordinator import TransactionCoordinator
 from semel_broker.txn.leaders import ImageLeaders
+from semel_broker.work_turns import WorkTurns
 from semel_protocol.batch import iterate
 from semel_protocol.control import ControlType, read_marker
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -71,11 +75,14 @@ class Seat(Replicant):
         self.config.limits = replace(
             self.config.limits, coordinator_load_hold_ms_max=self.patience_ms, peer_hold_ms_max=300
         )
-        self.clients = Server(Dispatcher(cast("Broker", self)), self.config, self.log, asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        self.clients = Server(Dispatcher(cast("Broker", self)), self.config, self.log, loop, Turns(loop, monotonic))
         self.port = self.client_port = await self.clients.bind("127.0.0.1", 0)
         await super().start()
         self.contacts = Contacts(self.feed, self.world.monotonic)
         self.turned_away = TurnedAway()
+        self.work_turns = WorkTurns(self.config.limits.record_work_per_turn)
+        self.recompressor = Recompressor()
         self.wires = Wires(self)
         self.producer_ids = ProducerIds(self.store)
         self.groups = GroupCoordinator(self.world, self.config, self.topics)

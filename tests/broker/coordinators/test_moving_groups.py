@@ -6,6 +6,7 @@ import asyncio
 from typing import cast
 
 import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from broker.cluster.brokers import until
 from broker.coordinators.seats import Seat, Seats, code_of
 from broker.members import GroupMember
@@ -14,6 +15,7 @@ from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
 from semel_broker.handlers import k10_find_coordinator
 from semel_broker.shards import Stage
 from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from semel_protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from semel_protocol.messages.k15_describe_groups import DescribeGroupsRequest
 from semel_protocol.messages.k16_list_groups import ListGroupsRequest
@@ -50,6 +52,59 @@ async def test_offsets_are_found_at_the_next_coordinator_and_the_last_one_says_t
     await commit(two, group, 7)
     await seats.move(CONSUMER_OFFSETS, 0, 1)
     assert await offset(one, group) == 7
+
+
+async def test_offset_fetch_of_a_former_coordinator_has_its_error_in_each_partition_too(seats: Seats) -> None:
+    """aiokafka looks nowhere else, and took it for "nothing committed". With all topics asked for there are no rows."""
+    one, _ = await seats.open(1, 2)
+    group = seats.name_at(0, "g")
+    await commit(one, group, 5)
+    await seats.move(CONSUMER_OFFSETS, 0, 2)
+    wire = await one.wire()
+    topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])]
+    for version in range(1, 8):
+        response = await wire.call(OffsetFetchRequest(group_id=group, topics=topics), version)
+        assert response.error_code == (NOT_COORDINATOR if version >= 2 else 0)
+        assert [
+            (topic.name, row.partition_index, row.committed_offset, row.error_code)
+            for topic in response.topics
+            for row in topic.partitions
+        ] == [("t", 0, -1, NOT_COORDINATOR), ("t", 1, -1, NOT_COORDINATOR)]
+        if version >= 2:
+            response = await wire.call(OffsetFetchRequest(group_id=group, topics=None), version)
+            assert (response.error_code, response.topics) == (NOT_COORDINATOR, [])
+
+
+async def test_offset_fetch_of_a_stopping_coordinator_says_in_the_rows_to_look_for_another_one(seats: Seats) -> None:
+    """Of what ends soon, clients that look at rows alone know these two: COORDINATOR_LOAD_IN_PROGRESS is the other."""
+    one, _ = await seats.open(1, 2)
+    group = seats.name_at(0, "g")
+    await commit(one, group, 5)
+    await one.groups.close()
+    request = OffsetFetchRequest(group_id=group, topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])])
+    response = await (await one.wire()).call(request, 5)
+    (row,) = response.topics[0].partitions
+    assert (response.error_code, row.error_code) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR)
+
+
+async def test_aiokafka_finds_what_is_committed_at_the_next_coordinator(seats: Seats) -> None:
+    one, two = await seats.open(1, 2)
+    group = seats.name_at(0, "g")
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=[f"127.0.0.1:{seat.port}" for seat in (one, two)],
+        group_id=group,
+        enable_auto_commit=False,
+        retry_backoff_ms=20,
+    )
+    consumer.assign([TopicPartition("t", 0)])
+    await consumer.start()
+    try:
+        await commit(one, group, 5)
+        assert await consumer.committed(TopicPartition("t", 0)) == 5
+        await seats.move(CONSUMER_OFFSETS, 0, 2)
+        assert await consumer.committed(TopicPartition("t", 0)) == 5
+    finally:
+        await consumer.stop()
 
 
 async def test_members_go_on_with_their_generation_at_the_next_coordinator(seats: Seats) -> None:

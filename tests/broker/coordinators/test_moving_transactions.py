@@ -15,9 +15,10 @@ from semel_broker.txn.identity import ClientName, ProducerIdentity
 from semel_broker.txn.marker_channel import Marker
 from semel_broker.txn.remote_destination import RemoteDestination, codes_of, request_of
 from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k61_describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic
 from semel_protocol.messages.k65_describe_transactions import DescribeTransactionsRequest
 from semel_protocol.messages.k66_list_transactions import ListTransactionsRequest
-from semel_storage.internal_topics import TRANSACTION_STATE
+from semel_storage.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 VERSIONS = pytest.mark.parametrize("version", [1, 2])
 TIMEOUT_MS = 60_000
@@ -417,3 +418,30 @@ def _answer(request: Any, codes: Any) -> Any:
     from semel_protocol.messages.k27_write_txn_markers import WriteTxnMarkersResponse
 
     return WriteTxnMarkersResponse(markers=[_response(row, codes) for row in request.markers])
+
+
+async def test_each_replica_tells_of_the_producers_that_it_keeps_and_others_are_told_that_it_has_none(
+    seats: Seats,
+) -> None:
+    """`kafka-transactions.sh find-hanging --broker-id` asks a broker for all partitions that it has a replica of."""
+    one, two, three = await seats.start(1, 2, 3)
+    for name in (CONSUMER_OFFSETS, TRANSACTION_STATE, "out"):
+        await seats.topic([1, 2], [2, 1], name=name)
+    await until(lambda: three.topics.get("out") is not None)
+    mine = await begin(seats)
+    await until(lambda: two.partition(0, "out").end_offset == 1)
+    request = DescribeProducersRequest(topics=[DescribeProducersRequestTopic(name="out", partition_indexes=[0, 2])])
+
+    async def told(seat: Seat) -> Any:
+        rows = (await (await seat.wire()).call(request)).topics[0].partitions
+        assert rows[1].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return rows[0]
+
+    for seat in (one, two):
+        (producer,) = (await told(seat)).active_producers
+        assert (producer.producer_id, producer.current_txn_start_offset) == (mine.producer_id, 0)
+    assert (await told(three)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    one.partition(0, "out").resign()
+    two.partition(0, "out").resign()
+    for seat in (one, two):
+        assert (await told(seat)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, "its session is over"

@@ -1,0 +1,26 @@
+"""What clients are told when storage cannot do something now, and nothing is lost: KAFKA_STORAGE_ERROR."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_storage.disk import FilesUsedUp
+
+
+def used_up(error: FilesUsedUp) -> KafkaError:
+    """The refusal of one partition; clients ask again. The operator has been told by the disk."""
+    return KafkaError(
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        f"the broker may open no more files ({error}): raise its limit (ulimit -n), or close connections to it",
+    )
+
+
+@contextmanager
+def answering_used_up() -> Iterator[None]:
+    """Raises KAFKA_STORAGE_ERROR instead of FilesUsedUp."""
+    try:
+        yield
+    except FilesUsedUp as error:
+        raise used_up(error) from None

@@ -1,0 +1,253 @@
+"""One loop, many clients: whatever some connections send, leave unread or leave unsaid, the others are answered.
+
+All of it runs in virtual time: what counts is the order of things, and how much happens in one turn of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from broker.bench import Bench, heartbeat
+from broker.wire import fetch_request, produce_request
+from fuzz.virtual import in_virtual_time
+from semel_broker.context import RequestContext
+from semel_broker.limits import Limits
+from semel_protocol.messages.k00_produce import ProduceResponse
+from semel_protocol.messages.k01_fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic
+from semel_protocol.messages.k12_heartbeat import HeartbeatResponse
+
+MIB = 1 << 20
+FETCH, PRODUCE = 1, 0
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop turn until it is so; time passes only where nothing else can happen."""
+    async with asyncio.timeout(60):
+        while not condition():
+            for _ in range(100):
+                await asyncio.sleep(0)
+                if condition():
+                    return
+            await asyncio.sleep(0.001)
+
+
+def announced(size: int, sent: int = 0) -> bytes:
+    """The beginning of a Produce of `size` bytes."""
+    return size.to_bytes(4, "big") + b"\0\0\0\7" + bytes(sent)
+
+
+def fetches_of(bench: Bench, size: int) -> list[str]:
+    """The client ids of Fetches in the order in which they start; each is answered with `size` bytes, or what it may
+    have."""
+    started: list[str] = []
+
+    def fetch(request: Any, ctx: RequestContext) -> FetchResponse:
+        started.append(ctx.client_id)
+        rows = [FetchResponsePartition(records=bytes(min(size, ctx.answer_bytes_max)))]
+        return FetchResponse(responses=[FetchResponseTopic(topic="t", partitions=rows)])
+
+    bench.handlers[FETCH] = fetch
+    return started
+
+
+# --- turns ---------------------------------------------------------------------------------------------------
+
+
+@in_virtual_time
+async def test_a_connection_that_pipelines_thousands_of_requests_lets_others_in_between() -> None:
+    bench = Bench()
+    await bench.start()
+    crowd = [await bench.wire() for _ in range(3)]
+    bystander = await bench.wire()
+    for wire in crowd:
+        for _ in range(5_000):
+            wire.send(heartbeat("crowd"))
+    await until(lambda: len(bench.started) > 100)
+    sent_at = len(bench.started)
+    bystander.send(heartbeat("bystander"))
+    await until(lambda: "bystander" in bench.started)
+    before = bench.started.index("bystander") - sent_at
+    assert before < 200, f"{before} requests of others were started in between"
+    assert len(bench.started) < 10_000, "the others were not done, or it shows nothing"
+    await bench.stop()
+
+
+@in_virtual_time
+async def test_all_who_pipeline_get_their_turn() -> None:
+    bench = Bench()
+    await bench.start(Limits(turn_requests_max=4))
+    crowd = [await bench.wire() for _ in range(3)]
+    for name, wire in enumerate(crowd):
+        for _ in range(100):
+            wire.send(heartbeat(f"{name}"))
+    await until(lambda: len(bench.started) == 300)
+    for name in "012":
+        first_half = bench.started[:150].count(name)
+        assert 40 <= first_half <= 60, bench.started
+    await bench.stop()
+
+
+@in_virtual_time
+async def test_nothing_is_started_for_a_connection_whose_peer_has_gone() -> None:
+    bench = Bench()
+    started = fetches_of(bench, 4 * MIB)
+    await bench.start()
+    wires = [await bench.wire() for _ in range(12)]
+    for wire in wires:
+        wire.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        for _ in range(100):
+            wire.send(fetch_request("t", 0))
+    await until(lambda: len(started) >= 12)
+    await asyncio.sleep(1)
+    begun = len(started)
+    assert begun < 50
+    for wire in wires:
+        wire.writer.transport.abort()
+    await until(lambda: bench.server is not None and bench.server.connection_count == 0)
+    assert len(started) == begun
+    await bench.stop()
+
+
+# --- memory of requests --------------------------------------------------------------------------------------
+
+
+@in_virtual_time
+async def test_a_frame_that_is_only_announced_takes_no_memory() -> None:
+    bench = Bench()
+    await bench.start()
+    assert bench.server is not None
+    wires = [await bench.wire() for _ in range(40)]
+    for wire in wires:
+        wire.send_bytes(announced(100 * MIB, 10))
+    await asyncio.sleep(0.1)
+    assert bench.server.connection_count == 40, bench.reasons()
+    assert bench.server.commons.memory.taken < 40 * 64 * 1024 + 1000
+    await bench.stop()
+
+
+@in_virtual_time
+async def test_large_frames_that_stop_amid_their_way_do_not_hold_up_others() -> None:
+    bench = Bench()
+    await bench.start(Limits(total_in_flight_bytes_max=16 * MIB))
+    assert bench.server is not None
+    stuck = [await bench.wire() for _ in range(6)]
+    for wire in stuck:
+        wire.send_bytes(announced(8 * MIB, 3 * MIB))
+    await asyncio.sleep(0.1)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    small, large = await bench.wire(), await bench.wire()
+    small.send(produce_request("1", bytes(300_000)))
+    large.send(produce_request("2", bytes(6 * MIB)))
+    assert (await small.receive()).throttle_time_ms == 1
+    assert loop.time() - began < 0.1, "a small frame waits for no large one"
+    assert (await large.receive()).throttle_time_ms == 2
+    assert loop.time() - began < 10, "those who hold memory and do not move lose it"
+    assert bench.server.commons.memory.taken < 16 * MIB
+    assert "memory_reclaimed" in bench.reasons()
+    await bench.stop()
+
+
+@in_virtual_time
+async def test_many_small_frames_that_stop_amid_their_way_do_not_hold_up_others_for_long() -> None:
+    bench = Bench()
+    await bench.start(Limits(total_in_flight_bytes_max=16 * MIB))
+    assert bench.server is not None
+    wires = [await bench.wire() for _ in range(40)]
+    for wire in wires:
+        wire.send_bytes(announced(MIB, MIB - 1000))
+    await asyncio.sleep(0.1)
+    assert bench.server.commons.memory.taken <= 17 * MIB
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    wire = await bench.wire()
+    wire.send(produce_request("1", bytes(300_000)))
+    assert (await wire.receive()).throttle_time_ms == 1
+    assert loop.time() - began < 5
+    await bench.stop()
+
+
+@in_virtual_time
+async def test_requests_that_wait_behind_one_that_is_not_answered_do_not_hold_up_others_for_long() -> None:
+    bench = Bench()
+    await bench.start(Limits(total_in_flight_bytes_max=16 * MIB))
+    bench.hold("g")
+    wires = [await bench.wire() for _ in range(20)]
+    for wire in wires:
+        wire.send(heartbeat("g"))
+        for _ in range(20):
+            wire.send(produce_request("9", bytes(100_000)))
+    await asyncio.sleep(0.1)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    for size in (100, 300_000):
+        wire = await bench.wire()
+        assert (await wire.call(produce_request("1", bytes(size)))).throttle_time_ms == 1
+    assert loop.time() - began < 5
+    await bench.stop()
+
+
+# --- memory of answers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("count", "wait_s"), [(12, 0.1), (100, 5.0)])
+@in_virtual_time
+async def test_those_who_do_not_read_leave_room_for_the_answers_of_others(count: int, wait_s: float) -> None:
+    bench = Bench()
+    started = fetches_of(bench, 54 * MIB)
+    await bench.start(Limits(total_write_buffer_bytes_max=64 * MIB))
+    assert bench.server is not None
+    wires = [await bench.wire() for _ in range(count)]
+    for wire in wires:
+        wire.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        for _ in range(10):
+            wire.send(fetch_request("t", 0))
+    await until(lambda: len(started) >= min(count, 70))
+    bystander = await bench.wire()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    answer = await bystander.call(fetch_request("t", 0))
+    assert len(answer.responses[0].partitions[0].records) >= 64 * 1024
+    assert loop.time() - began < wait_s
+    unsent = sum(connection._unsent_bytes for connection in bench.server._connections)
+    assert unsent < 66 * MIB
+    await bench.stop()
+
+
+@in_virtual_time
+async def test_a_large_answer_ends_the_turn_of_its_connection() -> None:
+    bench = Bench()
+    started = fetches_of(bench, 2 * MIB)
+    await bench.start(Limits(write_buffer_high_bytes=1 << 30))
+    greedy, other = await bench.wire(), await bench.wire()
+    for _ in range(4):
+        greedy.send(fetch_request("t", 0), client_id="greedy")
+    other.send(fetch_request("t", 0), client_id="other")
+    await until(lambda: len(started) == 5)
+    assert started.index("other") <= 2
+    await bench.stop()
+
+
+@in_virtual_time
+async def test_answers_of_no_use_are_dropped_and_others_go_on() -> None:
+    """A Produce whose peer has gone is finished, and the connection lets go of everything."""
+    bench = Bench()
+    await bench.start()
+    assert bench.server is not None
+    bench.hold("1")
+    gone = await bench.wire()
+    gone.send(produce_request("1", bytes(1000)))
+    gone.send(heartbeat("g"))
+    await until(lambda: "1" in bench.started)
+    gone.writer.transport.abort()
+    await until(lambda: bench.server is not None and bench.server.connection_count == 0)
+    bench.let("1")
+    await until(lambda: bench.server is not None and not bench.server.commons.tasks)
+    assert bench.server.commons.memory.taken == 0
+    other = await bench.wire()
+    assert isinstance(await other.call(heartbeat("g")), HeartbeatResponse)
+    assert isinstance(await other.call(produce_request("2", b"x")), ProduceResponse)
+    await bench.stop()

@@ -1,0 +1,196 @@
+"""Memory of requests over all connections: small frames do not stand behind large ones, stalled ones lose theirs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from semel_broker.frame_memory import FrameMemory, Holding
+
+SMALL = 100
+
+
+class Peers:
+    """Connections over one memory, and what was granted to them later or taken from them."""
+
+    def __init__(self, bytes_max: int = 1000) -> None:
+        self.memory = FrameMemory(bytes_max, SMALL)
+        self.granted: list[str] = []
+        self.evicted: list[str] = []
+        self.holdings: dict[str, Holding] = {}
+
+    def open(self, name: str, address: str | None = None) -> Holding:
+        def evict() -> None:
+            self.evicted.append(name)
+            self.memory.close(self.holdings[name])
+
+        self.holdings[name] = self.memory.open(address or name, evict)
+        return self.holdings[name]
+
+    def grow(self, name: str, count: int, frame_bytes: int) -> bool:
+        holding = self.holdings.get(name) or self.open(name)
+        return self.memory.grow(holding, count, frame_bytes, lambda: self.granted.append(name))
+
+    def evict_stalled(self) -> None:
+        for holding in self.memory.stalled(10):
+            holding.evict()
+
+
+def test_large_frames_get_half_of_the_memory_and_one_of_them_what_it_needs() -> None:
+    peers = Peers()
+    assert peers.grow("a", 400, 800)
+    assert peers.grow("b", 100, 800)
+    assert peers.grow("c", 400, 800)  # favoured: it gets through
+    assert not peers.grow("a", 400, 800)
+    assert peers.grow("c", 400, 800)
+    peers.memory.whole(peers.holdings["c"])
+    assert peers.granted == ["a"]  # the next one to be favoured
+    assert not peers.grow("b", 100, 800)
+    peers.memory.give_back(peers.holdings["c"], 800)
+    peers.memory.whole(peers.holdings["a"])
+    peers.memory.give_back(peers.holdings["a"], 800)
+    assert peers.granted == ["a", "b"]
+    assert peers.memory.taken == 200
+
+
+def test_a_small_frame_does_not_stand_behind_large_ones() -> None:
+    peers = Peers()
+    assert peers.grow("large", 500, 900)
+    assert peers.grow("favoured", 100, 900)
+    assert not peers.grow("waits", 100, 900)
+    assert peers.grow("small", 100, SMALL)
+
+
+def test_connections_of_one_address_leave_a_quarter_to_others() -> None:
+    peers = Peers()
+    for n in range(10):
+        peers.open(f"crowd {n}", "crowd")
+        peers.grow(f"crowd {n}", 100, SMALL)
+    assert peers.memory.taken == 800  # three quarters, and a favoured one
+    assert peers.granted == []
+    assert peers.grow("other", 100, SMALL)
+
+
+def test_a_connection_that_holds_nothing_may_always_receive_a_frame() -> None:
+    peers = Peers()
+    peers.memory.take(peers.open("full"), 2000)
+    assert peers.memory.is_exhausted
+    assert peers.memory.may_read_on(peers.open("new"), lambda: None)
+    assert not peers.memory.may_read_on(peers.holdings["full"], lambda: peers.granted.append("full"))
+    peers.memory.give_back(peers.holdings["full"], 1500)
+    assert peers.granted == ["full"]
+
+
+def test_while_others_wait_those_that_hold_most_and_do_not_move_are_closed() -> None:
+    peers = Peers()
+    peers.memory.take(peers.open("much", "x"), 300)
+    peers.memory.take(peers.open("moves", "x"), 300)
+    peers.memory.take(peers.open("little", "y"), 50)
+    peers.memory.take(peers.open("idle, holds nothing"), 0)
+    assert peers.grow("favoured", 340, 900)
+    peers.evict_stalled()
+    assert peers.evicted == []  # nobody waits
+    assert not peers.grow("waits", 90, SMALL)
+    peers.memory.moved(peers.holdings["moves"], 10)
+    peers.memory.moved(peers.holdings["favoured"], 10)
+    peers.evict_stalled()
+    assert peers.evicted == ["much"]
+    assert peers.granted == ["waits"]
+
+
+def test_a_favoured_frame_that_stalls_is_closed_and_another_one_favoured() -> None:
+    peers = Peers()
+    peers.memory.take(peers.open("busy"), 700)
+    assert peers.grow("favoured", 200, 900)
+    assert not peers.grow("next", 200, 900)
+    peers.evict_stalled()  # looked at for the first time: it moved when it came
+    for _ in range(2):
+        peers.memory.moved(peers.holdings["busy"], 10)
+        peers.evict_stalled()
+    assert peers.evicted == ["favoured"]
+    assert peers.granted == ["next"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_all_frames_get_through_and_the_bound_holds_but_for_one(data: st.DataObject) -> None:
+    """Connections that receive frames of any size, piece by piece in any order, and are answered in the end."""
+    sizes = data.draw(st.lists(st.integers(1, 900), min_size=1, max_size=8))
+    peers = Peers()
+    for n in range(len(sizes)):
+        peers.open(str(n))
+    left = {str(n): size for n, size in enumerate(sizes)}
+    waiting: dict[str, int] = {}
+    rounds = 0
+    while left:
+        rounds += 1
+        assert rounds < 2_000, "nothing moves any more"
+        while peers.granted:
+            name = peers.granted.pop()
+            left[name] -= waiting.pop(name)
+        free = [name for name in left if name not in waiting]
+        assert free, (left, waiting)
+        name = data.draw(st.sampled_from(free))
+        size, holding = sizes[int(name)], peers.holdings[name]
+        if left[name]:
+            count = min(left[name], data.draw(st.integers(1, 300)))
+            if peers.grow(name, count, size):
+                left[name] -= count
+            else:
+                waiting[name] = count
+        else:
+            del left[name]
+            peers.memory.whole(holding)
+            peers.memory.give_back(holding, size)
+        assert peers.memory.taken <= 1000 + 900
+    assert peers.memory.taken == 0
+    assert not peers.memory.has_waiting
+
+
+def test_what_a_closed_connection_held_is_free_again() -> None:
+    peers = Peers()
+    peers.memory.take(peers.open("a"), 1000)
+    assert peers.grow("b", 10, SMALL)  # favoured
+    assert not peers.grow("c", 10, SMALL)
+    peers.memory.close(peers.holdings["a"])
+    assert peers.granted == ["c"]
+    with pytest.raises(AssertionError):
+        peers.memory.give_back(peers.holdings["b"], 11)
+
+
+def test_a_connection_that_waits_for_its_turn_with_a_small_request_is_not_closed() -> None:
+    peers = Peers()
+    peers.memory.take(peers.open("small request"), 5)
+    peers.memory.take(peers.open("much"), 995)
+    assert peers.grow("favoured", 90, SMALL)
+    assert not peers.grow("waits", 2000, SMALL)
+    peers.evict_stalled()
+    peers.evict_stalled()
+    assert peers.evicted == ["much", "favoured"]
+
+
+def test_a_connection_that_has_only_just_begun_to_send_is_not_closed() -> None:
+    peers = Peers()
+    for name in ("much", "sends again"):
+        peers.memory.take(peers.open(name), 495)
+    assert peers.grow("favoured", 90, SMALL)
+    assert not peers.grow("waits", 2000, SMALL)
+    peers.evict_stalled()
+    peers.memory.give_back(peers.holdings["sends again"], 495)
+    peers.memory.take(peers.holdings["sends again"], 300)
+    peers.memory.take(peers.open("new"), 300)
+    for name in ("sends again", "new"):
+        peers.holdings[name].moved_bytes = 5
+    peers.evict_stalled()
+    assert peers.evicted == ["much", "favoured"]
+
+
+def test_a_connection_whose_small_request_is_answered_may_send_the_next_one_though_memory_is_used_up() -> None:
+    peers = Peers()
+    peers.memory.take(peers.open("much"), 1000)
+    small = peers.open("small request")
+    peers.memory.take(small, 5)
+    assert not peers.memory.may_read_on(small, lambda: peers.granted.append("small request"))
+    peers.memory.give_back(small, 5)
+    assert peers.granted == ["small request"]
+    assert not peers.memory.has_waiting

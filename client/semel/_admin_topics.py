@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 
 from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k03_metadata import MetadataRequest
 from semel_protocol.messages.k19_create_topics import (
     CreateTopicsRequest,
     CreateTopicsRequestAssignment,
@@ -19,12 +21,14 @@ from semel_protocol.messages.k37_create_partitions import (
     CreatePartitionsRequestTopic,
     CreatePartitionsResponse,
 )
+from semel_protocol.messages.k60_describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
 from semel._admin_calls import Calls, Outcomes, wire_ms
-from semel._admin_types import ClusterDescription, NewPartitions, NewTopic
+from semel._admin_types import BrokerStatus, ClusterDescription, NewPartitions, NewTopic
 from semel._connection import Connection
+from semel._pool import Role
 from semel._retry import Deadline
-from semel.errors import KafkaConfigurationError
+from semel.errors import KafkaConfigurationError, KafkaError
 from semel.structs import Metadata, TopicMetadata
 
 
@@ -110,6 +114,32 @@ async def describe_cluster(calls: Calls) -> ClusterDescription:
 
     metadata = await calls.retrying(attempt, what="describing the cluster")
     return ClusterDescription(metadata.cluster_id, metadata.controller_id, metadata.brokers)
+
+
+async def knock(calls: Calls, node_ids: Iterable[int], timeout_ms: float) -> dict[int, BrokerStatus]:
+    """Asks all at once, each for `timeout_ms` at most, connecting included."""
+    asked = list(node_ids)
+    answers = await asyncio.gather(*[_knock_at(calls, node_id, timeout_ms) for node_id in asked])
+    return dict(zip(asked, answers, strict=True))
+
+
+async def _knock_at(calls: Calls, node_id: int, timeout_ms: float) -> BrokerStatus:
+    request = DescribeClusterRequest(include_cluster_authorized_operations=False)
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            connection = await calls.cluster.connection(node_id, Role.CONTROL)
+            if not connection.serves(DescribeClusterRequest):
+                # It has answered ApiVersions once; what it serves since Kafka 0.8 shows that it still does.
+                await connection.request(MetadataRequest(topics=[]), timeout_ms=timeout_ms)
+                return BrokerStatus()
+            answer: DescribeClusterResponse = await connection.request(request, timeout_ms=timeout_ms)
+    except TimeoutError:
+        return BrokerStatus(f"no answer within {timeout_ms:.0f} ms")
+    except KafkaError as error:
+        return BrokerStatus(error.message)
+    if answer.session_timeout_ms < 0:
+        return BrokerStatus()
+    return BrokerStatus("", answer.session_left_ms, answer.session_timeout_ms)
 
 
 def _new_topic(topic: NewTopic) -> CreateTopicsRequestTopic:

@@ -107,6 +107,29 @@ class ClusterDescription(msgspec.Struct, frozen=True):
     brokers: dict[int, BrokerMetadata]
 
 
+class BrokerStatus(msgspec.Struct, frozen=True):
+    """What came of a knock at a broker. `error`: why it does not answer, "" when it does.
+
+    session_left_ms, session_timeout_ms: of its session with the cluster's store (etcd); None where brokers do not tell
+    (other than semel's) or have no store in common.
+    """
+
+    error: str = ""
+    session_left_ms: int | None = None
+    session_timeout_ms: int | None = None
+
+    @property
+    def answers(self) -> bool:
+        return not self.error
+
+    @property
+    def misses_store(self) -> bool:
+        """The store does not answer this broker: a session is renewed three times in its timeout."""
+        if self.session_left_ms is None or self.session_timeout_ms is None:
+            return False
+        return self.session_left_ms < self.session_timeout_ms / 2
+
+
 class PartitionReassignment(msgspec.Struct, frozen=True):
     """A move that is under way: all replicas while it lasts, and which of them are new or will go."""
 

@@ -330,7 +330,9 @@ class Cluster:
             age_ms = (self.edge.monotonic() - self._fetched_at) * 1000
             if age_ms >= config.metadata_max_age_ms:
                 break
-            pause_ms = min(config.metadata_max_age_ms - age_ms, max(config.connections_max_idle_ms / 2, 1))
+            pause_ms = config.metadata_max_age_ms - age_ms
+            if config.connections_max_idle_ms is not None:
+                pause_ms = min(pause_ms, max(config.connections_max_idle_ms / 2, 1))
             try:
                 async with asyncio.timeout(pause_ms / 1000):
                     await self._stale.wait()

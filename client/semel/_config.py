@@ -12,6 +12,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 import msgspec
 
 from semel._edge import Edge
+from semel._settings import check_settings, own_settings, shown
 from semel.errors import KafkaConfigurationError
 from semel.structs import GroupStep
 
@@ -26,6 +27,7 @@ Partitioner = Callable[[bytes | None, list[int], list[int]], int]
 CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 CODEC_OF: dict[str | None, int] = {None: 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 DEFAULT_PORT = 9092
+PORT_DIGITS_MAX = 5
 
 
 class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,27 +45,23 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
     retry_backoff_max_ms: int = 1_000
     reconnect_backoff_ms: int = 50
     reconnect_backoff_max_ms: int = 1_000
-    connections_max_idle_ms: int = 540_000
+    connections_max_idle_ms: int | None = 540_000
+    """A connection that has carried nothing for longer is closed. None: never."""
     max_block_ms: int = 60_000
     """How long a call may wait for metadata, for a coordinator or for memory."""
     receive_frame_bytes_max: int = 104_857_600
     """The largest response taken from a broker."""
     security_protocol: Literal["PLAINTEXT", "SSL"] = "PLAINTEXT"
+    """'SSL' is TLS, with `ssl_context`. There is no SASL."""
     ssl_context: ssl.SSLContext | None = None
     edge: Edge | None = None
     """The outside world: clocks, chance, TCP. None is the real one; simulators pass theirs."""
 
     def __post_init__(self) -> None:
+        check_settings(self)
+        if not isinstance(self.bootstrap_servers, str):  # it may be a generator, which gives everything once
+            msgspec.structs.force_setattr(self, "bootstrap_servers", tuple(self.bootstrap_servers))
         self.servers()
-        for name in (
-            "request_timeout_ms",
-            "metadata_max_age_ms",
-            "connections_max_idle_ms",
-            "receive_frame_bytes_max",
-        ):
-            at_least(self, name, 1)
-        for name in ("retry_backoff_ms", "reconnect_backoff_ms", "max_block_ms", "bootstrap_timeout_ms"):
-            at_least(self, name, 0)
         not_below(self, "retry_backoff_max_ms", "retry_backoff_ms")
         not_below(self, "reconnect_backoff_max_ms", "reconnect_backoff_ms")
         if self.security_protocol == "SSL" and self.ssl_context is None:
@@ -75,7 +73,7 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
         """The bootstrap addresses. Raises KafkaConfigurationError for one that is none."""
         given = self.bootstrap_servers
         listed = given.split(",") if isinstance(given, str) else list(given)
-        servers = [parse_address(address) for address in listed if address.strip()]
+        servers = [parse_address(address) for address in listed if not isinstance(address, str) or address.strip()]
         if not servers:
             raise KafkaConfigurationError("bootstrap_servers is empty: give at least one host:port")
         return servers
@@ -92,10 +90,6 @@ class DriverConfig(ClientConfig, frozen=True, kw_only=True):
     """Who begins the steps, in words: members of a step that is over are told."""
     timeout_ms: int = 60_000
     """A step whose first transaction is open for longer is aborted; at most the broker's transaction.max.timeout.ms."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(self, "timeout_ms", 1)
 
 
 class TransactionGroupConfig(DriverConfig, frozen=True):
@@ -141,12 +135,6 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of(self, "acks", (0, 1, -1, "all"))
-        one_of(self, "compression_type", tuple(CODEC_OF))
-        for name in ("max_batch_size", "max_request_size", "buffer_memory", "max_in_flight_requests_per_connection"):
-            at_least(self, name, 1)
-        at_least(self, "linger_ms", 0)
-        at_least(self, "transaction_timeout_ms", 1)
         if self.delivery_timeout_ms < self.linger_ms + self.request_timeout_ms:
             raise KafkaConfigurationError(
                 f"delivery_timeout_ms={self.delivery_timeout_ms} is shorter than linger_ms={self.linger_ms} + "
@@ -192,7 +180,7 @@ def takes_settings(
 
     def wrap(init: Callable[[T, C], None]) -> Callable[Concatenate[T, P], None]:
         def __init__(self: T, /, *args: P.args, **settings: P.kwargs) -> None:  # noqa: N807
-            init(self, config(*args, **settings))
+            init(self, config(*args, **own_settings(settings)))
 
         __init__.__doc__ = init.__doc__
         myself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
@@ -205,20 +193,20 @@ def takes_settings(
 
 def parse_address(address: str) -> tuple[str, int]:
     """`host`, `host:port` or `[v6]:port` -> (host, port). Raises KafkaConfigurationError."""
+    if not isinstance(address, str):
+        raise KafkaConfigurationError(f"bootstrap_servers has {shown(address)}: write host:port as a str")
     text = address.strip()
+    if "://" in text:
+        raise KafkaConfigurationError(
+            f"bootstrap_servers has {shown(address)}: write host:port without a protocol; security_protocol names that"
+        )
     host, colon, port = text.rpartition(":")
     if not colon or (host and "]" not in host and ":" in host) or text.endswith("]"):
         host, port = text, str(DEFAULT_PORT)
-    if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536 or not host.strip("[]"):
-        raise KafkaConfigurationError(f"bootstrap_servers has {address!r}: write host:port")
+    is_port = port.isascii() and port.isdigit() and len(port) <= PORT_DIGITS_MAX and 0 < int(port) < 65_536
+    if not is_port or not host.strip("[]") or any(c.isspace() or not c.isprintable() for c in host):
+        raise KafkaConfigurationError(f"bootstrap_servers has {shown(address)}: write host:port")
     return host.strip("[]"), int(port)
-
-
-def at_least(config: msgspec.Struct, name: str, least: float) -> None:
-    """Raises KafkaConfigurationError when a setting is below its least value."""
-    value = getattr(config, name)
-    if value < least:
-        raise KafkaConfigurationError(f"{name}={value} is out of range: at least {least}")
 
 
 def not_below(config: msgspec.Struct, name: str, other: str) -> None:
@@ -226,10 +214,3 @@ def not_below(config: msgspec.Struct, name: str, other: str) -> None:
     value, bound = getattr(config, name), getattr(config, other)
     if value < bound:
         raise KafkaConfigurationError(f"{name}={value} is less than {other}={bound}: raise it, or lower {other}")
-
-
-def one_of(config: msgspec.Struct, name: str, allowed: tuple[object, ...]) -> None:
-    """Raises KafkaConfigurationError when a setting is none of the allowed values."""
-    value = getattr(config, name)
-    if value not in allowed:
-        raise KafkaConfigurationError(f"{name}={value!r} is none of {', '.join(map(repr, allowed))}")

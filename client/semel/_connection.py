@@ -43,6 +43,7 @@ VERSION_MAX = {
 
 WRITE_BUFFER_BYTES_MAX = 1 << 20
 _CORRELATION_ID_MAX = 0x7FFFFFFF
+NO_TLS_THERE = " (with security_protocol='SSL': does this listener speak TLS, and is its certificate trusted?)"
 
 
 class _Pending:
@@ -336,7 +337,8 @@ async def connect(
         raise KafkaConnectionError(f"cannot connect to {name} within {timeout_ms:.0f} ms") from None
     except (OSError, KafkaTimeoutError) as error:
         connection.close()
-        raise KafkaConnectionError(f"cannot connect to {name}: {error}") from error
+        hint = "" if tls is None else NO_TLS_THERE
+        raise KafkaConnectionError(f"cannot connect to {name}: {error}{hint}") from error
     except BaseException:
         connection.close()
         raise

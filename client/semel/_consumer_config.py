@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, TypedDict
 
 from semel._assignors import Assignor, assignors_of
-from semel._config import ClientConfig, Deserializer, at_least, not_below, one_of
+from semel._config import ClientConfig, Deserializer, not_below
 from semel._edge import Edge
 from semel.errors import KafkaConfigurationError
 
@@ -60,18 +60,6 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of(self, "auto_offset_reset", ("latest", "earliest", "none"))
-        one_of(self, "isolation_level", ("read_uncommitted", "read_committed"))
-        for name in ("max_poll_interval_ms", "session_timeout_ms", "heartbeat_interval_ms", "auto_commit_interval_ms"):
-            at_least(self, name, 1)
-        for name in ("fetch_max_bytes", "max_partition_fetch_bytes", "fetch_buffer_bytes", "default_api_timeout_ms"):
-            at_least(self, name, 1)
-        for name in ("fetch_min_bytes", "fetch_max_wait_ms"):
-            at_least(self, name, 0)
-        if self.max_poll_records is not None:
-            at_least(self, "max_poll_records", 1)
-        if self.rebalance_timeout_ms is not None:
-            at_least(self, "rebalance_timeout_ms", 1)
         not_below(self, "fetch_buffer_bytes", "max_partition_fetch_bytes")
         self._check_group()
         if self.fetch_max_wait_ms >= self.request_timeout_ms:
@@ -81,10 +69,6 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
             )
 
     def _check_group(self) -> None:
-        try:
-            assignors_of(self.partition_assignment_strategy)
-        except ValueError as e:
-            raise KafkaConfigurationError(str(e)) from None
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise KafkaConfigurationError(
                 f"heartbeat_interval_ms={self.heartbeat_interval_ms} must be less than "
@@ -121,7 +105,7 @@ class ConsumerSettings(TypedDict, total=False):
     retry_backoff_max_ms: int
     reconnect_backoff_ms: int
     reconnect_backoff_max_ms: int
-    connections_max_idle_ms: int
+    connections_max_idle_ms: int | None
     max_block_ms: int
     receive_frame_bytes_max: int
     security_protocol: Literal["PLAINTEXT", "SSL"]

@@ -154,7 +154,7 @@ class FetchBuffer:
             except WireError as e:
                 if self.records:
                     return
-                raise self._corrupt(e.message) from e
+                raise self._unreadable(e.message) from e
             except PoisonError as e:
                 self.records += e.rows
                 self.next_offset = e.offset
@@ -178,7 +178,7 @@ class FetchBuffer:
         assert self.next_offset is not None
         view = memoryview(chunk.data)[chunk.at : end]
         if decoding.check_crcs and not crc_ok(view, header):  # also of what would be skipped: who says so?
-            raise CorruptBatch(f"the CRC of the batch at offset {header.base_offset} does not hold")
+            raise CorruptBatch("its CRC does not hold")
         skipped = chunk.is_aborted(header) or header.is_control
         if header.next_offset > self.next_offset:
             if not skipped:
@@ -240,6 +240,21 @@ class FetchBuffer:
             e.add_note(f"while deserializing {topic}-{partition} at offset {bad}; seek({bad + 1}) goes on without it")
             raise PoisonError(made, bad, e) from e
         return made
+
+    def _unreadable(self, message: str) -> CorruptRecordException:
+        """The next batch cannot be read. It ends where the one behind it begins; without one, where its header says."""
+        chunk = self._chunks[0]
+        header = read_header(chunk.data, chunk.at)
+        behind, end = header.next_offset, chunk.at + header.size
+        if len(chunk.data) - end >= HEADER_BYTES:
+            behind = read_header(chunk.data, end).base_offset
+        elif len(self._chunks) > 1:
+            behind = read_header(self._chunks[1].data, self._chunks[1].at).base_offset
+        topic, partition = self._topic_partition
+        return CorruptRecordException(
+            f"{topic}-{partition} at offset {self.next_offset}: the batch at offset {header.base_offset} cannot be "
+            f"read: {message}. seek({behind}) goes on behind it"
+        )
 
     def _corrupt(self, message: str) -> CorruptRecordException:
         topic, partition = self._topic_partition

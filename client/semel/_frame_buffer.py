@@ -8,6 +8,7 @@ yet is received straight into its own.
 from __future__ import annotations
 
 from semel_protocol.errors import ProtocolError
+from semel_protocol.foreign import explained
 
 SCRATCH_BYTES = 32 << 10
 _PREFIX_BYTES = 4
@@ -48,7 +49,10 @@ class FrameBuffer:
         frames: list[bytes | bytearray] = []
         while end - at >= _PREFIX_BYTES:
             start = at + _PREFIX_BYTES
-            size = self._checked(int.from_bytes(scratch[at:start], "big", signed=True))
+            size = int.from_bytes(scratch[at:start], "big", signed=True)
+            if not 0 <= size <= self._frame_bytes_max:
+                wrong = f"frame of {size} bytes; a frame has 0 to {self._frame_bytes_max}"
+                raise ProtocolError(explained(wrong, scratch[at:end]))
             at = start + size
             if at > end:
                 self._frame, self._filled = bytearray(size), end - start
@@ -58,8 +62,3 @@ class FrameBuffer:
         self._filled = end - at
         scratch[: self._filled] = bytes(scratch[at:end])
         return frames
-
-    def _checked(self, size: int) -> int:
-        if 0 <= size <= self._frame_bytes_max:
-            return size
-        raise ProtocolError(f"frame of {size} bytes; a frame has 0 to {self._frame_bytes_max}")

@@ -104,7 +104,9 @@ class Pool:
                 link.connection.close()
 
     def close_idle(self) -> None:
-        """Closes what has carried nothing for connections_max_idle_ms."""
+        """Closes what has carried nothing for connections_max_idle_ms, unless that is None."""
+        if self._config.connections_max_idle_ms is None:
+            return
         oldest = self._edge.monotonic() - self._config.connections_max_idle_ms / 1000
         for link in self._links.values():
             connection = link.connection

@@ -197,7 +197,10 @@ class RangeFetch:
                 if after > len(data):
                     break
                 if self._config.check_crcs and not crc_ok(view[place:after], header):
-                    raise CorruptBatch(f"the CRC of the batch at offset {header.base_offset} does not hold")
+                    raise CorruptBatch(
+                        f"the CRC of the batch at offset {header.base_offset} does not hold; the next batch begins at "
+                        f"offset {header.next_offset}"
+                    )
                 left_out = chunk.is_aborted(header) or header.is_control
                 if header.next_offset > next_offset:
                     if not left_out and header.record_count and header.base_offset < self._end:

@@ -22,6 +22,7 @@ from semel import (
 )
 from semel._admin_calls import Calls
 from semel._admin_types import (
+    BrokerStatus,
     ClusterDescription,
     ConfigDescription,
     ConfigEntry,
@@ -54,6 +55,7 @@ __all__ = [
     "LATEST",
     "MAX_TIMESTAMP",
     "Admin",
+    "BrokerStatus",
     "ClusterDescription",
     "ConfigDescription",
     "ConfigEntry",
@@ -170,6 +172,10 @@ class Admin:
     async def describe_cluster(self) -> ClusterDescription:
         """The brokers that are there, with their racks; controller and id of the cluster."""
         return await _admin_topics.describe_cluster(self._calls)
+
+    async def knock(self, node_ids: Iterable[int], timeout_ms: float = 2_000) -> dict[int, BrokerStatus]:
+        """Whether brokers answer, asked of each of them at once; raises nothing for those that do not."""
+        return await _admin_topics.knock(self._calls, node_ids, timeout_ms)
 
     # Replicas
 

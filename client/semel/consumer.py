@@ -30,6 +30,7 @@ from semel._listener import ConsumerRebalanceListener
 from semel._offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Offsets
 from semel._positions import Positions
 from semel._records import Records
+from semel._settings import own_settings
 from semel._subscription import PartitionState, Reset, Subscription
 from semel._topics import TopicWatch
 from semel.errors import ConsumerStoppedError, IllegalOperation, IllegalStateError
@@ -44,8 +45,8 @@ class Consumer:
     """
 
     def __init__(self, *topics: str, **settings: Unpack[ConsumerSettings]) -> None:
-        """Raises KafkaConfigurationError for settings that do not fit together, TypeError for unknown ones."""
-        config = self._config = ConsumerConfig(**settings)
+        """Raises KafkaConfigurationError for wrong or contradicting settings, TypeError for unknown ones."""
+        config = self._config = ConsumerConfig(**own_settings(settings))
         cluster = self._cluster = Cluster(config, auto_create_topics=config.allow_auto_create_topics)
         self._timeout_ms = config.default_api_timeout_ms
         self._subscription = Subscription(exclude_internal_topics=config.exclude_internal_topics)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
@@ -122,6 +123,7 @@ class FakeBroker:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._server: asyncio.Server | None = None
         self.port = 0
+        self.tls: ssl.SSLContext | None = None
 
     @property
     def address(self) -> str:
@@ -136,7 +138,7 @@ class FakeBroker:
 
     async def listen(self) -> None:
         """Starts, on the same port as before if there was one."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, ssl=self.tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:

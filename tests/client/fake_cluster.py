@@ -18,6 +18,7 @@ from semel_protocol.messages import k32_describe_configs as describe_configs
 from semel_protocol.messages import k43_elect_leaders as elect
 from semel_protocol.messages import k45_alter_partition_reassignments as alter
 from semel_protocol.messages import k46_list_partition_reassignments as moves
+from semel_protocol.messages import k60_describe_cluster as describe_cluster
 
 NOBODY = -1
 
@@ -55,6 +56,8 @@ class FakeCluster:
         versions[10] = (0, 2)
         self.nodes = {node_id: _Node(self, node_id, versions) for node_id in (1, 2, 3)}
         self.live = list(self.nodes)
+        self.sessions: dict[int, int] = {}
+        """Of brokers with a store in common: for how long their sessions last, in ms, of 9 s."""
 
     @property
     def bootstrap(self) -> str:
@@ -100,6 +103,7 @@ class _Node(FakeBroker):
             43: self.elect_leaders,
             45: self.alter_reassignments,
             46: self.list_reassignments,
+            60: self.describe_cluster,
         }
 
     @property
@@ -149,6 +153,13 @@ class _Node(FakeBroker):
             for at, place in places.items()
             if at.topic == name
         ]
+
+    async def describe_cluster(self, request: Any) -> describe_cluster.DescribeClusterResponse:
+        """As much as is asked for by those that knock."""
+        left_ms = self.cluster.sessions.get(self.node_id, -1)
+        return describe_cluster.DescribeClusterResponse(
+            session_left_ms=left_ms, session_timeout_ms=-1 if left_ms < 0 else 9_000
+        )
 
     async def create_topics(self, request: create.CreateTopicsRequest) -> create.CreateTopicsResponse:
         """With the replicas asked for, else a single one here; other brokers hear of it later."""

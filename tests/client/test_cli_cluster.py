@@ -86,6 +86,64 @@ async def test_a_partition_without_leader_is_an_exit_status(semel: Shell, cluste
     assert "Offline: 1 of 4 partitions has no leader (t-1). Bring back broker 3." in out
 
 
+async def test_a_partition_whose_replica_answers_waits_for_its_election(semel: Shell, cluster: FakeCluster) -> None:
+    """As in the moments after etcd has come back: nothing is to be done about a broker that is there."""
+    place = cluster.places[T1]
+    place.leader, place.isr = NOBODY, [2, 3]
+    await cluster.down(3)
+    out = await semel("cluster", code=1)
+    assert out.strip().endswith(
+        "Offline: 1 of 4 partitions has no leader (t-1). Broker 2 answers and can lead: look again in a few seconds."
+    )
+
+
+async def test_a_broker_that_was_just_killed_is_told_before_the_cluster_notices(
+    semel: Shell, cluster: FakeCluster
+) -> None:
+    await cluster.nodes[3].close()
+    out = await semel("cluster", code=1)
+    assert f"{cluster.nodes[3].address} (no answer)" in out
+    assert cells(out, "t-2")[:6] == ["t-2", "leader", "does", "not", "answer", "3"]
+    assert "Offline: 1 of 4 partitions has a leader that does not answer (t-2): broker 3." in out
+    told = json.loads(await semel("cluster", "--json", code=1))
+    assert [each["answers"] for each in told["brokers"]] == [True, True, False]
+    assert "127.0.0.1" in told["brokers"][2]["error"]
+    cluster.places[T2].leader = 1
+    out = await semel("cluster")
+    assert out.strip().endswith("Degraded: broker 3 does not answer. 4 partitions can be read and written.")
+
+
+@pytest.mark.parametrize(
+    ("left_ms", "leader", "words"),
+    [
+        (0, NOBODY, "without it no broker may lead: nothing can be read or written"),
+        (3_100, 1, "their sessions end in 3 s, and then nobody leads"),
+    ],
+)
+async def test_a_store_that_is_away_is_told_from_brokers_that_are(
+    semel: Shell, cluster: FakeCluster, left_ms: int, leader: int, words: str
+) -> None:
+    cluster.sessions = dict.fromkeys(cluster.nodes, left_ms)
+    for place in cluster.places.values():
+        place.leader, place.isr = leader, [3]
+    out = await semel("cluster", code=1)
+    assert out.strip().splitlines()[-1] == (
+        f"Offline: brokers 1, 2, 3 answer, but cannot reach the cluster's store (etcd); {words}. "
+        "Bring back etcd; the brokers go on by themselves."
+    )
+    assert "Bring back broker" not in out
+
+
+async def test_one_broker_without_the_store_is_named(semel: Shell, cluster: FakeCluster) -> None:
+    cluster.sessions = {1: 8_900, 2: 4_000, 3: 6_100}
+    out = await semel("cluster")
+    assert out.strip().endswith(
+        "Degraded: broker 2 cannot reach the store (etcd). 4 partitions can be read and written."
+    )
+    cluster.sessions = {1: 8_900, 2: 7_000, 3: 6_100}
+    assert "Healthy: " in await semel("cluster")
+
+
 async def test_too_few_in_sync_for_writes_are_an_exit_status_too(semel: Shell, cluster: FakeCluster) -> None:
     cluster.settings["min.insync.replicas"] = "2"
     cluster.places[T0].isr = [1]
@@ -111,6 +169,9 @@ async def test_the_same_for_machines(semel: Shell, cluster: FakeCluster) -> None
         "preferred": 1,
         "replicas": 3,
         "in_sync": 3,
+        "answers": True,
+        "error": None,
+        "reaches_store": None,
     }
     assert told["troubled"] == [
         {

@@ -19,7 +19,7 @@ from semel.errors import (
     RecordTooLargeError,
     TopicAuthorizationFailedError,
 )
-from semel_protocol.batch import iterate, read_header
+from semel_protocol.batch import HEADER_BYTES, iterate, read_header, seal
 from semel_protocol.control import ControlType, EndTxnMarker, build_marker
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k01_fetch import (
@@ -170,12 +170,33 @@ def test_a_damaged_batch_is_an_error_once_the_records_before_it_are_taken() -> N
     buffer.add(good + bytes(bad))
     assert values(taken(buffer)) == [b"a"]
     for _ in range(2):
-        with pytest.raises(CorruptRecordException, match=r"t-0 at offset 1.*seek\(\) past it"):
+        with pytest.raises(
+            CorruptRecordException, match=r"t-0 at offset 1: the batch at offset 1 .*CRC.*seek\(2\) goes on behind it"
+        ):
             taken(buffer)
     unchecked = buffer_at(0)
     unchecked.add(good + bytes(bad))
     unchecked.fill(Decoding(check_crcs=False), 10)
     assert len(unchecked.take(10)) == 2
+
+
+def test_an_unreadable_batch_is_named_with_the_offset_behind_it() -> None:
+    """The log holds a batch that no reader can decode."""
+    lie = bytearray(batch(1, b"b", b"b", b"b"))
+    lie[HEADER_BYTES:] = b"\xff" * (len(lie) - HEADER_BYTES)
+    seal(lie)
+    words = r"t-0 at offset 1: the batch at offset 1 cannot be read: .*seek\(4\) goes on behind it"
+    for behind in (b"", batch(4, b"e")):
+        buffer = buffer_at(0)
+        buffer.add(batch(0, b"a") + bytes(lie) + behind)
+        assert values(taken(buffer)) == [b"a"]
+        with pytest.raises(CorruptRecordException, match=words):
+            taken(buffer)
+    in_two_answers = buffer_at(1)
+    in_two_answers.add(bytes(lie))
+    in_two_answers.add(batch(4, b"e"))
+    with pytest.raises(CorruptRecordException, match=words):
+        taken(in_two_answers)
 
 
 @pytest.mark.parametrize("at", [22, 23, 25, 26, 50])

@@ -17,6 +17,7 @@ from semel.errors import UnknownTopicOrPartitionError
 from semel.structs import TopicMetadata
 
 SHOWN = 20
+KNOCK_TIMEOUT_MS = 2_000
 LEAST_IN_SYNC = "min.insync.replicas"
 
 
@@ -26,8 +27,8 @@ LEAST_IN_SYNC = "min.insync.replicas"
 def cluster(bootstrap: str, as_object: bool) -> None:
     """Show the brokers of the cluster, what they lead, and the partitions that are not well.
 
-    The last line is the verdict. Exit status 1 when a partition has no leader, or too few replicas in sync for writes
-    with acks=all.
+    Each broker is asked whether it answers. The last line is the verdict. Exit status 1 when a partition has no leader
+    that answers, or too few replicas in sync for writes with acks=all, or no broker can reach the cluster's store.
     """
 
     async def work() -> Health:
@@ -53,7 +54,10 @@ async def look(admin: Admin) -> Health:
 async def _look_once(admin: Admin) -> Health:
     topics = await admin.describe_topics()
     cluster = await admin.describe_cluster()
-    return health_of(cluster, topics, await moves_of(admin, cluster), await _least_in_sync(admin, topics))
+    statuses = await admin.knock(cluster.brokers, KNOCK_TIMEOUT_MS)
+    if not any(status.answers and not status.misses_store for status in statuses.values()):
+        return health_of(cluster, topics, {}, {}, statuses)  # who is asked for more would wait for the controller
+    return health_of(cluster, topics, await moves_of(admin, cluster), await _least_in_sync(admin, topics), statuses)
 
 
 async def _least_in_sync(admin: Admin, topics: Sequence[TopicMetadata]) -> dict[str, int]:
@@ -77,7 +81,7 @@ def _show(health: Health) -> None:
         counts = (broker.leads, broker.preferred, broker.replicas, broker.in_sync)
         shown.add_row(
             str(broker.node_id),
-            "away" if here is None else f"{here.host}:{here.port}",
+            "away" if here is None else f"{here.host}:{here.port}{'' if broker.answers else ' (no answer)'}",
             "-" if here is None or here.rack is None else here.rack,
             "controller" if broker.node_id == health.controller_id else "-",
             *(f"{count:,}" for count in counts),

@@ -8,8 +8,11 @@ from typing import Any, TypeVar
 
 import click
 from rich import box
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.style import StyleType
 from rich.table import Table
+from rich.text import Text
+from semel_protocol.visible import visible
 
 from semel.errors import KafkaError
 
@@ -36,14 +39,57 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     try:
         return asyncio.run(main)
     except KafkaError as e:
-        raise click.ClickException("\n".join([f"{type(e).__name__}: {e}", *getattr(e, "__notes__", ())])) from e
+        raise failure(f"{type(e).__name__}: {e}", *getattr(e, "__notes__", ())) from e
     except (OSError, ValueError) as e:
-        raise click.ClickException(str(e)) from e
+        raise failure(str(e)) from e
+
+
+def failure(*lines: str) -> click.ClickException:
+    """What ends a command with exit status 1, with these lines on standard error."""
+    return click.ClickException("\n".join(map(visible, lines)))
+
+
+def say(*lines: str, err: bool = False) -> None:
+    """Prints lines; names in them cannot make more lines of them, nor steer a terminal."""
+    for line in lines:
+        click.echo(visible(line), err=err)
+
+
+def confirm(question: str) -> None:
+    """Asks, and ends the command unless the answer is yes."""
+    click.confirm(visible(question), abort=True)
+
+
+class SafeTable(Table):
+    """A table whose texts come from elsewhere: shown as they are, without markup and control characters."""
+
+    def add_row(self, *cells: RenderableType | None, style: StyleType | None = None, end_section: bool = False) -> None:
+        super().add_row(*map(_harmless, cells), style=style, end_section=end_section)
+
+
+class SafeConsole(Console):
+    """A console for texts from elsewhere: no markup, no control characters. A line end of our own may end a text."""
+
+    def print(self, *texts: Any, **options: Any) -> None:
+        super().print(*map(_harmless, texts), **options)
+
+
+def _harmless(shown: Any) -> Any:
+    """What `visible` makes of a text; anything else as it is."""
+    if isinstance(shown, str):
+        kept = shown.removesuffix("\n")
+        return Text(visible(kept) + shown[len(kept) :])
+    if isinstance(shown, Text) and not shown.plain.isprintable():
+        made = Text(style=shown.style)
+        for piece in (shown[at] for at in range(len(shown))):
+            made.append(visible(piece.plain), piece.spans[0].style if piece.spans else None)
+        return made
+    return shown
 
 
 def table(title: str, *columns: str, right: tuple[str, ...] = ()) -> Table:
     """A table in the house style; the columns in `right` hold numbers."""
-    made = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left")
+    made = SafeTable(title=Text(visible(title)) if title else None, box=box.SIMPLE_HEAD, title_justify="left")
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return made
@@ -51,8 +97,8 @@ def table(title: str, *columns: str, right: tuple[str, ...] = ()) -> Table:
 
 def console() -> Console:
     """Standard output. Without a terminal it is as wide as it needs to be, so that grep and awk see whole lines."""
-    out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=240)
+    out = SafeConsole(highlight=False, markup=False, emoji=False)
+    return out if out.is_terminal else SafeConsole(highlight=False, markup=False, emoji=False, width=240)
 
 
 def key_values(pairs: tuple[str, ...], option: str) -> dict[str, str]:
@@ -81,6 +127,6 @@ async def delete_each(
         except missing:
             if not if_exists:
                 raise
-            click.echo(f"{name} does not exist")
+            say(f"{name} does not exist")
         else:
-            click.echo(f"{name} deleted")
+            say(f"{name} deleted")

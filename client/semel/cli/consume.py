@@ -9,16 +9,18 @@ from typing import Any, BinaryIO, Literal
 import click
 import msgspec
 from rich.console import Console
+from semel_protocol.visible import visible_bytes, visible_json
 
 from semel import Admin, Consumer, ConsumerRecord, TopicPartition
 from semel.admin import EARLIEST, LATEST
-from semel.cli.common import bootstrap_option, run
+from semel.cli.common import bootstrap_option, failure, run
 from semel.cli.whence import FORMS, Whence, parse
 
 ESCAPES = {"\\n": b"\n", "\\t": b"\t", "\\0": b"\0", "\\r": b"\r", "\\\\": b"\\", "%%": b"%"}
 
 Record = ConsumerRecord[bytes | None, bytes | None]
-FIELDS: dict[str, Callable[[Record], bytes]] = {
+Show = Callable[[Record], bytes]
+FIELDS: dict[str, Show] = {
     "%k": lambda r: r.key or b"",
     "%v": lambda r: r.value or b"",
     "%t": lambda r: r.topic.encode(),
@@ -76,7 +78,8 @@ def consume(
             "--group shares out all partitions by itself, and goes on where it was; leave out --partition, and use "
             "`semel group reset` to set its offsets"
         )
-    show = _json if as_json else _formatter(pattern)
+    # A program gets records as they are; on a terminal they must not steer it, nor look like other records.
+    show = shower(pattern, as_json=as_json, escaped=sys.stdout.isatty())
     consumer = Consumer(
         bootstrap_servers=bootstrap,
         group_id=group,
@@ -146,7 +149,7 @@ async def _places(bootstrap: str, topic: str, partitions: list[int]) -> list[Top
     known = [partition.partition for partition in found.partitions]
     missing = [p for p in partitions if p not in known]
     if missing:
-        raise click.ClickException(f"{topic} has no partition {missing[0]}; it has {len(known)}")
+        raise failure(f"{topic} has no partition {missing[0]}; it has {len(known)}")
     return [TopicPartition(topic, p) for p in partitions or known]
 
 
@@ -155,6 +158,20 @@ async def _at_end(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
     if not owned:
         return False
     return all([await consumer.position(tp) >= ends[tp] for tp in owned])
+
+
+def shower(pattern: str, *, as_json: bool, escaped: bool) -> Show:
+    """A function from a record to its bytes. `escaped`: no control characters but those of the pattern.
+
+    Raises click.BadParameter for a pattern with an unknown field.
+    """
+    if not as_json:
+        return _formatter(pattern, escaped)
+    return _escaped_json if escaped else _json
+
+
+def _escaped_json(record: Record) -> bytes:
+    return visible_json(_json(record).decode().removesuffix("\n")).encode() + b"\n"
 
 
 def _json(record: Record) -> bytes:
@@ -173,14 +190,18 @@ def _json(record: Record) -> bytes:
     return msgspec.json.encode(fields) + b"\n"
 
 
-def _formatter(pattern: str) -> Callable[[Record], bytes]:
+def _escaped(field: Show) -> Show:
+    return lambda record: visible_bytes(field(record)).encode()
+
+
+def _formatter(pattern: str, escaped: bool) -> Show:
     """A function from a record to the bytes that `pattern` asks for. Raises click.BadParameter for an unknown %x."""
-    parts: list[bytes | Callable[[Record], bytes]] = []
+    parts: list[bytes | Show] = []
     at = 0
     while at < len(pattern):
         two = pattern[at : at + 2]
         if two in FIELDS:
-            parts.append(FIELDS[two])
+            parts.append(_escaped(FIELDS[two]) if escaped else FIELDS[two])
         elif two in ESCAPES:
             parts.append(ESCAPES[two])
         elif two.startswith("%"):

@@ -7,7 +7,7 @@ from collections.abc import Container
 import click
 
 from semel import Admin, TopicPartition
-from semel.cli.common import bootstrap_option, run
+from semel.cli.common import bootstrap_option, run, say
 from semel.cli.places import partitions_of
 from semel.cli.times import plural
 from semel.structs import PartitionMetadata
@@ -42,9 +42,9 @@ def elect(bootstrap: str, names: tuple[str, ...]) -> None:
     done, not_done = run(work())
     for lines in (done, not_done):
         for line in lines[-SHOWN:]:
-            click.echo(line)
+            say(line)
         if len(lines) > SHOWN:
-            click.echo(f"and {len(lines) - SHOWN:,} more")
+            say(f"and {len(lines) - SHOWN:,} more")
     if not_done:
         raise SystemExit(1)
 

@@ -6,7 +6,7 @@ import click
 
 from semel import Admin, TopicPartition
 from semel.admin import LATEST, ConsumerGroupDescription
-from semel.cli.common import bootstrap_option, console, delete_each, run, table
+from semel.cli.common import bootstrap_option, confirm, console, delete_each, failure, run, say, table
 from semel.cli.group_reset import reset
 from semel.cli.places import known_offsets, partitions_of
 from semel.cli.stuck_group import stuck_group
@@ -35,7 +35,7 @@ def list_(bootstrap: str, quiet: bool) -> None:
 
     groups = run(work())
     if quiet:
-        click.echo("".join(f"{found.group_id}\n" for found in groups), nl=False)
+        say(*(found.group_id for found in groups))
         return
     shown = table("", "group", "state", "members", "assignor", right=("members",))
     for found in groups:
@@ -61,7 +61,7 @@ def describe(bootstrap: str, names: tuple[str, ...]) -> None:
 
     missing = run(work())
     if missing:
-        raise click.ClickException(f"no such group: {', '.join(missing)}; `semel group list` names the groups")
+        raise failure(f"no such group: {', '.join(missing)}; `semel group list` names the groups")
 
 
 async def _describe(admin: Admin, found: ConsumerGroupDescription) -> None:
@@ -107,7 +107,7 @@ async def _ends(admin: Admin, places: list[TopicPartition]) -> dict[TopicPartiti
 def delete(bootstrap: str, names: tuple[str, ...], yes: bool, if_exists: bool) -> None:
     """Delete groups without members, with their committed offsets."""
     if not yes:
-        click.confirm(f"Delete {', '.join(names)} with all committed offsets?", abort=True)
+        confirm(f"Delete {', '.join(names)} with all committed offsets?")
 
     async def work() -> None:
         async with Admin(bootstrap_servers=bootstrap) as admin:

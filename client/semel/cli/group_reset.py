@@ -9,7 +9,7 @@ import msgspec
 
 from semel import Admin, TopicPartition
 from semel.admin import EARLIEST, LATEST, ConsumerGroupDescription
-from semel.cli.common import bootstrap_option, console, run, table
+from semel.cli.common import bootstrap_option, confirm, console, failure, run, say, table
 from semel.cli.places import partitions_of
 from semel.cli.times import plural
 from semel.cli.whence import FORMS, Whence, parse
@@ -49,12 +49,12 @@ def reset(
     _show(group, moves)
     changes = {each.at: OffsetAndMetadata(each.offset, "") for each in moves if each.offset != each.committed}
     if dry_run or not changes:
-        click.echo("Nothing was changed." if changes else "Nothing to change.")
+        say("Nothing was changed." if changes else "Nothing to change.")
         return
     if not yes:
-        click.confirm(f"Set {plural(len(changes), 'offset')} of {group}?", abort=True)
+        confirm(f"Set {plural(len(changes), 'offset')} of {group}?")
     run(_set(bootstrap, group, changes))
-    click.echo(f"{plural(len(changes), 'offset')} of {group} set")
+    say(f"{plural(len(changes), 'offset')} of {group} set")
 
 
 async def _plan(bootstrap: str, group: str, names: Sequence[str], to: Whence | None, by: int) -> list[Move]:
@@ -64,7 +64,7 @@ async def _plan(bootstrap: str, group: str, names: Sequence[str], to: Whence | N
         _must_be_empty(described)
         committed = {at: each.offset for at, each in (await admin.list_consumer_group_offsets(group)).items()}
         if not names and not committed:
-            raise click.ClickException(
+            raise failure(
                 f"{group} has no committed offsets: name the topics that it is to have some of, or look for its name "
                 "with `semel group list`"
             )
@@ -93,14 +93,14 @@ async def _topics_of(admin: Admin, committed: Iterable[TopicPartition]) -> list[
     topics = {at.topic: None for at in committed}
     found = [name for name in topics if name in existing]
     if not found:
-        raise click.ClickException(f"all that is committed is of topics that are gone: {', '.join(topics)}")
+        raise failure(f"all that is committed is of topics that are gone: {', '.join(topics)}")
     return found
 
 
 def _must_be_empty(described: ConsumerGroupDescription) -> None:
     if described.members:
         who = ", ".join(f"{m.group_instance_id or m.client_id} on {m.client_host}" for m in described.members)
-        raise click.ClickException(
+        raise failure(
             f"{described.group_id} has {plural(len(described.members), 'member')} ({who}), who would go on where they "
             "are, and commit over what is set here: stop them first"
         )

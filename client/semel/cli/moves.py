@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from semel import Admin, TopicPartition
 from semel.admin import ClusterDescription, PartitionReassignment
+from semel.cli.common import failure, say
 from semel.cli.places import partitions_of
 from semel.cli.times import plural
 from semel.errors import UnsupportedVersionError
@@ -41,10 +41,10 @@ async def watch(admin: Admin, targets: Replicas) -> None:
             progress.update(bar, completed=len(targets) - len(left), description=await _waiting_for(admin, left))
             await asyncio.sleep(POLL_SECONDS)
     elsewhere = await _not_there(admin, targets)
-    click.echo(f"{plural(len(targets) - len(elsewhere), 'partition')} moved")
+    say(f"{plural(len(targets) - len(elsewhere), 'partition')} moved")
     if elsewhere:
         names = ", ".join(f"{at.topic}-{at.partition}" for at in elsewhere)
-        raise click.ClickException(f"no longer on the move, but not moved: {names}. Somebody has cancelled that.")
+        raise failure(f"no longer on the move, but not moved: {names}. Somebody has cancelled that.")
 
 
 async def _not_there(admin: Admin, targets: Replicas) -> list[TopicPartition]:

@@ -8,6 +8,7 @@ from collections.abc import Container, Iterable, Sequence
 import click
 
 from semel import Admin, TopicPartition
+from semel.cli.common import failure
 from semel.errors import KafkaConnectionError, KafkaTimeoutError
 from semel.structs import PartitionMetadata
 
@@ -28,7 +29,7 @@ async def partitions_of(admin: Admin, names: Sequence[str]) -> dict[TopicPartiti
     found = {}
     for name, index in wanted or [(name, None) for name in known]:
         if index is not None and index >= len(known[name]):
-            raise click.ClickException(f"{name} has no partition {index}; it has {len(known[name])}")
+            raise failure(f"{name} has no partition {index}; it has {len(known[name])}")
         for partition in known[name] if index is None else known[name][index : index + 1]:
             found[TopicPartition(name, partition.partition)] = partition
     return found

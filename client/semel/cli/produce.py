@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
 from semel import Producer, RecordMetadata
-from semel.cli.common import bootstrap_option, key_values, run
+from semel.cli.common import bootstrap_option, failure, key_values, run, say
 from semel.cli.times import plural
 
 CHUNK_BYTES = 1 << 16
@@ -90,20 +90,18 @@ class _Job:
                         break
                 await producer.flush()
         if self.failure is not None:
-            raise click.ClickException(f"{plural(self.stored, 'record')} stored, then: {self.failure}")
+            raise failure(f"{plural(self.stored, 'record')} stored, then: {self.failure}")
 
     def summarize(self) -> None:
         place = f", the last one at partition {self.last.partition}, offset {self.last.offset}" if self.last else ""
-        click.echo(f"{plural(self.stored, 'record')} stored in {self.topic}{place}", err=True)
+        say(f"{plural(self.stored, 'record')} stored in {self.topic}{place}", err=True)
 
     async def _send(self, producer: Producer, line: bytes) -> None:
         key: bytes | None = None
         if self.separator is not None:
             key, found, line = line.partition(self.separator)
             if not found:
-                raise click.ClickException(
-                    f"a line has no {self.separator.decode()!r} between key and value: {key[:80]!r}"
-                )
+                raise failure(f"a line has no {self.separator.decode()!r} between key and value: {key[:80]!r}")
         future = await producer.send(self.topic, line, key, partition=self.partition, headers=self.headers or None)
         future.add_done_callback(self._done)
 

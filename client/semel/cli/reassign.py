@@ -8,7 +8,7 @@ import click
 
 from semel import Admin, TopicPartition
 from semel.admin import ClusterDescription
-from semel.cli.common import bootstrap_option, console, run, table
+from semel.cli.common import bootstrap_option, confirm, console, run, say, table
 from semel.cli.moves import Replicas, moves_of, watch
 from semel.cli.places import partitions_of
 from semel.cli.reassign_plan import plan
@@ -70,7 +70,7 @@ def reassign(
             elif watching and moving:
                 await watch(admin, moving)
             elif watching:
-                click.echo(NOTHING)
+                say(NOTHING)
             else:
                 led = {at: found for at, found in chosen.items() if found.leader in cluster.brokers}
                 now = {at: found.replicas for at, found in led.items() if at not in moving}
@@ -86,16 +86,16 @@ def reassign(
         run(work())
     except KeyboardInterrupt:
         if execute or watching:
-            click.echo(f"No longer waiting. What has begun goes on: {AGAIN}.", err=True)
+            say(f"No longer waiting. What has begun goes on: {AGAIN}.", err=True)
         raise
 
 
 async def _carry_out(admin: Admin, changes: Replicas, execute: bool, yes: bool) -> None:
     if not execute:
-        click.echo("Nothing has been moved: --execute does it.")
+        say("Nothing has been moved: --execute does it.")
         return
     if not yes:
-        click.confirm(f"Move {plural(len(changes), 'partition')}?", abort=True)
+        confirm(f"Move {plural(len(changes), 'partition')}?")
     await admin.alter_partition_reassignments(changes)
     await watch(admin, changes)
 
@@ -114,17 +114,17 @@ def _racks(cluster: ClusterDescription, brokers: Sequence[int] | None) -> dict[i
 
 async def _cancel(admin: Admin, moving: Replicas, yes: bool) -> None:
     if not moving:
-        click.echo(NOTHING)
+        say(NOTHING)
         return
     if not yes:
-        click.confirm(f"Stop moving {plural(len(moving), 'partition')}?", abort=True)
+        confirm(f"Stop moving {plural(len(moving), 'partition')}?")
     await admin.alter_partition_reassignments(dict.fromkeys(moving))
-    click.echo(f"{plural(len(moving), 'move')} cancelled")
+    say(f"{plural(len(moving), 'move')} cancelled")
 
 
 def _show(now: Replicas, changes: Replicas) -> None:
     if not changes:
-        click.echo(f"Nothing to move: {plural(len(now), 'partition')} lie evenly.")
+        say(f"Nothing to move: {plural(len(now), 'partition')} lie evenly.")
         return
     rows = table("", "partition", "replicas", "shall be", "to copy", right=("to copy",))
     copies = 0
@@ -135,23 +135,23 @@ def _show(now: Replicas, changes: Replicas) -> None:
             rows.add_row(f"{at.topic}-{at.partition}", _ids(now[at]), _ids(replicas), str(new))
     console().print(rows)
     if len(changes) > SHOWN:
-        click.echo(f"and {len(changes) - SHOWN:,} more\n")
-    click.echo(f"{len(changes):,} of {plural(len(now), 'partition')} change: {plural(copies, 'replica')} to copy.")
+        say(f"and {len(changes) - SHOWN:,} more", "")
+    say(f"{len(changes):,} of {plural(len(now), 'partition')} change: {plural(copies, 'replica')} to copy.")
 
 
 def _show_left_out(moving: Replicas, leaderless: Sequence[TopicPartition]) -> None:
     if moving:
-        click.echo(f"Left out: {plural(len(moving), 'partition')} on the move already. {AGAIN}.")
+        say(f"Left out: {plural(len(moving), 'partition')} on the move already. {AGAIN}.")
     if leaderless:
         count = plural(len(leaderless), "partition")
-        click.echo(f"Left out: {count} without leader, of which nothing can be copied. See `semel cluster`.")
+        say(f"Left out: {count} without leader, of which nothing can be copied. See `semel cluster`.")
 
 
 def _show_away(now: Replicas, cluster: ClusterDescription) -> None:
     for broker in sorted(dict.fromkeys(broker for replicas in now.values() for broker in replicas)):
         if broker not in cluster.brokers:
             held = plural(sum(broker in replicas for replicas in now.values()), "replica")
-            click.echo(f"Broker {broker} is away: others get its {held}. If it comes back, wait for it.")
+            say(f"Broker {broker} is away: others get its {held}. If it comes back, wait for it.")
 
 
 def _ids(replicas: Sequence[int]) -> str:

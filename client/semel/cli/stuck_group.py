@@ -14,7 +14,7 @@ from semel import Admin, TopicPartition
 from semel._edge import Edge
 from semel._log_scan import scan
 from semel.admin import ConsumerGroupDescription
-from semel.cli.common import bootstrap_option, console, run
+from semel.cli.common import bootstrap_option, console, failure, run
 from semel.cli.stuck import Ends, ends_of, held_back, holder_lines
 from semel.cli.stuck_holders import Holder, holders
 from semel.cli.timeline_spans import Outcome, Spans
@@ -64,7 +64,7 @@ def stuck_group(bootstrap: str, name: str, wait_s: float) -> None:
 
     found = run(work())
     if found.group.state == "Dead" and not found.pending:
-        raise click.ClickException(f"{name}: there is no such group; `semel group list` names the groups.")
+        raise failure(f"{name}: there is no such group; `semel group list` names the groups.")
     out = console()
     for line in diagnosis(found, Edge().now_ms()):
         out.print(line, soft_wrap=True)

@@ -9,7 +9,7 @@ import click
 from semel import Admin, TopicPartition
 from semel._log_scan import scan
 from semel.admin import EARLIEST, LATEST
-from semel.cli.common import bootstrap_option, console, run, table
+from semel.cli.common import bootstrap_option, console, run, say, table
 from semel.cli.places import places
 from semel.cli.timeline_spans import Outcome, PartitionTimeline, Spans
 from semel.cli.timeline_svg import render
@@ -45,7 +45,7 @@ def timeline(bootstrap: str, place: str, from_offset: int | None, last: int, lis
     if svg is not None:
         svg.write(render(timelines))
         if svg.name != "-":
-            click.echo(f"{svg.name} written")
+            say(f"{svg.name} written")
         return
     out = console()
     for each in timelines:

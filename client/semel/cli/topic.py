@@ -17,7 +17,7 @@ from semel.admin import (
     PartitionReassignment,
 )
 from semel.cli.cluster_health import State, state_of
-from semel.cli.common import bootstrap_option, console, delete_each, key_values, run, table
+from semel.cli.common import bootstrap_option, confirm, console, delete_each, failure, key_values, run, say, table
 from semel.cli.elect import elect
 from semel.cli.moves import moves_of
 from semel.cli.places import known_offsets
@@ -74,7 +74,7 @@ def create(
                 return f"{name} exists already"
             return f"{name} created with {_count(await _made(admin, name))}"
 
-    click.echo(run(work()))
+    say(run(work()))
 
 
 async def _made(admin: Admin, name: str) -> TopicMetadata:
@@ -85,7 +85,7 @@ async def _made(admin: Admin, name: str) -> TopicMetadata:
             return made
         except UnknownTopicOrPartitionError:
             await asyncio.sleep(POLL_SECONDS)
-    raise click.ClickException(f"{name} is created, but brokers do not list it yet: see `semel cluster`")
+    raise failure(f"{name} is created, but brokers do not list it yet: see `semel cluster`")
 
 
 @topic.command("list")
@@ -102,7 +102,7 @@ def list_(bootstrap: str, internal: bool, quiet: bool) -> None:
 
     topics, records = run(work())
     if quiet:
-        click.echo("".join(f"{t.name}\n" for t in topics), nl=False)
+        say(*(t.name for t in topics))
         return
     shown = table(
         "", "topic", "partitions", "replicas", "offsets held", right=("partitions", "replicas", "offsets held")
@@ -196,7 +196,7 @@ async def _describe_settings(admin: Admin, found: TopicMetadata, all_configs: bo
 def delete(bootstrap: str, names: tuple[str, ...], yes: bool, if_exists: bool) -> None:
     """Delete topics and all their records."""
     if not yes:
-        click.confirm(f"Delete {', '.join(names)} with all records?", abort=True)
+        confirm(f"Delete {', '.join(names)} with all records?")
 
     async def work() -> None:
         async with Admin(bootstrap_servers=bootstrap) as admin:

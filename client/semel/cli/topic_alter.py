@@ -8,7 +8,7 @@ import click
 
 from semel import Admin
 from semel.admin import ConfigResource, ConfigResourceType, NewPartitions
-from semel.cli.common import bootstrap_option, key_values, run
+from semel.cli.common import bootstrap_option, failure, key_values, run, say
 from semel.cli.times import plural
 from semel.structs import TopicMetadata
 
@@ -52,7 +52,7 @@ def alter(
             await _alter(admin, topics, settings, growing, validate_only=False)
             return _told(topics, partitions, settings, before, await _settings(admin, topics, settings))
 
-    click.echo("\n".join(run(work())))
+    say(*run(work()))
 
 
 async def _alter(
@@ -76,7 +76,7 @@ def _growing(topics: list[TopicMetadata], partitions: int | None) -> dict[str, N
         return {}
     for topic in topics:
         if len(topic.partitions) > partitions:
-            raise click.ClickException(
+            raise failure(
                 f"{topic.name} has {plural(len(topic.partitions), 'partition')} and can only get more: their records "
                 "have no other place. Create a topic with fewer, and copy what is to stay"
             )

@@ -9,7 +9,7 @@ import click
 from semel import Admin, TopicPartition
 from semel._edge import Edge
 from semel.admin import TransactionDescription, TransactionGroupDescription, TransactionListing
-from semel.cli.common import bootstrap_option, console, run, table
+from semel.cli.common import bootstrap_option, confirm, console, failure, run, say, table
 from semel.cli.places import places
 from semel.cli.stuck_holders import Holder, Verdict, describe_known, holders
 from semel.cli.timeline import timeline
@@ -67,7 +67,7 @@ def list_(bootstrap: str, states: tuple[str, ...], only_open: bool, older_than: 
     if older_than is not None:
         rows = [row for row in rows if (_age_ms(described.get(row.transactional_id), now_ms) or 0) > older_than * 1000]
     if quiet:
-        click.echo("".join(f"{row.transactional_id}\n" for row in rows), nl=False)
+        say(*(row.transactional_id for row in rows))
         return
     numbers = ("producer", "epoch", "partitions")
     shown = table("", "transactional id", "state", "open for", *numbers, "coordinator", right=numbers)
@@ -156,11 +156,11 @@ def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
     looked_at, found, late = run(work())
     if late:
         show_groups(late, now_ms, "Open for longer than their timeout")
-        click.echo("End one with: semel txn abort --group NAME")
+        say("End one with: semel txn abort --group NAME")
     if found:
         _show_hanging(found, now_ms)
     elif not late:
-        click.echo(f"No hanging transaction in {plural(looked_at, 'partition')}.")
+        say(f"No hanging transaction in {plural(looked_at, 'partition')}.")
         return
     raise SystemExit(1)
 
@@ -179,7 +179,7 @@ def _show_hanging(found: list[Holder], now_ms: int) -> None:
             "-" if producer.last_timestamp < 0 else f"{duration(now_ms - producer.last_timestamp)} ago",
         )
     console().print(shown)
-    click.echo("End one with: semel txn abort --partition TOPIC:PARTITION --producer-id N")
+    say("End one with: semel txn abort --partition TOPIC:PARTITION --producer-id N")
 
 
 @txn.command()
@@ -223,16 +223,16 @@ async def _abort_known(bootstrap: str, names: Sequence[str], reason: str, yes: b
         described = await admin.describe_transactions(names)
         for found in described:
             if found.state != "Ongoing":
-                raise click.ClickException(f"{found.transactional_id}: {NOT_TO_ABORT.get(found.state, found.state)}")
+                raise failure(f"{found.transactional_id}: {NOT_TO_ABORT.get(found.state, found.state)}")
         for found in described:
             since = (
                 "" if found.start_time_ms is None else f", open for {duration(Edge().now_ms() - found.start_time_ms)},"
             )
             what = f"the transaction of {found.transactional_id}{since} in {plural(len(found.partitions), 'partition')}"
             if not yes:
-                click.confirm(f"Abort {what} and fence its producer?", abort=True)
+                confirm(f"Abort {what} and fence its producer?")
             await admin.fence_producers([found.transactional_id], reason or REASON)
-            click.echo(f"{found.transactional_id}: aborted; its producer (epoch {found.producer_epoch}) is fenced")
+            say(f"{found.transactional_id}: aborted; its producer (epoch {found.producer_epoch}) is fenced")
 
 
 NOT_TO_ABORT = {
@@ -253,18 +253,17 @@ async def _abort_hanging(bootstrap: str, place: str, producer_id: int, yes: bool
         (partition,) = await places(admin, place)
         open_ones = [each for each in await holders(admin, [partition]) if each.producer.producer_id == producer_id]
         if not open_ones:
-            raise click.ClickException(f"producer {producer_id} has no transaction open in {place}")
+            raise failure(f"producer {producer_id} has no transaction open in {place}")
         (found,) = open_ones
         if found.verdict is not Verdict.HANGING:
             assert found.transaction is not None
-            raise click.ClickException(
+            raise failure(
                 f"this transaction does not hang: its coordinator knows it ({found.transaction.transactional_id}, "
                 f"{found.transaction.state}). Try: semel txn why {found.transaction.transactional_id}"
             )
         if not yes:
-            click.confirm(
-                f"Abort the transaction of producer {producer_id} in {place}, from offset {found.first_offset:,} on?",
-                abort=True,
+            confirm(
+                f"Abort the transaction of producer {producer_id} in {place}, from offset {found.first_offset:,} on?"
             )
         await admin.abort_transaction(partition, found.producer)
-        click.echo(f"{place}: the transaction of producer {producer_id} is aborted")
+        say(f"{place}: the transaction of producer {producer_id} is aborted")

@@ -7,7 +7,7 @@ import click
 from semel import Admin
 from semel._edge import Edge
 from semel.admin import TransactionGroupDescription
-from semel.cli.common import bootstrap_option, console, run, table
+from semel.cli.common import bootstrap_option, confirm, console, run, say, table
 from semel.cli.times import duration, moment, plural
 from semel.errors import UnsupportedVersionError
 
@@ -85,6 +85,6 @@ async def abort_group(bootstrap: str, name: str, reason: str, *, yes: bool) -> N
         what = f"step {found.epoch} of transaction group {name} ({found.state})"
         what += f", with {plural(open_ones, 'transaction')} open"
         if not yes:
-            click.confirm(f"Abort {what}, and fence its members and its driver?", abort=True)
+            confirm(f"Abort {what}, and fence its members and its driver?")
         before = await admin.abort_transaction_group(name, reason)
-        click.echo(f"{name}: step {before.epoch} is over; its members and its driver are fenced")
+        say(f"{name}: step {before.epoch} is over; its members and its driver are fenced")

@@ -9,7 +9,7 @@ import click
 from semel import Admin
 from semel._edge import Edge
 from semel.admin import TransactionDescription
-from semel.cli.common import bootstrap_option, run
+from semel.cli.common import bootstrap_option, failure, run, say
 from semel.cli.stuck_holders import TIMEOUT_NEVER_MS, holders
 from semel.cli.times import duration, moment, plural
 from semel.errors import TransactionalIdNotFound
@@ -29,8 +29,7 @@ def why(bootstrap: str, name: str) -> None:
                 return await _unknown(admin, name, e)
             return story(found, await _where(admin, found), Edge().now_ms())
 
-    for line in run(work()):
-        click.echo(line)
+    say(*run(work()))
 
 
 async def _unknown(admin: Admin, name: str, error: TransactionalIdNotFound) -> list[str]:
@@ -44,7 +43,7 @@ async def _unknown(admin: Admin, name: str, error: TransactionalIdNotFound) -> l
     ]
     if near := difflib.get_close_matches(name, known, n=3, cutoff=0.6):
         lines.append(f"  Known ids that look like it: {', '.join(near)}")
-    raise click.ClickException("\n".join(lines))
+    raise failure(*lines)
 
 
 async def _where(admin: Admin, found: TransactionDescription) -> dict[str, int | None]:

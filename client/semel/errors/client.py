@@ -13,7 +13,7 @@ from semel.errors.base import (
 
 
 class KafkaConfigurationError(MisconfiguredError, ValueError):
-    """Settings that contradict each other or are out of range."""
+    """Settings that contradict each other, are out of range or of another type, or ask for what is not supported."""
 
 
 class IllegalStateError(KafkaError):

@@ -1,8 +1,9 @@
-"""EDGE: elections, or topics, without logs and clients: many seeds on all processors, or one with its transcript.
+"""EDGE: simulations of one thing alone: elections, topics, or a crowd of clients. Many seeds, or one's transcript.
 
     python -m sim.alone elections --seeds 1000
     python -m sim.alone topics --seeds 1000 --first 300
     python -m sim.alone topics --seed 17
+    python -m sim.alone crowd --seeds 300
 
 The exit status is 0 if nothing was found.
 """
@@ -13,16 +14,34 @@ import argparse
 import multiprocessing
 import os
 import sys
+from collections.abc import Sequence
 from functools import partial
+from typing import Protocol
 
-from sim.control import ControlRun
+from sim.control import ControlRun, Listener
+from sim.crowd import CrowdRun
 from sim.many import ANOMALIES_SHOWN, SEEDS_PER_TASK, show_findings
 from sim.run import Verdict
 from sim.topic_control import TopicRun
 from sim.world import NS
 
-RUNS: dict[str, type[ControlRun]] = {run.about: run for run in (ControlRun, TopicRun)}
 SEEDS = 100
+
+
+class AloneRun(Protocol):
+    """One run from its seed to its verdict. `faults`: what is to happen."""
+
+    about: str
+
+    def __init__(self, seed: int, listener: Listener | None = None) -> None: ...
+
+    @property
+    def faults(self) -> Sequence[object]: ...
+
+    def judged(self) -> Verdict: ...
+
+
+RUNS: dict[str, type[AloneRun]] = {"elections": ControlRun, "topics": TopicRun, "crowd": CrowdRun}
 
 
 def judged(about: str, seed: int) -> Verdict:
@@ -43,7 +62,7 @@ def show_one(about: str, seed: int) -> int:
 
 def main() -> int:
     """See the module."""
-    parser = argparse.ArgumentParser(prog="sim.alone", description="Clusters without logs and clients.")
+    parser = argparse.ArgumentParser(prog="sim.alone", description="Simulations of one thing alone.")
     parser.add_argument("about", choices=sorted(RUNS), help="what is tried")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first of them")

@@ -11,6 +11,7 @@ from semel_broker.cluster.store import OutcomeUnknownError, StoreUnavailableErro
 from semel_broker.config import load
 from semel_broker.node import Node
 from semel_storage.checkpoints import CorruptCheckpoint
+from semel_storage.log_directory import WrongDirectory
 from semel_storage.segment import CorruptLog
 
 from sim.coverage import fault_met
@@ -133,7 +134,7 @@ class SimBroker:
         self._stop = asyncio.get_running_loop().create_future()
         try:
             self.node = node = await Node.start(config, world)
-        except (CorruptLog, CorruptCheckpoint) as error:
+        except (CorruptLog, CorruptCheckpoint, WrongDirectory) as error:
             self._repair(error)
             host.exit("refused to start")
         except (StoreUnavailableError, OutcomeUnknownError) as error:
@@ -147,7 +148,7 @@ class SimBroker:
         await node.stop()
         host.world.note(host.name, "stopped")
 
-    def _repair(self, error: CorruptLog | CorruptCheckpoint) -> None:
+    def _repair(self, error: CorruptLog | CorruptCheckpoint | WrongDirectory) -> None:
         """What an operator does about a start that was refused. Raises what no damage explains.
 
         A stale sector with a whole batch of another log in it may look like one of this log behind a damaged one.

@@ -57,10 +57,12 @@ class Record(msgspec.Struct):
 
 
 class History:
-    """Events in the order in which they happened. `now_ms` gives their times."""
+    """Events in the order in which they happened. `now_ms` gives their times. `has_followers`: partitions may have
+    several replicas, of which an acknowledgement with acks=1 promises one."""
 
     def __init__(self, now_ms: Callable[[], float]) -> None:
         self.now_ms = now_ms
+        self.has_followers = True
         self.events: list[Any] = []
         self.topics: dict[str, Topic] = {}
         self.pipelines: list[Pipeline] = []

@@ -98,6 +98,10 @@ class Pipe:
             self.closed = True
             self._enqueue(how, 0)
 
+    def reset(self) -> None:
+        """RST behind a FIN: the end that has said its last word goes, and has not read everything."""
+        self._enqueue(RST, 0)
+
     def break_off(self) -> None:
         """Nothing that is on the wire arrives any more."""
         self.closed = True

@@ -88,7 +88,7 @@ def spread(plan: RunPlan, brokers: int) -> RunPlan:
     """The plan for so many brokers: more to set, and more to go wrong."""
     rng = Random(f"plan/{plan.seed}/{brokers}")
     plan.brokers, plan.rot = brokers, 0
-    plan.broker |= draw_cluster_settings(rng)
+    plan.broker |= draw_cluster_settings(rng) | draw_throttles(Random(f"throttles/{plan.seed}"))
     fsync = plan.settings.get("durability") != "os"
     until_ms = rng.randrange(*FAULTS_UNTIL_MS)
     plan.faults = cluster_swarm.draw(rng, plan.roles, NAMES_OF[brokers], until_ms, fsync=fsync)
@@ -103,6 +103,12 @@ def draw_cluster_settings(rng: Random) -> dict[str, Any]:
         "replica.fetch.wait.max.ms": rng.choice((50, 500)),
         KEEPS: rng.choice((10, 100, 1_000)),
     }
+
+
+def draw_throttles(rng: Random) -> dict[str, Any]:
+    """How fast replicas that are not in sync catch up, in bytes a second; mostly as fast as they can."""
+    sides = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+    return {side: rng.choice((20_000, 200_000)) for side in sides if rng.random() < 0.2}
 
 
 def draw_network(rng: Random) -> NetworkWeather:

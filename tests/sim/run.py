@@ -91,6 +91,7 @@ class Run:
         world.network.weather = plan.network
         world.network.watching = listener is not None or any(map(faults.needs_frames, plan.faults))
         self.history = History(lambda: world.now_ns / 1_000_000)
+        self.history.has_followers = plan.brokers > 1
         self.final = Final()
         self.cluster = SimCluster(world, plan.brokers, plan.settings, plan.disk)
         self.commitment = None if self.cluster.store is None else Commitment(self.cluster.brokers, self.cluster.store)

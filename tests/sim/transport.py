@@ -142,6 +142,8 @@ class Endpoint(Transport):
         self._end = how
         if how is RST:
             self.outgoing.break_off()
+            if self._closing and self._unsent:
+                self.loop.call_soon(self._lose, ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
         self._schedule_read()
 
     def received_reset(self) -> None:
@@ -166,6 +168,12 @@ class Endpoint(Transport):
         self._unsent.clear()
         if silently:
             self.outgoing.break_off()
+        else:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._eof_written and self._inbox:
+            self.outgoing.reset()
         else:
             self.outgoing.finish(RST if self._inbox else FIN)
 
@@ -240,7 +248,7 @@ class Endpoint(Transport):
         self._lost = self._closing = self.gone = True
         self.host.endpoints.pop(self, None)
         self._unsent.clear()
-        self.outgoing.finish(RST if self._inbox else FIN)
+        self._finish()
         self._inbox.clear()
         if self.protocol is not None:
             self.protocol.connection_lost(error)

@@ -8,7 +8,18 @@ A checker that no ablation can trip is no checker, and a safeguard that no seed 
 
 from __future__ import annotations
 
-from sim.ablations import clients, durability, groups, producers, readers, replication, steps, topics, transactions
+from sim.ablations import (
+    clients,
+    durability,
+    fairness,
+    groups,
+    producers,
+    readers,
+    replication,
+    steps,
+    topics,
+    transactions,
+)
 from sim.ablations.ablation import ABLATIONS, Ablation, without
 
 __all__ = [
@@ -16,6 +27,7 @@ __all__ = [
     "Ablation",
     "clients",
     "durability",
+    "fairness",
     "groups",
     "producers",
     "readers",

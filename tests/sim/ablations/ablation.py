@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from sim.control import ControlRun
+from sim.alone import AloneRun
 from sim.plan import RunPlan
 
 ALL_KINDS: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Ablation(msgspec.Struct, frozen=True):
     `protects`: what it is for. `kinds`: the workloads that can show it, all if empty. `shows`: whether a plan of these
     can; others are passed over. `given`: how the world is different, with the safeguard as well as without. `needless`:
     why nothing goes wrong without it, if that is so. `brokers`: how many there are. `occasion`: makes of the plan of a
-    seed one in which it matters. `alone`: what it is run with instead, without logs and clients, see `sim.control`.
+    seed one in which it matters. `alone`: what it is run with instead, see `sim.alone`.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Ablation(msgspec.Struct, frozen=True):
     needless: str = ""
     brokers: int = 1
     occasion: Callable[[RunPlan], RunPlan] = as_drawn
-    alone: type[ControlRun] | None = None
+    alone: type[AloneRun] | None = None
 
     @property
     def is_of_another_world(self) -> bool:
@@ -87,7 +87,7 @@ def safeguard(
     needless: str = "",
     brokers: int = 1,
     occasion: Callable[[RunPlan], RunPlan] = as_drawn,
-    alone: type[ControlRun] | None = None,
+    alone: type[AloneRun] | None = None,
 ) -> Callable[[Cut], Cut]:
     """The decorated function switches the safeguard off."""
 

@@ -34,6 +34,11 @@ def slow_disk(plan: RunPlan) -> bool:
     return plan.disk.sync_ms[1] > 10 or faults("slow disk")(plan)
 
 
+def some_wait_for_the_leader_alone(plan: RunPlan) -> bool:
+    """Some clients write with acks=1."""
+    return any(client.settings.get("acks") == 1 for workload in plan.workloads for client in workload.clients)
+
+
 DARK = both(with_fsync, power_fails)
 DARK_AND_SLOW = both(DARK, slow_disk)
 
@@ -44,6 +49,16 @@ def sync_before_ack(seam: Seam) -> None:
         return response
 
     seam.replace(k00_produce, "_when_committed", at_once)
+
+
+@safeguard(
+    "acks=1 waits for the disk",
+    "what a leader without followers has acknowledged alone survives a power loss",
+    "plain",
+    shows=both(DARK_AND_SLOW, some_wait_for_the_leader_alone),
+)
+def acks_1_waits(seam: Seam) -> None:
+    seam.replace(Partition, "storing", lambda *_: None)
 
 
 @safeguard("high watermark follows the sync", "it moves over what is durable, and acks follow it", shows=DARK)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from sim import crowd
 from sim.ablations.ablation import ABLATIONS, Ablation
 from sim.ablations.search import Finding
 from sim.checkers import CHECKERS
@@ -73,7 +74,7 @@ def _table(findings: Mapping[str, Finding]) -> str:
 
 def _where(ablation: Ablation) -> str:
     if ablation.alone is not None:
-        return f"{ablation.alone.about} alone, three brokers"
+        return f"{ablation.alone.about} alone" + (", three brokers" if ablation.brokers > 1 else "")
     kinds = ", ".join(ablation.kinds) or "all"
     return kinds if ablation.brokers == 1 else f"{kinds}; three brokers"
 
@@ -91,7 +92,7 @@ def _needless() -> str:
 
 def _by_checker(findings: Mapping[str, Finding]) -> str:
     rows = ["", "## By checker", "", "| checker | trips without |", "|---|---|"]
-    for checker in (*CHECKERS, FAILURE):
+    for checker in (*CHECKERS, *crowd.CHECKERS, FAILURE):
         names = [name for name in ABLATIONS if name in findings and checker in findings[name].caught_by]
         shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
         rows.append(f"| {checker if checker != FAILURE else 'an unexpected exception'} | {shown or '-'} |")

@@ -51,7 +51,8 @@ class Outcome(Enum):
 
 
 class Write(msgspec.Struct, gc=False):
-    """One send. `offset` -1: not acknowledged, or not told. `is_impossible`: the record never left the client."""
+    """One send. `offset` -1: not acknowledged, or not told. `is_impossible`: the record never left the client.
+    `lasts`: what is acknowledged to it no crash may take back."""
 
     sent: Sending
     partition: int = -1
@@ -59,6 +60,7 @@ class Write(msgspec.Struct, gc=False):
     is_acknowledged: bool = False
     has_failed: bool = False
     is_impossible: bool = False
+    lasts: bool = True
 
     @property
     def place(self) -> Place:
@@ -68,7 +70,7 @@ class Write(msgspec.Struct, gc=False):
     @property
     def is_promised(self) -> bool:
         """Acknowledged in a way that no crash may take back."""
-        return self.is_acknowledged and self.sent.acks == -1
+        return self.is_acknowledged and self.lasts
 
     def __str__(self) -> str:
         at = f"@{self.offset}" if self.offset >= 0 else ""
@@ -223,7 +225,8 @@ class Story:
                 txn.outcome = Outcome.COMMITTED
 
     def _sending(self, event: Sending) -> None:
-        write = self.writes[event.op] = Write(event, partition=event.partition)
+        lasts = event.acks == -1 or (event.acks == 1 and not self.history.has_followers)
+        write = self.writes[event.op] = Write(event, partition=event.partition, lasts=lasts)
         if event.value is not None:
             self.by_value[event.value] = write
         if event.txn != NO_TXN:

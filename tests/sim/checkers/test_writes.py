@@ -49,7 +49,17 @@ def test_a_write_that_was_not_acknowledged_may_be_there_or_not() -> None:
         assert tale.found() == []
 
 
-def test_with_acks_1_a_crash_may_take_an_acknowledged_write() -> None:
+def test_with_acks_1_a_broker_that_is_alone_keeps_what_it_acknowledged_and_with_acks_0_it_need_not() -> None:
+    for acks, expected in ((1, ["unseen"]), (0, [])):
+        tale = Tale()
+        tale.history.has_followers = False
+        shop = tale.witness("shop")
+        shop.stored(shop.sending("t", 0, value="a", acks=acks, idempotent=False), 0, 0)
+        tale.ends([])
+        assert tale.found() == expected
+
+
+def test_with_acks_1_a_leader_that_dies_may_take_an_acknowledged_write_from_its_followers() -> None:
     tale = Tale()
     shop = tale.witness("shop")
     shop.stored(shop.sending("t", 0, value="a", acks=1, idempotent=False), 0, 0)

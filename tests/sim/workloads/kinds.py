@@ -20,7 +20,12 @@ ROLES: Mapping[str, Role] = {
     "driver": driver.drive,
     "tasker": tasker.work,
 }
-FOR_EVER = {"retention.ms": "-1"}
+FOR_EVER = {
+    "retention.ms": "-1",
+    "leader.replication.throttled.replicas": "*",
+    "follower.replication.throttled.replicas": "*",
+}
+"""Whether throttles hold anything back is for the brokers' rates to say (`plan.draw_throttles`)."""
 """Clocks that jump by days must not delete what is to be found at the end."""
 
 

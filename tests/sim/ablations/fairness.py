@@ -1,0 +1,83 @@
+"""Safeguards of fairness: one connection keeps neither the broker's processor nor its memory from the others."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from semel_broker.commons import Commons
+from semel_broker.connection import Connection
+from semel_broker.context import INT32_MAX
+from semel_broker.frame_buffer import FrameBuffer
+from semel_broker.frame_memory import FrameMemory, Holding
+from semel_broker.turns import Slices
+
+from sim.ablations.ablation import Seam, safeguard
+from sim.crowd import CrowdRun
+
+of_fairness = partial(safeguard, alone=CrowdRun)
+
+
+@of_fairness("turns of connections", "one that pipelines thousands of requests lets others in between")
+def no_turns(seam: Seam) -> None:
+    def all_at_once(self: Connection) -> None:
+        self._write()
+        while self._may_start():
+            self._start(self._queue.popleft())
+            self._write()
+        self._check_in_flight()
+
+    seam.replace(Connection, "advance", all_at_once)
+
+
+@of_fairness("slices of long requests", "a request of very many elements lets others in between")
+def no_slices(seam: Seam) -> None:
+    seam.replace(Slices, "is_over", lambda self, steps=1: False)
+
+
+@of_fairness("nothing is started for a peer that has gone", "what nobody will read costs no more than it has")
+def start_for_nobody(seam: Seam) -> None:
+    lost = Connection.connection_lost
+
+    def lost_and_gone_on(self: Connection, exc: Exception | None) -> None:
+        queue = list(self._queue)
+        lost(self, exc)
+        self._queue.extend(queue)
+        self.advance()
+
+    def may_start(self: Connection) -> bool:
+        return bool(self._queue) and self._blocked is None and not self._write_paused
+
+    seam.replace(Connection, "connection_lost", lost_and_gone_on)
+    seam.replace(Connection, "_may_start", may_start)
+
+
+@of_fairness("memory grows as a frame arrives", "what is only announced takes no memory")
+def memory_as_announced(seam: Seam) -> None:
+    cut = FrameBuffer._cut
+
+    def cut_whole(self: FrameBuffer, end: int) -> Any:
+        frames = cut(self, end)
+        if self._frame is not None:
+            self._frame += bytes(self._size - len(self._frame))
+        return frames
+
+    seam.replace(FrameBuffer, "_cut", cut_whole)
+
+
+@of_fairness("memory is reclaimed", "those who hold memory and do not move do not hold others up")
+def no_eviction(seam: Seam) -> None:
+    seam.replace(FrameMemory, "stalled", lambda self, moved_bytes_min: [])
+
+
+@of_fairness("small frames before large ones", "a small frame does not wait for memory behind large ones")
+def one_line(seam: Seam) -> None:
+    def is_large(self: FrameMemory, holding: Holding) -> bool:
+        return False
+
+    seam.replace(FrameMemory, "_is_large", is_large)
+
+
+@of_fairness("a part of what is free", "answers that are left unread leave room for those of others")
+def answers_of_any_size(seam: Seam) -> None:
+    seam.replace(Commons, "answer_bytes_max", property(lambda self: INT32_MAX))

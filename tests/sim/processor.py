@@ -1,0 +1,90 @@
+"""A processor that takes time, for one broker: what a request costs passes as virtual time while the process is busy.
+
+In other simulations computing takes no time, so that one request cannot hold up another. Here a request that is
+started, each step of a long one and each byte that comes in or goes out cost what they might on a very slow machine.
+The broker's clock shows it at once; the world's time follows once the loop has finished what it was about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from semel_broker.connection import Connection
+from semel_broker.dispatch import Dispatcher, Peer
+from semel_broker.turns import Slices
+
+from sim.host import Host
+from sim.loop import NS
+
+REQUEST_NS = 1_000_000
+STEP_NS = 50_000
+"""See `Slices.is_over`."""
+BYTE_NS = 10
+"""Of requests as they start, and of answers as they are written."""
+
+
+class Processor:
+    """That of `host`. `started`: called with each request's peer."""
+
+    def __init__(self, host: Host, started: Callable[[Peer], None]) -> None:
+        self._host = host
+        self._started = started
+        self._is_awaited = False
+
+    def monotonic(self) -> float:
+        """The host's clock, with what has been computed in this turn of the loop."""
+        loop, ahead_ns = self._host.loop, 0
+        if loop is not None:
+            ahead_ns = max(0, loop.busy_until_ns - self._host.world.now_ns)
+        return self._host.monotonic() + ahead_ns / NS
+
+    def work(self, for_ns: int) -> None:
+        """The process computes for so long; what else is ready has to wait."""
+        loop = self._host.loop
+        if loop is None or not for_ns:
+            return
+        loop.busy_until_ns = max(loop.busy_until_ns, self._host.world.now_ns) + for_ns
+        loop.paused = True
+        if not self._is_awaited:
+            self._is_awaited = True
+            self._host.world.at(loop.busy_until_ns, self._is_done)
+
+    def _is_done(self) -> None:
+        loop = self._host.loop
+        self._is_awaited = False
+        if loop is None:
+            return
+        if loop.busy_until_ns > self._host.world.now_ns:
+            self._is_awaited = True
+            self._host.world.at(loop.busy_until_ns, self._is_done)
+        else:
+            self._host._go_on(loop)
+
+    @contextmanager
+    def charging(self) -> Iterator[None]:
+        """The broker's code in here pays for what it does."""
+        start, is_over, write = Dispatcher.start, Slices.is_over, Connection._write
+
+        def paid_start(dispatcher: Dispatcher, frame: bytearray, peer: Peer) -> Any:
+            self._started(peer)
+            self.work(REQUEST_NS + len(frame) * BYTE_NS)
+            return start(dispatcher, frame, peer)
+
+        def paid_is_over(slices: Slices, steps: int = 1) -> bool:
+            self.work(steps * STEP_NS)
+            return is_over(slices, steps)
+
+        def paid_write(connection: Connection) -> int:
+            written = write(connection)
+            self.work(written * BYTE_NS)
+            return written
+
+        Dispatcher.start = paid_start  # type: ignore[method-assign, assignment]
+        Slices.is_over = paid_is_over  # type: ignore[method-assign, assignment]
+        Connection._write = paid_write  # type: ignore[method-assign, assignment]
+        try:
+            yield
+        finally:
+            Dispatcher.start, Slices.is_over, Connection._write = start, is_over, write  # type: ignore[method-assign]

@@ -33,8 +33,9 @@ DATA = "data"
 WALL_MS = 1_700_000_000_000
 PATIENCE_S = 40.0
 """Longer than any request is held that does not itself say how long to hold it."""
+SILENT_S = 1.0
 LONGEST_TURN_S_MAX = 1.0
-"""What fails a test, on however slow a machine; `make fuzz` speaks up above 0.1 s."""
+"""What fails a test, on however slow a machine; for `make fuzz` 0.05 s is too long."""
 
 SETTINGS = {
     "log.dir": DATA,
@@ -135,6 +136,26 @@ class Arena:
         self.run(all_at_once())
         self.check()
 
+    def talk_beside(self, conversations: Sequence[Conversation], silent: Sequence[bytes]) -> None:
+        """As `talk`, beside connections that send these bytes, and neither read nor go."""
+
+        async def all_at_once() -> None:
+            ends = [await self._be_silent(data) for data in silent]
+            jobs = [self._converse(conversation, None) for conversation in conversations]
+            await asyncio.gather(self.bystander.round(), *jobs)
+            for end in ends:
+                end.close()
+            await asyncio.sleep(SILENT_S)
+
+        self.run(all_at_once())
+        self.check()
+
+    async def _be_silent(self, data: bytes) -> asyncio.Transport:
+        transport, _ = await self.loop.create_connection(asyncio.Protocol, "127.0.0.1", self.node.port)
+        transport.pause_reading()
+        transport.write(data)
+        return transport
+
     async def _converse(self, conversation: Conversation, random: Random | None) -> None:
         peer = Answers(self.loop, conversation, self.node.broker.config)
         transport, _ = await self.loop.create_connection(lambda: peer, "127.0.0.1", self.node.port)
@@ -142,7 +163,8 @@ class Arena:
         at = 0
         while at < len(data):
             size = len(data) if random is None or random.random() < 0.6 else random.choice((1, 3, 4, 5, 60, 1000))
-            transport.write(data[at : at + size])
+            with self.loop.uncounted():
+                transport.write(data[at : at + size])
             at += size
             if random is not None and random.random() < 0.3:
                 await asyncio.sleep(0)

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 from fuzz.arena import Arena
-from fuzz.grammar import Grammar
+from fuzz.grammar import Grammar, arrays_of
 from fuzz.mutations import framed, lie_about_a_length, misframed, mutate, splice
 from semel_broker.config import load
 from semel_broker.handlers import HANDLERS
@@ -28,6 +28,11 @@ SERVED: list[tuple[int, int]] = [
     for version in range(APIS[key].low, high + 1)
 ]
 """(API key, version): everything that a broker with all features on answers."""
+
+SWELLING = [(key, version) for key, version in SERVED if any(arrays_of(APIS[key].request, version))]
+"""Those whose requests can have many elements."""
+PIPELINING = [(3, 7), (18, 3), (12, 4), (10, 3), (2, 6), (8, 7), (9, 7), (19, 4), (22, 4)]
+"""Some that are short."""
 
 
 class Speaker:
@@ -67,6 +72,12 @@ class Speaker:
         grammar = Grammar(self.random, self.arena.aimed(self.random, bombs=self.bombs), wildness)
         body = grammar.request(APIS[key], version, self._correlation_id)
         return body, grammar.lengths
+
+    def swollen(self, key: int, version: int, elements: int) -> bytes:
+        """A frame of this API and version with so many elements, or as large as it may be."""
+        self._correlation_id += 1
+        grammar = Grammar(self.random, self.arena.aimed(self.random), elements_max=elements)
+        return framed(grammar.request(APIS[key], version, self._correlation_id))
 
     def recorded(self) -> bytes:
         """A mutant of a frame that a client really sent here."""

@@ -7,7 +7,7 @@ that is not UTF-8, tagged fields that are unknown, unordered, or end in nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -22,24 +22,45 @@ LIES = (-2, -1, 0, 1, 0x7F, 0x80, 0x7FFF, 0x8000, 0x7FFFFFFF, 0x80000000, 0xFFFF
 TEXTS = ("", "x", "..", ".", "a/b", "a" * 249, "a" * 300, "\0", "ünï", "𝄞" * 9, "__consumer_offsets", "a b", "%s{}")
 NOT_UTF_8 = (b"\xff", b"\xc3\x28", b"\xed\xa0\x80", b"ok\xfe")
 DEPTH_MAX = 8
+DIFFERENT = 50
+"""Elements of an array that has many; after these they come again."""
+SWOLLEN_BYTES_MAX = 12 << 20
 
 Pools = Mapping[str, Sequence[Any]]
 """Field name, or "Struct.field" -> values that mean something where the message goes."""
 
 
-class Grammar:
-    """Writes messages. `lengths` of the last one: where its lengths and counts stand, as (position, bytes)."""
+def arrays_of(cls: type[msgspec.Struct], version: int) -> Iterator[tuple[str, str]]:
+    """The arrays of a message and of what is in it, as (name of the struct, name of the field)."""
+    for field in fields_of(cls):
+        kind = field.type
+        if field.tag is None and field.exists_in(version) and isinstance(kind, Array):
+            yield cls.__name__, field.name
+            if not isinstance(kind.element, Kind):
+                yield from arrays_of(kind.element, version)
 
-    def __init__(self, random: Random, pools: Pools, wildness: float = 0.0) -> None:
+
+class Grammar:
+    """Writes messages. `lengths` of the last one: where its lengths and counts stand, as (position, bytes).
+
+    `elements_max`: one array of each message has as many elements, or `SWOLLEN_BYTES_MAX` bytes; 0: it has few.
+    """
+
+    def __init__(self, random: Random, pools: Pools, wildness: float = 0.0, elements_max: int = 0) -> None:
         self.random = random
         self.pools = pools
         self.wildness = wildness
+        self.elements_max = elements_max
+        self._swollen: tuple[str, str] | None = None  # the array that is to have many elements
+        self._elements = 0  # written so far
         self.out = bytearray()
         self.lengths: list[tuple[int, int]] = []
 
     def request(self, api: Api, version: int, correlation_id: int = 7) -> bytes:
         """A request frame without its size prefix."""
         self.out, self.lengths = bytearray(), []
+        if self.elements_max and (arrays := list(arrays_of(api.request, version))):
+            self._swollen = self.random.choice(arrays)
         self.out += api.key.to_bytes(2, "big") + version.to_bytes(2, "big") + correlation_id.to_bytes(4, "big")
         self._blob(Kind.STRING, b"fuzz", is_null=self._wild(), is_flexible=False)
         if api.is_flexible(version):
@@ -118,15 +139,39 @@ class Grammar:
 
     def _array(self, owner: str, field: Field, kind: Array, version: int, is_flexible: bool, is_null: bool) -> None:
         random = self.random
+        if self._swollen == (owner, field.name):
+            self._swollen = None
+            self._many(field, kind, version, is_flexible)
+            return
         count = -1 if is_null else random.choice(COUNTS) if random.random() < 0.97 else 40
+        if self._swollen is not None:  # it may lie within an element
+            count = max(1, count)
         said = random.choice(LIES) if self._wild() else count
         self._length(said, "i", is_flexible)
         pool = self.pools.get(f"{owner}.{field.name}", self.pools.get(field.name))
+        self._elements += max(0, count)
         for _ in range(count):
             if isinstance(kind.element, Kind):
                 self._primitive(kind.element, pool, is_flexible, False)
             else:
                 self._struct(kind.element, version, is_flexible)
+
+    def _many(self, field: Field, kind: Array, version: int, is_flexible: bool) -> None:
+        """As many elements as are allowed: some different ones, over and over."""
+        outer, lengths, before = self.out, self.lengths, self._elements
+        self.out, self.lengths = bytearray(), []
+        pool = self.pools.get(field.name)
+        for _ in range(DIFFERENT):
+            if isinstance(kind.element, Kind):
+                self._primitive(kind.element, pool, is_flexible, False)
+            else:
+                self._struct(kind.element, version, is_flexible)
+        data, self.out, self.lengths = bytes(self.out), outer, lengths
+        each = DIFFERENT + self._elements - before
+        times = max(1, min((self.elements_max - before) // each, SWOLLEN_BYTES_MAX // max(1, len(data))))
+        self._elements = before + times * each
+        self._length(times * DIFFERENT, "i", is_flexible)
+        self.out += data * times
 
     def _primitive(self, kind: Kind, pool: Sequence[Any] | None, is_flexible: bool, is_null: bool) -> None:
         random = self.random

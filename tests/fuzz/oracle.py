@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from fuzz.virtual import VirtualLoop
 from semel_broker.config import BrokerConfig
 from semel_broker.versions import offered
 from semel_protocol.api import APIS, Api
@@ -24,16 +25,21 @@ MAY_HOLD = {FETCH, JOIN_GROUP, SYNC_GROUP}
 class Answers(asyncio.Protocol):
     """The reading end of a connection. `answered`: responses that came; `is_closed`: by the broker."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, sent: Sequence[bytes], config: BrokerConfig) -> None:
+    def __init__(self, loop: VirtualLoop, sent: Sequence[bytes], config: BrokerConfig) -> None:
         self._loop = loop
         self._config = config
-        self._waiting = whole_frames(b"".join(sent))
+        with loop.uncounted():
+            self._waiting = whole_frames(b"".join(sent))
         self._buffer = bytearray()
         self._changed = asyncio.Event()
         self.answered = 0
         self.is_closed = False
 
     def data_received(self, data: bytes) -> None:
+        with self._loop.uncounted():  # the broker's turns are measured, and not the judge's
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
         self._buffer += data
         while len(self._buffer) >= 4:
             size = int.from_bytes(self._buffer[:4], "big", signed=True)
@@ -52,7 +58,7 @@ class Answers(asyncio.Protocol):
         """Wait until every frame has its answer, or the connection its end. Asserts that it comes to that."""
         try:
             async with asyncio.timeout(patience_s):
-                while not self.is_closed and any(not self._needs_no_answer(frame) for frame in self._waiting):
+                while not self.is_closed and self._is_owed_an_answer():
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
@@ -61,6 +67,10 @@ class Answers(asyncio.Protocol):
             assert header.api_key in MAY_HOLD, f"no answer to {_described(header)} within {patience_s} s: {held.hex()}"
         if not self.is_closed:
             assert not self._buffer, f"half an answer: {bytes(self._buffer[:100])!r}"
+
+    def _is_owed_an_answer(self) -> bool:
+        with self._loop.uncounted():
+            return any(not self._needs_no_answer(frame) for frame in self._waiting)
 
     def _judge(self, answer: bytes) -> None:
         correlation_id = read_correlation_id(answer)

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 from fuzz.arena import Arena
-from fuzz.campaigns import ARENA_SETTINGS, requests
+from fuzz.campaigns import ARENA_SETTINGS, CAMPAIGNS, TURN_S_MAX, SlowTurn, Tried, crowds, judged, requests
 from fuzz.conversations import SERVED, Speaker, corpus
 from fuzz.grammar import Grammar
 from fuzz.mutations import framed, mutate
@@ -36,6 +36,20 @@ def test_every_handler_takes_its_turn() -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_any_request_is_answered_or_ends_its_own_connection(seed: int) -> None:
     requests(seed)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_crowd_that_asks_for_too_much_leaves_the_broker_well(seed: int) -> None:
+    """A second or two each: the requests are of the largest size."""
+    crowds(seed)
+
+
+def test_a_turn_that_is_long_each_time_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = iter((2.0, 0.5, 2.0, 2.0, 1.2, 2.0))
+    monkeypatch.setitem(CAMPAIGNS, "requests", lambda seed: Tried(1, next(turns) * TURN_S_MAX))
+    assert judged("requests", 1).longest_turn_s == 0.5 * TURN_S_MAX
+    with pytest.raises(SlowTurn, match="60 ms"):
+        judged("requests", 1)
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))

@@ -10,9 +10,12 @@ from __future__ import annotations
 import asyncio
 import selectors
 import socket
+import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import wraps
+from inspect import signature
 from time import thread_time
 from typing import Any, cast
 
@@ -33,6 +36,8 @@ class _Clock(selectors.DefaultSelector):  # type: ignore[misc, valid-type, unuse
         super().__init__()
         self.now_s = START_S
         self.longest_turn_s = 0.0
+        self.calls = 0
+        self.most_calls = 0
         self._began = thread_time()
 
     def begin(self) -> None:
@@ -43,11 +48,15 @@ class _Clock(selectors.DefaultSelector):  # type: ignore[misc, valid-type, unuse
     def stopped(self) -> Iterator[None]:
         """What is done inside does not count."""
         began = thread_time()
-        yield
-        self._began += thread_time() - began
+        try:
+            yield
+        finally:
+            self._began += thread_time() - began
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         self.longest_turn_s = max(self.longest_turn_s, thread_time() - self._began)
+        self.most_calls = max(self.most_calls, self.calls)
+        self.calls = 0
         if timeout is None:
             raise Stuck("nothing can run, and no timer is set")
         self.now_s += max(timeout, 0.0)
@@ -62,7 +71,7 @@ class Transport(asyncio.Transport):
         super().__init__({"peername": ("127.0.0.1", port)})
         self._loop = loop
         self._protocol = protocol
-        self._inbox: deque[bytes] = deque()
+        self._inbox: deque[bytes | memoryview] = deque()
         self._inbox_bytes = 0
         self._reads = True
         self._is_delivering = False
@@ -135,19 +144,19 @@ class Transport(asyncio.Transport):
             cast(asyncio.Protocol, self._protocol).eof_received()
             self.close()
 
-    def _hand_over(self, data: bytes) -> None:
+    def _hand_over(self, data: bytes | memoryview) -> None:
         protocol = self._protocol
         if isinstance(protocol, asyncio.BufferedProtocol):
             view = memoryview(protocol.get_buffer(-1))
             size = min(len(view), len(data), RECEIVED_BYTES_MAX)
             view[:size] = data[:size]
             if size < len(data):
-                self._inbox.appendleft(data[size:])
+                self._inbox.appendleft(memoryview(data)[size:])  # not copied: it may be large
             self._taken(size)
             protocol.buffer_updated(size)
         else:
             self._taken(len(data))
-            cast(asyncio.Protocol, protocol).data_received(data)
+            cast(asyncio.Protocol, protocol).data_received(bytes(data))
 
     def _taken(self, size: int) -> None:
         self._inbox_bytes -= size
@@ -225,6 +234,23 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """For the work of a test amid a turn: it is not the turn's."""
         return self._clock.stopped()
 
+    @contextmanager
+    def counting_calls(self) -> Iterator[Callable[[], int]]:
+        """Counts calls of functions; tells how many there were at most between two looks: a measure of the longest turn
+        that is the same on each machine."""
+        clock = self._clock
+
+        def count(_: object, event: str, __: object) -> None:
+            if event in ("call", "c_call"):
+                clock.calls += 1
+
+        clock.calls = clock.most_calls = 0
+        sys.setprofile(count)
+        try:
+            yield lambda: clock.most_calls
+        finally:
+            sys.setprofile(None)
+
     def forget_turns(self) -> None:
         self._clock.longest_turn_s = 0.0
 
@@ -253,3 +279,22 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _note(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.errors.append(f"{context.get('message')}: {context.get('exception')!r}")
+
+
+def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """The test runs on a `VirtualLoop`."""
+
+    @wraps(test)
+    def run(**given: Any) -> None:
+        loop = VirtualLoop()
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_until_complete(test(**given))
+            assert not loop.errors, loop.errors
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+
+    run.__signature__ = signature(test)  # type: ignore[attr-defined]
+    del run.__wrapped__  # type: ignore[attr-defined, unused-ignore]  # else it is taken for a coroutine
+    return run

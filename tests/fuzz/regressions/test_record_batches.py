@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from broker.wire import Wire, produce_request
 from fuzz.arena import WALL_MS, Arena
 from fuzz.record_batches import bomb, crowd
+from semel_protocol.batch import read_header
 from semel_protocol.compression import GZIP, LZ4, ZSTD
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k02_list_offsets import (
@@ -23,12 +25,14 @@ MANY = 400_000
 LATER_MS = WALL_MS + 1_000_000
 
 
-def asked(*requests: Message) -> tuple[list[Any], float]:
+def asked(*requests: Message, before: Callable[[Arena], None] | None = None) -> tuple[list[Any], float]:
     """The answers of a broker with large segments, and the CPU time of the longest turn of its loop."""
     arena = Arena.open(log_segment_bytes="100000000")
-    arena.loop.forget_turns()
 
     async def ask() -> list[Any]:
+        if before is not None:
+            before(arena)
+        arena.loop.forget_turns()
         wire = await Wire.connect(arena.node.port)
         answers = [await wire.call(request, 7) for request in requests]
         await wire.close()
@@ -72,8 +76,16 @@ def test_batch_of_a_crowd_is_found_by_time_without_a_look_inside(timestamp: int)
 
 
 def test_bomb_is_found_by_time_without_a_look_inside() -> None:
-    (produced, listed), longest_s = asked(produce_request("t", bomb(ZSTD)), list_offsets(-3))
-    offset = produced.responses[0].partition_responses[0].base_offset
+    """One that is stored already: it is not taken any more."""
+    stored: list[int] = []
+
+    def store(arena: Arena) -> None:
+        data = bomb(ZSTD)
+        partition = arena.node.broker.topics.partition("t", 0)
+        stored.append(partition.append(data, header=read_header(data)).base_offset)
+
+    (produced, listed), longest_s = asked(produce_request("t", bomb(ZSTD)), list_offsets(-3), before=store)
+    assert produced.responses[0].partition_responses[0].error_code == ErrorCode.MESSAGE_TOO_LARGE
     row = listed.topics[0].partitions[0]
-    assert (row.error_code, row.offset) == (ErrorCode.NONE, offset)
+    assert (row.error_code, [row.offset]) == (ErrorCode.NONE, stored)
     assert longest_s < TURN_S_MAX

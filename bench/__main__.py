@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import (
+    attacks,
     audit,
     clusters,
     curves,
@@ -53,6 +54,7 @@ SECTIONS = {
     "markers": markers.markers,
     "scale": scale.scale,
     "audit": audit.audit,
+    "attacks": attacks.attacks,
     "spark-read": spark_read.spark_read,
     "spark-write": spark_write.spark_write,
     "spark-scale": spark_scale.spark_scale,

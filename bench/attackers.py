@@ -1,0 +1,407 @@
+"""The clients of `attacks`, each a process: attackers over raw sockets, and a bystander with one request at a time.
+
+python -m bench.attackers attack '{"address": "127.0.0.1:9092", "name": "40 announce 100 MiB"}'
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from semel_protocol.api import API_OF
+from semel_protocol.headers import encode_request_frame, response_body_at
+from semel_protocol.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
+from semel_protocol.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
+from semel_protocol.messages.k02_list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+)
+from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
+from semel_protocol.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from semel_protocol.messages.k19_create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestTopic,
+)
+from semel_protocol.messages.k21_delete_records import (
+    DeleteRecordsRequest,
+    DeleteRecordsRequestPartition,
+    DeleteRecordsRequestTopic,
+)
+from semel_protocol.messages.k23_offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochRequestPartition,
+    OffsetForLeaderEpochRequestTopic,
+)
+from semel_protocol.messages.k32_describe_configs import DescribeConfigsRequest, DescribeConfigsRequestResource
+from semel_protocol.messages.k61_describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic
+from semel_protocol.messages.k65_describe_transactions import DescribeTransactionsRequest
+from semel_protocol.records import Record, build_batch
+from semel_protocol.schema import Message
+
+TOPIC, KEYED = "t", "keyed"
+MIB = 1 << 20
+STORED_MIB = 54
+ELEMENTS = 100_000
+"""Of one request (`request_elements_max`), other arrays of it included."""
+ATTACK_S = 20.0
+"""The longest time that attackers hold on to what they have."""
+ANSWER_S = 300.0
+LARGE_BYTES = 300_000
+INFLATED_BYTES = 30 * MIB
+
+
+class Line:
+    """One raw connection."""
+
+    def __init__(self, address: str) -> None:
+        host, port = address.rsplit(":", 1)
+        self.socket = socket.create_connection((host, int(port)), ANSWER_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._asked: list[tuple[Message, int]] = []
+
+    def send(self, request: Message, version: int | None = None) -> None:
+        """One request."""
+        version = _version(request, version)
+        self._asked.append((request, version))
+        self.socket.sendall(frame(request, version))
+
+    def receive(self) -> Any:
+        """The answer to the oldest request that has none. Raises ConnectionError, TimeoutError."""
+        request, version = self._asked.pop(0)
+        api = API_OF[type(request)]
+        answer = self.receive_frame()
+        return api.decode_response(answer, version, response_body_at(api, version, answer))
+
+    def receive_frame(self) -> bytes:
+        """The next answer, without its size."""
+        (size,) = struct.unpack(">i", self._exactly(4))
+        return self._exactly(size)
+
+    def _exactly(self, count: int) -> bytes:
+        data = bytearray()
+        while len(data) < count:
+            if not (more := self.socket.recv(min(count - len(data), MIB))):
+                raise ConnectionError("the broker closed the connection")
+            data += more
+        return bytes(data)
+
+    def is_closed(self) -> bool:
+        """Whether the broker has closed it."""
+        with suppress(BlockingIOError):
+            self.socket.setblocking(False)
+            try:
+                return self.socket.recv(1, socket.MSG_PEEK) == b""
+            except ConnectionError:
+                return True
+        return False
+
+    def close(self) -> None:
+        """At once."""
+        self.socket.close()
+
+
+def _version(request: Message, version: int | None) -> int:
+    if version is not None:
+        return version
+    advertised = API_OF[type(request)].advertised
+    assert advertised is not None
+    return advertised[1]
+
+
+def frame(request: Message, version: int | None = None) -> bytes:
+    """With its size."""
+    return b"".join(encode_request_frame(API_OF[type(request)], _version(request, version), 1, "attacker", request))
+
+
+def produce(topic: str, records: bytes) -> ProduceRequest:
+    """To partition 0."""
+    row = ProduceRequestPartition(index=0, records=records)
+    return ProduceRequest(
+        acks=-1, timeout_ms=30_000, topic_data=[ProduceRequestTopic(name=topic, partition_data=[row])]
+    )
+
+
+def fetch(offset: int, size: int) -> FetchRequest:
+    """Of partition 0, at most `size` bytes."""
+    row = FetchRequestPartition(partition=0, fetch_offset=offset, partition_max_bytes=size)
+    return FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=size,
+        isolation_level=0,
+        topics=[FetchRequestTopic(topic=TOPIC, partitions=[row])],
+    )
+
+
+def plain(value: bytes) -> bytes:
+    """A batch of one record."""
+    return build_batch([Record(0, 1_700_000_000_000, None, value)])
+
+
+# --- attacks -------------------------------------------------------------------------------------------------
+
+
+def unread_fetches(address: str, connections: int) -> None:
+    """Each queues 100 Fetches of 54 MB, reads nothing, and goes after a while."""
+    queued = frame(fetch(0, STORED_MIB * MIB)) * 100
+    lines = [Line(address) for _ in range(connections)]
+    for line in lines:
+        with suppress(OSError):
+            line.socket.sendall(queued)
+    time.sleep(ATTACK_S / 2)
+    for line in lines:
+        line.close()
+    time.sleep(ATTACK_S / 2)
+
+
+def announced(size: int, sent: int) -> bytes:
+    """The beginning of a Produce of `size` bytes."""
+    return struct.pack(">ihh", size, 0, 7) + bytes(sent - 4)
+
+
+def partial_frames(address: str, connections: int, sent: int) -> None:
+    """Each announces a Produce of 100 MiB, and stops amid it."""
+    beginning = announced(100 * MIB, sent)
+    lines = []
+    ends_at = time.monotonic() + ATTACK_S
+    for _ in range(connections):
+        line = Line(address)
+        line.socket.setblocking(False)
+        lines.append((line, memoryview(beginning)))
+    while time.monotonic() < ends_at:
+        waiting = {line.socket: (line, rest) for line, rest in lines if len(rest)}
+        _, writable, _ = select.select([], list(waiting), [], 0.5)
+        lines = [(line, _sent_on(line, rest) if line.socket in writable else rest) for line, rest in lines]
+        for place, (line, rest) in enumerate(lines):
+            if not len(rest) and line.is_closed():  # it tries again
+                line.close()
+                again = Line(address)
+                again.socket.setblocking(False)
+                lines[place] = again, memoryview(beginning)
+    for line, _ in lines:
+        line.close()
+
+
+def _sent_on(line: Line, rest: memoryview) -> memoryview:
+    try:
+        return rest[line.socket.send(rest[:MIB]) :]
+    except BlockingIOError:
+        return rest
+    except OSError:  # closed by the broker
+        return rest[len(rest) :]
+
+
+def large_requests(address: str, make: Callable[[], Message]) -> None:
+    """Two of them at once, on a connection each."""
+    request = make()
+    lines = [Line(address) for _ in range(2)]
+    for line in lines:
+        line.send(request, 4 if isinstance(request, CreateTopicsRequest) else None)
+    for line in lines:
+        line.receive_frame()
+        line.close()
+
+
+def pipelined(address: str) -> None:
+    """20,000 Metadata on one connection, whose answers are read."""
+    line = Line(address)
+    data = memoryview(frame(MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]), 7) * 20_000)
+    answers = 0
+    line.socket.setblocking(False)
+    received = bytearray()
+    while answers < 20_000:
+        readable, writable, _ = select.select([line.socket], [line.socket] if len(data) else [], [], ANSWER_S)
+        if writable:
+            data = data[line.socket.send(data) :]
+        if readable:
+            received += line.socket.recv(MIB)
+        while len(received) >= 4 and len(received) >= 4 + (size := struct.unpack_from(">i", received)[0]):
+            del received[: 4 + size]
+            answers += 1
+    line.close()
+
+
+def inflated(address: str) -> None:
+    """200 batches that inflate to 30 MiB each, to a compacted topic."""
+    batch = build_batch([Record(0, 1_700_000_000_000, b"k", bytes(INFLATED_BYTES))], codec=ZSTD)
+    assert len(batch) < 10_000, len(batch)
+    line = Line(address)
+    data = frame(produce(KEYED, batch)) * 20
+    for _ in range(10):
+        line.socket.sendall(data)
+        for _ in range(20):
+            line.receive_frame()
+    line.close()
+
+
+ZSTD = 4
+NAMES = [f"topic-{number}" for number in range(ELEMENTS)]
+FEW = ELEMENTS - 10
+
+
+def _large() -> Mapping[str, Callable[[], Message]]:
+    numbers = range(FEW)
+    bad = partial(CreateTopicsRequestTopic, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    return {
+        "DescribeConfigs": lambda: DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsRequestResource(resource_type=2, resource_name=name, configuration_keys=None)
+                for name in [TOPIC] * (FEW // 2) + NAMES[: FEW // 2]
+            ]
+        ),
+        "CreateTopics, validate_only": lambda: CreateTopicsRequest(
+            topics=[bad(name=name) for name in NAMES[:FEW]], timeout_ms=1_000, validate_only=True
+        ),
+        "CreateTopics, bad names": lambda: CreateTopicsRequest(
+            topics=[bad(name=f"?{name}") for name in NAMES[:FEW]], timeout_ms=1_000, validate_only=False
+        ),
+        "DescribeTransactions": lambda: DescribeTransactionsRequest(transactional_ids=NAMES[:FEW]),
+        "DescribeProducers": lambda: DescribeProducersRequest(
+            topics=[DescribeProducersRequestTopic(name=TOPIC, partition_indexes=list(numbers))]
+        ),
+        "OffsetCommit": lambda: OffsetCommitRequest(
+            group_id="g",
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=TOPIC,
+                    partitions=[
+                        OffsetCommitRequestPartition(partition_index=number, committed_offset=1, committed_metadata="")
+                        for number in numbers
+                    ],
+                )
+            ],
+        ),
+        "Fetch": lambda: FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            isolation_level=0,
+            topics=[
+                FetchRequestTopic(
+                    topic=TOPIC,
+                    partitions=[
+                        FetchRequestPartition(partition=number, fetch_offset=0, partition_max_bytes=1)
+                        for number in numbers
+                    ],
+                )
+            ],
+        ),
+        "ListOffsets": lambda: ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=0,
+            topics=[
+                ListOffsetsRequestTopic(
+                    name=TOPIC,
+                    partitions=[
+                        ListOffsetsRequestPartition(partition_index=number, timestamp=-1) for number in numbers
+                    ],
+                )
+            ],
+        ),
+        "OffsetForLeaderEpoch": lambda: OffsetForLeaderEpochRequest(
+            topics=[
+                OffsetForLeaderEpochRequestTopic(
+                    topic=TOPIC,
+                    partitions=[
+                        OffsetForLeaderEpochRequestPartition(partition=number, leader_epoch=0) for number in numbers
+                    ],
+                )
+            ]
+        ),
+        "DeleteRecords": lambda: DeleteRecordsRequest(
+            topics=[
+                DeleteRecordsRequestTopic(
+                    name=TOPIC,
+                    partitions=[
+                        DeleteRecordsRequestPartition(partition_index=number, offset=0) for number in range(1, FEW)
+                    ],
+                )
+            ],
+            timeout_ms=1_000,
+        ),
+    }
+
+
+ATTACKS: dict[str, Callable[[str], None]] = {
+    "none": lambda address: time.sleep(ATTACK_S / 2),
+    "12 queue 100 Fetches of 54 MB each": partial(unread_fetches, connections=12),
+    "200 queue 100 Fetches of 54 MB each": partial(unread_fetches, connections=200),
+    "40 announce 100 MiB": partial(partial_frames, connections=40, sent=10),
+    "6 announce 100 MiB": partial(partial_frames, connections=6, sent=10),
+    "12 stop amid 100 MiB": partial(partial_frames, connections=12, sent=50 * MIB),
+    **{f"{name} of {ELEMENTS:,}": partial(large_requests, make=make) for name, make in _large().items()},
+    "20,000 Metadata pipelined": pipelined,
+    "200 batches that inflate to 30 MiB": inflated,
+}
+
+
+# --- the others ----------------------------------------------------------------------------------------------
+
+
+def prepare(address: str) -> None:
+    """Topics, one with 54 MB in it."""
+    line = Line(address)
+    compact = [CreateTopicsRequestConfig(name="cleanup.policy", value="compact")]
+    topics = [
+        CreateTopicsRequestTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=configs)
+        for name, configs in ((TOPIC, []), (KEYED, compact))
+    ]
+    line.send(CreateTopicsRequest(topics=topics, timeout_ms=30_000, validate_only=False))
+    assert not any(row.error_code for row in line.receive().topics)
+    batch = plain(bytes(1_000_000))
+    for _ in range(STORED_MIB):
+        line.send(produce(TOPIC, batch))
+        assert line.receive().responses[0].partition_responses[0].error_code == 0
+    line.close()
+
+
+def bystander(address: str) -> dict[str, float]:
+    """One request at a time until a line comes in; the longest wait for an answer, in seconds."""
+    asks: list[Message] = [
+        MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]),
+        produce(TOPIC, plain(b"small")),
+        produce(TOPIC, plain(bytes(LARGE_BYTES))),
+        fetch(0, 1),
+    ]
+    line = Line(address)
+    longest_s, count = 0.0, 0
+    while not select.select([sys.stdin], [], [], 0.01)[0]:
+        request = asks[count % len(asks)]
+        began = time.perf_counter()
+        line.send(request)
+        line.receive()
+        longest_s = max(longest_s, time.perf_counter() - began)
+        count += 1
+    return {"longest_s": longest_s, "count": count}
+
+
+def main() -> None:
+    """See the module."""
+    what, arguments = sys.argv[1], json.loads(sys.argv[2])
+    match what:
+        case "prepare":
+            prepare(**arguments)
+            print(json.dumps({}))
+        case "attack":
+            ATTACKS[arguments["name"]](arguments["address"])
+        case "bystander":
+            print(json.dumps(bystander(**arguments)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""What clients that ask for too much cost the others: for each attack the longest wait of a bystander, and the broker's
+memory and CPU time.
+
+The broker is a process of its own, the attackers share one, the bystander has one. All is on loopback, bounded in count
+and time, and over when the section is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+from support.processes import BrokerProcess
+
+from bench.attackers import ATTACKS
+from bench.figure import Figure, at_most
+from bench.measure import broker, cpu_s, measured_by, rss_mib
+
+SETTINGS = {"auto.create.topics.enable": "false", "log.cleaner.backoff.ms": "600000"}
+WAIT_S = 2.0
+MEMORY_MIB = 800.0
+"""Memory of requests (512 MiB) and of answers (256 MiB), and some more."""
+SETTLED_S = 1.0
+POLL_S = 0.02
+
+
+def attacks(directory: Path, records: int, runs: int) -> list[Figure]:
+    """Each attack on a fresh broker, and none at all to compare with."""
+    found = []
+    for number, name in enumerate(ATTACKS):
+        with broker(directory / str(number), **SETTINGS) as process:
+            measured_by("bench.attackers", "prepare", address=process.address)
+            found += attacked(name, process)
+    return found
+
+
+def attacked(name: str, process: BrokerProcess) -> list[Figure]:
+    """Figures of one attack."""
+    before_mib, before_s = rss_mib(process), cpu_s(process)
+    most_mib = before_mib
+    with running("bystander", address=process.address) as bystander:
+        time.sleep(SETTLED_S)
+        with running("attack", address=process.address, name=name) as attackers:
+            while attackers.poll() is None:
+                most_mib = max(most_mib, rss_mib(process))
+                time.sleep(POLL_S)
+            assert attackers.returncode == 0, attackers.stderr and attackers.stderr.read()
+        time.sleep(SETTLED_S)
+        most_mib = max(most_mib, rss_mib(process))
+        out, err = bystander.communicate("stop\n", timeout=600)
+        assert bystander.returncode == 0, err
+    waited = json.loads(out.splitlines()[-1])
+    return [
+        at_most(f"{name}: longest wait of {waited['count']} requests", waited["longest_s"], "s", WAIT_S),
+        at_most("  the broker's memory, above what it was", most_mib - before_mib, "MiB", MEMORY_MIB, digits=0),
+        at_most("  the broker's CPU time", cpu_s(process) - before_s, "s", digits=1),
+    ]
+
+
+@contextmanager
+def running(what: str, **arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """A process of `bench.attackers`; killed should it still run."""
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    with subprocess.Popen(
+        [sys.executable, "-m", "bench.attackers", what, json.dumps(arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environ,
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                psutil.Process(process.pid).kill()

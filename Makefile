@@ -4,12 +4,14 @@
 # make test   every test but those of `make crashes`
 # make crashes  Spark's drivers, workers and brokers struck at every point of a batch, on a standalone cluster too; the demo
 # make sim    the simulator: 300 seeds, or SEEDS=100000; SEED=17 shows one, SHRINK=1 makes it small; WORKLOAD=plain,churn;
-#             BROKERS=3; ALONE=elections or ALONE=topics: three brokers without logs and clients
+#             BROKERS=3; ALONE=elections or ALONE=topics: three brokers without logs and clients; ALONE=crowd: fairness
 # make sim-exhaustive  an application of two batches, struck before each of its steps (SEEDS=20); late requests of old clients
 # make ablations  safeguards switched off in turn: some seed has to miss each (NAME='duplicate window' WRITE=1)
 # make faults real processes under SIGKILL, SIGSTOP, full disks, broken files and a bad network (MINUTES=5 SEED=7);
 #             BROKERS=3: on three brokers and an etcd, cut off from each other, restarted in turn
 # make fuzz   odd bytes at every door, for a minute or SECONDS=600, or EXAMPLES=100 of each kind; SEED=7 starts there
+# make strangers  other people's programs and test suites against a broker, fetched by their languages' package clients
+#             (NAME=kafka-clients); BROKERS=3: against three; AGAINST=kafka: against Apache Kafka, to compare
 # make check  format, lint, types, floors, tidy
 # make cluster  the three brokers and the etcd of docker-compose.yml, as processes (ARGS=-d leaves them running)
 # make bench  the figures of README, measured on this machine
@@ -22,7 +24,7 @@ JOBS   ?= 2
 MINUTES ?= 2
 BROKERS ?= 1
 
-.PHONY: help demo demo-client test crashes sim ablations fuzz faults cluster check bench format clean
+.PHONY: help demo demo-client test crashes sim ablations fuzz faults strangers cluster check bench format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -85,6 +87,9 @@ faults: $(VENV)/.dev
 fuzz: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(EXAMPLES),--examples $(EXAMPLES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+strangers: $(VENV)/.processes
+	@$(BIN)/python -m strangers $(NAME) --brokers $(BROKERS) $(if $(AGAINST),--against $(AGAINST)) $(ARGS)
+
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -104,4 +109,4 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-data fuzz-findings
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .strangers demo-data fuzz-findings

@@ -1,0 +1,1 @@
+"""Other people's programs against semel: `make strangers` (strangers/README.md)."""

@@ -1,0 +1,259 @@
+"""EDGE: the brokers that a suite runs against: one of semel, three with an etcd, or Apache Kafka for comparison."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import sys
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from semel_protocol import __version__
+
+from cluster.cluster import Cluster
+from cluster.compose import words
+from cluster.loopback import Loopback
+from demo.three import COMPOSE_FILE, port, project_of
+from strangers import maven
+from strangers.process import Server
+from strangers.suite import Against
+
+KAFKA_POM = Path(__file__).parent / "kafka" / "pom.xml"
+KAFKA_LOGGING = Path(__file__).parent / "kafka" / "log4j2.properties"
+KAFKA_VERSION = "4.1.1"
+ALARMS = ('"internal_error"', "Traceback (most recent call last)")
+"""What a broker of semel never writes unless it has a bug."""
+
+
+class Brokers(Protocol):
+    """Some brokers by their index, from 0 on. `version`: what they are."""
+
+    version: str
+
+    @property
+    def address(self) -> str:
+        """host:port of each, with commas between."""
+
+    async def open(self) -> None:
+        """Starts all. Raises ServerError and errors of the cluster."""
+
+    async def start(self, index: int) -> None:
+        """Starts one that is down; returns when it serves."""
+
+    async def stop(self, index: int) -> None: ...
+
+    async def kill(self, index: int) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def complaints(self) -> list[str]:
+        """What the brokers did that nobody had asked for: ended by themselves, wrote of a bug."""
+
+
+class OneServer:
+    """A single process, whatever it is."""
+
+    version: str
+    address: str
+    server: Server
+
+    async def open(self) -> None:
+        await self.server.start()
+
+    async def start(self, index: int) -> None:
+        only(index, 1)
+        await self.server.start()
+
+    async def stop(self, index: int) -> None:
+        only(index, 1)
+        await self.server.stop()
+
+    async def kill(self, index: int) -> None:
+        only(index, 1)
+        await self.server.kill()
+
+    async def close(self) -> None:
+        await self.server.stop()
+
+    def complaints(self) -> list[str]:
+        ended = ["the broker ended by itself"] if self.server.died else []
+        return ended + alarms([self.server.log])
+
+
+class OneSemel(OneServer):
+    """`semel serve`."""
+
+    version = f"semel {__version__}"
+
+    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+        self._port = 0
+        self._words = ["--data-dir", str(folder / "data"), "--log-format", "json", *set_words(settings)]
+        self.server = Server(self._command, folder / "broker.log", self._is_ready)
+
+    @property
+    def address(self) -> str:  # type: ignore[override]
+        return f"127.0.0.1:{self._port}"
+
+    def _command(self) -> list[str]:
+        return [sys.executable, "-m", "semel_broker", *self._words, "--port", str(self._port)]
+
+    def _is_ready(self, line: str) -> bool:
+        if '"ready"' not in line:
+            return False
+        self._port = int(json.loads(line)["port"])
+        return True
+
+
+class ThreeSemel:
+    """What docker-compose.yml says, as processes on loopback."""
+
+    version = f"semel {__version__}"
+
+    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+        project = project_of(COMPOSE_FILE)
+        self._names = [name for name in project.services if name.startswith("broker-")]
+        for name in self._names:
+            service = project.services[name]
+            service.command = [*words(service.command), *set_words(settings)]
+            service.restart = "no"
+        self._logs = [folder / "logs" / f"{name}.log" for name in self._names]
+        self._cluster = Cluster(project, folder, Loopback(project))
+        self._is_asked_to_end: dict[str, bool] = dict.fromkeys(self._names, False)
+        self._ended: list[str] = []
+
+    @property
+    def address(self) -> str:
+        return ",".join(f"{self._cluster.address(name)}:{port(self._cluster.project, name)}" for name in self._names)
+
+    async def open(self) -> None:
+        await self._cluster.open()
+        await self._cluster.up()
+
+    async def start(self, index: int) -> None:
+        name = self._named(index)
+        if self._cluster.services[name].down:
+            await self._cluster.start(name)
+        self._is_asked_to_end[name] = False
+        await self._cluster.healthy(name)
+
+    async def stop(self, index: int) -> None:
+        self._is_asked_to_end[self._named(index)] = True
+        await self._cluster.stop(self._named(index))
+
+    async def kill(self, index: int) -> None:
+        self._is_asked_to_end[self._named(index)] = True
+        await self._cluster.kill(self._named(index))
+
+    async def close(self) -> None:
+        self._ended = self._missing()
+        await self._cluster.close()
+
+    def _missing(self) -> list[str]:
+        services = self._cluster.services
+        return [n for n in self._names if n in services and services[n].down and not self._is_asked_to_end[n]]
+
+    def complaints(self) -> list[str]:
+        return [f"{name} ended by itself" for name in self._ended] + alarms(self._logs)
+
+    def _named(self, index: int) -> str:
+        only(index, len(self._names))
+        return self._names[index]
+
+
+class OneKafka(OneServer):
+    """Apache Kafka in KRaft mode, broker and controller in one process, from Maven's registry."""
+
+    version = f"Apache Kafka {KAFKA_VERSION}"
+
+    def __init__(self, folder: Path, settings: Mapping[str, str], cache: Path) -> None:
+        self._folder, self._settings, self._cache = folder, settings, cache
+        self._ports = free_ports(2)
+        self.server = Server(self._command, folder / "broker.log", lambda line: "Kafka Server started" in line)
+
+    @property
+    def address(self) -> str:  # type: ignore[override]
+        return f"127.0.0.1:{self._ports[0]}"
+
+    async def open(self) -> None:
+        lib = maven.jars(KAFKA_POM, self._cache / f"kafka-{KAFKA_VERSION}", {"kafka.version": KAFKA_VERSION})
+        logging = f"-Dlog4j2.configurationFile={KAFKA_LOGGING}"
+        self._java = ["java", "-Xmx768m", "-XX:+UseSerialGC", logging, "-cp", f"{lib}/*"]
+        properties = self._folder / "server.properties"
+        properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties().items()))
+        storage = ["kafka.tools.StorageTool", "format", "-t", cluster_id(), "-c", str(properties)]
+        formatting = Server(
+            lambda: [*self._java, *storage], self._folder / "format.log", lambda line: "Formatting" in line
+        )
+        await formatting.start()
+        await formatting.ended()
+        await super().open()
+
+    def _command(self) -> list[str]:
+        return [*self._java, "kafka.Kafka", str(self._folder / "server.properties")]
+
+    def _properties(self) -> dict[str, str]:
+        client, controller = (f"127.0.0.1:{each}" for each in self._ports)
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{client},CONTROLLER://{controller}",
+            "advertised.listeners": f"PLAINTEXT://{client}",
+            "log.dirs": str(self._folder / "data"),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            **self._settings,
+        }
+
+    def complaints(self) -> list[str]:
+        return ["the broker ended by itself"] if self.server.died else []
+
+
+def brokers(against: Against, count: int, folder: Path, settings: Mapping[str, str], cache: Path) -> Brokers:
+    """Fresh brokers with their data in `folder`; `cache` keeps Kafka's jars. Raises ValueError for three of Kafka."""
+    if against == "kafka":
+        if count != 1:
+            raise ValueError("Apache Kafka is run with one broker only")
+        return OneKafka(folder, settings, cache)
+    return OneSemel(folder, settings) if count == 1 else ThreeSemel(folder, settings)
+
+
+def set_words(settings: Mapping[str, str]) -> list[str]:
+    return [f"--set={key}={value}" for key, value in settings.items()]
+
+
+def only(index: int, count: int) -> None:
+    if not 0 <= index < count:
+        raise ValueError(f"there is no broker {index}; there are {count}")
+
+
+def alarms(logs: list[Path]) -> list[str]:
+    """The first line of each log that tells of a bug."""
+    found = []
+    for log in logs:
+        if log.is_file():
+            with log.open(errors="replace") as lines:
+                found += [f"{log.name}: {line.strip()[:300]}" for line in lines if any(a in line for a in ALARMS)][:1]
+    return found
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on at this moment."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(each.getsockname()[1]) for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def cluster_id() -> str:
+    """An id that does not begin with a dash, which a command line takes for a flag."""
+    first, *others = uuid.uuid4().bytes
+    return base64.urlsafe_b64encode(bytes([first & 0x7F, *others])).decode().rstrip("=")

@@ -1,0 +1,88 @@
+"""EDGE: Python packages by pip: a virtual environment for each stranger, its source package, and pytest in both."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from strangers.judge import Result
+from strangers.reports import of_junit
+
+FETCH_TIMEOUT_S = 900
+NO_NETWORK = ("NewConnectionError", "Temporary failure in name resolution", "ReadTimeoutError", "Max retries exceeded")
+
+PYTEST = (
+    "import signal, pytest; signal.signal(signal.SIGINT, signal.default_int_handler); raise SystemExit(pytest.main())"
+)
+"""Some suites send themselves SIGINT, which a shell's background jobs ignore."""
+
+
+class PipError(RuntimeError):
+    """pip failed; the message is what it said."""
+
+
+class NoNetworkError(PipError):
+    """The package index was not reached."""
+
+
+def pip(python: Path | str, *words: str) -> None:
+    """Runs pip to its end. Raises PipError, NoNetworkError."""
+    command = [str(python), "-m", "pip", "--disable-pip-version-check", *words]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
+    if ended.returncode != 0:
+        said = ended.stdout + ended.stderr
+        kind = NoNetworkError if any(words in said for words in NO_NETWORK) else PipError
+        raise kind(said[-2000:])
+
+
+def venv(packages: list[str], into: Path) -> Path:
+    """A virtual environment with these packages; its python. Made once. Raises PipError, NoNetworkError."""
+    python = into / "bin" / "python"
+    mark = hashlib.sha256("\n".join([sys.version, *packages]).encode()).hexdigest()
+    stamp = into / "made"
+    if stamp.is_file() and stamp.read_text() == mark:
+        return python
+    shutil.rmtree(into, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "venv", str(into)], check=True, timeout=FETCH_TIMEOUT_S)
+    pip(python, "install", "--quiet", *packages)
+    stamp.write_text(mark)
+    return python
+
+
+def source(package: str, version: str, into: Path) -> Path:
+    """A fresh folder with a package's source distribution. Raises PipError, NoNetworkError."""
+    archives = into / f"{package}-{version}.sdist"
+    if not list(archives.glob("*.tar.gz")):
+        archives.mkdir(parents=True, exist_ok=True)
+        words = ["--no-deps", "--no-binary", package, "--dest", str(archives)]
+        pip(sys.executable, "download", "--quiet", *words, f"{package}=={version}")
+    (archive,) = archives.glob("*.tar.gz")
+    unpacked = into / f"{package}-{version}"
+    shutil.rmtree(unpacked, ignore_errors=True)
+    with tarfile.open(archive) as tar:
+        tar.extractall(unpacked, filter="data")
+    (top,) = unpacked.iterdir()
+    return top
+
+
+def pytest(
+    python: Path, folder: Path, log: Path, words: list[str], variables: Mapping[str, str], without: str = ""
+) -> list[Result]:
+    """Runs pytest in a folder; what came of each test. `log`: what it wrote. Raises PipError if it could not begin."""
+    xml = log.with_suffix(".xml")
+    xml.unlink(missing_ok=True)
+    command = [str(python), "-c", PYTEST, "-v", "-p", "no:cacheprovider", f"--junitxml={xml}", "--tb=short", *words]
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    with log.open("wb") as out:
+        ended = subprocess.run(
+            command, cwd=folder, env={**environment, **variables}, stdout=out, stderr=subprocess.STDOUT, check=False
+        )
+    if ended.returncode not in (0, 1) or not xml.is_file():
+        raise PipError(f"pytest ended with {ended.returncode}; see {log}")
+    return of_junit(xml.read_text(errors="replace"), without)

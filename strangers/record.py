@@ -1,0 +1,133 @@
+"""What is kept of a run: a small JSON file, and the rows of docs/compatibility.md made of all of them *(pure)*."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from strangers.judge import Verdict
+from strangers.suite import Against, Suite
+
+BEGIN = "<!-- strangers: begin (written by `python -m strangers --write-docs`) -->"
+END = "<!-- strangers: end -->"
+NAMES_MAX = 5
+"""How many names of failures or skipped tests the page tells; the file has all."""
+
+
+class Failure(msgspec.Struct, kw_only=True):
+    """A test that failed. `reason`: why that was expected; empty where it was not."""
+
+    test: str
+    message: str = ""
+    reason: str = ""
+
+
+class Record(msgspec.Struct, kw_only=True):
+    """One run of one suite. `date`: YYYY-MM-DD; `broker`: its kind and version; `problems`: what else failed it."""
+
+    suite: str
+    title: str
+    versions: str
+    date: str
+    against: Against
+    broker: str
+    brokers: int
+    seconds: int
+    passed: int
+    skipped: dict[str, str] = {}
+    failures: list[Failure] = []
+    problems: list[str] = []
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.suite}.{self.against}-{self.brokers}.json"
+
+
+def record(
+    suite: Suite, verdict: Verdict, *, against: Against, broker: str, brokers: int, date: str, seconds: int
+) -> Record:
+    """What is kept of a run that happened."""
+    new = [Failure(test=each.test, message=each.message) for each in verdict.new_failures]
+    expected = [Failure(test=each.test, message=each.message, reason=reason) for each, reason in verdict.expected]
+    problems = [
+        *verdict.broken,
+        *(f"expected to fail, but passed: {each}" for each in verdict.new_passes),
+        *(f"expected to fail, but no test has that name: {each}" for each in verdict.unknown),
+    ]
+    return Record(
+        suite=suite.name,
+        title=suite.title,
+        versions=suite.versions,
+        date=date,
+        against=against,
+        broker=broker,
+        brokers=brokers,
+        seconds=seconds,
+        passed=len(verdict.passed),
+        skipped={each.test: each.message for each in verdict.skipped},
+        failures=sorted([*new, *expected], key=lambda each: each.test),
+        problems=problems,
+    )
+
+
+def encoded(kept: Record) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n"
+
+
+def decoded(data: bytes) -> Record:
+    return msgspec.json.decode(data, type=Record)
+
+
+def table(records: Iterable[Record]) -> str:
+    """The runs as a Markdown table, a row each, and below it why tests fail or are skipped."""
+    kept = sorted(records, key=lambda each: (each.title, each.against != "semel", each.brokers))
+    rows = [
+        "| suite | versions | run against | date | passed | failed as expected | skipped |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    notes: dict[tuple[str, str], list[str]] = {}
+    for each in kept:
+        expected = sum(bool(failure.reason) for failure in each.failures)
+        new = [failure.test for failure in each.failures if not failure.reason]
+        failed = (
+            str(expected)
+            + (f", **and {len(new)} not expected**" if new else "")
+            + ("; **see below**" if each.problems else "")
+        )
+        where = f"{each.broker}, {'one broker' if each.brokers == 1 else f'{each.brokers} brokers'}"
+        cells = [each.title, each.versions, where, each.date, str(each.passed), failed, str(len(each.skipped))]
+        rows.append(f"| {' | '.join(cell(words) for words in cells)} |")
+        for words in note(each):
+            notes.setdefault((each.title, words), []).append(where)
+    lines = [f"- {title}, {' and '.join(wheres)}: {words}" for (title, words), wheres in notes.items()]
+    return "\n".join([*rows, "", *lines] if lines else rows)
+
+
+def note(kept: Record) -> list[str]:
+    """The failures by their reason, what was skipped and why, what else went wrong."""
+    by_reason: dict[str, list[str]] = {}
+    for failure in kept.failures:
+        by_reason.setdefault(failure.reason or "not expected", []).append(failure.test)
+    for test, message in kept.skipped.items():
+        by_reason.setdefault(f"skipped: {message or 'by the suite itself'}", []).append(test)
+    return [f"{named(tests)}: {reason}" for reason, tests in by_reason.items()] + kept.problems
+
+
+def named(tests: list[str]) -> str:
+    """Names of tests, as many as a page bears."""
+    shown = ", ".join(f"`{test}`" for test in tests[:NAMES_MAX])
+    return shown if len(tests) <= NAMES_MAX else f"{shown} and {len(tests) - NAMES_MAX} more"
+
+
+def cell(words: str) -> str:
+    return words.replace("|", "\\|").replace("\n", " ")
+
+
+def with_table(page: str, records: Iterable[Record]) -> str:
+    """The page with the table between its two marks. Raises ValueError where it has no marks."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError("the page has no two marks for the table")
+    return f"{before}{BEGIN}\n\n{table(records)}\n\n{END}{after}"

@@ -1,0 +1,91 @@
+"""What test runners of several languages write, as results: `go test -json`, JUnit's XML, Jest's JSON *(pure)*."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+from xml.etree import ElementTree
+
+from strangers.judge import Outcome, Result
+
+GO: dict[str, Outcome] = {"pass": "passed", "fail": "failed", "skip": "skipped"}
+JEST: dict[str, Outcome] = {"passed": "passed", "failed": "failed"}
+LINES_MAX = 6
+"""How many of the last lines of a failed test its message keeps."""
+
+
+def of_go(lines: Iterable[str]) -> list[Result]:
+    """Of `go test -json`: "package.Test/subtest", with the last part of the package's path.
+
+    A test without a verdict failed: its package was ended, by a panic or the time limit. So did a package that failed
+    without a failed test: it was not built, or ended outside a test.
+    """
+    outcomes: dict[str, Outcome] = {}
+    said: dict[str, list[str]] = {}
+    packages: dict[str, str] = {}
+    for line in lines:
+        event = _event(line)
+        package = str(event.get("Package") or event.get("ImportPath") or "").partition(" ")[0].rpartition("/")[2]
+        test = f"{package}.{event['Test']}" if "Test" in event else package
+        action = str(event.get("Action", ""))
+        if action in ("output", "build-output"):
+            said.setdefault(test, []).append(str(event.get("Output", "")).strip())
+        elif "Test" not in event:
+            packages[package] = action if action in ("fail", "build-fail") else packages.get(package, "")
+        elif action == "run":
+            outcomes.setdefault(test, "failed")
+        elif action in GO:
+            outcomes[test] = GO[action]
+    for package, action in packages.items():
+        has_failure = any(test.startswith(package + ".") and of == "failed" for test, of in outcomes.items())
+        if action and not has_failure:
+            outcomes[package] = "failed"
+    return [Result(test, outcome, _last(said.get(test, []), outcome)) for test, outcome in outcomes.items()]
+
+
+def _event(line: str) -> dict[str, Any]:
+    """A line of `go test -json`; programs that are tested write other lines between them."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return {}
+    return event if isinstance(event, dict) else {}
+
+
+def _last(said: list[str], outcome: Outcome) -> str:
+    """The last lines that tell something."""
+    if outcome == "passed":
+        return ""
+    telling = [words for words in said if words and not words.startswith(("=== ", "--- "))]
+    return " / ".join(telling[-LINES_MAX:] if outcome == "failed" else telling[-1:])
+
+
+def of_junit(xml: str, without: str = "") -> list[Result]:
+    """Of JUnit's XML, as pytest writes it: "class::name". `without`: a beginning that all classes share."""
+    results = []
+    for case in ElementTree.fromstring(xml).iter("testcase"):
+        outcome: Outcome = "passed"
+        message = ""
+        for child in case:
+            if child.tag in ("failure", "error"):
+                outcome, message = "failed", child.get("message") or child.text or ""
+            elif child.tag == "skipped" and outcome == "passed":
+                outcome, message = "skipped", child.get("message") or ""
+        where = (case.get("classname") or "").removeprefix(without)
+        results.append(Result(f"{where}::{case.get('name')}" if where else str(case.get("name")), outcome, message))
+    return results
+
+
+def of_jest(report: str, root: str) -> list[Result]:
+    """Of `jest --json`: "path: describe > test"; a file that did not run is a failure itself. `root`: its folder."""
+    results = []
+    for file in json.loads(report)["testResults"]:
+        path = str(file["name"]).removeprefix(root).lstrip("/")
+        for each in file["assertionResults"]:
+            name = " > ".join([*each["ancestorTitles"], each["title"]])
+            messages = each.get("failureMessages") or [""]
+            results.append(Result(f"{path}: {name}", JEST.get(each["status"], "skipped"), str(messages[0])))
+        if not file["assertionResults"] and file["status"] == "failed":
+            results.append(Result(path, "failed", str(file.get("message", ""))))
+    return results

@@ -1,0 +1,184 @@
+"""EDGE: what the run.py of a suite needs: where the brokers are, how to report, how to fetch, how to kill.
+
+from strangers import script
+
+def main() -> None:
+    with script.test("every record once, in order"):
+        ...                       # an exception is a failure, and the run goes on
+
+script.run(main)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from strangers import control, gomod, maven, npm, pip
+from strangers.judge import NOTHING_TO_RUN, Outcome, Result
+from strangers.suite import Suite, listed, parse
+
+MESSAGE_MAX = 400
+TIER = Path(__file__).parent / "java" / "Tier.java"
+"""What every Java program of ours uses."""
+
+
+class NothingToRunError(Exception):
+    """A tool, the network or a checkout is missing; the message says which."""
+
+
+def bootstrap() -> str:
+    return os.environ["STRANGERS_BOOTSTRAP"]
+
+
+def brokers() -> int:
+    return int(os.environ["STRANGERS_BROKERS"])
+
+
+def against() -> str:
+    return os.environ["STRANGERS_AGAINST"]
+
+
+def replicas() -> int:
+    """How many replicas a topic of the suite has."""
+    return brokers()
+
+
+def work() -> Path:
+    """The suite's scratch folder, kept between runs."""
+    return Path(os.environ["STRANGERS_WORK"])
+
+
+def scratch() -> Path:
+    """A folder for this run alone."""
+    return Path(os.environ["STRANGERS_RESULTS"]).parent
+
+
+def folder() -> Path:
+    """The suite's own folder, with its programs."""
+    return Path(sys.argv[0]).resolve().parent
+
+
+def suite() -> Suite:
+    return parse(folder().name, (folder() / "suite.toml").read_text())
+
+
+def pin(name: str) -> str:
+    """The one version of a package that suite.toml names."""
+    (only,) = pins(name)
+    return only
+
+
+def pins(name: str) -> list[str]:
+    return listed(suite().pins[name])
+
+
+def checkout(name: str = "", tag: str = "") -> Path:
+    """A folder of STRANGERS_SRC: the suite's `checkout`, or another by name. `tag`: what has to be checked out there.
+
+    Raises NothingToRunError where there is none, or where it stands at another commit.
+    """
+    name = name or suite().checkout
+    source = os.environ.get("STRANGERS_SRC", "")
+    if not source or not (Path(source) / name).is_dir():
+        raise NothingToRunError(f"no checkout of {name}: set STRANGERS_SRC to the folder that holds one")
+    found = Path(source) / name
+    if tag:
+        ask = ["git", "-C", str(found), "describe", "--tags", "--exact-match", "--match", tag]
+        if subprocess.run(ask, capture_output=True, check=False).returncode:
+            raise NothingToRunError(f"the checkout of {name} is not at its tag {tag}")
+    return found
+
+
+def report(test: str, outcome: Outcome, message: str = "") -> None:
+    """Tells the runner how a test ended."""
+    line = json.dumps({"test": test, "outcome": outcome, "message": " ".join(message.split())[:MESSAGE_MAX]})
+    with open(os.environ["STRANGERS_RESULTS"], "a") as results:
+        results.write(line + "\n")
+    print(line, flush=True)
+
+
+def report_all(results: Iterable[Result]) -> None:
+    """Tells the runner what came of a suite of the stranger's own."""
+    for each in results:
+        report(each.test, each.outcome, each.message)
+
+
+@contextmanager
+def test(name: str) -> Iterator[None]:
+    """A block that is one test: passed, or failed with the exception's words."""
+    try:
+        yield
+    except NothingToRunError as missing:
+        report(name, "skipped", str(missing))
+    except Exception as error:
+        traceback.print_exc()
+        report(name, "failed", f"{type(error).__name__}: {error}")
+    else:
+        report(name, "passed")
+
+
+def kill_and_start(index: int, down_s: float = 1.0) -> None:
+    """SIGKILL for a broker, which starts again on its data after `down_s`."""
+    control.ask("kill", index)
+    threading.Event().wait(down_s)  # how long it stays down
+    control.ask("start", index)
+
+
+def jars(pom: Path, into: str, **properties: str) -> Path:
+    """The jars of a pom.xml in a folder below `work`. Raises NothingToRunError where the registry is not reached."""
+    try:
+        return maven.jars(pom, work() / into, {key.replace("_", "."): value for key, value in properties.items()})
+    except maven.NoNetworkError as error:
+        raise NothingToRunError(f"Maven's registry is not reached: {error}") from error
+
+
+def classes(lib: Path, into: str, sources: list[Path] | None = None) -> str:
+    """The suite's Java programs and Tier.java, compiled for this run; the class path."""
+    return maven.classes([TIER, *(sources or sorted(folder().glob("*.java")))], lib, scratch() / into)
+
+
+def java(class_path: str, main: str, *arguments: str, timeout_s: float, options: list[str] | None = None) -> str:
+    """Runs a Java program to its end; what it wrote. Raises AssertionError with its last lines where it fails."""
+    command = ["java", "-Xmx512m", *(options or []), "-cp", class_path, main, *arguments]
+    return output(command, timeout_s)
+
+
+def output(command: list[str], timeout_s: float, status: int | None = 0, stdin: str = "") -> str:
+    """Runs a command to its end; what it wrote. Raises AssertionError for another exit status (None: any is right)."""
+    ended = subprocess.run(
+        command,
+        input=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    print(ended.stdout, flush=True)
+    last = " / ".join(ended.stdout.strip().splitlines()[-3:])
+    assert status is None or ended.returncode == status, f"{command[0]} ended with {ended.returncode}: {last}"
+    return ended.stdout
+
+
+def run(main: Callable[[], None]) -> None:
+    """Runs a suite's main function with the exit status that the runner expects."""
+    try:
+        main()
+    except (
+        NothingToRunError,
+        maven.NoNetworkError,
+        gomod.NoNetworkError,
+        pip.NoNetworkError,
+        npm.NoNetworkError,
+    ) as missing:
+        words = " ".join(str(missing).split())
+        print(words if isinstance(missing, NothingToRunError) else f"a registry is not reached: {words}", flush=True)
+        sys.exit(NOTHING_TO_RUN)

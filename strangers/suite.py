@@ -1,0 +1,119 @@
+"""What a suite's `suite.toml` says: what is run, in which versions, what it needs, which failures are expected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+Against = Literal["semel", "kafka"]
+Setting = str | int | bool
+
+
+class SuiteError(ValueError):
+    """A suite.toml that cannot be used; the message names the suite and the mistake."""
+
+
+class ExpectedFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Tests that are known to fail, and why.
+
+    `test`: the name of a test, where `*` stands for any text. `sometimes`: the outcome depends on timing, so that a run
+    in which the test passes is no news; without it a pass fails the tier.
+    """
+
+    test: str
+    reason: str
+    on: tuple[Against, ...] = ("semel",)
+    brokers: tuple[int, ...] = (1, 3)
+    sometimes: bool = False
+
+    def names(self, test: str) -> bool:
+        """Whether this is about that test. Brackets are letters here, for pytest writes them into names."""
+        first, *others = self.test.split("*")
+        if not others:
+            return test == first
+        *middle, last = others
+        if not test.startswith(first) or not test.endswith(last) or len(test) < len(first) + len(last):
+            return False
+        rest = test[len(first) : len(test) - len(last)]
+        for part in middle:
+            _, found, rest = rest.partition(part)
+            if part and not found:
+                return False
+        return True
+
+
+class Suite(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """One stranger. `name` is its folder's.
+
+    `pins`: package -> version or versions; `needs`: programs that have to be on the path; `checkout`: the folder under
+    STRANGERS_SRC, where `source` is "checkout"; `set`: settings of the brokers, `set_semel` and `set_kafka` those of
+    one kind of broker; `timeout_s`: for the whole run, on a slow machine.
+    """
+
+    title: str
+    language: str
+    pins: dict[str, str | list[str]]
+    needs: list[str] = []
+    source: Literal["package", "checkout"] = "package"
+    checkout: str = ""
+    brokers: tuple[int, ...] = (1, 3)
+    against: tuple[Against, ...] = ("semel", "kafka")
+    timeout_s: int = 1200
+    set: dict[str, Setting] = {}
+    set_semel: dict[str, Setting] = {}
+    set_kafka: dict[str, Setting] = {}
+    expected_failure: list[ExpectedFailure] = []
+    name: str = ""
+
+    @property
+    def versions(self) -> str:
+        """What is pinned, in one line."""
+        return ", ".join(f"{name} {', '.join(listed(found))}" for name, found in self.pins.items())
+
+    def settings(self, against: Against) -> dict[str, str]:
+        """The settings of the brokers, as text."""
+        of_kind = self.set_semel if against == "semel" else self.set_kafka
+        return {key: text(value) for key, value in {**self.set, **of_kind}.items()}
+
+    def expected(self, against: Against, brokers: int) -> list[ExpectedFailure]:
+        """The failures that are expected in such a run."""
+        return [each for each in self.expected_failure if against in each.on and brokers in each.brokers]
+
+    def lacks(self, against: Against, brokers: int) -> str:
+        """Why the suite is not for such a run; empty where it is."""
+        if against not in self.against:
+            return f"it is not for {against}"
+        return "" if brokers in self.brokers else f"it is not for {brokers} brokers"
+
+
+def listed(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+def text(value: Setting) -> str:
+    """A setting as a broker's command line takes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def parse(name: str, toml: str) -> Suite:
+    """A suite of the folder `name`. Raises SuiteError."""
+    try:
+        suite = msgspec.toml.decode(toml, type=Suite)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise SuiteError(f"{name}/suite.toml: {error}") from error
+    suite.name = name
+    if suite.source == "checkout" and not suite.checkout:
+        raise SuiteError(f"{name}/suite.toml: source is a checkout, but `checkout` does not name its folder")
+    if not suite.pins:
+        raise SuiteError(f"{name}/suite.toml: nothing is pinned")
+    return suite
+
+
+def chosen(suites: Iterable[Suite], names: list[str]) -> list[Suite]:
+    """Those of these names, in the order of the names; all without a name. Raises SuiteError for a name nobody has."""
+    by_name = {each.name: each for each in suites}
+    if unknown := [name for name in names if name not in by_name]:
+        raise SuiteError(f"there is no suite {', '.join(unknown)}; there are {', '.join(by_name)}")
+    return [by_name[name] for name in names] if names else list(by_name.values())

@@ -1,0 +1,26 @@
+"""EDGE: aiokafka's own tests, from a checkout of its tag, with the released package."""
+
+from __future__ import annotations
+
+import shutil
+
+from strangers import pip, script
+
+PACKAGES = ["pytest==9.0.2", "pytest-asyncio==1.3.0", "pytest-mock==3.15.1", "docker==7.1.0", "cramjam==2.11.0"]
+IMAGE = "none:2.13_4.1.1"
+"""The suite takes the version of the broker from the name of its image."""
+
+
+def main() -> None:
+    checkout = script.checkout("aiokafka", f"v{script.pin('aiokafka')}")
+    python = pip.venv([f"aiokafka=={script.pin('aiokafka')}", *PACKAGES], script.work() / "venv")
+    source = script.work() / "source"
+    shutil.rmtree(source, ignore_errors=True)
+    shutil.copytree(checkout / "tests", source / "tests")
+    conftest = source / "tests" / "conftest.py"
+    conftest.write_text(conftest.read_text() + (script.folder() / "fixtures.py.txt").read_text())
+    words = ["tests", "--asyncio-mode=auto", f"--docker-image={IMAGE}", "--no-pull"]
+    script.report_all(pip.pytest(python, source, script.scratch() / "pytest.log", words, {}, without="tests."))
+
+
+script.run(main)

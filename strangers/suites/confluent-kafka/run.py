@@ -1,0 +1,38 @@
+"""EDGE: confluent-kafka's own integration tests, from a checkout of its tag, with the released package.
+
+Not run: its other tests, which talk to no broker; what needs a schema registry; share groups (KIP-932), each of whose
+tests waits minutes for them.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+from strangers import pip, script
+
+PACKAGES = ["pytest==8.4.2", "pytest-timeout==2.4.0", "pytest-asyncio==0.26.0", "urllib3<3", "requests-mock==1.12.1"]
+PACKAGES += ["respx==0.22.0", "async-timeout==5.0.1"]
+EXTRAS = "avro,json,protobuf,rules,schemaregistry"
+NOT_RUN = [
+    "tests/integration/schema_registry",
+    "tests/integration/share_consumer",
+    "tests/integration/share_consumer_oauth",
+    "tests/integration/share_consumer_sasl",
+]
+
+
+def main() -> None:
+    version = script.pin("confluent-kafka")
+    checkout = script.checkout("confluent-kafka-python", f"v{version}")
+    (trivup,) = (checkout / "tests" / "trivup").glob("trivup-*.tar.gz")  # imported, though no broker is started by it
+    packages = [f"confluent-kafka[{EXTRAS}]=={version}", *PACKAGES, str(trivup)]
+    python = pip.venv(packages, script.work() / "venv")
+    source = script.work() / "source"
+    shutil.rmtree(source, ignore_errors=True)
+    shutil.copytree(checkout / "tests", source / "tests")
+    words = ["tests/integration", *(f"--ignore={path}" for path in NOT_RUN), "--timeout=300"]
+    variables = {"BROKERS": script.bootstrap()}
+    script.report_all(pip.pytest(python, source, script.scratch() / "pytest.log", words, variables, without="tests."))
+
+
+script.run(main)

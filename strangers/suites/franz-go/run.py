@@ -1,0 +1,23 @@
+"""EDGE: franz-go's own tests, from its module, with fewer records for its groups and transactions than 500,000."""
+
+from __future__ import annotations
+
+from strangers import gomod, script
+
+MODULE = "github.com/twmb/franz-go"
+RECORDS = {1: "50000", 3: "20000"}
+"""By brokers: three of them share a machine, and the tests give up a request after ten seconds."""
+
+
+def main() -> None:
+    source = gomod.source(MODULE, script.pin(MODULE), script.work() / "source")
+    variables = {
+        "KGO_SEEDS": script.bootstrap(),
+        "KGO_TEST_RF": str(script.replicas()),
+        "KGO_TEST_RECORDS": RECORDS[script.brokers()],
+        "KGO_LOG_LEVEL": "none",
+    }
+    script.report_all(gomod.test(source, script.scratch() / "go.json", ["./..."], variables, timeout_s=2000))
+
+
+script.run(main)

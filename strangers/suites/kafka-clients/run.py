@@ -1,0 +1,26 @@
+"""EDGE: one Java program, compiled against each line of kafka-clients, and run with it."""
+
+from __future__ import annotations
+
+from strangers import script
+
+FIRST_WITH_TRANSACTION_CALLS = 3
+FIRST_WITH_NEW_GROUPS = 4
+RUN_TIMEOUT_S = 900
+
+
+def main() -> None:
+    for version in script.pins("kafka-clients"):
+        lib = script.jars(script.folder() / "pom.xml", f"lib-{version}", kafka_version=version)
+        line = int(version.partition(".")[0])
+        names = ["Clients"]
+        names += ["TransactionCalls"] * (line >= FIRST_WITH_TRANSACTION_CALLS)
+        names += ["NewGroups"] * (line >= FIRST_WITH_NEW_GROUPS)
+        sources = [script.folder() / f"{name}.java" for name in ["Common", *names]]
+        class_path = script.classes(lib, f"classes-{version}", sources)
+        options = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+        for name in names:
+            script.java(class_path, name, version, timeout_s=RUN_TIMEOUT_S, options=options)
+
+
+script.run(main)

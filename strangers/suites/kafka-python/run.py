@@ -1,0 +1,30 @@
+"""EDGE: kafka-python's own tests, from a checkout of its tag, with the released package."""
+
+from __future__ import annotations
+
+import shutil
+
+from strangers import pip, script
+
+PACKAGES = ["pytest==9.0.2", "pytest-mock==3.15.1", "pytest-timeout==2.4.0", "py==1.11.0"]
+CODECS = ["python-snappy==0.7.3", "zstandard==0.25.0", "lz4==4.4.4", "botocore==1.40.0", "xxhash==3.6.0", "crc32c==2.8"]
+
+
+def main() -> None:
+    version = script.pin("kafka-python")
+    checkout = script.checkout("kafka-python", version)
+    python = pip.venv([f"kafka-python=={version}", *PACKAGES, *CODECS], script.work() / "venv")
+    source = script.work() / "source"
+    shutil.rmtree(source, ignore_errors=True)
+    shutil.copytree(checkout / "test", source / "test")
+    shutil.copy(checkout / "pyproject.toml", source)
+    variables = {
+        "KAFKA_VERSION": "4.1.1",
+        "KAFKA_URI": f"kafka://{script.bootstrap()}",
+        "KAFKA_ROOT": str(source),  # it has to be there, though no broker is started from it
+    }
+    words = ["test", "--timeout=300", "-W", "ignore"]
+    script.report_all(pip.pytest(python, source, script.scratch() / "pytest.log", words, variables, without="test."))
+
+
+script.run(main)

@@ -1,0 +1,64 @@
+"""A suite kills and starts brokers by a line of text, and is told when that was not possible."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from strangers.brokers import only
+from strangers.control import Control
+
+
+class Recorder:
+    """Brokers that note what is done to them."""
+
+    version = "none"
+    address = ""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, int]] = []
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def complaints(self) -> list[str]:
+        return []
+
+    async def start(self, index: int) -> None:
+        self.done.append(("start", index))
+
+    async def stop(self, index: int) -> None:
+        self.done.append(("stop", index))
+
+    async def kill(self, index: int) -> None:
+        only(index, 3)
+        self.done.append(("kill", index))
+
+
+async def test_lines_over_tcp_are_done_in_order_and_answered() -> None:
+    brokers = Recorder()
+    control = Control(brokers)
+    host, _, port = (await control.open()).rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"kill 0\nstart 0\nrestart 2\n")
+    assert [await reader.readline() for _ in range(3)] == [b"ok\n"] * 3
+    assert brokers.done == [("kill", 0), ("start", 0), ("stop", 2), ("start", 2)]
+    writer.close()
+    await control.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("kill 7\n", "there is no broker 7; there are 3"),
+        ("burn 0\n", "'burn' is none of"),
+        ("kill\n", "send:"),
+        ("kill -1\n", "send:"),
+    ],
+)
+async def test_what_cannot_be_done_is_an_error_in_words(line: str, words: str) -> None:
+    answer = await Control(Recorder()).answer(line)
+    assert answer.startswith("error: ")
+    assert words in answer

@@ -1,0 +1,98 @@
+"""What is kept of a run, and the page made of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from strangers.judge import Result, Verdict
+from strangers.record import BEGIN, END, Record, decoded, encoded, record, table, with_table
+from strangers.suite import Suite
+
+SUITE = Suite(title="franz-go", language="Go", pins={"franz-go": "1.22.2"}, name="franz-go")
+
+
+def kept(verdict: Verdict, against: str = "semel", brokers: int = 1) -> Record:
+    broker = "semel 0.1.0" if against == "semel" else "Apache Kafka 4.1.1"
+    return record(
+        SUITE,
+        verdict,
+        against="semel" if against == "semel" else "kafka",
+        broker=broker,
+        brokers=brokers,
+        date="2026-11-22",
+        seconds=61,
+    )
+
+
+def test_a_run_comes_back_from_its_file_as_it_was() -> None:
+    written = kept(
+        Verdict(
+            passed=["a", "b"],
+            skipped=[Result("s", "skipped", "no docker")],
+            expected=[(Result("z", "failed", "boom"), "known")],
+            new_failures=[Result("n", "failed", "lost")],
+            new_passes=["p"],
+            unknown=["u"],
+            broken=["it did not end within 60 s"],
+        )
+    )
+    assert decoded(encoded(written)) == written
+    assert written.file_name == "franz-go.semel-1.json"
+    assert [(each.test, each.reason) for each in written.failures] == [("n", ""), ("z", "known")]
+    assert written.problems == [
+        "it did not end within 60 s",
+        "expected to fail, but passed: p",
+        "expected to fail, but no test has that name: u",
+    ]
+
+
+def test_the_table_has_a_row_for_each_run_and_semel_comes_first() -> None:
+    lines = table(
+        [kept(Verdict(passed=["a"]), "kafka"), kept(Verdict(passed=["a"]), brokers=3), kept(Verdict(passed=["a", "b"]))]
+    ).splitlines()
+    assert lines[2:] == [
+        "| franz-go | franz-go 1.22.2 | semel 0.1.0, one broker | 2026-11-22 | 2 | 0 | 0 |",
+        "| franz-go | franz-go 1.22.2 | semel 0.1.0, 3 brokers | 2026-11-22 | 1 | 0 | 0 |",
+        "| franz-go | franz-go 1.22.2 | Apache Kafka 4.1.1, one broker | 2026-11-22 | 1 | 0 | 0 |",
+    ]
+
+
+def test_the_table_says_why_tests_fail_or_are_skipped() -> None:
+    text = table(
+        [
+            kept(
+                Verdict(
+                    expected=[(Result(f"t{n}", "failed"), "no ACLs") for n in range(7)],
+                    skipped=[Result("s", "skipped", "no docker")],
+                )
+            )
+        ]
+    )
+    assert "| 7 | 1 |" in text
+    assert "one broker: `t0`, `t1`, `t2`, `t3`, `t4` and 2 more: no ACLs" in text
+    assert "`s`: skipped: no docker" in text
+
+
+def test_what_two_runs_have_in_common_is_said_once() -> None:
+    verdict = Verdict(expected=[(Result("t", "failed"), "no ACLs")])
+    lines = table([kept(verdict), kept(verdict, brokers=3)]).splitlines()
+    assert lines[-1] == "- franz-go, semel 0.1.0, one broker and semel 0.1.0, 3 brokers: `t`: no ACLs"
+    assert sum(line.startswith("- ") for line in lines) == 1
+
+
+def test_a_run_that_is_not_clean_is_told_as_such() -> None:
+    text = table([kept(Verdict(new_failures=[Result("n", "failed", "lost")], broken=["it ran no test"]))])
+    assert "| 0, **and 1 not expected**; **see below** |" in text
+    assert "`n`: not expected" in text
+    assert "it ran no test" in text
+
+
+def test_the_table_goes_between_its_marks_and_nothing_else_changes() -> None:
+    page = f"# Page\n\n{BEGIN}\nold\n{END}\n\nEnd.\n"
+    written = with_table(page, [kept(Verdict(passed=["a"]))])
+    assert written.startswith(f"# Page\n\n{BEGIN}\n\n| suite |")
+    assert written.endswith(f"\n\n{END}\n\nEnd.\n")
+    assert "old" not in written
+    assert with_table(written, [kept(Verdict(passed=["a"]))]) == written
+    with pytest.raises(ValueError, match="marks"):
+        with_table("# Page\n", [])

@@ -30,10 +30,18 @@ POINTLESS = (
     "max.poll.interval.ms", "max.poll.records", "metric.reporters", "metrics.num.samples", "metrics.recording.level",
     "metrics.sample.window.ms", "partition.assignment.strategy", "receive.buffer.bytes", "retries",
     "send.buffer.bytes", "session.timeout.ms", "socket.connection.setup.timeout.max.ms",
-    "socket.connection.setup.timeout.ms", "ssl.endpoint.identification.algorithm", "ssl.keystore.type",
-    "ssl.protocol", "ssl.truststore.type",
+    "socket.connection.setup.timeout.ms",
 )  # fmt: skip
 """Settings of Kafka's clients that a job may bring along and that change nothing here."""
+ONLY = {
+    "ssl.endpoint.identification.algorithm": (("https",), "the name in the broker's certificate is always checked"),
+    "ssl.keystore.type": (("PEM",), "files are PEM"),
+    "ssl.truststore.type": (("PEM",), "files are PEM"),
+    "ssl.protocol": (("TLS", "TLSv1.3"), "the protocol is agreed on with the broker"),
+    "ssl.enabled.protocols": (("TLSv1.2,TLSv1.3", "TLSv1.3,TLSv1.2"), "the protocol is agreed on with the broker"),
+}
+"""Settings of TLS whose values here are these, and why; others are refused."""
+NO_SASL = "SASL is not supported: use a listener without it"
 
 
 class OptionError(ValueError):
@@ -122,6 +130,11 @@ def client_settings(
     for name, text in options.kafka().items():
         if name in refused:
             raise OptionError(f"{PREFIX}{name} cannot be set: {refused[name]}")
+        if name.startswith("sasl.") or (name == "security.protocol" and text.strip().startswith("SASL_")):
+            raise OptionError(f"{PREFIX}{name} cannot be set: {NO_SASL}")
+        if name in ONLY:
+            _check_only(name, text)
+            continue
         field = fields.get(KAFKA_NAMES.get(name, name.replace(".", "_")))
         if name in TLS:
             tls[name] = text
@@ -131,11 +144,23 @@ def client_settings(
             known = [*(each.replace("_", ".") for each in fields), *TLS, *KAFKA_NAMES]
             raise OptionError(f"no client setting {PREFIX}{name}{_instead(name, known, PREFIX)}")
     made = ClientSettings(values, tls)
+    if tls and values.get("security_protocol") != "SSL":
+        raise OptionError(
+            f"{PREFIX}{min(tls)} is given but not {PREFIX}security.protocol=SSL: set it, or leave both out"
+        )
     try:
         config(**made.keywords())
     except (ValueError, OSError) as e:  # KafkaConfigurationError is a ValueError
         raise OptionError(f"{PREFIX}*: {e}") from e
     return made
+
+
+def _check_only(name: str, text: str) -> None:
+    allowed, why = ONLY[name]
+    if text.replace(" ", "") not in allowed:
+        raise OptionError(
+            f"{PREFIX}{name}={text!r} cannot be set: {why}; write {' or '.join(allowed)}, or leave it out"
+        )
 
 
 def whole_number(name: str, text: str, least: int = 1) -> int:

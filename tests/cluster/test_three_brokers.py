@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
 from semel import Admin, NewTopic
+from semel.cli.main import main
 from semel.errors import UnknownTopicOrPartitionError
 from semel.structs import TopicMetadata
 from support import etcd
@@ -103,3 +105,41 @@ async def test_a_killed_leader_costs_no_record_and_comes_back(cluster: Cluster) 
     assert sorted(found) == list(range(3 * RECORDS))
     assert cluster.services[leader].starts == 2
     assert all(each.starts == 1 for name, each in cluster.services.items() if name != leader)
+
+
+async def shown(bootstrap: str) -> Result:
+    """What `semel cluster` says. Its own loop has to be in another thread."""
+    return await asyncio.to_thread(CliRunner().invoke, main, ["cluster", "-b", bootstrap])
+
+
+async def says(bootstrap: str, words: str) -> str:
+    """Its output, once the last line has these words; never a sentence that blames a broker for etcd's absence."""
+    seen: list[str] = []
+    try:
+        async with asyncio.timeout(60):
+            while not seen or words not in seen[-1]:
+                done = await shown(bootstrap)
+                seen.append(done.output.strip().splitlines()[-1])
+                assert "Bring back broker" not in seen[-1], seen
+    except TimeoutError:
+        raise AssertionError(f"never {words!r}, but {list(dict.fromkeys(seen))}") from None
+    return done.output
+
+
+async def test_a_dead_broker_is_told_at_once_and_a_dead_etcd_is_told_from_dead_brokers(cluster: Cluster) -> None:
+    bootstrap = addresses(cluster)
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.create_topics([NewTopic(TOPIC, 3, 3)])
+        leader = (await described(admin)).partitions[0].leader
+    await says(bootstrap, "Healthy: ")
+    await cluster.kill(f"broker-{leader}")
+    told = await shown(bootstrap)
+    assert "Healthy" not in told.output, "its session has not run out yet"
+    assert "does not answer" in told.output
+    await cluster.start(f"broker-{leader}")
+    await says(bootstrap, "Healthy: ")
+    await cluster.kill("etcd")
+    out = await says(bootstrap, "without it no broker may lead")
+    assert "brokers 1, 2, 3 answer, but cannot reach the cluster's store (etcd)" in out
+    await cluster.start("etcd")
+    await says(bootstrap, "Healthy: ")

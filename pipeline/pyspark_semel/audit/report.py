@@ -7,7 +7,9 @@ from itertools import groupby
 import msgspec
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+from semel_protocol.visible import visible, visible_json
 
 from pyspark_semel.audit.checks import Check
 from pyspark_semel.audit.job import Audit
@@ -27,7 +29,7 @@ def show(console: Console, audit: Audit) -> None:
         for breach in partition.breaches.noted[: max(0, TOLD_MAX - told)]:
             told += 1
             place = f"{partition.topic}-{partition.partition} @ {breach.offset}"
-            console.print(f"[red]{breach.check}[/]: {place}: {breach.what}", highlight=False)
+            console.print(f"[red]{breach.check}[/]: {escape(visible(f'{place}: {breach.what}'))}", highlight=False)
     total = sum(sum(each.breaches.counts.values()) for each in audit.partitions)
     if total > told:
         console.print(f"… and {total - told:,} more")
@@ -43,7 +45,7 @@ def show(console: Console, audit: Audit) -> None:
 def as_json(audit: Audit) -> str:
     """One object: is_sound, seconds, and every partition as `Partition` has it."""
     found = {"is_sound": audit.is_sound, "seconds": audit.seconds, "partitions": audit.partitions}
-    return msgspec.json.encode(found).decode()
+    return visible_json(msgspec.json.encode(found).decode())
 
 
 def _topics(partitions: list[Partition]) -> Table:
@@ -57,7 +59,7 @@ def _topics(partitions: list[Partition]) -> Table:
         breaches = sum(sum(one.breaches.counts.values()) for one in each)
         torn = sum(one.torn_bytes for one in each)
         table.add_row(
-            topic,
+            escape(visible(topic)),
             str(len(each)),
             str(sum(one.segments for one in each)),
             f"{sum(one.size_bytes for one in each) / 1e6:,.1f}",
@@ -78,7 +80,7 @@ def _open_ones(partitions: list[Partition]) -> Table:
     for each in partitions:
         for one in each.open[:TOLD_MAX]:
             numbers = (one.producer_id, one.producer_epoch, one.first_offset, each.last_stable_offset, each.end_offset)
-            table.add_row(f"{each.topic}-{each.partition}", *map(str, numbers))
+            table.add_row(escape(visible(f"{each.topic}-{each.partition}")), *map(str, numbers))
     return table
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 from rich.console import Console
+from semel_protocol.visible import visible
 
 from pyspark_semel.pipeline.definition import Definition, DefinitionError
 from pyspark_semel.pipeline.definition_file import load
@@ -46,7 +47,7 @@ def check(file: Path, plan: bool) -> None:
         except NoSparkError as e:
             raise click.ClickException(str(e)) from e
     names = ", ".join(definition.queries)
-    click.echo(f"{file}: nothing wrong; queries: {names}; checkpoints in {definition.checkpoint}")
+    click.echo(visible(f"{file}: nothing wrong; queries: {names}; checkpoints in {definition.checkpoint}"))
 
 
 @click.command()

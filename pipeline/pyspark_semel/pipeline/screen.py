@@ -10,7 +10,9 @@ import click
 import msgspec
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
+from semel_protocol.visible import visible, visible_json
 
 from pyspark_semel.pipeline.readings import Reading, Totals
 
@@ -48,20 +50,21 @@ class Lines:
         words += [f"{reading.lag:,} behind"] * (reading.lag >= 0)
         words += [f"watermark {reading.watermark}"] * bool(reading.watermark)
         words += [f"{reading.late_rows:,} too late"] * bool(reading.late_rows)
-        click.echo(", ".join([*words, f"{total.rows_in:,} in all"]))
+        click.echo(visible(", ".join([*words, f"{total.rows_in:,} in all"])))
 
     def says(self, what: str) -> None:
-        click.echo(what)
+        for line in what.splitlines():
+            click.echo(visible(line))
 
 
 class JsonLines(Lines):
     """One JSON object a line: a `Reading`, or {"says": …}."""
 
     def took(self, reading: Reading, totals: Mapping[str, Totals]) -> None:
-        click.echo(msgspec.json.encode(reading))
+        click.echo(visible_json(msgspec.json.encode(reading).decode()))
 
     def says(self, what: str) -> None:
-        click.echo(msgspec.json.encode({"says": what}))
+        click.echo(visible_json(msgspec.json.encode({"says": what}).decode()))
 
 
 class TableScreen:
@@ -82,7 +85,8 @@ class TableScreen:
         self._live.update(table(totals))
 
     def says(self, what: str) -> None:
-        self._live.console.print(what, highlight=False)
+        for line in what.splitlines():
+            self._live.console.print(visible(line), highlight=False, markup=False)
 
 
 def table(totals: Mapping[str, Totals]) -> Table:
@@ -94,10 +98,10 @@ def table(totals: Mapping[str, Totals]) -> Table:
     for name, total in totals.items():
         last = total.last
         if last is None:
-            made.add_row(name, "[dim]starting[/]")
+            made.add_row(escape(visible(name)), "[dim]starting[/]")
             continue
         made.add_row(
-            name,
+            escape(visible(name)),
             f"{total.batches:,}",
             f"{total.rows_in:,}",
             f"{total.rows_out:,}" if last.rows_out >= 0 else "-",

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
-from semel_broker.cluster.etcd_store import EtcdStore
+from semel_broker.cluster.etcd.store import EtcdStore
 from semel_broker.cluster.records import BROKERS, BrokerRecord
 from semel_broker.peer_handlers import PEER_VERSIONS
 from semel_broker.replication.peer import PeerConnection

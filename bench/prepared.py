@@ -9,15 +9,15 @@ from random import Random
 from time import monotonic, time_ns
 from typing import NamedTuple
 
-from semel_broker.config import load
+from semel_broker.cluster.topic_plan import NewTopic
+from semel_broker.config.loading import load
 from semel_broker.node import Node
-from semel_broker.partition import Partition
-from semel_broker.topic_plan import NewTopic
-from semel_broker.txn import state
-from semel_broker.txn.identity import ClientName, ProducerIdentity
+from semel_broker.partitions.partition import Partition
 from semel_broker.txn.journal import Journal
-from semel_broker.txn.metadata import TransactionMetadata
-from semel_broker.txn.requests import End, Init, Step
+from semel_broker.txn.model import state
+from semel_broker.txn.model.identity import ClientName, ProducerIdentity
+from semel_broker.txn.model.metadata import TransactionMetadata
+from semel_broker.txn.model.requests import End, Init, Step
 from semel_broker.world import World
 from semel_protocol.batch import read_header
 from semel_protocol.hashes import coordinator_partition

@@ -15,11 +15,11 @@ from pathlib import Path
 import msgspec
 from semel_broker.cluster import elections, records
 from semel_broker.cluster.elections import Standing
-from semel_broker.cluster.etcd_store import EtcdStore
+from semel_broker.cluster.etcd.store import EtcdStore
 from semel_broker.cluster.image import Image
 from semel_broker.cluster.records import Admission, BrokerRecord, PartitionState, TopicRecord
 from semel_broker.cluster.store import CHANGES_MAX, Entry, Listing, Put
-from semel_broker.topic_plan import text_of_id
+from semel_broker.cluster.topic_plan import text_of_id
 from semel_broker.world import World
 from semel_storage.os_disk import OsDisk
 from support.etcd import EtcdProcess

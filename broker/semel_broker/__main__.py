@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from semel_broker.config import BrokerConfig
-    from semel_broker.open_files import OpenFiles
+    from semel_broker.config.loading import BrokerConfig
+    from semel_broker.net.open_files import OpenFiles
     from semel_broker.world import World
 
 _STARTED = monotonic()
@@ -30,7 +30,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 def _list_settings(ctx: click.Context, _: click.Parameter, form: str | None) -> None:
     if form is None:
         return
-    from semel_broker.settings_list import as_markdown, as_toml
+    from semel_broker.config.listing import as_markdown, as_toml
 
     click.echo({"toml": as_toml, "markdown": as_markdown}[form](), nl=False)
     ctx.exit()
@@ -70,9 +70,9 @@ def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, 
     _check_extra()
     from semel_storage.os_disk import OsDisk
 
-    from semel_broker.config import ConfigError, load
+    from semel_broker.config.loading import ConfigError, load
     from semel_broker.logging import make_logger
-    from semel_broker.open_files import OpenFiles
+    from semel_broker.net.open_files import OpenFiles
     from semel_broker.world import World
 
     given = [f"{SETTING_OF[flag]}={value}" for flag, value in flags.items() if value is not None]
@@ -168,7 +168,7 @@ def _why_not_started(config: BrokerConfig, error: Exception) -> str | None:
 
     from semel_broker.cluster.local_store import CorruptStoreError
     from semel_broker.cluster.store import StoreUnavailableError
-    from semel_broker.config import ConfigError
+    from semel_broker.config.loading import ConfigError
 
     where = f"{config.host_name}:{config.port}"
     match error:

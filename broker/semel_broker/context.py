@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from semel_broker.contacts import Contacts
-from semel_broker.recompressor import Recompressor
-from semel_broker.turned_away import TurnedAway
-from semel_broker.turns import Slices, Turns
-from semel_broker.txn.identity import ClientName
-from semel_broker.work_turns import WorkTurns
+from semel_broker.partitions.refused_batches import TurnedAway
+from semel_broker.scheduling.recompressor import Recompressor
+from semel_broker.scheduling.turns import Slices, Turns
+from semel_broker.scheduling.work_turns import WorkTurns
+from semel_broker.topics.advertised_brokers import Contacts
+from semel_broker.txn.model.identity import ClientName
 from semel_broker.world import Logger, World
 
 if TYPE_CHECKING:
     from semel_broker.cluster.feed import Feed
     from semel_broker.cluster.registration import Registration
     from semel_broker.cluster.store import Store
-    from semel_broker.config import BrokerConfig
+    from semel_broker.config.loading import BrokerConfig
+    from semel_broker.coordination.producer_ids import ProducerIds
     from semel_broker.groups.coordinator import GroupCoordinator
-    from semel_broker.producer_ids import ProducerIds
-    from semel_broker.topics import Topics
+    from semel_broker.topics.topics import Topics
     from semel_broker.txn.coordinator import TransactionCoordinator
 
 

@@ -5,27 +5,27 @@ from __future__ import annotations
 from asyncio import get_running_loop
 from contextlib import AsyncExitStack
 
-from semel_broker.cleaner import Cleaner
 from semel_broker.cluster.controller import Controller
 from semel_broker.cluster.records import BrokerRecord
 from semel_broker.cluster.registration import Registration
 from semel_broker.cluster.store import Store
-from semel_broker.config import BrokerConfig, ConfigError
-from semel_broker.contacts import Contacts
+from semel_broker.config.loading import BrokerConfig, ConfigError
 from semel_broker.context import Broker
-from semel_broker.dispatch import Dispatcher
+from semel_broker.coordination.producer_ids import ProducerIds
+from semel_broker.data_home import Home
 from semel_broker.groups.coordinator import GroupCoordinator
-from semel_broker.home import Home
+from semel_broker.net.dispatch import Dispatcher
+from semel_broker.net.server import Server
+from semel_broker.partitions.cleaner import Cleaner
 from semel_broker.peer_handlers import PEER_VERSIONS, peer_handlers
-from semel_broker.producer_ids import ProducerIds
 from semel_broker.replication.peers import Peers
 from semel_broker.replication.replicator import Replicator
-from semel_broker.server import Server
-from semel_broker.topics import Topics
-from semel_broker.turns import Turns
+from semel_broker.scheduling.turns import Turns
+from semel_broker.scheduling.work_turns import WorkTurns
+from semel_broker.topics.advertised_brokers import Contacts
+from semel_broker.topics.topics import Topics
 from semel_broker.txn.coordinator import TransactionCoordinator
-from semel_broker.txn.leaders import ImageLeaders
-from semel_broker.work_turns import WorkTurns
+from semel_broker.txn.markers.leaders import ImageLeaders
 from semel_broker.world import World
 
 STOP_GRACE_S = 5.0

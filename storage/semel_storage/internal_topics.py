@@ -96,7 +96,7 @@ class TransactionLogValuePartitions(Message, kw_only=True):
 
 
 class TransactionLogValueFence(Message, kw_only=True):
-    """semel's own: one bump of the producer epoch. `reason`: `semel_broker.txn.ledger.FenceReason`."""
+    """semel's own: one bump of the producer epoch. `reason`: `semel_broker.txn.model.ledger.FenceReason`."""
 
     at_ms: Int64
     reason: Int8

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from broker.wire import EventLog, Wire
-from semel_broker.config import load
+from semel_broker.config.limits import Limits
+from semel_broker.config.loading import load
 from semel_broker.context import Broker, RequestContext
-from semel_broker.dispatch import Dispatcher
 from semel_broker.handlers import Handler, k18_api_versions
-from semel_broker.limits import Limits
-from semel_broker.server import Server
-from semel_broker.turns import Turns
+from semel_broker.net.dispatch import Dispatcher
+from semel_broker.net.server import Server
+from semel_broker.scheduling.turns import Turns
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k00_produce import ProduceRequest, ProduceResponse
 from semel_protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -7,7 +7,7 @@ from random import Random
 from time import monotonic, time
 
 from broker.wire import EventLog, Wire, batch, fetch_request, headers_of, produce_request, records_of
-from semel_broker.config import load
+from semel_broker.config.loading import load
 from semel_broker.node import Node
 from semel_broker.world import World
 from semel_storage.os_disk import OsDisk

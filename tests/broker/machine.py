@@ -5,9 +5,9 @@ from random import Random
 import pytest
 from broker.harness import EventLog, batch
 from semel_broker.cluster.local_store import LocalStore
-from semel_broker.config import BrokerConfig, load
-from semel_broker.limits import Limits
-from semel_broker.topics import Topics
+from semel_broker.config.limits import Limits
+from semel_broker.config.loading import BrokerConfig, load
+from semel_broker.topics.topics import Topics
 from semel_broker.world import World
 from semel_protocol.batch import read_header
 from semel_protocol.errors import ErrorCode, KafkaError

@@ -11,7 +11,7 @@ from broker.conftest import StartBroker
 from broker.coordinators.seats import Seat, Seats
 from broker.test_list_offsets import look_up
 from broker.wire import Wire, batch, produce_request, records_of
-from semel_broker.partition import LATEST
+from semel_broker.partitions.partition import LATEST
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k00_produce import ProduceRequest, ProduceResponsePartition
 from semel_storage.os_disk import OsDisk

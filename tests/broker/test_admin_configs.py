@@ -6,8 +6,8 @@ import pytest
 from broker.harness import Harness, Wire, batch
 from hypothesis import given
 from hypothesis import strategies as st
-from semel_broker.config_edits import Edit, edited
-from semel_broker.topic_configs import TOPIC_SETTINGS
+from semel_broker.config.edits import Edit, edited
+from semel_broker.config.topic_configs import TOPIC_SETTINGS
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k32_describe_configs import (
     DescribeConfigsRequest,

@@ -11,10 +11,10 @@ import pytest
 from broker.harness import Harness
 from broker.wire import EventLog
 from msgspec.structs import replace
-from semel_broker.cleaner import CLEANER_OFFSET, Cleaner
-from semel_broker.config import BrokerConfig
-from semel_broker.partition import Partition
-from semel_broker.replicas import Replicas
+from semel_broker.config.loading import BrokerConfig
+from semel_broker.partitions.cleaner import CLEANER_OFFSET, Cleaner
+from semel_broker.partitions.partition import Partition
+from semel_broker.partitions.replicas import Replicas
 from semel_broker.world import World
 from semel_protocol.batch import read_header
 from semel_storage.log import Log
@@ -349,7 +349,7 @@ async def test_one_failing_sweep_does_not_stop_the_others(quick: Rig, monkeypatc
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("semel_broker.cleaner.apply_retention", fail)
+    monkeypatch.setattr("semel_broker.partitions.cleaner.apply_retention", fail)
     partition = quick.partition("keyed")
     fill(partition, [(b"a", b"1")], [(b"a", b"2")])
     assert (await until(quick, "log_sweep_failed"))["sweep"] == "sweep_segments"
@@ -362,7 +362,7 @@ async def test_a_bug_in_compaction_is_logged_and_that_log_left_alone(
     async def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("semel_broker.cleaner.compact", fail)
+    monkeypatch.setattr("semel_broker.partitions.cleaner.compact", fail)
     fill(quick.partition("keyed"), [(b"a", b"1")], [(b"a", b"2")])
     await until(quick, "compaction_failed")
     await asyncio.sleep(0.02)

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from semel_broker.config import BROKER_SETTINGS, BrokerConfig, ConfigError, ConfigSource, load
-from semel_broker.settings import ConfigType
+from semel_broker.config.loading import BROKER_SETTINGS, BrokerConfig, ConfigError, ConfigSource, load
+from semel_broker.config.settings import ConfigType
 
 # --- precedence ---
 

@@ -6,8 +6,8 @@ Each case was sent to Kafka 4.1.1, too (IncrementalAlterConfigs of a topic, desc
 from __future__ import annotations
 
 import pytest
-from semel_broker.settings import ConfigError
-from semel_broker.topic_configs import TOPIC_SETTINGS
+from semel_broker.config.settings import ConfigError
+from semel_broker.config.topic_configs import TOPIC_SETTINGS
 
 TAKEN = [
     ("retention.ms", "  5 ", "5"),

@@ -8,8 +8,8 @@ import pytest
 from broker.bench import Bench, heartbeat, until
 from broker.wire import fetch_request, produce_request
 from fuzz.virtual import in_virtual_time
+from semel_broker.config.limits import Limits
 from semel_broker.context import RequestContext
-from semel_broker.limits import Limits
 from semel_protocol.messages.k00_produce import ProduceRequest, ProduceResponse
 from semel_protocol.messages.k01_fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse

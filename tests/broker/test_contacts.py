@@ -9,7 +9,7 @@ from broker.cluster.images import Sketch
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import Touched
 from semel_broker.cluster.store import Store
-from semel_broker.contacts import LINGERS_S, Contacts
+from semel_broker.topics.advertised_brokers import LINGERS_S, Contacts
 from semel_broker.world import Logger
 
 

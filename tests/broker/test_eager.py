@@ -6,7 +6,7 @@ import asyncio
 from asyncio import Future, Task, get_running_loop
 
 import pytest
-from semel_broker.eager import begin
+from semel_broker.net.eager import begin
 
 
 async def test_what_waits_for_nothing_needs_no_task() -> None:

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 from broker.wire import batch
-from semel_broker.flusher import HURRIES_ALONE, SINGLY_MAX, Flusher
-from semel_broker.partition import Partition
+from semel_broker.partitions.flusher import HURRIES_ALONE, SINGLY_MAX, Flusher
+from semel_broker.partitions.partition import Partition
 from semel_broker.world import World
 from semel_protocol.batch import read_header
 from semel_storage.disk import File

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from semel_broker.frame_buffer import FIRST_GROWTH_BYTES, FrameBuffer
+from semel_broker.net.frame_buffer import FIRST_GROWTH_BYTES, FrameBuffer
 from semel_protocol.errors import ProtocolError
 
 SCRATCH = 64

@@ -6,8 +6,8 @@ from typing import Any
 from broker.conftest import StartBroker
 from broker.harness import Harness, Wire, batch, fetch_request, headers_of, records_of
 from broker.test_partition import HeldPartition
-from semel_broker.partition import READ_COMMITTED, READ_UNCOMMITTED, UNSTABLE_MIN, Partition
-from semel_broker.waiters import FetchWaiter
+from semel_broker.partitions.partition import READ_COMMITTED, READ_UNCOMMITTED, UNSTABLE_MIN, Partition
+from semel_broker.scheduling.waiters import FetchWaiter
 from semel_protocol.batch import read_header
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k02_list_offsets import (

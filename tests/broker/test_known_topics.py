@@ -12,9 +12,9 @@ from semel_broker.cluster.image import Touched
 from semel_broker.cluster.local_store import LocalStore
 from semel_broker.cluster.records import TopicRecord, topic_key
 from semel_broker.cluster.store import Change, Delete, Entry, Expect, Gone, Put
-from semel_broker.partition import Partition
-from semel_broker.topic_plan import NewTopic, text_of_id
-from semel_broker.topics import Topics
+from semel_broker.cluster.topic_plan import NewTopic, text_of_id
+from semel_broker.partitions.partition import Partition
+from semel_broker.topics.topics import Topics
 from semel_protocol.errors import ErrorCode
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from broker.wire import Wire, batch
 from fuzz.virtual import VirtualLoop
-from semel_broker.config import load
+from semel_broker.config.loading import load
 from semel_broker.node import Node
 from semel_broker.world import World
 from semel_protocol.api import API_OF

@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import pytest
 from broker.cluster.brokers import Notes
-from semel_broker.partition import Partition, Role
-from semel_broker.replicas import Replicas
-from semel_broker.topics import Topics
-from semel_broker.txn.destination import LocalDestination
-from semel_broker.txn.identity import ProducerIdentity
-from semel_broker.txn.marker_channel import Marker
+from semel_broker.partitions.partition import Partition, Role
+from semel_broker.partitions.replicas import Replicas
+from semel_broker.topics.topics import Topics
+from semel_broker.txn.markers.channel import Marker
+from semel_broker.txn.markers.local_destination import LocalDestination
+from semel_broker.txn.model.identity import ProducerIdentity
 from semel_broker.world import World
 from semel_protocol.batch import read_header
 from semel_protocol.errors import ErrorCode, KafkaError

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 from broker.wire import batch
-from semel_broker.partition import Partition
-from semel_broker.waiters import FetchWaiter, OffsetWaiters
+from semel_broker.partitions.partition import Partition
+from semel_broker.scheduling.waiters import FetchWaiter, OffsetWaiters
 from semel_broker.world import World
 from semel_protocol.batch import iterate, read_header
 from semel_protocol.errors import ErrorCode, KafkaError

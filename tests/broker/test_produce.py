@@ -9,7 +9,7 @@ import pytest
 from broker.conftest import StartBroker
 from broker.harness import Harness, Wire, batch, headers_of, produce_request
 from semel_broker.handlers import k00_produce
-from semel_broker.waiters import OffsetWaiters
+from semel_broker.scheduling.waiters import OffsetWaiters
 from semel_protocol.batch import seal
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k00_produce import (

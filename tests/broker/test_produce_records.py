@@ -7,7 +7,7 @@ import pytest
 from broker.conftest import StartBroker
 from broker.harness import Harness, Wire, batch, headers_of, produce_request
 from msgspec.structs import replace
-from semel_broker.limits import MIB, Limits
+from semel_broker.config.limits import MIB, Limits
 from semel_protocol.batch import HEADER_BYTES, LOG_APPEND_TIME, pack_batch, read_header
 from semel_protocol.compression import compress
 from semel_protocol.errors import ErrorCode

@@ -7,9 +7,9 @@ import random
 
 import pytest
 from broker.harness import Harness, Wire, batch, fetch_request, headers_of, produce_request, records_of
-from semel_broker.config import load
-from semel_broker.recompressor import Recompressor, Target, target_of
-from semel_broker.topic_configs import in_force
+from semel_broker.config.loading import load
+from semel_broker.config.topic_configs import in_force
+from semel_broker.scheduling.recompressor import Recompressor, Target, target_of
 from semel_protocol.batch import pack_batch, read_header
 from semel_protocol.compression import CODECS, GZIP, LZ4, NONE, ZSTD
 from semel_protocol.errors import ErrorCode, KafkaError

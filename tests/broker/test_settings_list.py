@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from semel_broker.__main__ import serve
-from semel_broker.config import BROKER_SETTINGS, ConfigError, load
-from semel_broker.kafka_names import NAMES, PREFIXES, instead
-from semel_broker.settings_list import as_markdown, as_toml
-from semel_broker.topic_configs import TOPIC_SETTINGS
+from semel_broker.config.kafka_names import NAMES, PREFIXES, instead
+from semel_broker.config.listing import as_markdown, as_toml
+from semel_broker.config.loading import BROKER_SETTINGS, ConfigError, load
+from semel_broker.config.topic_configs import TOPIC_SETTINGS
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 

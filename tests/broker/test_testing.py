@@ -14,8 +14,8 @@ from statistics import median
 
 import pytest
 from broker.wire import Wire, batch
-from semel_broker.config import ConfigError
-from semel_broker.ephemeral import EphemeralBroker
+from semel_broker.config.loading import ConfigError
+from semel_broker.testing.in_process import EphemeralBroker
 from semel_storage.memory_disk import MemoryDisk
 
 pytest_plugins = ["pytester"]

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from broker.machine import ROOT, Machine, refused, write
 from msgspec import json
-from semel_broker import dynamic_configs
 from semel_broker.cluster.store import Delete, Put
-from semel_broker.limits import Limits
-from semel_broker.topic_plan import OFFSETS_TOPIC, NewTopic
+from semel_broker.cluster.topic_plan import OFFSETS_TOPIC, NewTopic
+from semel_broker.config.limits import Limits
+from semel_broker.topics import dynamic_configs
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.checkpoints import CorruptCheckpoint, write_topic_id
 from semel_storage.log_directory import WrongDirectory

@@ -6,8 +6,8 @@ from typing import Any
 from broker.machine import ROOT, Machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from semel_broker.topic_plan import NewTopic
-from semel_broker.topics import STRAY_SUFFIX, Topics
+from semel_broker.cluster.topic_plan import NewTopic
+from semel_broker.topics.topics import STRAY_SUFFIX, Topics
 from semel_protocol.errors import KafkaError
 
 NAMES = st.sampled_from(["a", "b", "b.b", "b_b"])

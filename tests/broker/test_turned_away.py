@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 from broker.harness import batch
-from semel_broker.turned_away import PRODUCERS_MAX, TurnedAway
+from semel_broker.partitions.refused_batches import PRODUCERS_MAX, TurnedAway
 from semel_protocol.batch import BatchHeader, read_header
 from semel_protocol.errors import ErrorCode, KafkaError
 

@@ -10,7 +10,7 @@ from broker.conftest import StartBroker
 from broker.harness import Harness
 from broker.transactional import TransactionalProducer
 from broker.wire import Wire, batch, fetch_request, produce_request, records_of
-from semel_broker.shards import Stage
+from semel_broker.coordination.shards import Stage
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k00_produce import (
     ProduceRequest,

@@ -16,8 +16,8 @@ from semel.errors import (
     TransactionalIdNotFound,
     UnknownTopicOrPartitionError,
 )
-from semel_broker.ephemeral import EphemeralBroker
 from semel_broker.node import Node
+from semel_broker.testing.in_process import EphemeralBroker
 from semel_protocol.batch import read_header
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

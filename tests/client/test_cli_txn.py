@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from semel.cli.main import main
-from semel_broker.ephemeral import EphemeralBroker
 from semel_broker.node import Node
+from semel_broker.testing.in_process import EphemeralBroker
 from semel_protocol.batch import read_header
 from semel_protocol.records import Record, build_batch
 

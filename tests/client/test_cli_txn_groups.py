@@ -8,7 +8,7 @@ import pytest
 from client.test_cli_txn import Shell, committed_values
 from semel import GroupStep, PreparedTransaction, Producer, TransactionGroup
 from semel.errors import ProducerFenced
-from semel_broker.ephemeral import EphemeralBroker
+from semel_broker.testing.in_process import EphemeralBroker
 
 NEVER_MS = 600_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from semel import Consumer, Producer
 from semel.errors import IllegalOperation, MessageSizeTooLargeError
-from semel_broker.ephemeral import EphemeralBroker
+from semel_broker.testing.in_process import EphemeralBroker
 from semel_protocol.records import encode_record
 
 

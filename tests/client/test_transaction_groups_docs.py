@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from client.test_cli_txn import Shell
-from semel_broker.ephemeral import EphemeralBroker
+from semel_broker.testing.in_process import EphemeralBroker
 
 DOCS = Path(__file__).parents[2] / "docs/transaction-groups.md"
 ROWS = sorted(str(row) for row in range(18))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-from semel_broker.txn.records import metadata_of, row_of
+from semel_broker.txn.model.records import metadata_of, row_of
 from semel_protocol.batch import iterate, stamp
 from semel_protocol.records import Record, build_batch, decode_batch
 from semel_storage import checkpoints

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from semel_broker.txn.metadata import TransactionMetadata, TransactionState
-from semel_broker.txn.records import metadata_of, row_of
+from semel_broker.txn.model.metadata import TransactionMetadata, TransactionState
+from semel_broker.txn.model.records import metadata_of, row_of
 from semel_protocol.batch import crc_ok, iterate, stamp
 from semel_protocol.records import Record, build_batch, decode_batch
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from broker.wire import Wire, batch, produce_request
-from semel_broker.ephemeral import EphemeralBroker
+from semel_broker.testing.in_process import EphemeralBroker
 from semel_protocol.messages.k18_api_versions import ApiVersionsRequest
 
 from faults.proxy import Direction, Proxy

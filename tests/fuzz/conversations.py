@@ -11,9 +11,9 @@ from random import Random
 from fuzz.arena import Arena
 from fuzz.grammar import Grammar, arrays_of
 from fuzz.mutations import framed, lie_about_a_length, misframed, mutate, splice
-from semel_broker.config import load
+from semel_broker.config.loading import load
 from semel_broker.handlers import HANDLERS
-from semel_broker.versions import offered
+from semel_broker.handlers.api_versions import offered
 from semel_protocol.api import APIS
 
 WIRE_CASES = Path(__file__).parents[1] / "data" / "wire-cases.txt"

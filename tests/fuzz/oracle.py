@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Sequence
 
 from fuzz.virtual import VirtualLoop
-from semel_broker.config import BrokerConfig
-from semel_broker.versions import offered
+from semel_broker.config.loading import BrokerConfig
+from semel_broker.handlers.api_versions import offered
 from semel_protocol.api import APIS, Api
 from semel_protocol.errors import ProtocolError
 from semel_protocol.headers import RequestHeader, read_correlation_id, read_request_header, response_body_at

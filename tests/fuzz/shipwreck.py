@@ -15,7 +15,7 @@ from fuzz.arena import DATA, Arena
 from fuzz.bystander import GROUP, TOPIC, committed_values
 from fuzz.mutations import mutate
 from semel_broker.cluster.local_store import CorruptStoreError
-from semel_broker.config import ConfigError
+from semel_broker.config.loading import ConfigError
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.checkpoints import CorruptCheckpoint
 from semel_storage.log_directory import WrongDirectory

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from pyspark_semel.pipeline.command import pipeline
 from semel import Admin, Consumer, NewTopic, Producer, TopicPartition
-from semel_broker.ephemeral import EphemeralBroker
+from semel_broker.testing.in_process import EphemeralBroker
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))

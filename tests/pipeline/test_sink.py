@@ -17,7 +17,7 @@ from pyspark_semel import sink_foreach
 from pyspark_semel.sink_foreach import write_batch
 from semel import Admin
 from semel._admin_types import TransactionGroupDescription
-from semel_broker.ephemeral import EphemeralBroker
+from semel_broker.testing.in_process import EphemeralBroker
 from semel_protocol.hashes import partition_for_key
 
 pytestmark = [pytest.mark.semel(settings={"num.partitions": 3}), pytest.mark.timeout(300)]

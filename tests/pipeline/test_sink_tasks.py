@@ -18,7 +18,7 @@ from pyspark_semel.sink_schema import SinkSchema
 from pyspark_semel.sink_task import Written, write_at_least_once, write_exactly_once
 from semel import Admin, GroupStep, Producer
 from semel.errors import KafkaError, ProducerFenced
-from semel_broker.ephemeral import EphemeralBroker
+from semel_broker.testing.in_process import EphemeralBroker
 
 SCHEMA = SinkSchema(value=0)
 

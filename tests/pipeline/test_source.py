@@ -15,7 +15,7 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark_semel.source import COLUMNS_AND_HEADERS
 from pyspark_semel.source_progress import lag
 from semel import Admin, NewTopic, Producer, RecordsToDelete, TopicPartition
-from semel_broker.ephemeral import EphemeralBroker
+from semel_broker.testing.in_process import EphemeralBroker
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -16,7 +16,7 @@ from pyspark_semel.source_options import stream_options
 from pyspark_semel.source_plan import StreamPlan
 from pyspark_semel.source_read import DataLossError
 from semel import Admin, BatchReader, NewPartitions, NewTopic, Producer, RecordsToDelete, TopicPartition
-from semel_broker.ephemeral import EphemeralBroker
+from semel_broker.testing.in_process import EphemeralBroker
 
 Json = dict[str, Any]
 

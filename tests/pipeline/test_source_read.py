@@ -16,7 +16,7 @@ from pyspark_semel.source_offsets import OffsetRange
 from pyspark_semel.source_options import SourceOptions, source_options
 from pyspark_semel.source_read import DataLossError, read_range
 from semel import Admin, NewTopic, Producer, RecordsToDelete, TopicPartition
-from semel_broker.ephemeral import EphemeralBroker
+from semel_broker.testing.in_process import EphemeralBroker
 
 
 def options(broker: EphemeralBroker, **more: str) -> SourceOptions:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from semel_broker import world as broker_world
 from semel_broker.cluster.store import OutcomeUnknownError, StoreUnavailableError
-from semel_broker.config import load
+from semel_broker.config.loading import load
 from semel_broker.node import Node
 from semel_storage.checkpoints import CorruptCheckpoint
 from semel_storage.log_directory import WrongDirectory

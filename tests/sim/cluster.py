@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 from semel_broker.node import Node
-from semel_broker.partition import Partition
+from semel_broker.partitions.partition import Partition
 
 from sim.broker import SimBroker
 from sim.disk import DiskWeather

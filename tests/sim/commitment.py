@@ -13,7 +13,7 @@ from semel_broker.cluster import records
 from semel_broker.cluster.image import Image
 from semel_broker.cluster.records import Admission, PartitionState
 from semel_broker.cluster.registration import Registration
-from semel_broker.partition import Partition
+from semel_broker.partitions.partition import Partition
 
 from sim.broker import SimBroker
 from sim.store import NAMESPACE, SimStore

@@ -15,8 +15,8 @@ import msgspec
 from semel_broker import world as broker_world
 from semel_broker.cluster import reassignments, records
 from semel_broker.cluster.controller import Controller
-from semel_broker.cluster.etcd_messages import PutRequest, RequestOp, TxnRequest
-from semel_broker.cluster.etcd_store import EtcdStore
+from semel_broker.cluster.etcd.messages import PutRequest, RequestOp, TxnRequest
+from semel_broker.cluster.etcd.store import EtcdStore
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import PartitionView
 from semel_broker.cluster.records import BrokerRecord, PartitionState, TopicRecord

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from semel_broker.groups.group import GroupState
-from semel_broker.txn.metadata import BETWEEN
+from semel_broker.txn.model.metadata import BETWEEN
 
 from sim.checkers.story import Outcome, Story
 from sim.events import Assigned, Revoked

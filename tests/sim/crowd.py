@@ -15,13 +15,13 @@ from typing import Any
 
 from broker.wire import Wire, batch, fetch_request, produce_request
 from semel_broker import world as broker_world
-from semel_broker.config import load
-from semel_broker.connection import READ_BYTES_EXHAUSTED
-from semel_broker.dispatch import Peer
-from semel_broker.frame_buffer import SCRATCH_BYTES
-from semel_broker.limits import Limits
+from semel_broker.config.limits import Limits
+from semel_broker.config.loading import load
+from semel_broker.net.connection import READ_BYTES_EXHAUSTED
+from semel_broker.net.dispatch import Peer
+from semel_broker.net.frame_buffer import SCRATCH_BYTES
+from semel_broker.net.server import Server
 from semel_broker.node import Node
-from semel_broker.server import Server
 from semel_protocol.messages.k02_list_offsets import (
     ListOffsetsRequest,
     ListOffsetsRequestPartition,

@@ -8,7 +8,7 @@ from typing import Any
 from semel import Admin, ConfigResource, ConfigResourceType, Consumer, TopicPartition
 from semel.errors import KafkaError
 from semel_broker.node import Node
-from semel_broker.txn.records import key_of
+from semel_broker.txn.model.records import key_of
 from semel_protocol.control import read_marker
 from semel_protocol.records import decode_batch
 from semel_storage.internal_topics import (

@@ -1,6 +1,6 @@
 """What an etcd remembers: keys with revisions, the changes of late, leases. No network, no waiting.
 
-As much of etcd's v3 API as `semel_broker.cluster.etcd_store` uses, with its messages. As durable as what holds it.
+As much of etcd's v3 API as `semel_broker.cluster.etcd.store` uses, with its messages. As durable as what holds it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import msgspec
-from semel_broker.cluster.etcd_messages import (
+from semel_broker.cluster.etcd.messages import (
     Event,
     Header,
     KeyValue,

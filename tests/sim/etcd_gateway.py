@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from semel_broker.cluster import etcd_messages as messages
+from semel_broker.cluster.etcd import messages
 
 from sim.etcd import Etcd, Refused
 

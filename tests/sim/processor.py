@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from semel_broker.connection import Connection
-from semel_broker.dispatch import Dispatcher, Peer
-from semel_broker.turns import Slices
+from semel_broker.net.connection import Connection
+from semel_broker.net.dispatch import Dispatcher, Peer
+from semel_broker.scheduling.turns import Slices
 
 from sim.host import Host
 from sim.loop import NS

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from semel_broker.groups.replay import Replay
 from semel_broker.node import Node
-from semel_broker.partition import Partition
+from semel_broker.partitions.partition import Partition
 from semel_protocol.records import decode_batch
 from semel_storage.internal_topics import (
     CONSUMER_OFFSETS,

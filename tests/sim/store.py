@@ -1,6 +1,6 @@
 """The store of a simulated cluster: an etcd on a machine of its own, asked over the world's network.
 
-Brokers reach it with what they reach a real one with (`semel_broker.cluster.etcd_store`): what is tried here is that
+Brokers reach it with what they reach a real one with (`semel_broker.cluster.etcd.store`): what is tried here is that
 code too. What it has agreed to is never lost, as by members of which most survive; all else may happen to it. It can
 be down, stand still, be slow, far away, cut off from some; its answers get lost; it forgets what watches need.
 """

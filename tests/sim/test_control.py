@@ -8,7 +8,7 @@ import pytest
 from semel_broker.cluster import elections
 from semel_broker.cluster.controller import Controller
 from semel_broker.cluster.elections import Standing
-from semel_broker.cluster.etcd_session import EtcdSession
+from semel_broker.cluster.etcd.session import EtcdSession
 from semel_broker.cluster.image import PartitionView
 from semel_broker.cluster.records import PartitionState
 from semel_broker.cluster.registration import Registration

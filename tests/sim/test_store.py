@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from broker.cluster import test_store_conformance as suite
 from broker.cluster.stores import House
-from semel_broker.cluster.etcd_messages import PutRequest, RequestOp, TxnRequest
-from semel_broker.cluster.etcd_session import EtcdSession
-from semel_broker.cluster.etcd_store import EtcdStore
+from semel_broker.cluster.etcd.messages import PutRequest, RequestOp, TxnRequest
+from semel_broker.cluster.etcd.session import EtcdSession
+from semel_broker.cluster.etcd.store import EtcdStore
 from semel_broker.cluster.store import (
     CompactedError,
     Expect,

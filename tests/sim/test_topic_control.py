@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 from semel_broker.cluster.records import TopicRecord
-from semel_broker.known_topics import KnownTopics
+from semel_broker.topics.known_topics import KnownTopics
 
 from sim.topic_control import TopicRun
 

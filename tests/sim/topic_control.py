@@ -13,15 +13,15 @@ from random import Random
 from typing import cast
 
 from semel_broker import world as broker_world
-from semel_broker.cluster.etcd_store import EtcdStore
+from semel_broker.cluster.etcd.store import EtcdStore
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.registration import Registration
 from semel_broker.cluster.store import StoreError
-from semel_broker.config import load
-from semel_broker.local_partitions import STRAY_SUFFIX
-from semel_broker.partition import Role
-from semel_broker.topic_plan import NewTopic
-from semel_broker.topics import Topics
+from semel_broker.cluster.topic_plan import NewTopic
+from semel_broker.config.loading import load
+from semel_broker.partitions.local import STRAY_SUFFIX
+from semel_broker.partitions.partition import Role
+from semel_broker.topics.topics import Topics
 from semel_protocol.batch import read_header
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.records import Record, build_batch

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from semel_broker.cluster.image import Image, Touched
 from semel_broker.cluster.records import BARRIER
 from semel_broker.cluster.store import CompactedError, Put, Store, StoreClosedError, StoreUnavailableError, Watch
-from semel_broker.waiters import OffsetWaiters
+from semel_broker.scheduling.waiters import OffsetWaiters
 from semel_broker.world import Logger
 
 EVERYTHING = ""

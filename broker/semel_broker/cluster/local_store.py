@@ -42,7 +42,7 @@ from semel_broker.cluster.store import (
     StoreClosedError,
     last_of_each_key,
 )
-from semel_broker.waiters import OffsetWaiters
+from semel_broker.scheduling.waiters import OffsetWaiters
 
 MAGIC: Final = b"smlJ"
 _HEAD: Final = struct.Struct(">4sII")

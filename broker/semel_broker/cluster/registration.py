@@ -41,7 +41,7 @@ from semel_broker.cluster.store import (
     StoreError,
     StoreUnavailableError,
 )
-from semel_broker.config import ConfigError
+from semel_broker.config.loading import ConfigError
 from semel_broker.world import World
 
 RETRY_S: Final = 0.2

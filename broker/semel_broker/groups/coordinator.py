@@ -16,15 +16,15 @@ from semel_protocol.schema import ZERO_UUID
 from semel_storage.internal_topics import CONSUMER_OFFSETS
 
 from semel_broker.cluster.image import Touched
-from semel_broker.config import BrokerConfig
+from semel_broker.config.loading import BrokerConfig
+from semel_broker.coordination.shards import Shards
 from semel_broker.groups.group import Group
 from semel_broker.groups.journal import Producer
 from semel_broker.groups.offsets import CommittedOffset, GroupOffsets, OffsetRecord
 from semel_broker.groups.requests import Join, Joined, Sync, Synced
 from semel_broker.groups.shard import GroupShard
-from semel_broker.partition import Partition
-from semel_broker.shards import Shards
-from semel_broker.topics import Topics
+from semel_broker.partitions.partition import Partition
+from semel_broker.topics.topics import Topics
 from semel_broker.world import World
 
 

@@ -18,9 +18,9 @@ from semel_protocol.batch import BatchHeader, iterate, read_header
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.records import Record, build_batch
 
-from semel_broker.coordinator_topic import as_seen_by_clients, replay
+from semel_broker.coordination.coordinator_topic import as_seen_by_clients, replay
 from semel_broker.groups.records import Row
-from semel_broker.partition import Partition
+from semel_broker.partitions.partition import Partition
 from semel_broker.world import World
 
 BATCH_BYTES = 512 << 10

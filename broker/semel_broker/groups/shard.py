@@ -14,7 +14,8 @@ from typing import cast
 
 from semel_protocol.errors import ErrorCode, KafkaError
 
-from semel_broker.config import BrokerConfig
+from semel_broker.config.loading import BrokerConfig
+from semel_broker.coordination.shards import PASSING, Shard
 from semel_broker.groups import state
 from semel_broker.groups.book import Counts, OffsetBook
 from semel_broker.groups.deadlines import GROUP, Alarm, Key
@@ -26,8 +27,7 @@ from semel_broker.groups.records import group_row
 from semel_broker.groups.replay import Replay
 from semel_broker.groups.requests import Join, Joined, Moment, Rules, Sync, Synced
 from semel_broker.groups.turn import Change, Turn
-from semel_broker.partition import Partition
-from semel_broker.shards import PASSING, Shard
+from semel_broker.partitions.partition import Partition
 from semel_broker.world import World
 
 MINUTE_MS = 60_000

@@ -46,8 +46,8 @@ from semel_broker.handlers.k00_records import (
     finish_inspections,
 )
 from semel_broker.handlers.k00_transactional import NO_ADMISSIONS, Admissions, Asking, opens_transaction, writable
-from semel_broker.partition import Partition
-from semel_broker.txn.metadata import TopicPartition
+from semel_broker.partitions.partition import Partition
+from semel_broker.txn.model.metadata import TopicPartition
 
 NO_PRODUCER_ID = -1
 

@@ -26,7 +26,7 @@ from semel_protocol.messages.k00_produce import (
 
 from semel_broker.answers import InOrder
 from semel_broker.context import RequestContext
-from semel_broker.recompressor import Target, target_of
+from semel_broker.scheduling.recompressor import Target, target_of
 
 ACKS_NONE = 0
 

@@ -18,8 +18,8 @@ from semel_protocol.record_check import CheckedRecords, check_records
 
 from semel_broker.context import RequestContext
 from semel_broker.handlers.k00_transactional import writable
-from semel_broker.partition import Partition
-from semel_broker.work_turns import Work
+from semel_broker.partitions.partition import Partition
+from semel_broker.scheduling.work_turns import Work
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 

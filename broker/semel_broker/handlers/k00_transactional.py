@@ -16,8 +16,8 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k00_produce import ProduceRequest
 
 from semel_broker.context import RequestContext
-from semel_broker.partition import Partition
-from semel_broker.turns import ELEMENTS_PER_STEP
+from semel_broker.partitions.partition import Partition
+from semel_broker.scheduling.turns import ELEMENTS_PER_STEP
 from semel_broker.txn.admission import Admission
 
 ABORTABLE_VERSION = 11

@@ -34,9 +34,9 @@ from semel_protocol.messages.k01_fetch import (
 from semel_storage.segment import CorruptLog
 
 from semel_broker.context import RequestContext
-from semel_broker.partition import READ_COMMITTED, Partition
-from semel_broker.turns import Slices
-from semel_broker.waiters import FetchWaiter
+from semel_broker.partitions.partition import READ_COMMITTED, Partition
+from semel_broker.scheduling.turns import Slices
+from semel_broker.scheduling.waiters import FetchWaiter
 
 FULL_FETCH_EPOCHS = (0, -1)
 """0 asks for a new session, -1 for none."""

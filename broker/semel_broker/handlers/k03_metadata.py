@@ -19,10 +19,10 @@ from semel_protocol.messages.k03_metadata import (
 
 from semel_broker.cluster.image import Image
 from semel_broker.cluster.records import NO_LEADER
-from semel_broker.contacts import Contact
+from semel_broker.cluster.topic_plan import INTERNAL_TOPICS
 from semel_broker.context import Broker, RequestContext
-from semel_broker.topic_plan import INTERNAL_TOPICS
-from semel_broker.topics import Topic
+from semel_broker.topics.advertised_brokers import Contact
+from semel_broker.topics.topics import Topic
 
 
 async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataResponse:

@@ -16,9 +16,9 @@ from semel_protocol.messages.k08_offset_commit import (
 )
 from semel_protocol.messages.k28_txn_offset_commit import TxnOffsetCommitRequestPartition
 
+from semel_broker.config.settings import INT64_MAX
 from semel_broker.context import RequestContext
 from semel_broker.groups.offsets import NO_EXPIRY, CommittedOffset, OffsetRecord
-from semel_broker.settings import INT64_MAX
 
 UNKNOWN_GROUP_VERSION = 9
 

@@ -16,9 +16,9 @@ from semel_protocol.messages.k18_api_versions import (
     ApiVersionsResponseApiKey,
 )
 
-from semel_broker.config import BrokerConfig
+from semel_broker.config.loading import BrokerConfig
 from semel_broker.context import RequestContext
-from semel_broker.versions import finalized_features, offered, supported_features
+from semel_broker.handlers.api_versions import finalized_features, offered, supported_features
 
 _KEY = 18
 FEATURES_SINCE = 3

@@ -17,10 +17,10 @@ from semel_protocol.messages.k19_create_topics import (
     CreateTopicsResponseTopic,
 )
 
-from semel_broker.config_edits import replaced
+from semel_broker.cluster.topic_plan import INTERNAL_TOPICS, NewTopic
+from semel_broker.config.edits import replaced
+from semel_broker.config.topic_configs import describe
 from semel_broker.context import RequestContext
-from semel_broker.topic_configs import describe
-from semel_broker.topic_plan import INTERNAL_TOPICS, NewTopic
 
 STEPS = 8
 """Of a slice: a topic costs more than a row elsewhere, because all its settings are looked at."""

@@ -12,7 +12,7 @@ from semel_protocol.messages.k20001_begin_transaction_group import (
 )
 
 from semel_broker.context import RequestContext
-from semel_broker.txn.group_state import Begin
+from semel_broker.txn.model.group_state import Begin
 
 
 async def handle(request: BeginTransactionGroupRequest, ctx: RequestContext) -> BeginTransactionGroupResponse:

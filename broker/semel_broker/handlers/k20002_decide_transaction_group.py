@@ -12,8 +12,8 @@ from semel_protocol.messages.k20002_decide_transaction_group import (
 )
 
 from semel_broker.context import RequestContext
-from semel_broker.txn.group_state import Decide
-from semel_broker.txn.identity import ProducerIdentity
+from semel_broker.txn.model.group_state import Decide
+from semel_broker.txn.model.identity import ProducerIdentity
 
 
 async def handle(request: DecideTransactionGroupRequest, ctx: RequestContext) -> DecideTransactionGroupResponse:

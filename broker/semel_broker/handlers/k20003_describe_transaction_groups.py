@@ -13,7 +13,7 @@ from semel_protocol.messages.k20003_describe_transaction_groups import (
 )
 
 from semel_broker.context import RequestContext
-from semel_broker.txn.metadata import TransactionMetadata
+from semel_broker.txn.model.metadata import TransactionMetadata
 from semel_broker.txn.transaction_groups import GroupListing
 
 

@@ -13,8 +13,8 @@ from semel_protocol.messages.k20_delete_topics import (
 )
 from semel_protocol.schema import ZERO_UUID
 
+from semel_broker.cluster.topic_plan import INTERNAL_TOPICS, text_of_id
 from semel_broker.context import RequestContext
-from semel_broker.topic_plan import INTERNAL_TOPICS, text_of_id
 
 
 async def handle(request: DeleteTopicsRequest, ctx: RequestContext) -> DeleteTopicsResponse:

@@ -16,8 +16,8 @@ from semel_protocol.messages.k21_delete_records import (
     DeleteRecordsResponseTopic,
 )
 
+from semel_broker.cluster.topic_plan import INTERNAL_TOPICS
 from semel_broker.context import RequestContext
-from semel_broker.topic_plan import INTERNAL_TOPICS
 
 
 async def handle(request: DeleteRecordsRequest, ctx: RequestContext) -> DeleteRecordsResponse:

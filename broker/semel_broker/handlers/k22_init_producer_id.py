@@ -14,7 +14,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 from semel_broker.context import RequestContext
-from semel_broker.txn.refusals import for_version
+from semel_broker.txn.model.refusals import for_version
 
 FENCED_SINCE = 4
 

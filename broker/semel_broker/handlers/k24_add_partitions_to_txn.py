@@ -15,8 +15,8 @@ from semel_protocol.messages.k24_add_partitions_to_txn import (
 )
 
 from semel_broker.context import RequestContext
-from semel_broker.topics import Topics
-from semel_broker.txn.refusals import for_version
+from semel_broker.topics.topics import Topics
+from semel_broker.txn.model.refusals import for_version
 
 FENCED_SINCE = 2
 

@@ -9,7 +9,7 @@ from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 from semel_broker.context import RequestContext
-from semel_broker.txn.refusals import for_version
+from semel_broker.txn.model.refusals import for_version
 
 FENCED_SINCE = 2
 

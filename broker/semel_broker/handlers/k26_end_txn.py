@@ -12,8 +12,8 @@ from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
 
 from semel_broker.context import RequestContext
-from semel_broker.txn.refusals import for_version
-from semel_broker.txn.requests import BUMPING_VERSION
+from semel_broker.txn.model.refusals import for_version
+from semel_broker.txn.model.requests import BUMPING_VERSION
 
 FENCED_SINCE = 2
 BUMPS_SINCE = 5

@@ -18,7 +18,7 @@ from semel_protocol.messages.k27_write_txn_markers import (
 )
 
 from semel_broker.context import RequestContext
-from semel_broker.txn.identity import ProducerIdentity
+from semel_broker.txn.model.identity import ProducerIdentity
 
 
 async def handle(request: WriteTxnMarkersRequest, ctx: RequestContext) -> WriteTxnMarkersResponse:

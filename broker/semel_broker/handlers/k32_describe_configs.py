@@ -16,9 +16,9 @@ from semel_protocol.messages.k32_describe_configs import (
     DescribeConfigsResponseSynonym,
 )
 
-from semel_broker.config import ConfigSource
+from semel_broker.config.loading import ConfigSource
 from semel_broker.context import RequestContext
-from semel_broker.resource_configs import Described, ResourceConfigs
+from semel_broker.topics.resource_configs import Described, ResourceConfigs
 
 
 async def handle(request: DescribeConfigsRequest, ctx: RequestContext) -> DescribeConfigsResponse:

@@ -8,9 +8,9 @@ from semel_protocol.messages.k33_alter_configs import (
     AlterConfigsResponseResource,
 )
 
-from semel_broker.config_edits import replaced
+from semel_broker.config.edits import replaced
 from semel_broker.context import RequestContext
-from semel_broker.resource_configs import ResourceConfigs
+from semel_broker.topics.resource_configs import ResourceConfigs
 
 
 async def handle(request: AlterConfigsRequest, ctx: RequestContext) -> AlterConfigsResponse:

@@ -15,8 +15,8 @@ from semel_protocol.messages.k37_create_partitions import (
     CreatePartitionsResponseResult,
 )
 
+from semel_broker.cluster.topic_plan import INTERNAL_TOPICS
 from semel_broker.context import RequestContext
-from semel_broker.topic_plan import INTERNAL_TOPICS
 
 
 async def handle(request: CreatePartitionsRequest, ctx: RequestContext) -> CreatePartitionsResponse:

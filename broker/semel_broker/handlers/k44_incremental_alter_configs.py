@@ -12,9 +12,9 @@ from semel_protocol.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsResponseResource,
 )
 
-from semel_broker.config_edits import Edit
+from semel_broker.config.edits import Edit
 from semel_broker.context import RequestContext
-from semel_broker.resource_configs import ResourceConfigs
+from semel_broker.topics.resource_configs import ResourceConfigs
 
 
 async def handle(request: IncrementalAlterConfigsRequest, ctx: RequestContext) -> IncrementalAlterConfigsResponse:

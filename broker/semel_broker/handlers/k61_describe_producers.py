@@ -17,7 +17,7 @@ from semel_protocol.messages.k61_describe_producers import (
 )
 
 from semel_broker.context import RequestContext
-from semel_broker.partition import Role
+from semel_broker.partitions.partition import Role
 
 
 async def handle(request: DescribeProducersRequest, ctx: RequestContext) -> DescribeProducersResponse:

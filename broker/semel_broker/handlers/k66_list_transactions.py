@@ -13,7 +13,7 @@ from semel_protocol.messages.k66_list_transactions import (
 )
 
 from semel_broker.context import RequestContext
-from semel_broker.txn.metadata import TransactionMetadata, TransactionState
+from semel_broker.txn.model.metadata import TransactionMetadata, TransactionState
 
 STATES = {state.label: state for state in TransactionState}
 

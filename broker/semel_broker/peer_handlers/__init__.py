@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from semel_broker.handlers import Handler, k65_describe_transactions, k66_list_transactions
+from semel_broker.handlers.api_versions import Versions
 from semel_broker.peer_handlers import (
     k01_replica_fetch,
     k23_offset_for_leader_epoch,
@@ -16,7 +17,6 @@ from semel_broker.peer_handlers import (
     k27_write_txn_markers,
 )
 from semel_broker.replication.sessions import Sessions
-from semel_broker.versions import Versions
 
 PEER_VERSIONS: dict[int, Versions] = {
     1: (15, 15),

@@ -21,8 +21,8 @@ from semel_protocol.messages.k24_add_partitions_to_txn import (
 )
 
 from semel_broker.context import RequestContext
-from semel_broker.txn.metadata import TopicPartition
-from semel_broker.txn.requests import BUMPING_VERSION
+from semel_broker.txn.model.metadata import TopicPartition
+from semel_broker.txn.model.requests import BUMPING_VERSION
 
 Codes = dict[TopicPartition, ErrorCode]
 

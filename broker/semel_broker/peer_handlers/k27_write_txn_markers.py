@@ -21,9 +21,9 @@ from semel_protocol.messages.k27_write_txn_markers import (
 )
 
 from semel_broker.context import RequestContext
-from semel_broker.txn.marker_channel import Entry, Marker
-from semel_broker.txn.metadata import TopicPartition
-from semel_broker.txn.remote_destination import entries_of
+from semel_broker.txn.markers.channel import Entry, Marker
+from semel_broker.txn.markers.remote_destination import entries_of
+from semel_broker.txn.model.metadata import TopicPartition
 
 Codes = dict[Entry, ErrorCode]
 

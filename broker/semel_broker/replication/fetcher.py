@@ -23,7 +23,7 @@ from semel_protocol.messages.k01_fetch import (
 )
 from semel_protocol.messages.k23_offset_for_leader_epoch import OffsetForLeaderEpochRequest
 
-from semel_broker.partition import Partition
+from semel_broker.partitions.partition import Partition
 from semel_broker.replication.backoff import Backoff
 from semel_broker.replication.followed import Followed, Outcome, State
 from semel_broker.replication.peers import Peers

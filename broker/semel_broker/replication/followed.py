@@ -9,7 +9,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k01_fetch import FetchRequestPartition, FetchResponsePartition
 from semel_storage.replicated import truncation_offset
 
-from semel_broker.partition import Partition, Role
+from semel_broker.partitions.partition import Partition, Role
 from semel_broker.replication.backoff import Backoff
 from semel_broker.world import World
 

@@ -27,8 +27,8 @@ from semel_broker.cluster.store import (
     StoreClosedError,
     StoreUnavailableError,
 )
-from semel_broker.partition import Partition
-from semel_broker.replicas import Replicas
+from semel_broker.partitions.partition import Partition
+from semel_broker.partitions.replicas import Replicas
 from semel_broker.replication.backoff import Backoff
 from semel_broker.replication.settings import Registered, ReplicationSettings
 from semel_broker.world import World

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from semel_broker.replication.throttle import WAIT_S_MAX, ListedThrottle
 
 if TYPE_CHECKING:
-    from semel_broker.partition import Partition
+    from semel_broker.partitions.partition import Partition
     from semel_broker.replication.sessions import Watched
     from semel_broker.world import World
 

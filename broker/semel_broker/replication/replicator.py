@@ -14,7 +14,7 @@ from semel_storage.log_config import LogConfig
 
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.store import Store
-from semel_broker.partition import Partition, Role
+from semel_broker.partitions.partition import Partition, Role
 from semel_broker.replication.fetcher import Fetcher
 from semel_broker.replication.isr import IsrKeeper
 from semel_broker.replication.leader_throttle import LeaderThrottle
@@ -22,7 +22,7 @@ from semel_broker.replication.peers import Peers
 from semel_broker.replication.sessions import Place, Sessions
 from semel_broker.replication.settings import Registered, ReplicationSettings
 from semel_broker.replication.throttle import UNBOUNDED, FollowerThrottle, ListedThrottle, Throttle
-from semel_broker.topics import Topics
+from semel_broker.topics.topics import Topics
 from semel_broker.world import World
 
 

@@ -16,12 +16,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.internal_topics import TRANSACTION_STATE
 
-from semel_broker.partition import Partition
-from semel_broker.shards import Shards
-from semel_broker.txn.guards import Guard, Guards
-from semel_broker.txn.identity import ProducerIdentity
-from semel_broker.txn.marker_channel import Leaders
-from semel_broker.txn.metadata import TopicPartition
+from semel_broker.coordination.shards import Shards
+from semel_broker.partitions.partition import Partition
+from semel_broker.txn.markers.channel import Leaders
+from semel_broker.txn.markers.guards import Guard, Guards
+from semel_broker.txn.model.identity import ProducerIdentity
+from semel_broker.txn.model.metadata import TopicPartition
 from semel_broker.txn.shard import TransactionShard
 from semel_broker.txn.verification import Verification
 

@@ -17,24 +17,24 @@ from semel_storage.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from semel_broker.closing import CloseConnectionError
 from semel_broker.cluster.image import Touched
 from semel_broker.cluster.store import StoreError
-from semel_broker.config import BrokerConfig
-from semel_broker.partition import Partition
-from semel_broker.producer_ids import ProducerIds
-from semel_broker.shards import Shards
-from semel_broker.topics import Topics
-from semel_broker.txn import state
+from semel_broker.config.loading import BrokerConfig
+from semel_broker.coordination.producer_ids import ProducerIds
+from semel_broker.coordination.shards import Shards
+from semel_broker.partitions.partition import Partition
+from semel_broker.topics.topics import Topics
 from semel_broker.txn.admission import Admission, Admissions
-from semel_broker.txn.destination import LocalDestination, OffsetsEnded
 from semel_broker.txn.expiry import Expiry
-from semel_broker.txn.hanging import Hanging, Others
-from semel_broker.txn.identity import NOBODY, ClientName, ProducerIdentity
-from semel_broker.txn.leaders import Alone
-from semel_broker.txn.ledger import ExpiredIds, Fences
-from semel_broker.txn.marker_channel import Destination, Leaders, MarkerChannel
-from semel_broker.txn.metadata import TopicPartition, TransactionMetadata, TransactionState
-from semel_broker.txn.peer_calls import Nobody, PeerCalls
-from semel_broker.txn.remote_destination import RemoteDestination
-from semel_broker.txn.requests import BUMPING_VERSION, End, Init, Rules, Step
+from semel_broker.txn.markers.channel import Destination, Leaders, MarkerChannel
+from semel_broker.txn.markers.hanging import Hanging, Others
+from semel_broker.txn.markers.leaders import Alone
+from semel_broker.txn.markers.local_destination import LocalDestination, OffsetsEnded
+from semel_broker.txn.markers.peer_calls import Nobody, PeerCalls
+from semel_broker.txn.markers.remote_destination import RemoteDestination
+from semel_broker.txn.model import state
+from semel_broker.txn.model.identity import NOBODY, ClientName, ProducerIdentity
+from semel_broker.txn.model.ledger import ExpiredIds, Fences
+from semel_broker.txn.model.metadata import TopicPartition, TransactionMetadata, TransactionState
+from semel_broker.txn.model.requests import BUMPING_VERSION, End, Init, Rules, Step
 from semel_broker.txn.shard import Office, TransactionShard
 from semel_broker.txn.transaction_groups import TransactionGroups, check_member
 from semel_broker.txn.verification import Verification

@@ -13,14 +13,14 @@ from functools import partial
 
 from semel_protocol.errors import ErrorCode, KafkaError
 
-from semel_broker.producer_ids import ProducerIds
-from semel_broker.txn import state
-from semel_broker.txn.identity import NOBODY, ProducerIdentity
+from semel_broker.coordination.producer_ids import ProducerIds
 from semel_broker.txn.journal import Journal
-from semel_broker.txn.marker_channel import Marker, MarkerChannel
-from semel_broker.txn.metadata import PREPARE_COMMIT, TransactionMetadata
-from semel_broker.txn.refusals import concurrent
-from semel_broker.txn.requests import NeedsProducerIdError, Step
+from semel_broker.txn.markers.channel import Marker, MarkerChannel
+from semel_broker.txn.model import state
+from semel_broker.txn.model.identity import NOBODY, ProducerIdentity
+from semel_broker.txn.model.metadata import PREPARE_COMMIT, TransactionMetadata
+from semel_broker.txn.model.refusals import concurrent
+from semel_broker.txn.model.requests import NeedsProducerIdError, Step
 from semel_broker.txn.slots import Slot, Slots
 from semel_broker.world import World
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from semel_protocol.errors import ErrorCode, KafkaError
 
-from semel_broker.config import BrokerConfig
-from semel_broker.txn import group_state, state
+from semel_broker.config.loading import BrokerConfig
+from semel_broker.txn.model import group_state, state
 from semel_broker.txn.shard import TransactionShard
 from semel_broker.txn.slots import Slot
 from semel_broker.txn.transaction_groups import TransactionGroups

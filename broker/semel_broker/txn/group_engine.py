@@ -14,14 +14,14 @@ from collections.abc import Callable, Sequence
 
 from semel_protocol.errors import ErrorCode, KafkaError
 
-from semel_broker.producer_ids import ProducerIds
+from semel_broker.coordination.producer_ids import ProducerIds
 from semel_broker.txn.engine import Engine
-from semel_broker.txn.group_metadata import COMMITTED, DEAD, TransactionGroup
 from semel_broker.txn.group_slots import GroupSlot, GroupSlots
-from semel_broker.txn.group_state import Decision, Members
 from semel_broker.txn.journal import Journal, Stored
-from semel_broker.txn.metadata import ONGOING, TransactionMetadata
-from semel_broker.txn.requests import NeedsProducerIdError
+from semel_broker.txn.model.group_metadata import COMMITTED, DEAD, TransactionGroup
+from semel_broker.txn.model.group_state import Decision, Members
+from semel_broker.txn.model.metadata import ONGOING, TransactionMetadata
+from semel_broker.txn.model.requests import NeedsProducerIdError
 from semel_broker.txn.slots import Slot, Slots
 from semel_broker.world import World
 

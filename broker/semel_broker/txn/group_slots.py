@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from semel_protocol.hashes import group_of
 
-from semel_broker.txn.group_metadata import TransactionGroup, check_transition
+from semel_broker.txn.model.group_metadata import TransactionGroup, check_transition
 from semel_broker.txn.turn import Turn
 
 

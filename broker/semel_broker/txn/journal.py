@@ -15,12 +15,12 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.records import Record, build_batch
 from semel_protocol.single_records import build_single, read_rows
 
-from semel_broker.coordinator_topic import as_seen_by_clients, replay
-from semel_broker.partition import Partition
-from semel_broker.txn.group_metadata import TransactionGroup
-from semel_broker.txn.group_records import group_row
-from semel_broker.txn.metadata import TransactionMetadata
-from semel_broker.txn.records import Row, row_of
+from semel_broker.coordination.coordinator_topic import as_seen_by_clients, replay
+from semel_broker.partitions.partition import Partition
+from semel_broker.txn.model.group_metadata import TransactionGroup
+from semel_broker.txn.model.group_records import group_row
+from semel_broker.txn.model.metadata import TransactionMetadata
+from semel_broker.txn.model.records import Row, row_of
 from semel_broker.world import World
 
 

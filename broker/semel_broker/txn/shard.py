@@ -12,21 +12,21 @@ from collections.abc import Sequence
 import msgspec
 from semel_protocol.errors import KafkaError
 
-from semel_broker.config import BrokerConfig
-from semel_broker.partition import Partition
-from semel_broker.producer_ids import ProducerIds
-from semel_broker.shards import Shard
-from semel_broker.txn import state
+from semel_broker.config.loading import BrokerConfig
+from semel_broker.coordination.producer_ids import ProducerIds
+from semel_broker.coordination.shards import Shard
+from semel_broker.partitions.partition import Partition
 from semel_broker.txn.engine import Engine
 from semel_broker.txn.group_engine import GroupEngine
-from semel_broker.txn.group_metadata import TransactionGroup
 from semel_broker.txn.group_slots import GroupSlots
-from semel_broker.txn.identity import ClientName
 from semel_broker.txn.journal import Journal
-from semel_broker.txn.ledger import ExpiredIds
-from semel_broker.txn.marker_channel import MarkerChannel
-from semel_broker.txn.metadata import PREPARE_EPOCH_FENCE, TransactionMetadata
-from semel_broker.txn.replay import Replay
+from semel_broker.txn.markers.channel import MarkerChannel
+from semel_broker.txn.model import state
+from semel_broker.txn.model.group_metadata import TransactionGroup
+from semel_broker.txn.model.identity import ClientName
+from semel_broker.txn.model.ledger import ExpiredIds
+from semel_broker.txn.model.metadata import PREPARE_EPOCH_FENCE, TransactionMetadata
+from semel_broker.txn.model.replay import Replay
 from semel_broker.txn.slots import Slot, Slots
 from semel_broker.world import World
 

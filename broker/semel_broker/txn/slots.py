@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from semel_protocol.hashes import group_of
 
 from semel_broker.closing import CloseConnectionError
-from semel_broker.txn.metadata import TransactionMetadata
-from semel_broker.txn.state import check_transition
+from semel_broker.txn.model.metadata import TransactionMetadata
+from semel_broker.txn.model.state import check_transition
 from semel_broker.txn.turn import Turn
 
 LEFT_MAX = 8

@@ -13,14 +13,14 @@ from msgspec.structs import replace
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import group_of
 
-from semel_broker.config import BrokerConfig
-from semel_broker.shards import Shards
-from semel_broker.txn import group_state
-from semel_broker.txn.group_metadata import TransactionGroup, check_step
-from semel_broker.txn.group_state import Begin, Decide, Decision, Members
-from semel_broker.txn.identity import ClientName
-from semel_broker.txn.metadata import TransactionMetadata
-from semel_broker.txn.requests import Init, Rules
+from semel_broker.config.loading import BrokerConfig
+from semel_broker.coordination.shards import Shards
+from semel_broker.txn.model import group_state
+from semel_broker.txn.model.group_metadata import TransactionGroup, check_step
+from semel_broker.txn.model.group_state import Begin, Decide, Decision, Members
+from semel_broker.txn.model.identity import ClientName
+from semel_broker.txn.model.metadata import TransactionMetadata
+from semel_broker.txn.model.requests import Init, Rules
 from semel_broker.txn.shard import TransactionShard
 
 

@@ -18,10 +18,10 @@ from semel_protocol.messages.k24_add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
 )
 
-from semel_broker.txn.identity import ProducerIdentity
-from semel_broker.txn.metadata import TopicPartition
-from semel_broker.txn.peer_calls import ADD_PARTITIONS_TO_TXN, ADD_PARTITIONS_VERSION, PeerCalls
-from semel_broker.txn.records import by_topic
+from semel_broker.txn.markers.peer_calls import ADD_PARTITIONS_TO_TXN, ADD_PARTITIONS_VERSION, PeerCalls
+from semel_broker.txn.model.identity import ProducerIdentity
+from semel_broker.txn.model.metadata import TopicPartition
+from semel_broker.txn.model.records import by_topic
 
 Codes = dict[TopicPartition, ErrorCode]
 

@@ -17,8 +17,8 @@ import msgspec
 from broker.cluster.images import broker
 from semel_broker.cluster import records
 from semel_broker.cluster.controller import Controller
-from semel_broker.cluster.etcd_session import EtcdSession
-from semel_broker.cluster.etcd_store import EtcdStore
+from semel_broker.cluster.etcd.session import EtcdSession
+from semel_broker.cluster.etcd.store import EtcdStore
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import Image
 from semel_broker.cluster.local_store import LocalSession, LocalStore

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from semel_broker.cluster import local_watch
-from semel_broker.cluster.etcd_session import EtcdSession
-from semel_broker.cluster.etcd_store import EtcdStore
+from semel_broker.cluster.etcd.session import EtcdSession
+from semel_broker.cluster.etcd.store import EtcdStore
 from semel_broker.cluster.local_store import LocalStore
 from semel_broker.cluster.store import Put, Session, Store
 from semel_broker.world import World

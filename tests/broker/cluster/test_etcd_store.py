@@ -12,10 +12,12 @@ import pytest
 import uvloop
 from broker.cluster.liar import Answer, Liar, body, body_and_close, chunks, close, says, silence
 from broker.cluster.stores import EtcdHouse, world
-from semel_broker.cluster import etcd_messages, etcd_store, etcd_watch
-from semel_broker.cluster.etcd_connection import Endpoint
-from semel_broker.cluster.etcd_session import EtcdSession
-from semel_broker.cluster.etcd_store import EtcdStore
+from semel_broker.cluster.etcd import messages as etcd_messages
+from semel_broker.cluster.etcd import store as etcd_store
+from semel_broker.cluster.etcd import watch as etcd_watch
+from semel_broker.cluster.etcd.connection import Endpoint
+from semel_broker.cluster.etcd.session import EtcdSession
+from semel_broker.cluster.etcd.store import EtcdStore
 from semel_broker.cluster.store import (
     ABSENT,
     Changes,
@@ -31,7 +33,7 @@ from semel_broker.cluster.store import (
     StoreUnavailableError,
     Watch,
 )
-from semel_broker.eager import begin
+from semel_broker.net.eager import begin
 from support.etcd import EtcdProcess, free_ports
 
 SOON_S = 20

@@ -16,7 +16,7 @@ from semel_broker.cluster.records import NO_LEADER, PartitionState
 from semel_broker.cluster.store import OutcomeUnknownError, Put, StoreUnavailableError
 from semel_broker.context import Broker, RequestContext
 from semel_broker.handlers import k43_elect_leaders, k45_alter_partition_reassignments, k46_list_partition_reassignments
-from semel_broker.turns import Turns
+from semel_broker.scheduling.turns import Turns
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k43_elect_leaders import PREFERRED, UNCLEAN, ElectLeadersRequest, ElectLeadersRequestTopic
 from semel_protocol.messages.k45_alter_partition_reassignments import (

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from semel_broker.cluster import etcd_messages as messages
+from semel_broker.cluster.etcd import messages
 from sim.etcd import Etcd, Refused
 from support.etcd import EtcdProcess
 

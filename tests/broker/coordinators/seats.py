@@ -15,18 +15,18 @@ from broker.replication.brokers import Cluster, Replicant
 from broker.transactional import TransactionalProducer
 from broker.wire import Wire
 from msgspec.structs import replace
-from semel_broker.contacts import Contacts
 from semel_broker.context import Broker
-from semel_broker.dispatch import Dispatcher
+from semel_broker.coordination.producer_ids import ProducerIds
 from semel_broker.groups.coordinator import GroupCoordinator
-from semel_broker.producer_ids import ProducerIds
-from semel_broker.recompressor import Recompressor
-from semel_broker.server import Server
-from semel_broker.turned_away import TurnedAway
-from semel_broker.turns import Turns
+from semel_broker.net.dispatch import Dispatcher
+from semel_broker.net.server import Server
+from semel_broker.partitions.refused_batches import TurnedAway
+from semel_broker.scheduling.recompressor import Recompressor
+from semel_broker.scheduling.turns import Turns
+from semel_broker.scheduling.work_turns import WorkTurns
+from semel_broker.topics.advertised_brokers import Contacts
 from semel_broker.txn.coordinator import TransactionCoordinator
-from semel_broker.txn.leaders import ImageLeaders
-from semel_broker.work_turns import WorkTurns
+from semel_broker.txn.markers.leaders import ImageLeaders
 from semel_protocol.batch import iterate
 from semel_protocol.control import ControlType, read_marker
 from semel_protocol.errors import ErrorCode, KafkaError

@@ -11,9 +11,9 @@ from broker.cluster.brokers import until
 from broker.coordinators.seats import Seat, Seats, code_of
 from broker.members import GroupMember
 from semel_broker.context import Broker, RequestContext
+from semel_broker.coordination.shards import Stage
 from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
 from semel_broker.handlers import k10_find_coordinator
-from semel_broker.shards import Stage
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from semel_protocol.messages.k10_find_coordinator import FindCoordinatorRequest

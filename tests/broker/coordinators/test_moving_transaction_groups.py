@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from broker.cluster.brokers import until
 from broker.coordinators.seats import MARKERS, Seat, Seats, is_open, markers
-from semel_broker.txn.group_metadata import TransactionGroup
-from semel_broker.txn.group_state import Begin, Decide, Decision
-from semel_broker.txn.identity import ProducerIdentity
+from semel_broker.txn.model.group_metadata import TransactionGroup
+from semel_broker.txn.model.group_state import Begin, Decide, Decision
+from semel_broker.txn.model.identity import ProducerIdentity
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.internal_topics import TRANSACTION_STATE
 

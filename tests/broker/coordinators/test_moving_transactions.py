@@ -10,10 +10,10 @@ import pytest
 from broker.cluster.brokers import until
 from broker.coordinators.seats import MARKERS, Seat, Seats, code_of, is_open, markers
 from broker.wire import Wire
-from semel_broker.txn import identity, metadata, state
-from semel_broker.txn.identity import ClientName, ProducerIdentity
-from semel_broker.txn.marker_channel import Marker
-from semel_broker.txn.remote_destination import RemoteDestination, codes_of, request_of
+from semel_broker.txn.markers.channel import Marker
+from semel_broker.txn.markers.remote_destination import RemoteDestination, codes_of, request_of
+from semel_broker.txn.model import identity, metadata, state
+from semel_broker.txn.model.identity import ClientName, ProducerIdentity
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k61_describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic
 from semel_protocol.messages.k65_describe_transactions import DescribeTransactionsRequest

@@ -13,7 +13,7 @@ from broker.cluster.brokers import Notes, until
 from semel import Admin, Consumer, NewTopic, Producer, TopicPartition
 from semel.errors import KafkaError
 from semel_broker.cluster.local_store import LocalStore
-from semel_broker.config import load
+from semel_broker.config.loading import load
 from semel_broker.node import Node
 from semel_broker.world import World
 from semel_storage.memory_disk import MemoryDisk

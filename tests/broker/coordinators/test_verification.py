@@ -9,7 +9,7 @@ import pytest
 from broker.cluster.brokers import until
 from broker.coordinators.seats import VERIFY, Seat, Seats, code_of, is_open, markers
 from broker.transactional import TransactionalProducer
-from semel_broker.txn.identity import ClientName, ProducerIdentity
+from semel_broker.txn.model.identity import ClientName, ProducerIdentity
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k24_add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

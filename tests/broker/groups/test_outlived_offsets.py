@@ -9,7 +9,7 @@ import pytest
 from broker.groups.desk import Desk, breathe
 from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
 from semel_broker.groups.records import offset_rows
-from semel_broker.topics import Topics
+from semel_broker.topics.topics import Topics
 from semel_protocol.batch import read_header
 from semel_protocol.hashes import coordinator_partition
 from semel_protocol.records import Record, build_batch

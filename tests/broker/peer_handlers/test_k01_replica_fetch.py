@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 from broker.replication.brokers import Cluster, Replicant
 from semel_broker.context import Broker, RequestContext
+from semel_broker.partitions.replicas import Replicas
 from semel_broker.peer_handlers import k01_replica_fetch, k23_offset_for_leader_epoch
-from semel_broker.replicas import Replicas
 from semel_protocol.batch import iterate
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k01_fetch import (
@@ -111,7 +111,7 @@ async def leader() -> AsyncIterator[Replicant]:
 
 
 def _topic(count: int) -> Any:
-    from semel_broker.topic_plan import NewTopic
+    from semel_broker.cluster.topic_plan import NewTopic
 
     return NewTopic(name="t", assignments={n: [1] for n in range(count)})
 

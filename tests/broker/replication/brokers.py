@@ -16,17 +16,17 @@ from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.records import BrokerRecord, PartitionState
 from semel_broker.cluster.registration import Registration
 from semel_broker.cluster.store import Put
-from semel_broker.config import BrokerConfig, load
+from semel_broker.cluster.topic_plan import NewTopic
+from semel_broker.config.loading import BrokerConfig, load
 from semel_broker.context import Broker
-from semel_broker.dispatch import Dispatcher
-from semel_broker.partition import Partition, Role
+from semel_broker.net.dispatch import Dispatcher
+from semel_broker.net.server import Server
+from semel_broker.partitions.partition import Partition, Role
 from semel_broker.peer_handlers import PEER_VERSIONS, peer_handlers
 from semel_broker.replication.peers import Peers
 from semel_broker.replication.replicator import Replicator
-from semel_broker.server import Server
-from semel_broker.topic_plan import NewTopic
-from semel_broker.topics import Topics
-from semel_broker.turns import Turns
+from semel_broker.scheduling.turns import Turns
+from semel_broker.topics.topics import Topics
 from semel_broker.world import World
 from semel_protocol.batch import read_header
 from semel_storage.log_directory import LogDirectory

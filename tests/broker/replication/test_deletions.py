@@ -6,8 +6,8 @@ import asyncio
 
 from broker.cluster.brokers import until
 from broker.replication.brokers import Cluster, Replicant
-from semel_broker.cleaner import Cleaner
-from semel_broker.partition import NOWHERE
+from semel_broker.partitions.cleaner import Cleaner
+from semel_broker.partitions.partition import NOWHERE
 from semel_protocol.batch import read_header
 from support.logs import batch_of, pairs_of
 

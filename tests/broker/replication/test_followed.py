@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 from broker.cluster.brokers import Notes
-from semel_broker.partition import Partition, Role
+from semel_broker.partitions.partition import Partition, Role
 from semel_broker.replication.followed import VERDICTS, Followed, Outcome, State, Verdict
 from semel_broker.replication.throttle import UNBOUNDED, ListedThrottle, Throttle
 from semel_broker.world import World

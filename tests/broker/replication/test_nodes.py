@@ -11,10 +11,10 @@ from time import monotonic, time
 
 import pytest
 from semel import Admin, Consumer, NewTopic, Producer
-from semel_broker.cluster.etcd_store import EtcdStore
-from semel_broker.config import load
+from semel_broker.cluster.etcd.store import EtcdStore
+from semel_broker.config.loading import load
 from semel_broker.node import Node
-from semel_broker.partition import Role
+from semel_broker.partitions.partition import Role
 from semel_broker.world import World
 from semel_storage.os_disk import OsDisk
 from support.etcd import EtcdProcess

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from broker.cluster.brokers import until
 from broker.replication.brokers import Cluster
-from semel_broker.topic_plan import NewTopic
+from semel_broker.cluster.topic_plan import NewTopic
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.memory_disk import MemoryDisk
 

@@ -20,9 +20,9 @@ from click.testing import CliRunner
 from semel import Consumer, Producer, TopicPartition
 from semel.cli.main import main
 from semel.errors import KafkaTimeoutError
-from semel_broker.ephemeral import EphemeralBroker
 from semel_broker.node import Node
-from semel_broker.txn.marker_channel import Entry
+from semel_broker.testing.in_process import EphemeralBroker
+from semel_broker.txn.markers.channel import Entry
 from semel_protocol.errors import ErrorCode
 
 PATIENCE_S = 20

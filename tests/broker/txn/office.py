@@ -9,13 +9,13 @@ from random import Random
 from broker.wire import EventLog, batch
 from msgspec.structs import replace
 from semel_broker.cluster.local_store import LocalStore
-from semel_broker.config import load
-from semel_broker.producer_ids import ProducerIds
-from semel_broker.topic_plan import NewTopic
-from semel_broker.topics import Topics
+from semel_broker.cluster.topic_plan import NewTopic
+from semel_broker.config.loading import load
+from semel_broker.coordination.producer_ids import ProducerIds
+from semel_broker.topics.topics import Topics
 from semel_broker.txn.coordinator import TransactionCoordinator
-from semel_broker.txn.identity import ClientName, ProducerIdentity
-from semel_broker.txn.marker_channel import Entry
+from semel_broker.txn.markers.channel import Entry
+from semel_broker.txn.model.identity import ClientName, ProducerIdentity
 from semel_broker.world import World
 from semel_protocol.batch import iterate, read_header
 from semel_protocol.control import ControlType, read_marker

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 from broker.txn.office import PARTITIONS, TIMEOUT_MS, Office
-from semel_broker.topic_plan import NewTopic
-from semel_broker.txn.identity import ClientName, ProducerIdentity
+from semel_broker.cluster.topic_plan import NewTopic
+from semel_broker.txn.model.identity import ClientName, ProducerIdentity
 from semel_protocol.batch import read_header
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import coordinator_partition

@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 from broker.txn.office import PARTITIONS, TIMEOUT_MS, Office
-from semel_broker.txn.identity import EPOCH_LAST, EPOCH_MAX, ProducerIdentity
-from semel_broker.txn.ledger import FenceReason
-from semel_broker.txn.metadata import EMPTY, TransactionMetadata
-from semel_broker.txn.records import row_of
+from semel_broker.txn.model.identity import EPOCH_LAST, EPOCH_MAX, ProducerIdentity
+from semel_broker.txn.model.ledger import FenceReason
+from semel_broker.txn.model.metadata import EMPTY, TransactionMetadata
+from semel_broker.txn.model.records import row_of
 from semel_protocol.batch import read_header
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import coordinator_partition

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from semel_broker.txn import group_state, state
-from semel_broker.txn.group_metadata import (
+from semel_broker.txn.model import group_state, state
+from semel_broker.txn.model.group_metadata import (
     ABORTED,
     COMMITTED,
     DEAD,
@@ -19,11 +19,11 @@ from semel_broker.txn.group_metadata import (
     check_step,
     check_transition,
 )
-from semel_broker.txn.group_records import group_key_of, group_of_row, group_row
-from semel_broker.txn.group_state import Begin, Decide, Decision
-from semel_broker.txn.identity import EPOCH_LAST, ClientName, ProducerIdentity
-from semel_broker.txn.ledger import FenceReason
-from semel_broker.txn.metadata import (
+from semel_broker.txn.model.group_records import group_key_of, group_of_row, group_row
+from semel_broker.txn.model.group_state import Begin, Decide, Decision
+from semel_broker.txn.model.identity import EPOCH_LAST, ClientName, ProducerIdentity
+from semel_broker.txn.model.ledger import FenceReason
+from semel_broker.txn.model.metadata import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,
@@ -33,8 +33,8 @@ from semel_broker.txn.metadata import (
     TransactionMetadata,
     TransactionState,
 )
-from semel_broker.txn.records import key_of, metadata_of, row_of
-from semel_broker.txn.requests import End, Init, NeedsProducerIdError
+from semel_broker.txn.model.records import key_of, metadata_of, row_of
+from semel_broker.txn.model.requests import End, Init, NeedsProducerIdError
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import coordinator_partition, group_of, transaction_partition
 

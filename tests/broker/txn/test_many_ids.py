@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 from broker.txn.office import Office
-from semel_broker.topics import Topics
-from semel_broker.txn import records, state
-from semel_broker.txn.metadata import TransactionMetadata
-from semel_broker.txn.records import row_of
-from semel_broker.txn.requests import End, Init
+from semel_broker.topics.topics import Topics
+from semel_broker.txn.model import records, state
+from semel_broker.txn.model.metadata import TransactionMetadata
+from semel_broker.txn.model.records import row_of
+from semel_broker.txn.model.requests import End, Init
 from semel_broker.txn.shard import LOADED_AT_ONCE
 from semel_protocol import single_records
 from semel_protocol.batch import read_header

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from broker.wire import EventLog
-from semel_broker.txn.identity import ProducerIdentity
-from semel_broker.txn.marker_channel import Entry, Marker, MarkerChannel
-from semel_broker.txn.metadata import TopicPartition
+from semel_broker.txn.markers.channel import Entry, Marker, MarkerChannel
+from semel_broker.txn.model.identity import ProducerIdentity
+from semel_broker.txn.model.metadata import TopicPartition
 from semel_protocol.errors import ErrorCode, KafkaError
 
 MARKER = Marker(ProducerIdentity(5, 3), commit=True, coordinator_epoch=7)

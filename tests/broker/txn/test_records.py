@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from semel_broker.txn import records
-from semel_broker.txn.identity import ClientName, ProducerIdentity
-from semel_broker.txn.ledger import FENCES_KEPT, ExpiredIds, FenceReason, FenceRecord, noted, who_fenced
-from semel_broker.txn.metadata import DEAD, EMPTY, ONGOING, TransactionMetadata, TransactionState
-from semel_broker.txn.records import key_of, metadata_of, row_of
-from semel_broker.txn.replay import Replay
+from semel_broker.txn.model import records
+from semel_broker.txn.model.identity import ClientName, ProducerIdentity
+from semel_broker.txn.model.ledger import FENCES_KEPT, ExpiredIds, FenceReason, FenceRecord, noted, who_fenced
+from semel_broker.txn.model.metadata import DEAD, EMPTY, ONGOING, TransactionMetadata, TransactionState
+from semel_broker.txn.model.records import key_of, metadata_of, row_of
+from semel_broker.txn.model.replay import Replay
 from semel_protocol.errors import ProtocolError
 from semel_storage.internal_topics import (
     TRANSACTION_LOG_VALUE,

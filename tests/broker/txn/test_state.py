@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
-from semel_broker.txn import state
-from semel_broker.txn.identity import EPOCH_LAST, EPOCH_MAX, NOBODY, ClientName, ProducerIdentity
-from semel_broker.txn.ledger import FenceReason
-from semel_broker.txn.metadata import (
+from semel_broker.txn.model import state
+from semel_broker.txn.model.identity import EPOCH_LAST, EPOCH_MAX, NOBODY, ClientName, ProducerIdentity
+from semel_broker.txn.model.ledger import FenceReason
+from semel_broker.txn.model.metadata import (
     BETWEEN,
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -25,8 +25,8 @@ from semel_broker.txn.metadata import (
     TransactionMetadata,
     TransactionState,
 )
-from semel_broker.txn.refusals import for_version
-from semel_broker.txn.requests import End, Init, NeedsProducerIdError, Rules, Step
+from semel_broker.txn.model.refusals import for_version
+from semel_broker.txn.model.requests import End, Init, NeedsProducerIdError, Rules, Step
 from semel_protocol.errors import ErrorCode, KafkaError
 
 NOW = 1_700_000_000_000

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from semel_broker.txn import state
-from semel_broker.txn.identity import EPOCH_LAST, EPOCH_MAX, NOBODY, ClientName, ProducerIdentity
-from semel_broker.txn.ledger import FENCES_KEPT
-from semel_broker.txn.metadata import BETWEEN, ONGOING, TransactionMetadata
-from semel_broker.txn.records import metadata_of, row_of
-from semel_broker.txn.requests import End, Init, Step
+from semel_broker.txn.model import state
+from semel_broker.txn.model.identity import EPOCH_LAST, EPOCH_MAX, NOBODY, ClientName, ProducerIdentity
+from semel_broker.txn.model.ledger import FENCES_KEPT
+from semel_broker.txn.model.metadata import BETWEEN, ONGOING, TransactionMetadata
+from semel_broker.txn.model.records import metadata_of, row_of
+from semel_broker.txn.model.requests import End, Init, Step
 from semel_protocol.errors import ErrorCode, KafkaError
 
 TIMEOUT_MS = 100

@@ -10,13 +10,13 @@ import pytest
 from broker.txn.office import PARTITIONS, TIMEOUT_MS, Office
 from broker.wire import headers_of
 from msgspec.structs import replace
-from semel_broker.coordinator_topic import READ_BYTES
-from semel_broker.partition import Partition
-from semel_broker.txn.group_metadata import TransactionGroup
-from semel_broker.txn.group_state import Begin, Decide, Decision
-from semel_broker.txn.identity import EPOCH_LAST, ClientName, ProducerIdentity
+from semel_broker.coordination.coordinator_topic import READ_BYTES
+from semel_broker.partitions.partition import Partition
 from semel_broker.txn.journal import Journal, Stored
-from semel_broker.txn.metadata import ONGOING
+from semel_broker.txn.model.group_metadata import TransactionGroup
+from semel_broker.txn.model.group_state import Begin, Decide, Decision
+from semel_broker.txn.model.identity import EPOCH_LAST, ClientName, ProducerIdentity
+from semel_broker.txn.model.metadata import ONGOING
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import coordinator_partition
 from semel_storage.internal_topics import TRANSACTION_STATE

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from semel_broker.cluster.local_store import LocalStore
-from semel_broker.durable_partition import DurablePartition
+from semel_broker.coordination.producer_ids import BLOCK_SIZE, ProducerIds
 from semel_broker.groups.journal import Journal as GroupJournal
 from semel_broker.handlers import k00_produce
-from semel_broker.partition import READ_COMMITTED, Partition
-from semel_broker.partition_reader import PartitionReader
-from semel_broker.producer_ids import BLOCK_SIZE, ProducerIds
+from semel_broker.partitions.durability import DurablePartition
+from semel_broker.partitions.partition import READ_COMMITTED, Partition
+from semel_broker.partitions.read_view import PartitionReader
 from semel_protocol.messages.k00_produce import ProduceResponse
 from semel_storage import recovery
 from semel_storage.disk import Buffer

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from semel_broker import cleaner
-from semel_broker.partition_reader import PartitionReader
+from semel_broker.partitions import cleaner
+from semel_broker.partitions.read_view import PartitionReader
 from semel_protocol.batch import BatchHeader
 from semel_storage import recovery
 from semel_storage.compaction import Dirtiness, dirtiness

@@ -15,14 +15,14 @@ from semel_broker.cluster.records import PartitionState
 from semel_broker.cluster.registration import Registration
 from semel_broker.cluster.steps import Step
 from semel_broker.cluster.store import Change, Expect
-from semel_broker.partition import Partition, Role
-from semel_broker.partition_reader import PartitionReader
-from semel_broker.replicas import Replicas
+from semel_broker.partitions.partition import Partition, Role
+from semel_broker.partitions.read_view import PartitionReader
+from semel_broker.partitions.refused_batches import TurnedAway
+from semel_broker.partitions.replicas import Replicas
 from semel_broker.replication.fetcher import Fetcher
 from semel_broker.replication.followed import Followed
 from semel_broker.replication.isr import IsrKeeper
 from semel_broker.replication.sessions import FetchSession, Watched
-from semel_broker.turned_away import TurnedAway
 from semel_storage import producers
 from semel_storage.log import Log
 from semel_storage.producer_table import ProducerTable

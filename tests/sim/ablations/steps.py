@@ -8,14 +8,15 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 from semel._transactions import Transactions
-from semel_broker.txn import group_state, state, transaction_groups
+from semel_broker.txn import transaction_groups
 from semel_broker.txn.expiry import Expiry
 from semel_broker.txn.group_engine import GroupEngine
-from semel_broker.txn.group_metadata import TransactionGroup
-from semel_broker.txn.group_state import Decide, Decision, Members
 from semel_broker.txn.journal import Journal
-from semel_broker.txn.metadata import ONGOING, TransactionMetadata
-from semel_broker.txn.replay import Replay
+from semel_broker.txn.model import group_state, state
+from semel_broker.txn.model.group_metadata import TransactionGroup
+from semel_broker.txn.model.group_state import Decide, Decision, Members
+from semel_broker.txn.model.metadata import ONGOING, TransactionMetadata
+from semel_broker.txn.model.replay import Replay
 
 from sim.ablations.ablation import Seam, broker_ends, safeguard
 from sim.ablations.occasions import lost_decision

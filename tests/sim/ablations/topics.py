@@ -9,7 +9,7 @@ from semel_broker.cluster import reassignments
 from semel_broker.cluster.elections import Standing
 from semel_broker.cluster.image import PartitionView, Touched
 from semel_broker.cluster.records import PartitionState, TopicRecord
-from semel_broker.known_topics import KnownTopics
+from semel_broker.topics.known_topics import KnownTopics
 
 from sim.ablations.ablation import Seam, safeguard
 from sim.topic_control import TopicRun

@@ -9,13 +9,13 @@ from typing import Any
 from msgspec.structs import replace
 from semel_broker.groups.coordinator import GroupCoordinator
 from semel_broker.handlers import k00_transactional
-from semel_broker.txn import identity, state
-from semel_broker.txn.destination import LocalDestination
 from semel_broker.txn.engine import Engine
 from semel_broker.txn.expiry import Expiry
-from semel_broker.txn.identity import NOBODY, ProducerIdentity
-from semel_broker.txn.marker_channel import Entry
-from semel_broker.txn.metadata import (
+from semel_broker.txn.markers.channel import Entry
+from semel_broker.txn.markers.local_destination import LocalDestination
+from semel_broker.txn.model import identity, state
+from semel_broker.txn.model.identity import NOBODY, ProducerIdentity
+from semel_broker.txn.model.metadata import (
     EMPTY,
     ONGOING,
     PREPARE_ABORT,
@@ -23,7 +23,7 @@ from semel_broker.txn.metadata import (
     TransactionMetadata,
     TransactionState,
 )
-from semel_broker.txn.requests import End, Init, Step
+from semel_broker.txn.model.requests import End, Init, Step
 from semel_broker.txn.shard import TransactionShard
 from semel_broker.txn.slots import Slot
 from semel_broker.txn.turn import Turn

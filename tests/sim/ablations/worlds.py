@@ -10,14 +10,14 @@ from typing import Any
 from semel._member import Member
 from semel._transactions import Transactions
 from semel.errors import error_for
-from semel_broker import coordinator_topic
 from semel_broker.cluster import elections
 from semel_broker.cluster.elections import Standing
 from semel_broker.cluster.image import PartitionView
 from semel_broker.cluster.records import PartitionState
 from semel_broker.cluster.steps import Step
+from semel_broker.coordination import coordinator_topic
 from semel_broker.groups import journal
-from semel_broker.txn import identity, metadata, state
+from semel_broker.txn.model import identity, metadata, state
 from semel_broker.txn.slots import Slot
 from semel_protocol.batch import BatchHeader
 from semel_protocol.errors import ErrorCode

@@ -1,0 +1,152 @@
+"""etcd's JSON gateway: one POST for each call, and streams of lines, over plain HTTP/1.1 connections.
+
+Every etcd from 3.4 on serves it on its client port (`/v3/...`) unless that was switched off. Connections are kept and
+used again; which endpoint is asked moves on to the next one whenever one fails, and stays there. Why not gRPC: see
+docs/decisions/0011-etcd-through-its-json-gateway.md.
+"""
+
+from __future__ import annotations
+
+from asyncio import current_task, open_connection, sleep, timeout
+from collections.abc import Sequence
+from ssl import SSLContext
+from typing import Final
+
+import msgspec
+
+from semel_broker.cluster.etcd.connection import CONNECTION_ERRORS, Connection, Endpoint
+from semel_broker.cluster.etcd.messages import Failure
+
+CONNECT_TIMEOUT_MS: Final = 2_000
+IDLE_CONNECTIONS_MAX: Final = 8
+
+_failure = msgspec.json.Decoder(Failure, strict=False)
+
+
+class NotSentError(Exception):
+    """No connection could be made: etcd has not seen the request."""
+
+
+class UnansweredError(Exception):
+    """The request was sent, or part of it, and no whole answer came."""
+
+
+class RefusedError(Exception):
+    """etcd answered with an error: `code` is gRPC's, the message etcd's own."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Gateway:
+    """The endpoints of one etcd cluster, and the idle connections to the one that is asked now."""
+
+    def __init__(self, endpoints: Sequence[str], ssl: SSLContext | None = None) -> None:
+        if not endpoints:
+            raise ValueError("no etcd endpoint was given")
+        self._endpoints = [Endpoint.parse(url) for url in endpoints]
+        if ssl is None and any(endpoint.is_tls for endpoint in self._endpoints):
+            raise ValueError("an https endpoint needs an SSLContext")
+        self._ssl = ssl
+        self._at = 0
+        self._idle: list[Connection] = []
+        self._open: dict[Connection, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._endpoints)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The one that is asked now."""
+        return self._endpoints[self._at]
+
+    def move_on(self, failed: Endpoint) -> None:
+        """`failed` did not answer as it should: ask the next one, unless somebody else has moved on already."""
+        if self.endpoint == failed:
+            self._at = (self._at + 1) % len(self._endpoints)
+            for connection in self._idle:
+                self.discard(connection)
+            self._idle = []
+
+    async def call(self, path: str, body: bytes, timeout_ms: float) -> bytes:
+        """The answer's body. Raises NotSentError, UnansweredError, RefusedError."""
+        if current_task() is None:
+            await sleep(0)  # `timeout` needs a task, which requests begun at once (eager.py) get at their first wait
+        connection = self._take_idle() or await self._connect(timeout_ms)
+        is_done = False
+        try:
+            async with timeout(timeout_ms / 1000):
+                connection.send(path, body)
+                status, length = await connection.head()
+                answer = await connection.body(length)
+            is_done = True
+        except CONNECTION_ERRORS as error:
+            raise UnansweredError(f"{connection.endpoint}: {error or type(error).__name__}") from error
+        finally:
+            keep = is_done and connection.endpoint == self.endpoint and len(self._idle) < IDLE_CONNECTIONS_MAX
+            if keep:
+                self._idle.append(connection)
+            else:
+                self.discard(connection)
+        if status != 200:
+            raise _refusal(status, answer)
+        return answer
+
+    async def stream(self, path: str, body: bytes, timeout_ms: float) -> Connection:
+        """A connection of its own on which the answer's lines arrive; to be discarded. Raises as `call` does."""
+        connection = await self._connect(timeout_ms)
+        is_streaming = False
+        try:
+            async with timeout(timeout_ms / 1000):
+                connection.send(path, body)
+                status, length = await connection.head()
+                if status != 200 or length is not None:
+                    raise _refusal(status, await connection.body(length))
+            is_streaming = True
+        except CONNECTION_ERRORS as error:
+            raise UnansweredError(f"{connection.endpoint}: {error or type(error).__name__}") from error
+        finally:
+            if not is_streaming:
+                self.discard(connection)
+        return connection
+
+    def discard(self, connection: Connection) -> None:
+        """Close a connection, whatever is under way on it."""
+        self._open.pop(connection, None)
+        connection.close()
+
+    def close(self) -> None:
+        """Close all connections; what is under way on them raises UnansweredError."""
+        for connection in list(self._open):
+            self.discard(connection)
+        self._idle = []
+
+    def _take_idle(self) -> Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_usable:
+                return connection
+            self.discard(connection)
+        return None
+
+    async def _connect(self, timeout_ms: float) -> Connection:
+        endpoint = self.endpoint
+        try:
+            async with timeout(min(timeout_ms, CONNECT_TIMEOUT_MS) / 1000):
+                ssl = self._ssl if endpoint.is_tls else None
+                reader, writer = await open_connection(endpoint.host, endpoint.port, ssl=ssl)
+        except (OSError, TimeoutError) as error:
+            raise NotSentError(f"{endpoint}: {error or type(error).__name__}") from error
+        connection = Connection(endpoint, reader, writer)
+        self._open[connection] = None
+        return connection
+
+
+def _refusal(status: int, answer: bytes) -> RefusedError | UnansweredError:
+    """What an answer that is no success says."""
+    try:
+        failure = _failure.decode(answer)
+    except msgspec.DecodeError:
+        return UnansweredError(f"HTTP status {status}, and no word of etcd's: {answer[:200]!r}")
+    return RefusedError(failure.code or failure.grpc_code, failure.message)

@@ -1,0 +1,250 @@
+"""The store of a cluster: etcd, version 3.4 or later, behind the seam of `store.py`.
+
+Readings are linearizable and are asked again, at the next endpoint if need be, until they are answered or
+`request_timeout_ms` has passed. A transaction is sent again only if etcd cannot have seen it: one that was sent and not
+answered raises OutcomeUnknownError, because sent twice its own first effect would make it fail.
+
+etcd keeps the changes of the past until somebody compacts it; run it with `--auto-compaction-retention`. It refuses
+transactions of more than 128 changes or 1.5 MiB (`--max-txn-ops`, `--max-request-bytes`).
+"""
+
+from __future__ import annotations
+
+import math
+from asyncio import Event, get_running_loop, sleep
+from collections.abc import Sequence
+from ssl import SSLContext
+from typing import Final, TypeVar
+
+import msgspec
+
+from semel_broker.cluster.etcd import messages as etcd
+from semel_broker.cluster.etcd.gateway import Gateway, NotSentError, RefusedError, UnansweredError
+from semel_broker.cluster.etcd.keys import Keys
+from semel_broker.cluster.etcd.retry import Backoff
+from semel_broker.cluster.etcd.session import EtcdSession
+from semel_broker.cluster.etcd.watch import EtcdWatch
+from semel_broker.cluster.store import (
+    CHANGES_MAX,
+    Change,
+    Entry,
+    Expect,
+    Listing,
+    OutcomeUnknownError,
+    Put,
+    SessionEndedError,
+    StoreClosedError,
+    StoreError,
+    StoreUnavailableError,
+    last_of_each_key,
+)
+from semel_broker.world import World
+
+Answer = TypeVar("Answer")
+
+ATTEMPT_TIMEOUT_MS: Final = 2_000
+"""For an answer of one endpoint to what can be asked again at the next."""
+
+# gRPC's status codes
+_DEADLINE_EXCEEDED: Final = 4
+_NOT_FOUND: Final = 5
+_RESOURCE_EXHAUSTED: Final = 8
+_UNKNOWN: Final = 2
+_INTERNAL: Final = 13
+_UNAVAILABLE: Final = 14
+
+NOT_NOW: Final = ("etcdserver: no leader", "etcdserver: too many requests")
+"""What etcd says before it has done anything with a request: ask again, or elsewhere."""
+PERHAPS: Final = (_UNKNOWN, _DEADLINE_EXCEEDED, _INTERNAL, _UNAVAILABLE)
+"""Codes of answers after which the request may have been carried out, or may be later."""
+FULL: Final = "database space exceeded"
+
+
+class EtcdStore:
+    """`Store` over the members of one etcd cluster, given as URLs (`http://10.0.0.1:2379`). Raises ValueError.
+
+    `namespace`: under which all keys lie, one for each semel cluster. `ssl`: for https endpoints.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        *,
+        namespace: str,
+        world: World,
+        ssl: SSLContext | None = None,
+        request_timeout_ms: float = 5_000,
+    ) -> None:
+        self._gateway = Gateway(endpoints, ssl)
+        self._keys = Keys(namespace)
+        self._world = world
+        self._request_timeout_ms = request_timeout_ms
+        self._watches: list[EtcdWatch] = []
+        self._is_closed = False
+        self._under_way = 0
+        self._is_idle = Event()
+
+    async def get(self, key: str) -> Entry | None:
+        """The entry of `key`, or None."""
+        answer = await self._read("/v3/kv/range", etcd.RangeRequest(self._keys.pack(key)), _range)
+        return self._entry(answer.kvs[0]) if answer.kvs else None
+
+    async def list(self, prefix: str) -> Listing:
+        """All entries whose key starts with `prefix`, in key order."""
+        answer = await self._read("/v3/kv/range", etcd.RangeRequest(*self._keys.range(prefix)), _range)
+        return Listing(tuple(self._entry(kv) for kv in answer.kvs), answer.header.revision)
+
+    async def transact(self, expects: Sequence[Expect], changes: Sequence[Change]) -> int | None:
+        """Apply all of `changes` if all of `expects` hold; see `Store`."""
+        assert len(expects) <= CHANGES_MAX, f"{len(expects)} expectations in one transaction, {CHANGES_MAX} at most"
+        request = etcd.TxnRequest(
+            [etcd.Compare(self._keys.pack(expect.key), expect.revision) for expect in expects],
+            [self._operation(change) for change in last_of_each_key(changes)],
+        )
+        try:
+            answer = await self._ask("/v3/kv/txn", request, _txn, self._request_timeout_ms, is_repeatable=False)
+        except RefusedError as error:
+            if error.code == _NOT_FOUND:
+                raise SessionEndedError(f"{error}: its session has ended; open a new one") from error
+            raise _refusal(error) from error
+        return answer.header.revision if answer.succeeded else None
+
+    def watch(self, prefix: str, revision: int) -> EtcdWatch:
+        """The changes under `prefix` after `revision`; see `Store`."""
+        self._check_open()
+        watch = EtcdWatch(self._gateway, self._keys, self._world, prefix, revision)
+        self._watches = [each for each in self._watches if not each.is_over]
+        self._watches.append(watch)
+        return watch
+
+    async def open_session(self, ttl_ms: int) -> EtcdSession:
+        """A session with a lease of `ttl_ms`, in whole seconds; etcd grants a little more than its election timeout
+        if that was less."""
+        asked_at = self._world.monotonic()
+        grant = etcd.LeaseGrantRequest(math.ceil(ttl_ms / 1000))
+        lease = await self._read("/v3/lease/grant", grant, _lease)  # one that got lost runs out by itself
+        if self._world.monotonic() >= asked_at + lease.ttl_s:
+            raise StoreUnavailableError(f"the lease of {lease.ttl_s} s had run out when it was granted at last")
+        return EtcdSession(
+            self._world,
+            lease=lease.lease,
+            ttl_s=lease.ttl_s,
+            granted_at=asked_at,
+            keep_alive=self._keep_alive,
+            revoke=self._revoke,
+        )
+
+    async def close(self) -> None:
+        """Wait for what is under way and close the connections. Watches raise StoreClosedError."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for watch in self._watches:
+            if not watch.is_over:
+                await watch.store_closed()
+        if self._under_way:
+            self._is_idle.clear()
+            await self._is_idle.wait()
+        self._gateway.close()
+
+    async def _keep_alive(self, lease: int, timeout_ms: float) -> int:
+        request = etcd.LeaseRequest(lease)
+        try:
+            line = await self._ask("/v3/lease/keepalive", request, _keep_alive, timeout_ms, is_repeatable=True)
+        except RefusedError as error:
+            raise _refusal(error) from error
+        if line.result is None:
+            message = line.error.message if line.error else "neither result nor error"
+            raise StoreUnavailableError(f"etcd did not keep the lease alive: {message}")
+        return line.result.ttl_s
+
+    async def _revoke(self, lease: int) -> None:
+        try:
+            await self._ask(
+                "/v3/lease/revoke", etcd.LeaseRequest(lease), _nothing, self._request_timeout_ms, is_repeatable=True
+            )
+        except RefusedError as error:
+            if error.code != _NOT_FOUND:  # it is gone, which is what was asked for
+                raise _refusal(error) from error
+
+    async def _read(self, path: str, request: etcd.Message, answer: msgspec.json.Decoder[Answer]) -> Answer:
+        try:
+            return await self._ask(path, request, answer, self._request_timeout_ms, is_repeatable=True)
+        except RefusedError as error:
+            raise _refusal(error) from error
+
+    async def _ask(
+        self,
+        path: str,
+        request: etcd.Message,
+        answer: msgspec.json.Decoder[Answer],
+        timeout_ms: float,
+        *,
+        is_repeatable: bool,
+    ) -> Answer:
+        """Ask until there is an answer. Raises RefusedError, and the errors of the seam."""
+        self._check_open()
+        self._under_way += 1
+        try:
+            return await self._ask_in_turn(path, msgspec.json.encode(request), answer, timeout_ms, is_repeatable)
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._is_idle.set()
+
+    async def _ask_in_turn(
+        self, path: str, body: bytes, answer: msgspec.json.Decoder[Answer], timeout_ms: float, is_repeatable: bool
+    ) -> Answer:
+        time = get_running_loop().time
+        deadline = time() + timeout_ms / 1000
+        backoff = Backoff(self._world.rng, len(self._gateway))
+        while True:
+            left_ms = (deadline - time()) * 1000
+            endpoint = self._gateway.endpoint
+            error: Exception
+            try:
+                attempt_ms = min(left_ms, ATTEMPT_TIMEOUT_MS) if is_repeatable else left_ms
+                return answer.decode(await self._gateway.call(path, body, attempt_ms))
+            except NotSentError as failure:
+                error, may_have_happened = failure, False
+            except (UnansweredError, msgspec.DecodeError) as failure:
+                error, may_have_happened = failure, True
+            except RefusedError as failure:
+                error, may_have_happened = failure, not str(failure).startswith(NOT_NOW)
+                if may_have_happened and failure.code not in PERHAPS:
+                    raise
+            self._gateway.move_on(endpoint)
+            if may_have_happened and not is_repeatable:
+                raise OutcomeUnknownError(f"etcd took a transaction and did not answer it: {error}") from error
+            pause_s = backoff.failed()
+            if self._is_closed or time() + pause_s >= deadline:
+                raise StoreUnavailableError(
+                    f"no etcd answered within {timeout_ms:.0f} ms, the last: {error}"
+                ) from error
+            await sleep(pause_s)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreClosedError("the connection to etcd was closed")
+
+    def _entry(self, kv: etcd.KeyValue) -> Entry:
+        return Entry(self._keys.unpack(kv.key), kv.value, kv.mod_revision)
+
+    def _operation(self, change: Change) -> etcd.RequestOp:
+        key = self._keys.pack(change.key)
+        if isinstance(change, Put):
+            return etcd.RequestOp(request_put=etcd.PutRequest(key, change.value, change.lease))
+        return etcd.RequestOp(request_delete_range=etcd.DeleteRangeRequest(key))
+
+
+_range = msgspec.json.Decoder(etcd.RangeResponse, strict=False)
+_txn = msgspec.json.Decoder(etcd.TxnResponse, strict=False)
+_lease = msgspec.json.Decoder(etcd.LeaseResponse, strict=False)
+_keep_alive = msgspec.json.Decoder(etcd.KeepAliveLine, strict=False)
+_nothing = msgspec.json.Decoder(etcd.Nothing, strict=False)
+
+
+def _refusal(error: RefusedError) -> StoreError:
+    if FULL in str(error):
+        return StoreError(f"etcd is full ({error}): compact and defragment it, or raise --quota-backend-bytes")
+    return StoreError(f"etcd refused: {error} (gRPC code {error.code})")

@@ -1,0 +1,82 @@
+"""All settings there are, as a list for people: a configuration file to start from, or a page of documentation."""
+
+import json
+from collections.abc import Iterable, Iterator
+
+from semel_broker.config.loading import BROKER_SETTINGS
+from semel_broker.config.settings import Setting
+from semel_broker.config.topic_configs import TOPIC_SETTINGS
+
+WIDTH = 100
+
+PAGE = """# Settings
+
+What `semel serve --settings markdown` prints. Names are Kafka's; `durability` and those of the cluster are semel's
+own. Give them in a TOML file (`--config`; `semel serve --settings toml` prints one to start from), as variables
+(`SEMEL_NUM_PARTITIONS`), or with `--set num.partitions=3`; later ones win. Those that are *dynamic* can be altered
+while brokers run, for one broker or for all (`kafka-configs`, `Admin.alter_configs`).
+
+## Brokers
+
+"""
+
+TOPICS = """
+## Topics
+
+Given when a topic is made (`semel topic create NAME --config retention.ms=3600000`), or later (`semel topic alter`).
+One that a topic was not given follows the broker's.
+
+"""
+
+
+def as_toml() -> str:
+    """A file for `--config` in which every setting of a broker is explained, and commented out with its default."""
+    return "\n".join(_explained(setting) for setting in BROKER_SETTINGS.values())
+
+
+def _explained(setting: Setting) -> str:
+    dynamic = " Dynamic." if setting.doc.dynamic else ""
+    lines = [f"# {line}" for line in _wrapped(setting.documentation + dynamic)]
+    value = "" if setting.default is None else f" {_toml(setting.default)}"
+    return "\n".join([*lines, f"#{setting.name} ={value}", ""])
+
+
+def _toml(value: object) -> str:
+    """A default as TOML has it; texts and lists are JSON's there."""
+    return json.dumps(list(value) if isinstance(value, tuple) else value)
+
+
+def _wrapped(text: str) -> Iterator[str]:
+    line = ""
+    for word in text.split():
+        if line and len(line) + 1 + len(word) > WIDTH:
+            yield line
+            line = ""
+        line = f"{line} {word}".lstrip()
+    yield line
+
+
+def as_markdown() -> str:
+    """The page `docs/settings.md`."""
+    brokers = _table("default", map(_broker_row, BROKER_SETTINGS.values()))
+    topics = _table("the broker's", map(_topic_row, TOPIC_SETTINGS.values()))
+    return PAGE + brokers + TOPICS + topics
+
+
+def _table(column: str, rows: Iterable[str]) -> str:
+    return "\n".join([f"| setting | {column} | what it does, and what it may be |", "|---|---|---|", *rows, ""])
+
+
+def _broker_row(setting: Setting) -> str:
+    default = setting.render(setting.default)
+    shown = f"`{default}`" if default else "none"
+    dynamic = " *Dynamic.*" if setting.doc.dynamic else ""
+    return f"| `{setting.name}` | {shown} | {setting.documentation}{dynamic} |"
+
+
+def _topic_row(setting: Setting) -> str:
+    if setting.doc.fixed:
+        follows = f"`{setting.render(setting.default)}`, always"
+    else:
+        follows = f"`{setting.doc.synonyms[0]}`" if setting.doc.synonyms else "`none`"
+    return f"| `{setting.name}` | {follows} | {setting.documentation} |"

@@ -1,0 +1,199 @@
+"""The settings of a broker under Kafka's names, and where each value in force came from.
+
+`load` takes what the operator gave - defaults < TOML file < environment (`SEMEL_LOG_SEGMENT_BYTES`) < `--set` - and
+answers a `BrokerConfig`. It reads no file and no environment itself: `__main__` passes both in.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import Any, Final
+
+import msgspec
+from msgspec import field
+
+from semel_broker.config.broker_settings import HOUR_MS, BrokerSettings
+from semel_broker.config.limits import Limits
+from semel_broker.config.settings import INT64_MAX, ConfigError, Setting, parse_all, settings_of, unknown
+
+__all__ = ["BROKER_SETTINGS", "BrokerConfig", "BrokerSettings", "ConfigError", "ConfigSource", "Limits", "load"]
+
+ENVIRONMENT_PREFIX: Final = "SEMEL_"
+
+
+BROKER_SETTINGS: Final = settings_of(BrokerSettings)
+
+
+class ConfigSource(IntEnum):
+    """Where a value in force came from, as DescribeConfigs tells it (KIP-226)."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class ConfigValue(msgspec.Struct, frozen=True):
+    """A setting as it stands: what it is, its value as text (None: it has none), and where that came from."""
+
+    setting: Setting
+    value: str | None
+    source: ConfigSource
+
+
+class BrokerConfig(BrokerSettings, kw_only=True):
+    """The settings in force. Read a field when it is needed, not once: `alter` changes the dynamic ones in place.
+
+    `given` is what the operator started the broker with; `dynamic_default` and `dynamic` what AlterConfigs has set for
+    all brokers and for this one. Later ones win. `warnings`: what looked odd, for the log.
+    """
+
+    given: dict[str, str] = field(default_factory=dict)
+    dynamic_default: dict[str, str] = field(default_factory=dict)
+    dynamic: dict[str, str] = field(default_factory=dict)
+    limits: Limits = Limits()
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether there may be other brokers."""
+        return bool(self.etcd_endpoints)
+
+    @property
+    def internal_topics_factor(self) -> tuple[int, int]:
+        """Replicas of `__consumer_offsets` and of `__transaction_state`."""
+        usual = 3 if self.is_clustered else 1
+        offsets, transactions = self.offsets_topic_replication_factor, self.transaction_state_log_replication_factor
+        return offsets or usual, transactions or usual
+
+    @property
+    def retention_ms(self) -> int:
+        """`log.retention.ms`, else minutes, else hours; -1: for ever."""
+        if self.log_retention_ms is not None:
+            return self.log_retention_ms
+        if self.log_retention_minutes is not None:
+            return -1 if self.log_retention_minutes < 0 else self.log_retention_minutes * 60_000
+        return -1 if self.log_retention_hours < 0 else self.log_retention_hours * HOUR_MS
+
+    @property
+    def flush_ms(self) -> int:
+        """`log.flush.interval.ms`; unless it is given, no time is set."""
+        return INT64_MAX if self.log_flush_interval_ms is None else self.log_flush_interval_ms
+
+    @property
+    def roll_ms(self) -> int:
+        """`log.roll.ms`, else hours."""
+        return self.log_roll_hours * HOUR_MS if self.log_roll_ms is None else self.log_roll_ms
+
+    def value_of(self, name: str) -> ConfigValue:
+        """The setting `name` as it stands. Raises ConfigError when there is none of that name."""
+        if name not in BROKER_SETTINGS:
+            raise unknown(name, BROKER_SETTINGS)
+        levels = self.levels_of(name)
+        return levels[0] if levels else ConfigValue(BROKER_SETTINGS[name], None, ConfigSource.DEFAULT)
+
+    def levels_of(self, *names: str) -> list[ConfigValue]:
+        """The values of a setting and its synonyms, which are named behind it, on every level; the one in force first.
+
+        As in Kafka, the default of a synonym is not told where there is nothing else.
+        """
+        layers = (
+            (ConfigSource.DYNAMIC_BROKER, self.dynamic),
+            (ConfigSource.DYNAMIC_DEFAULT_BROKER, self.dynamic_default),
+            (ConfigSource.STATIC_BROKER, self.given),
+        )
+        settings = [BROKER_SETTINGS[name] for name in names]
+        given = [ConfigValue(s, layer[s.name], source) for source, layer in layers for s in settings if s.name in layer]
+        if not given and settings[0].default_text is None:
+            return []
+        defaults = [(setting, setting.default_text) for setting in settings]
+        return [*given, *(ConfigValue(s, text, ConfigSource.DEFAULT) for s, text in defaults if text is not None)]
+
+    def alter(self, *, dynamic_default: Mapping[str, str], dynamic: Mapping[str, str]) -> None:
+        """Put these dynamic settings (all that are set, not only the changed ones) in force.
+
+        Raises ConfigError, before anything is changed, for one that is unknown, malformed or not dynamic.
+        """
+        for name in (*dynamic_default, *dynamic):
+            if name in BROKER_SETTINGS and not BROKER_SETTINGS[name].doc.dynamic:
+                raise ConfigError(
+                    f"{name} cannot change while the broker runs: set it in its configuration and restart it"
+                )
+        layers = (parse_all(self.given, BROKER_SETTINGS), parse_all(dynamic_default, BROKER_SETTINGS))
+        merged: dict[str, Any] = {**layers[0], **layers[1], **parse_all(dynamic, BROKER_SETTINGS)}
+        self.dynamic_default, self.dynamic = dict(dynamic_default), dict(dynamic)
+        for name, setting in BROKER_SETTINGS.items():
+            if setting.doc.dynamic:
+                setattr(self, setting.field, merged.get(name, setting.default))
+
+
+def load(
+    toml: str | None = None, environment: Mapping[str, str] | None = None, overrides: Iterable[str] = ()
+) -> BrokerConfig:
+    """The configuration given by the text of a TOML file, an environment and `key=value` overrides; later ones win.
+
+    Tables and dotted keys of TOML mean the same. Raises ConfigError naming the key, the value and what is allowed.
+    """
+    raw: dict[str, object] = {}
+    if toml is not None:
+        try:
+            raw.update(_flat(tomllib.loads(toml)))
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"the configuration file is not TOML: {error}") from None
+    warnings: list[str] = []
+    for name, value in _from_environment(environment or {}).items():
+        if ALIASES.get(name, name) in BROKER_SETTINGS:
+            raw[name] = value
+        else:  # not an error: orchestrators put variables of their own beside ours (SEMEL_SERVICE_HOST)
+            variable = ENVIRONMENT_PREFIX + name.upper().replace(".", "_")
+            warnings.append(f"{variable} is ignored: {unknown(name, BROKER_SETTINGS)}")
+    for override in overrides:
+        name, equals, value = override.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {override}: must be key=value, such as --set num.partitions=3")
+        raw[name.strip()] = value
+    parsed = parse_all({ALIASES.get(name, name): value for name, value in raw.items()}, BROKER_SETTINGS)
+    config = BrokerConfig(**{BROKER_SETTINGS[name].field: value for name, value in parsed.items()})
+    config.given = {name: BROKER_SETTINGS[name].render(value) or "" for name, value in parsed.items()}
+    config.warnings = warnings
+    _check_together(config)
+    return config
+
+
+ALIASES: Final = {"broker.id": "node.id", "log.dirs": "log.dir"}
+
+
+def _flat(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for key, value in table.items():
+        name = prefix + key
+        flat.update(_flat(value, name + ".") if isinstance(value, dict) else {name: value})
+    return flat
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
+    """What variables that begin with `SEMEL_` set, in name order, by name of setting."""
+    return {
+        name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", "."): value
+        for name, value in sorted(environment.items())
+        if name.startswith(ENVIRONMENT_PREFIX)
+    }
+
+
+def _check_together(config: BrokerConfig) -> None:
+    """What no single setting can tell. Raises ConfigError."""
+    if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
+        raise ConfigError(
+            f"group.min.session.timeout.ms = {config.group_min_session_timeout_ms}: must be at most "
+            f"group.max.session.timeout.ms, which is {config.group_max_session_timeout_ms}"
+        )
+    if config.message_max_bytes > config.socket_request_max_bytes:
+        raise ConfigError(
+            f"message.max.bytes = {config.message_max_bytes}: must be at most socket.request.max.bytes, "
+            f"which is {config.socket_request_max_bytes}"
+        )
+    for url in config.etcd_endpoints:
+        if not url.startswith(("http://", "https://")):
+            raise ConfigError(f"etcd.endpoints = {url}: must be URLs, such as http://127.0.0.1:2379")

@@ -1,0 +1,224 @@
+"""What a setting is: a typed, bounded, documented field of a msgspec struct, and how text becomes its value.
+
+Settings are declared as struct fields (`config.BrokerSettings`, `topic_configs.TopicConfig`): the type and its bounds
+are msgspec's, the sentence is `Doc`'s, and the name on the outside is the field's with dots, which makes it Kafka's
+(`log_segment_bytes` is `log.segment.bytes`). Everything else - the parser, the error messages, DescribeConfigs - is
+derived from that one declaration.
+"""
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from semel_broker.config import setting_text
+from semel_broker.config.kafka_names import instead
+
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+
+# The bounded types that settings are declared with. An upper bound within 32 bits is what makes Kafka's type INT.
+Count = Annotated[int, Meta(ge=1, le=INT32_MAX)]
+Bytes = Annotated[int, Meta(ge=0, le=INT32_MAX)]
+Millis = Annotated[int, Meta(ge=0, le=INT64_MAX)]
+Minutes = Annotated[int, Meta(ge=1, le=INT32_MAX)]
+Ratio = Annotated[float, Meta(ge=0, le=1)]
+Records = Annotated[int, Meta(ge=1, le=INT64_MAX)]
+CompressionType = Literal["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"]
+GzipLevel = Literal[-1, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+Lz4Level = Annotated[int, Meta(ge=1, le=17)]
+# Kafka goes up to 22. Above 10 a block of 128 KiB, which zstd takes in one go, holds up all others for 50 ms and more.
+ZstdLevel = Annotated[int, Meta(ge=-131_072, le=10)]
+CleanupPolicy = tuple[Literal["delete", "compact"], ...]
+TimestampType = Literal["CreateTime", "LogAppendTime"]
+
+UNITS: Final = ("ms", "minutes", "hours", "bytes", "ratio", "partitions", "size")
+
+
+class ConfigError(Exception):
+    """A setting that cannot be: says which key, what was given and what is allowed."""
+
+
+class ConfigType(IntEnum):
+    """The type codes of DescribeConfigs v3+ (KIP-569)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+_READ: Final[dict[ConfigType, Callable[[str], object]]] = {
+    ConfigType.BOOLEAN: setting_text.boolean,
+    ConfigType.STRING: setting_text.plain,
+    ConfigType.INT: setting_text.whole_number,
+    ConfigType.LONG: setting_text.whole_number,
+    ConfigType.DOUBLE: setting_text.number,
+    ConfigType.LIST: setting_text.elements,
+}
+
+
+class Doc(msgspec.Struct, frozen=True):
+    """What the type does not say about a setting: the sentence for people, and what derives from what.
+
+    `dynamic`: may be altered while the broker runs. `synonyms`: other names, in order of precedence, that give the
+    value when this one is not given. `fixed`: the default is the one value that holds here; the text says why.
+    """
+
+    text: str
+    dynamic: bool = False
+    synonyms: tuple[str, ...] = ()
+    fixed: bool = False
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One setting, as derived from its field."""
+
+    name: str
+    field: str
+    type: Any
+    default: Any
+    doc: Doc
+    kind: ConfigType
+    allowed: str
+
+    @property
+    def unit(self) -> str | None:
+        """The unit of the value (`ms`, `bytes`, ...); units come last in Kafka's names."""
+        return next((part for part in reversed(self.name.split(".")) if part in UNITS), None)
+
+    @property
+    def default_text(self) -> str | None:
+        """The default as Kafka tells it: a text that is empty is none at all."""
+        return _rendered(self.default) or (None if self.kind is ConfigType.STRING else _rendered(self.default))
+
+    @property
+    def documentation(self) -> str:
+        """What the setting does, in which unit, and what it may be."""
+        unit = f" Unit: {self.unit}." if self.unit in ("ms", "minutes", "hours", "bytes") else ""
+        return f"{self.doc.text}{unit} Must be {self.allowed}."
+
+    def parse(self, raw: object) -> Any:
+        """The value of `raw`: text as an environment variable or a request has it, or a value of TOML.
+
+        Raises ConfigError naming the key, the value given and the range allowed.
+        """
+        value: object = raw
+        if isinstance(raw, str):
+            try:
+                value = _READ[self.kind](raw)
+            except ValueError:
+                raise self._refused(raw) from None
+        elif self.kind is not ConfigType.BOOLEAN and isinstance(raw, bool):
+            raise self._refused(raw)  # a bool is an int to Python, never to an operator
+        try:
+            converted = msgspec.convert(value, self.type, strict=True)
+        except (msgspec.ValidationError, OverflowError):
+            raise self._refused(raw) from None
+        if self.doc.fixed and converted != self.default:
+            raise self._refused(raw)
+        return converted
+
+    def _refused(self, raw: object) -> ConfigError:
+        why = f". {self.doc.text}" if self.doc.fixed else ""
+        return ConfigError(f"{self.name} = {raw!r}: must be {self.allowed}{why}")
+
+    def render(self, value: object) -> str | None:
+        """The value as the wire and people write it; None when the setting has none."""
+        return _rendered(value)
+
+
+def _rendered(value: object) -> str | None:
+    match value:
+        case None:
+            return None
+        case bool():
+            return "true" if value else "false"
+        case list() | tuple():
+            return ",".join(map(str, value))
+        case float():
+            return setting_text.text_of(value)
+        case _:
+            return str(value)
+
+
+def settings_of(struct: type[msgspec.Struct]) -> dict[str, Setting]:
+    """The settings that the fields of `struct` declare, by outside name, in order of declaration."""
+    hints = get_type_hints(struct, include_extras=True)
+    found: dict[str, Setting] = {}
+    for field in msgspec.structs.fields(struct):
+        hint = hints[field.name]
+        doc = next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Doc)), None)
+        if doc is None:
+            continue  # a field beside the settings, not one of them
+        plain, bounds = _unwrapped(hint)
+        kind = _kind(plain, bounds)
+        name = field.name.replace("_", ".")
+        default = None if field.default is msgspec.NODEFAULT else field.default
+        allowed = f"{_rendered(default)}" if doc.fixed else _allowed(plain, bounds, kind)
+        found[name] = Setting(name, field.name, hint, default, doc, kind, allowed)
+    return found
+
+
+def _unwrapped(hint: Any) -> tuple[Any, list[Meta]]:
+    """The plain type inside `Annotated` and `| None`, and all bounds on the way to it."""
+    if get_origin(hint) is Annotated:
+        plain, bounds = _unwrapped(hint.__origin__)
+        return plain, [*bounds, *(m for m in hint.__metadata__ if isinstance(m, Meta))]
+    if get_origin(hint) in (Union, UnionType):
+        return _unwrapped(next(arg for arg in get_args(hint) if arg is not NoneType))
+    return hint, []
+
+
+def _kind(plain: Any, bounds: list[Meta]) -> ConfigType:
+    if get_origin(plain) is tuple:
+        return ConfigType.LIST
+    if get_origin(plain) is Literal and all(isinstance(each, int) for each in get_args(plain)):
+        return ConfigType.INT
+    if plain is int:
+        is_int32 = any(bound.le is not None and bound.le <= INT32_MAX for bound in bounds)
+        return ConfigType.INT if is_int32 else ConfigType.LONG
+    return {bool: ConfigType.BOOLEAN, float: ConfigType.DOUBLE}.get(plain, ConfigType.STRING)
+
+
+def _allowed(plain: Any, bounds: list[Meta], kind: ConfigType) -> str:
+    """The words after "must be" in an error message."""
+    if get_origin(plain) is Literal:
+        return "one of " + ", ".join(map(str, get_args(plain)))
+    match kind:
+        case ConfigType.LIST:
+            words = ", ".join(get_args(get_args(plain)[0]))
+            return f"a comma-separated list{f' of {words}' if words else ''}"
+        case ConfigType.BOOLEAN:
+            return "true or false"
+        case ConfigType.STRING:
+            return "text"
+    low = max(bound.ge for bound in bounds if bound.ge is not None)
+    high = min(bound.le for bound in bounds if bound.le is not None)
+    return f"{'a number' if kind is ConfigType.DOUBLE else 'a whole number'} from {low} to {high}"
+
+
+def unknown(name: str, known: Iterable[str]) -> ConfigError:
+    """The error for a key that nobody declared: what to do about one of Kafka's, or the nearest ones that there are."""
+    if (why := instead(name)) is not None:
+        return ConfigError(f"{name}: there is no such setting here; {why}")
+    near = difflib.get_close_matches(name, list(known), n=2, cutoff=0.8)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return ConfigError(f"{name}: there is no such setting{hint}")
+
+
+def parse_all(raw: Mapping[str, object], declared: Mapping[str, Setting]) -> dict[str, Any]:
+    """Parsed values by outside name; raises ConfigError for the first key that is unknown or cannot be."""
+    parsed: dict[str, Any] = {}
+    for name, value in raw.items():
+        setting = declared.get(name)
+        if setting is None:
+            raise unknown(name, declared)
+        parsed[name] = setting.parse(value)
+    return parsed

@@ -1,0 +1,94 @@
+"""Where a broker keeps what outlives it: its data directory, and the store, which may be a whole cluster's."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from contextlib import AsyncExitStack
+
+from semel_storage.checkpoints import META_PROPERTIES
+from semel_storage.log_directory import LogDirectory
+
+from semel_broker.cluster.etcd.store import EtcdStore
+from semel_broker.cluster.feed import Feed
+from semel_broker.cluster.local_store import CorruptStoreError, LocalStore
+from semel_broker.cluster.records import CLUSTER_ID
+from semel_broker.cluster.store import Expect, OutcomeUnknownError, Put, Store
+from semel_broker.config.loading import BrokerConfig
+from semel_broker.world import World
+
+STORE_FILE = "semel.store"
+
+
+class Home:
+    """`is_shared`: other brokers may be in the store too. Set `is_recovered` once all logs are open: then a clean end
+    may be marked as one."""
+
+    def __init__(self, store: Store, feed: Feed, logs: LogDirectory, *, is_shared: bool) -> None:
+        self.store = store
+        self.feed = feed
+        self.logs = logs
+        self.is_shared = is_shared
+        self.is_recovered = False
+
+    @classmethod
+    async def open(cls, config: BrokerConfig, world: World, store: Store | None, parts: AsyncExitStack) -> Home:
+        """All of it, with `parts` knowing how to close it. A new data directory gets the id of its cluster, an old one
+        has to have it.
+
+        Raises DirectoryLocked, WrongDirectory, CorruptStoreError, StoreUnavailableError.
+        """
+        is_shared = store is not None or config.is_clustered
+        if is_shared:
+            store = store or EtcdStore(config.etcd_endpoints, namespace=config.cluster_name, world=world)
+            parts.push_async_callback(store.close)
+            logs = _open_logs(config, world, await _cluster_id(store, world))
+        else:
+            is_new = not world.disk.exists(f"{config.log_dir}/{META_PROPERTIES}")
+            logs = _open_logs(config, world, _new_uuid(world) if is_new else "")
+        home: Home | None = None
+        # what was not recovered is never marked as clean
+        parts.callback(lambda: logs.close() if home is not None and home.is_recovered else logs.abandon())
+        if store is None:
+            _check_store_file(world, logs)
+            store = LocalStore.open(world.disk, f"{config.log_dir}/{STORE_FILE}")
+            parts.push_async_callback(store.close)
+        feed = await Feed.open(store, world.log)
+        parts.push_async_callback(feed.close)
+        home = cls(store, feed, logs, is_shared=is_shared)
+        return home
+
+
+def _check_store_file(world: World, logs: LogDirectory) -> None:
+    """Raises CorruptStoreError where there are partitions, and the file that lists their topics is gone."""
+    path = f"{logs.root}/{STORE_FILE}"
+    if not world.disk.exists(path) and (partitions := logs.partitions()):
+        raise CorruptStoreError(
+            f"{path} is gone, and {len(partitions)} partitions are here. It holds this broker's topics and settings: "
+            f"restore it from a copy of the data directory, or move the partitions' directories away to begin anew"
+        )
+
+
+def _open_logs(config: BrokerConfig, world: World, cluster_id: str) -> LogDirectory:
+    return LogDirectory.open(
+        world.disk,
+        config.log_dir,
+        node_id=config.node_id,
+        cluster_id=cluster_id,
+        directory_id=_new_uuid(world),
+        event=world.log.info,
+    )
+
+
+async def _cluster_id(store: Store, world: World) -> str:
+    """The id that the first broker has given to the cluster, which may be this one."""
+    while (entry := await store.get(CLUSTER_ID)) is None:
+        try:
+            await store.transact([Expect(CLUSTER_ID)], [Put(CLUSTER_ID, _new_uuid(world).encode())])
+        except OutcomeUnknownError as error:
+            world.log.info("cluster_id_unknown", error=str(error))
+    return entry.value.decode()
+
+
+def _new_uuid(world: World) -> str:
+    """A random id as Kafka writes them: 22 characters of base64."""
+    return urlsafe_b64encode(world.rng.randbytes(16)).decode().rstrip("=")

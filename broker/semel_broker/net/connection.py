@@ -1,0 +1,389 @@
+"""One client connection: frames in, requests started in order, answers out in the same order, memory bounded.
+
+A Produce does not hold up what is behind it: when it has started its append has happened, and only its durability is
+awaited, so that pipelined produces share a sync. Any other request holds back what follows until it is answered, which
+is Kafka's own order. What is not read is the peer's to keep: reading pauses when too much is in flight, and no request
+is started while the peer does not take its answers, or has gone.
+
+A connection starts a few requests at a time. While others wait for their turn it stands in line behind them (`turns`).
+"""
+
+from __future__ import annotations
+
+from asyncio import BaseTransport, BufferedProtocol, CancelledError, Task, Transport
+from collections import deque
+from collections.abc import Callable
+from enum import IntFlag
+from typing import cast
+
+from semel_protocol.errors import ProtocolError
+from semel_protocol.foreign import explained
+
+from semel_broker.answers import InOrder
+from semel_broker.closing import CloseConnectionError
+from semel_broker.net.connection_context import Commons
+from semel_broker.net.dispatch import Chunks, Peer
+from semel_broker.net.eager import begin
+from semel_broker.net.frame_buffer import FrameBuffer
+from semel_broker.net.frame_memory import Holding
+
+PRODUCE = b"\x00\x00"
+FETCH = b"\x00\x01"
+READ_BYTES_EXHAUSTED = 16 << 10
+"""Received at once by a connection while the common memory is used up."""
+
+
+class Hold(IntFlag):
+    """Why a connection is not read at present."""
+
+    IN_FLIGHT = 1  # too much of what it sent is unanswered
+    MEMORY = 2  # it waits in line for its share of the common memory
+    STOPPING = 4
+
+
+class Request:
+    """A request that was started: its place in the order of answers."""
+
+    __slots__ = ("chunks", "frame_bytes", "is_fetch", "pipelined", "task")
+
+    def __init__(self, frame: bytearray) -> None:
+        api_key = frame[:2]
+        self.frame_bytes = len(frame)
+        self.pipelined = api_key == PRODUCE
+        self.is_fetch = api_key == FETCH
+        self.chunks: Chunks | None = None  # None: not answered yet
+        self.task: Task[Chunks] | None = None
+
+
+class Connection(BufferedProtocol):
+    """The protocol of one accepted connection, from `opened` to `lost`, which tell its server."""
+
+    def __init__(
+        self, commons: Commons, opened: Callable[[Connection], None], lost: Callable[[Connection], None]
+    ) -> None:
+        self._commons = commons
+        self._opened, self._lost = opened, lost
+        self._frames = FrameBuffer(
+            commons.scratch, produce_bytes_max=commons.produce_bytes_max, other_bytes_max=commons.other_bytes_max
+        )
+        self._transport: Transport | None = None
+        commons.connections_made += 1
+        self.peer = Peer(host="?", port=0, number=commons.connections_made)
+        self._queue: deque[bytearray] = deque()  # received, not started
+        self._requests: deque[Request] = deque()  # started, not written; the oldest first
+        self._blocked: Request | None = None  # started and unanswered, and not a Produce
+        self._in_flight_bytes = 0
+        self._holding: Holding | None = None  # between `connection_made` and `connection_lost`
+        self._unsent_bytes = 0  # of answers, while the peer does not take them
+        self._holds = Hold(0)
+        self._write_paused = False
+        self._closed = ""  # the reason
+        self._finishing = False
+        self._active_at = commons.loop.time()
+        self._partial_since: float | None = None
+
+    @property
+    def descriptor(self) -> int:
+        """Of its socket; -1 where there is none, as in a simulation."""
+        held = None if self._transport is None else self._transport.get_extra_info("socket")
+        return -1 if held is None else int(held.fileno())
+
+    # --- the transport's callbacks ---------------------------------------------------------------------------
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        self._transport = cast("Transport", transport)
+        address = transport.get_extra_info("peername")
+        if isinstance(address, tuple):
+            self.peer.host, self.peer.port = str(address[0]), int(address[1])
+        self._holding = self._commons.memory.open(self.peer.host, self._evict)
+        limits = self._commons.limits
+        self._transport.set_write_buffer_limits(limits.write_buffer_high_bytes, limits.write_buffer_low_bytes)
+        self._opened(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        buffer = self._frames.buffer()
+        return buffer[:READ_BYTES_EXHAUSTED] if self._commons.memory.is_exhausted else buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._active_at = self._commons.loop.time()
+        if self._closed or self._holding is None:
+            return
+        held = self._frames.held_bytes
+        try:
+            frames = self._frames.received(nbytes)
+        except ProtocolError as error:
+            self.close("malformed_frame", error=explained(error, self._commons.scratch))
+            return
+        whole_bytes = sum(map(len, frames))
+        memory = self._commons.memory
+        memory.take(self._holding, whole_bytes + self._frames.held_bytes - held)
+        if held:
+            memory.moved(self._holding, nbytes)
+            if frames:
+                memory.whole(self._holding)
+        self._in_flight_bytes += whole_bytes
+        self._queue.extend(frames)
+        self._note_partial_frame(begun_now=bool(frames))
+        if frames:
+            self.advance()
+        self._ask_for_memory()
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        self._note_unsent()
+
+    def resume_writing(self) -> None:
+        self._active_at = self._commons.loop.time()
+        self._write_paused = False
+        self._note_unsent()
+        self.advance()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._closed:
+            self._log_closed("peer_closed" if exc is None else "connection_lost", {"error": str(exc)} if exc else {})
+        self._cancel_fetches()
+        self._queue.clear()
+        self._requests.clear()
+        commons = self._commons
+        commons.forget_fetch(self.take_turn)
+        commons.turns.leave(self.take_turn)
+        if self._holding is not None:
+            commons.memory.close(self._holding)
+            self._holding = None
+        self._in_flight_bytes = 0
+        self._write_paused = False
+        self._note_unsent()
+        self._lost(self)
+
+    # --- requests --------------------------------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Write what is answered, start what may be started when it is this connection's turn, read on if there is
+        room."""
+        self._write()
+        turns = self._commons.turns
+        if not self._may_start():
+            self._check_in_flight()
+        elif turns.has_waiting:
+            turns.queue(self.take_turn)
+            self._check_in_flight()
+        else:
+            self.take_turn()
+
+    def take_turn(self) -> None:
+        """Start a few requests; if there are more, wait for the next turn."""
+        commons = self._commons
+        requests, size = commons.limits.turn_requests_max, commons.limits.turn_bytes_max
+        while self._may_start():
+            if requests <= 0 or size <= 0:
+                commons.turns.queue(self.take_turn)
+                break
+            if self._queue[0].startswith(FETCH) and not commons.may_fetch(self.take_turn):
+                break
+            frame = self._queue.popleft()
+            requests -= 1
+            size -= len(frame)
+            self.peer.waiting = len(self._queue)
+            self.peer.answer_bytes_max = commons.answer_bytes_max
+            self._start(frame)
+            size -= self._write()  # at once: it may be large, and pause writing
+        self._check_in_flight()
+
+    def _may_start(self) -> bool:
+        """Whether a request waits, and nothing keeps it from being started but this connection's turn."""
+        return (
+            bool(self._queue)
+            and self._blocked is None
+            and not self._write_paused
+            and not self._closed
+            and self._transport is not None
+            and not self._transport.is_closing()
+        )
+
+    def _start(self, frame: bytearray) -> None:
+        request = Request(frame)
+        self._requests.append(request)
+        try:
+            answer = self._commons.dispatcher.start(frame, self.peer)
+            if isinstance(answer, InOrder):
+                request.pipelined, answer = False, answer.answer
+            begun = answer if isinstance(answer, list) else begin(answer, self._commons.loop)
+        except CloseConnectionError as reason:
+            self.close(reason.reason, **reason.fields)
+            return
+        if isinstance(begun, list):
+            request.chunks = begun
+            return
+        if not request.pipelined:
+            self._blocked = request
+        self._wait_for(request, begun)
+
+    def _wait_for(self, request: Request, task: Task[Chunks]) -> None:
+        request.task = task
+        self._commons.tasks[task] = None
+
+        def answered(task: Task[Chunks]) -> None:
+            del self._commons.tasks[task]
+            request.task = None
+            if self._blocked is request:
+                self._blocked = None
+            try:
+                request.chunks = task.result()
+            except CancelledError:
+                request.chunks = []
+                self._finishing = True
+                self.advance()
+            except CloseConnectionError as reason:
+                self.close(reason.reason, **reason.fields)
+            else:
+                self.advance()
+
+        task.add_done_callback(answered)
+
+    def _write(self) -> int:
+        """Hand over the answers that are ready and whose turn it is; the number of their bytes."""
+        ready: Chunks = []
+        done_bytes = 0
+        requests = self._requests
+        while requests and (chunks := requests[0].chunks) is not None:
+            done_bytes += requests.popleft().frame_bytes
+            ready += chunks
+        if done_bytes:
+            self._in_flight_bytes -= done_bytes
+            if self._holding is not None:
+                self._commons.memory.give_back(self._holding, done_bytes)
+        if self._transport is None or self._transport.is_closing():
+            return 0
+        if ready:
+            self._transport.writelines(ready)
+            if self._write_paused:
+                self._note_unsent()
+        if self._finishing and not requests:
+            self.close("stopping")
+        return sum(map(len, ready))
+
+    # --- bounds ----------------------------------------------------------------------------------------------
+
+    def _check_in_flight(self) -> None:
+        limits = self._commons.limits
+        if (
+            self._in_flight_bytes > limits.in_flight_bytes_max
+            or len(self._queue) + len(self._requests) >= limits.in_flight_requests_max
+        ):
+            self._hold(Hold.IN_FLIGHT)
+        elif Hold.IN_FLIGHT in self._holds:
+            self._release(Hold.IN_FLIGHT)
+
+    def _note_partial_frame(self, *, begun_now: bool) -> None:
+        """A frame that has begun must come to an end."""
+        if not self._frames.is_partial:
+            self._partial_since = None
+            return
+        if begun_now or self._partial_since is None:
+            self._partial_since = self._active_at
+
+    def _ask_for_memory(self) -> None:
+        """Before more is received: for the frame that has begun, or just to go on."""
+        holding, memory = self._holding, self._commons.memory
+        if self._closed or holding is None or Hold.MEMORY in self._holds:
+            return
+        if growth := self._frames.growth:
+            granted = memory.grow(holding, growth, self._frames.frame_bytes, self._memory_granted)
+        elif self._frames.held_bytes:
+            return
+        else:
+            granted = memory.may_read_on(holding, self._memory_granted)
+        if granted:
+            self._frames.grow()
+        else:
+            self._hold(Hold.MEMORY)
+            self._commons.watch_memory()
+
+    def _memory_granted(self) -> None:
+        self._frames.grow()
+        self._active_at = self._commons.loop.time()
+        self._release(Hold.MEMORY)
+
+    def _evict(self) -> None:
+        """Others wait for the memory that this connection holds, and it does not move."""
+        self.abort("memory_reclaimed")
+
+    def _note_unsent(self) -> None:
+        unsent = self._transport.get_write_buffer_size() if self._transport and self._write_paused else 0
+        if unsent < self._unsent_bytes:
+            self._active_at = self._commons.loop.time()
+        change, self._unsent_bytes = unsent - self._unsent_bytes, unsent
+        self._commons.note_unsent(change)
+
+    def _hold(self, why: Hold) -> None:
+        if not self._holds and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._holds |= why
+
+    def _release(self, why: Hold) -> None:
+        self._holds &= ~why
+        if not self._holds and self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+            if self._partial_since is not None:  # while it was not read, it could not come to its end
+                self._partial_since = self._commons.loop.time()
+
+    # --- the end ---------------------------------------------------------------------------------------------
+
+    def expired(self, now: float) -> str:
+        """Why this connection is to be closed at loop time `now`; "" if it is not."""
+        commons = self._commons
+        if self._write_paused:
+            self._note_unsent()
+            if commons.unsent_exhausted and now - self._active_at > commons.stalled_s:
+                return "does_not_read"
+        elif self._requests:
+            return ""  # it waits for us
+        if self._partial_since is not None and not self._holds and now - self._partial_since > commons.partial_s:
+            return "partial_frame_timeout"
+        return "idle" if now - self._active_at > commons.idle_s else ""
+
+    def finish(self) -> None:
+        """Read no more and start no more; answer what is in progress (but long-polling fetches), then close."""
+        self._hold(Hold.STOPPING)
+        self._finishing = True
+        self._queue.clear()
+        self._cancel_fetches()
+        self._write()
+
+    def _cancel_fetches(self) -> None:
+        """They only read. What other requests have begun to persist they must also apply, so those go on."""
+        for request in self._requests:
+            if request.is_fetch and request.task is not None:
+                request.task.cancel()
+
+    def close(self, reason: str, **fields: object) -> None:
+        """Close now; what is written already is still sent. The first reason given is the one that is logged."""
+        if self._closed:
+            return
+        self._log_closed(reason, fields)
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """Close without waiting for the peer to take what is written."""
+        self.close(reason)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _log_closed(self, reason: str, fields: dict[str, object]) -> None:
+        self._closed = reason
+        peer = self.peer
+        log = (
+            self._commons.log.debug
+            if reason in ("peer_closed", "stopping", "idle", "files_used_up")
+            else self._commons.log.warning
+        )
+        log(
+            "connection_closed",
+            reason=reason,
+            client_host=peer.host,
+            client_port=peer.port,
+            client_id=peer.client_id,
+            requests=peer.requests,
+            **fields,
+        )

@@ -1,0 +1,243 @@
+"""From a request frame to its answer: header, version, decoding, handler, encoding, and what an error becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Coroutine, Generator, Mapping
+from functools import cache
+from typing import Any, cast
+
+import msgspec
+from semel_protocol.api import APIS, Api
+from semel_protocol.errors import ErrorCode, KafkaError, ProtocolError
+from semel_protocol.foreign import not_served
+from semel_protocol.headers import encode_response_frame, encode_response_frame_in_steps, read_request_header
+from semel_protocol.primitives import Buffer
+from semel_protocol.schema import Message
+
+from semel_broker.answers import InOrder
+from semel_broker.closing import CloseConnectionError
+from semel_broker.context import INT32_MAX, Broker, RequestContext
+from semel_broker.handlers import HANDLERS, LONG_ANSWERS, Handler, k18_api_versions
+from semel_broker.handlers.api_versions import Versions, offered
+from semel_broker.scheduling.turns import Slices
+
+PRODUCE = 0
+API_VERSIONS = 18
+LONG_FRAME_BYTES = 16 << 10
+"""A request from this size on is decoded, and its answer encoded, in slices."""
+Chunks = list[Buffer]
+"""A response frame in pieces, ready to be written; empty when nothing is answered."""
+
+
+class Peer(msgspec.Struct, kw_only=True):
+    """Who is at the other end of a connection. `requests`: how many of its requests have been started; `waiting`: how
+    many wait to be; `number`: connections are counted as they come; `answer_bytes_max`: see RequestContext."""
+
+    host: str
+    port: int
+    listener: str = "PLAINTEXT"
+    client_id: str = ""
+    requests: int = 0
+    waiting: int = 0
+    number: int = 0
+    answer_bytes_max: int = INT32_MAX
+
+
+class Dispatcher:
+    """Starts requests. One for all connections of a listener. `versions`: by API key, if not those for clients."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        handlers: Mapping[int, Handler] = HANDLERS,
+        versions: Mapping[int, Versions] | None = None,
+    ) -> None:
+        self._broker = broker
+        self._handlers = handlers
+        self._offered = offered(broker.config) if versions is None else versions
+
+    def start(self, frame: bytearray, peer: Peer) -> Chunks | Coroutine[Any, Any, Chunks] | InOrder[Chunks]:
+        """Start the request in `frame`; its answer, or a coroutine that waits for it (`InOrder`: what is behind it has
+        to wait, too).
+
+        Raises CloseConnectionError (so does the coroutine) when it is not to be answered.
+        """
+        try:
+            header = read_request_header(frame)
+        except ProtocolError as error:
+            raise CloseConnectionError("malformed_header", error=str(error)) from None
+        peer.client_id = header.client_id or ""
+        peer.requests += 1
+        key, version = header.api_key, header.api_version
+        handler = self._handlers.get(key)
+        if handler is None:
+            raise CloseConnectionError("api_not_served", api_key=key, api_version=version, **not_served(key))
+        api = APIS[key]
+        if not api.low <= version <= self._offered[key][1]:
+            if key == API_VERSIONS and version > api.low:
+                answer = k18_api_versions.unsupported_version(self._broker.config)
+                return encode_response_frame(api, 0, header.correlation_id, answer)
+            raise CloseConnectionError("version_not_served", api=api.name, api_version=version)
+        call = Call(api, version, header.correlation_id)
+        ctx = RequestContext(
+            self._broker,
+            version,
+            peer.client_id,
+            peer.host,
+            peer.listener,
+            peer.requests,
+            peer.number,
+            peer.waiting,
+            peer.answer_bytes_max,
+        )
+        try:
+            body_at = header.body_at(api, frame)
+            if len(frame) >= LONG_FRAME_BYTES:
+                return self._start_long(call, handler, frame, body_at, ctx)
+            request = api.decode_request(frame, version, body_at)
+        except ProtocolError as error:
+            raise call.malformed(error) from None
+        return self._run(call, handler, request, ctx)
+
+    def _run(
+        self, call: Call, handler: Handler, request: Message, ctx: RequestContext
+    ) -> Chunks | Coroutine[Any, Any, Chunks] | InOrder[Chunks]:
+        try:
+            answer = handler(request, ctx)
+        except KafkaError as error:
+            return call.encode(call.refusal(error))
+        except CloseConnectionError:
+            raise
+        except Exception as error:
+            raise self._failed(call, error) from error
+        if answer is None or isinstance(answer, Message):
+            if call.api.key in LONG_ANSWERS:
+                return call.encode_in_slices(answer, ctx.slices())
+            return call.encode(answer)
+        if isinstance(answer, InOrder):
+            return InOrder(self._wait(call, answer.answer, ctx))
+        return self._wait(call, answer, ctx)
+
+    async def _wait(
+        self, call: Call, answer: Awaitable[Message | None], ctx: RequestContext, *, is_long: bool = False
+    ) -> Chunks:
+        try:
+            response = await answer
+        except KafkaError as error:
+            response = call.refusal(error)
+        except CloseConnectionError:
+            raise
+        except Exception as error:
+            raise self._failed(call, error) from error
+        if is_long or call.api.key in LONG_ANSWERS:
+            return await call.encode_in_slices(response, ctx.slices())
+        return call.encode(response)
+
+    # --- long requests ---------------------------------------------------------------------------------------
+
+    def _start_long(
+        self, call: Call, handler: Handler, frame: bytearray, body_at: int, ctx: RequestContext
+    ) -> Chunks | Coroutine[Any, Any, Chunks] | InOrder[Chunks]:
+        """A large Produce has few elements, nearly always: then it has been appended when this returns, as a small one.
+        Raises ProtocolError."""
+        slices = ctx.slices()
+        steps = self._decoding(call, frame, body_at)
+        try:
+            request = slices.advance(steps)
+        except KafkaError as error:
+            return call.encode(call.refusal(error))
+        if request is None:
+            rest = self._run_long(call, handler, steps, slices, ctx)
+            return InOrder(rest) if call.api.key == PRODUCE else rest
+        if call.api.key == PRODUCE:
+            return self._run(call, handler, request, ctx)
+        return self._wait(call, self._answer(handler, request, ctx), ctx, is_long=True)
+
+    async def _run_long(
+        self,
+        call: Call,
+        handler: Handler,
+        steps: Generator[int, None, Message],
+        slices: Slices,
+        ctx: RequestContext,
+    ) -> Chunks:
+        async def decoded_and_answered() -> Message | None:
+            try:
+                request = await slices.finish(steps)
+            except ProtocolError as error:
+                raise call.malformed(error) from None
+            return await self._answer(handler, request, ctx)
+
+        return await self._wait(call, decoded_and_answered(), ctx, is_long=True)
+
+    @staticmethod
+    async def _answer(handler: Handler, request: Message, ctx: RequestContext) -> Message | None:
+        answer = handler(request, ctx)
+        if answer is None or isinstance(answer, Message):
+            return answer
+        return cast("Message | None", await (answer.answer if isinstance(answer, InOrder) else answer))
+
+    def _decoding(self, call: Call, frame: bytearray, body_at: int) -> Generator[int, None, Message]:
+        """Decode in steps. Raises ProtocolError, and INVALID_REQUEST for more elements than any client needs."""
+        most = self._broker.config.limits.request_elements_max
+        count = 0
+        steps = call.api.request_codec(call.version).decode_in_steps(frame, body_at)
+        while True:
+            try:
+                more = next(steps)
+            except StopIteration as done:
+                return cast("Message", done.value)
+            count += more
+            if count > most:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"the {call.api.name} request has more than {most} elements; send it in several parts",
+                )
+            yield more
+
+    def _failed(self, call: Call, error: Exception) -> CloseConnectionError:
+        """A bug of ours: it costs this one connection, and is logged with its traceback."""
+        self._broker.log.error("request_failed", api=call.api.name, api_version=call.version, exc_info=error)
+        return CloseConnectionError("internal_error", api=call.api.name, api_version=call.version)
+
+
+class Call(msgspec.Struct, frozen=True, gc=False):
+    """What is needed to answer a request."""
+
+    api: Api
+    version: int
+    correlation_id: int
+
+    def encode(self, response: Message | None) -> Chunks:
+        if response is None:
+            return []
+        return encode_response_frame(self.api, self.version, self.correlation_id, response)
+
+    async def encode_in_slices(self, response: Message | None, slices: Slices) -> Chunks:
+        """`encode` for an answer that may be long."""
+        if response is None:
+            return []
+        steps = encode_response_frame_in_steps(self.api, self.version, self.correlation_id, response)
+        return await slices.finish(steps)
+
+    def malformed(self, error: ProtocolError) -> CloseConnectionError:
+        """The end of a connection whose request is no such message."""
+        return CloseConnectionError("malformed_request", api=self.api.name, api_version=self.version, error=str(error))
+
+    def refusal(self, error: KafkaError) -> Message:
+        """The response that carries `error`. Raises CloseConnectionError if this version has no place for it."""
+        if not _has_error_code(self.api, self.version):
+            raise CloseConnectionError("refused", api=self.api.name, code=error.code.name, error=error.message)
+        fields: dict[str, object] = {"error_code": int(error.code)}
+        if "error_message" in self.api.response.__struct_fields__:
+            fields["error_message"] = error.message or None
+        return self.api.response(**fields)
+
+
+@cache
+def _has_error_code(api: Api, version: int) -> bool:
+    """Whether the body of this response has a top-level error code: then it makes a difference to the bytes."""
+    if "error_code" not in api.response.__struct_fields__:
+        return False
+    refused = api.response(error_code=int(ErrorCode.UNKNOWN_SERVER_ERROR))
+    return api.encode_response(refused, version) != api.encode_response(api.response(), version)

@@ -1,0 +1,142 @@
+"""The listening socket, its connections, and the bounds over all of them together."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+
+from semel_broker.config.loading import BrokerConfig
+from semel_broker.net.connection import Connection
+from semel_broker.net.connection_context import Commons
+from semel_broker.net.dispatch import Dispatcher
+from semel_broker.scheduling.turns import Turns
+from semel_broker.world import Logger
+
+SWEEP_S_MIN, SWEEP_S_MAX = 0.02, 5.0
+BACKLOG = 1024
+
+
+class Server:
+    """Accepts connections. Their order is the order they came in.
+
+    `may_be_held`: see `World`.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        config: BrokerConfig,
+        log: Logger,
+        loop: AbstractEventLoop,
+        turns: Turns,
+        *,
+        may_be_held: Callable[[int], bool] = lambda descriptor: True,
+    ) -> None:
+        self._may_be_held = may_be_held
+        self.commons = Commons(dispatcher, config, log, loop, turns, self._sweep_soon)
+        self._connections: dict[Connection, None] = {}
+        self._listener: asyncio.Server | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+        self._all_lost = asyncio.Event()
+        self._all_lost.set()
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    async def bind(self, host: str, port: int) -> int:
+        """Take the port, and return it; nobody is let in before `serve`. Raises OSError (EADDRINUSE, ...)."""
+        commons = self.commons
+        self._listener = await commons.loop.create_server(
+            lambda: Connection(commons, self._opened, self._lost), host, port, backlog=BACKLOG, start_serving=False
+        )
+        bound: int = self._listener.sockets[0].getsockname()[1]
+        return bound
+
+    async def serve(self) -> None:
+        """Begin to accept. Raises OSError where somebody else has been quicker to listen on the port."""
+        assert self._listener is not None, "bind() first"
+        await self._listener.start_serving()
+        self._sweep_later()
+
+    async def listen(self, host: str, port: int) -> int:
+        """`bind` and `serve`."""
+        bound = await self.bind(host, port)
+        await self.serve()
+        return bound
+
+    def _opened(self, connection: Connection) -> None:
+        self._connections[connection] = None
+        self._all_lost.clear()
+        if not self._may_be_held(connection.descriptor):
+            connection.abort("files_used_up")
+            return
+        most = self.commons.config.max_connections
+        if len(self._connections) > most:
+            connection.close("too_many_connections", max_connections=most)
+
+    def _lost(self, connection: Connection) -> None:
+        self._connections.pop(connection, None)
+        if not self._connections:
+            self._all_lost.set()
+
+    # --- time ------------------------------------------------------------------------------------------------
+
+    def _sweep_later(self) -> None:
+        commons = self.commons
+        shortest = min(commons.idle_s, commons.partial_s)
+        if commons.unsent_exhausted:
+            shortest = min(shortest, commons.stalled_s)
+        self._sweep = commons.loop.call_later(max(SWEEP_S_MIN, min(SWEEP_S_MAX, shortest / 4)), self._sweep_now)
+
+    def _sweep_soon(self) -> None:
+        """Answers wait because others are not taken: those whose peers do not take them are looked for often."""
+        if self._sweep is not None and self._sweep.when() > self.commons.loop.time() + self.commons.stalled_s:
+            self._sweep.cancel()
+            self._sweep_later()
+
+    def _sweep_now(self) -> None:
+        """Close the connections whose time is up: one timer for all of them."""
+        now = self.commons.loop.time()
+        for connection in list(self._connections):
+            if reason := connection.expired(now):
+                connection.abort(reason)
+        self._sweep_later()
+
+    # --- the end ---------------------------------------------------------------------------------------------
+
+    def stop_accepting(self) -> None:
+        """No new connections, no new requests; what is in progress is still answered."""
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self._connections):
+            connection.finish()
+
+    async def stop(self, grace_s: float) -> None:
+        """Wait until everything in progress is answered and taken, at most `grace_s`; then close what is left."""
+        self.stop_accepting()
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._all_lost.wait()
+        except TimeoutError:
+            self.commons.log.warning(
+                "stop_grace_exceeded", connections=len(self._connections), requests=len(self.commons.tasks)
+            )
+        await self.abort()
+
+    async def abort(self) -> None:
+        """Drop every connection and every request where it stands."""
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self._connections):
+            connection.abort("stopping")
+        tasks = list(self.commons.tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self.commons.close()
+        if self._listener is not None:
+            await self._listener.wait_closed()

@@ -1,0 +1,240 @@
+"""Housekeeping of the logs, in the background: retention, rolling by time, checkpoints, expired producers, compaction.
+
+Two tasks. *Sweeps* are short and run by the clock, one after the other. *Compaction* may take minutes: it takes the
+dirtiest log first (one that is overdue before all others), gives the loop back every few milliseconds, and rests for
+`log.cleaner.backoff.ms` when nothing is dirty. Where it stopped is kept beside each log in `cleaner-offset-checkpoint`.
+Kafka has that file once, for the whole data directory; beside the log it goes when the log goes, so that a topic made
+anew under an old name never starts with its predecessor's offset, which could bring deleted keys back to life.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+from semel_protocol.batch import CorruptBatch
+from semel_storage import checkpoints
+from semel_storage.compaction import Compacted, CompactionAborted, Dirtiness, compact, dirtiness
+from semel_storage.compaction_filter import BYTES_PER_KEY
+from semel_storage.log import Log
+from semel_storage.retention import apply_retention
+
+from semel_broker.cluster.topic_plan import INTERNAL_TOPICS
+from semel_broker.config.loading import BrokerConfig
+from semel_broker.partitions.partition import Partition
+from semel_broker.world import World
+
+CLEANER_OFFSET = checkpoints.CLEANER_OFFSET
+MS = 1000
+
+TopicPartition = tuple[str, int]
+
+
+class Progress(msgspec.Struct):
+    """How far compaction of one log has come. `is_uncleanable`: it met a batch that it cannot read."""
+
+    log: Log
+    first_dirty_offset: int
+    is_uncleanable: bool = False
+
+
+class Sweep(msgspec.Struct):
+    """Something to do every `interval_ms`; `due_s` is when next, by the loop's clock."""
+
+    interval_ms: int
+    run: Callable[[], Awaitable[None]]
+    due_s: float
+
+
+class Cleaner:
+    """Looks after all open logs. `start` it on a running loop, `stop` it before the logs are closed.
+
+    `partitions` gives the partitions whose logs are open, in a fixed order; `checkpoint` moves the recovery points of
+    all logs up to their ends (`LogDirectory.checkpoint`).
+    """
+
+    def __init__(
+        self,
+        world: World,
+        config: BrokerConfig,
+        *,
+        partitions: Callable[[], Sequence[Partition]],
+        checkpoint: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._world = world
+        self._config = config
+        self._partitions = partitions
+        self._checkpoint = checkpoint
+        self._progress: dict[TopicPartition, Progress] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        assert not self._tasks, "the cleaner is running already"
+        loop = asyncio.get_running_loop()
+        self._tasks.append(loop.create_task(self._sweep_for_ever(), name="log sweeps"))
+        if self._config.log_cleaner_enable:
+            self._tasks.append(loop.create_task(self._compact_for_ever(), name="log compaction"))
+
+    async def stop(self) -> None:
+        """End both tasks; a compaction in progress leaves its log as it was."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    # --- sweeps ----------------------------------------------------------------------------------------------
+
+    async def _sweep_for_ever(self) -> None:
+        config, time = self._config, asyncio.get_running_loop().time
+        sweeps = [
+            Sweep(interval_ms, run, time() + interval_ms / MS)
+            for interval_ms, run in (
+                (config.log_retention_check_interval_ms, self.sweep_segments),
+                (config.log_flush_offset_checkpoint_interval_ms, self._checkpoint),
+                (config.producer_id_expiration_check_interval_ms, self.sweep_producers),
+            )
+        ]
+        while True:
+            sweep = min(sweeps, key=lambda s: s.due_s)
+            await asyncio.sleep(max(0.0, sweep.due_s - time()))
+            try:
+                await sweep.run()
+            except Exception:  # the other sweeps go on; the next run tries again
+                self._world.log.exception("log_sweep_failed", sweep=sweep.run.__name__)
+            sweep.due_s = time() + sweep.interval_ms / MS
+
+    async def sweep_segments(self) -> None:
+        """Roll segments that have been open for too long, remove those past retention (`retention`)."""
+        for partition in self._partitions():
+            if not partition.is_retired:
+                log, now_ms = partition.log, self._world.now_ms()
+                if not log.roll_if_due(now_ms) and (_holds_up_compaction(log, now_ms) or self._is_long(partition)):
+                    log.roll()
+                deleted = apply_retention(log, high_watermark=partition.high_watermark, now_ms=now_ms)
+                if deleted is not None:
+                    self._world.log.info(
+                        "segments_deleted",
+                        topic=partition.topic,
+                        partition=partition.index,
+                        segments=deleted.segments,
+                        size_bytes=deleted.size_bytes,
+                        log_start_offset=deleted.start_offset,
+                        reason=deleted.reason,
+                    )
+                await asyncio.sleep(0)
+
+    def _is_long(self, partition: Partition) -> bool:
+        """Whether a start would read much in the open segment of a journal that compaction has no hold of."""
+        size_max = self._config.limits.journal_uncompacted_bytes_max
+        return partition.topic in INTERNAL_TOPICS and partition.log.active.size > size_max
+
+    async def sweep_producers(self) -> None:
+        """Forget producers that have been silent for producer.id.expiration.ms."""
+        for partition in self._partitions():
+            if not partition.is_retired:
+                partition.log.expire_producers(self._world.now_ms(), self._config.producer_id_expiration_ms)
+                await asyncio.sleep(0)
+
+    # --- compaction ------------------------------------------------------------------------------------------
+
+    async def _compact_for_ever(self) -> None:
+        while True:
+            try:
+                has_more = await self.compact_dirtiest()
+            except Exception:
+                has_more = False
+                self._world.log.exception("compaction_failed")
+            await asyncio.sleep(0 if has_more else self._config.log_cleaner_backoff_ms / MS)
+
+    async def compact_dirtiest(self) -> bool:
+        """One round over the log that needs it most. False when there was none to do, or it came to nothing."""
+        found = self._dirtiest()
+        if found is None:
+            return False
+        partition, progress, dirty = found
+        where = {"topic": partition.topic, "partition": partition.index}
+        held_by_all = partition.held_by_all
+        try:
+            done = await compact(
+                progress.log,
+                dirty,
+                now_ms=self._world.now_ms(),
+                keys_max=self._config.log_cleaner_dedupe_buffer_size // BYTES_PER_KEY,
+                held_by_all=held_by_all,
+                pause=lambda: _pause(partition, held_by_all),
+            )
+        except CompactionAborted as e:
+            self._world.log.info("compaction_aborted", **where, reason=str(e))
+            return False
+        except CorruptBatch as e:
+            progress.is_uncleanable = True
+            self._world.log.error("log_uncleanable", **where, reason=e.message)
+            return False
+        except Exception:
+            progress.is_uncleanable = True  # a bug of ours: it would fail again, and again
+            raise
+        self._save(partition, progress, done)
+        self._world.log.info(
+            "log_compacted",
+            **where,
+            from_offset=dirty.first_dirty_offset,
+            to_offset=done.end_offset,
+            bytes_before=done.bytes_before,
+            bytes_after=done.bytes_after,
+            complete=done.is_complete,
+        )
+        return True
+
+    def _dirtiest(self) -> tuple[Partition, Progress, Dirtiness] | None:
+        """What is due, and most so: overdue before dirty, dirtier before less dirty."""
+        found = []
+        known, self._progress = self._progress, {}
+        for partition in self._partitions():
+            log = partition.log
+            if not log.config.is_compacted:
+                continue
+            key = (partition.topic, partition.index)
+            progress = known.get(key)
+            if progress is None or progress.log is not log:
+                progress = Progress(log, self._load(key, log))
+            self._progress[key] = progress
+            if not progress.is_uncleanable:
+                dirty = dirtiness(
+                    log,
+                    progress.first_dirty_offset,
+                    last_stable_offset=partition.last_stable_offset,
+                    now_ms=self._world.now_ms(),
+                )
+                if dirty.is_due(log.config):
+                    found.append((partition, progress, dirty))
+        return max(found, key=lambda item: (item[2].overdue, item[2].ratio), default=None)
+
+    def _load(self, key: TopicPartition, log: Log) -> int:
+        try:
+            return checkpoints.read_offsets(self._world.disk, f"{log.directory}/{CLEANER_OFFSET}").get(key, 0)
+        except checkpoints.CorruptCheckpoint as e:
+            self._world.log.warning("cleaner_offset_unusable", reason=str(e))
+            return 0
+
+    def _save(self, partition: Partition, progress: Progress, done: Compacted) -> None:
+        progress.first_dirty_offset = done.end_offset
+        key, path = (partition.topic, partition.index), f"{progress.log.directory}/{CLEANER_OFFSET}"
+        checkpoints.write_offsets(self._world.disk, path, {key: done.end_offset})
+
+
+def _holds_up_compaction(log: Log, now_ms: int) -> bool:
+    """Whether the active segment, which is never compacted, holds a record older than max.compaction.lag.ms."""
+    first = log.active.first_timestamp
+    return log.config.is_compacted and first >= 0 and now_ms - first > log.config.max_compaction_lag_ms
+
+
+async def _pause(partition: Partition, held_by_all: int) -> None:
+    """Give the loop back. Raises CompactionAborted if the partition was deleted meanwhile, or if a replica may lack by
+    now what this round takes for everybody's."""
+    await asyncio.sleep(0)
+    if partition.is_retired:
+        raise CompactionAborted(f"{partition.topic}-{partition.index} is deleted")
+    if partition.held_by_all < held_by_all:
+        raise CompactionAborted(f"not every replica of {partition.topic}-{partition.index} is in sync any more")

@@ -1,0 +1,245 @@
+"""The partitions that this broker has a replica of: their logs, and what this broker is to each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_storage.checkpoints import PARTITION_METADATA, RECOVERY_POINT
+from semel_storage.log import Log
+from semel_storage.log_config import LogConfig
+from semel_storage.log_directory import LogDirectory, WrongDirectory, partition_directory
+
+from semel_broker.cluster.image import Image, PartitionView, Place
+from semel_broker.cluster.records import TopicRecord
+from semel_broker.cluster.topic_plan import text_of_id
+from semel_broker.config.loading import BrokerConfig
+from semel_broker.partitions.flusher import Flusher
+from semel_broker.partitions.partition import Lease, Partition, Role
+from semel_broker.partitions.replicas import Replicas
+from semel_broker.partitions.storage_errors import answering_used_up
+from semel_broker.world import World
+
+STRAY_SUFFIX = "-stray"
+
+Listener = Callable[[Partition], None]
+
+
+class LocalPartitions:
+    """By topic id and index. `listeners` hear of each partition whose role, leader or leader epoch changed, and of each
+    that is retired.
+
+    `lease`: without one that is valid this broker is nothing to any of them; None stands for a broker without others.
+    """
+
+    def __init__(
+        self, world: World, config: BrokerConfig, image: Image, logs: LogDirectory, lease: Lease | None
+    ) -> None:
+        self.listeners: list[Listener] = []
+        self._world = world
+        self._config = config
+        self._image = image
+        self._logs = logs
+        self._lease = lease
+        self._flusher = Flusher(world.disk)
+        self._partitions: dict[Place, Partition] = {}
+        self._has_roles = lease is None
+
+    # --- looking up ---
+
+    def get(self, topic_id: str, index: int) -> Partition | None:
+        """The partition, if somebody has asked for it before."""
+        return self._partitions.get((topic_id, index))
+
+    def all(self) -> list[Partition]:
+        """Those that somebody has asked for, by topic and index."""
+        return sorted(self._partitions.values(), key=lambda partition: (partition.topic, partition.index))
+
+    def of(self, topic_id: str) -> list[Partition]:
+        """Those of one topic, by index."""
+        found = [partition for (owner, _), partition in self._partitions.items() if owner == topic_id]
+        return sorted(found, key=lambda partition: partition.index)
+
+    def make(self, view: PartitionView, config: Callable[[], LogConfig]) -> Partition:
+        """The partition, its log not opened by this. Raises NOT_LEADER_OR_FOLLOWER where others have the replicas."""
+        known = self._partitions.get(view.place)
+        if known is not None:
+            return known
+        if self._config.node_id not in view.replicas:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"this broker has no replica of {view.topic}-{view.index}, brokers {list(view.replicas)} have: "
+                "refresh the metadata",
+            )
+
+        def open_log() -> Log:
+            now_ms = self._world.now_ms()
+            topic_id = TopicRecord(view.topic, view.topic_id, [], {}).id_bytes
+            with answering_used_up():
+                return self._logs.open_log(view.topic, view.index, config(), now_ms=now_ms, topic_id=topic_id)
+
+        partition = self._partitions[view.place] = Partition(
+            view.topic,
+            view.index,
+            open_log=open_log,
+            world=self._world,
+            fsync=self._config.durability == "fsync",
+            flusher=self._flusher,
+            topic_id=view.topic_id,
+            role=Role.NONE,
+            lease=self._lease,
+        )
+        if self._has_roles:
+            self._give_role(partition, view)
+        return partition
+
+    # --- roles ---
+
+    def take_roles(self) -> None:
+        """This broker has been let in: it is from now on what the cluster says."""
+        self._has_roles = True
+        for partition in self.all():
+            self.follow((partition.topic_id, partition.index))
+
+    def resign(self) -> None:
+        """This broker's session is over: it leads and follows nothing until it is let in again."""
+        self._has_roles = self._lease is None
+        if self._has_roles:
+            return
+        for partition in self.all():
+            partition.resign()
+            self._tell(partition)
+
+    def follow(self, place: Place) -> None:
+        """The cluster has changed its mind about a partition."""
+        partition, view = self._partitions.get(place), self._image.partition(*place)
+        if partition is not None and view is not None and self._has_roles and not partition.is_retired:
+            self._give_role(partition, view)
+
+    def _give_role(self, partition: Partition, view: PartitionView) -> None:
+        state, me = view.state, self._config.node_id
+        if len(view.replicas) > 1 and state.leader_epoch < partition.leader_epoch:
+            self._world.log.error(
+                "older_leader_epoch_ignored",
+                topic=view.topic,
+                partition=view.index,
+                told=state.leader_epoch,
+                known=partition.leader_epoch,
+            )
+            return
+        partition.is_whole = set(view.replicas) <= set(state.isr)
+        if state.leader != me:
+            as_told = (Role.FOLLOWER, state.leader, state.leader_epoch)
+            if (partition.role, partition.leader, partition.leader_epoch) == as_told:
+                return
+            partition.become_follower(state.leader, state.leader_epoch)
+        elif self._is_led_already(partition, view):
+            if partition.replicas is not None:
+                partition.replicas.assign(view.replicas, self._now_ms())
+                partition.update_isr(state.isr)
+            return
+        else:
+            partition.become_leader(max(state.leader_epoch, partition.leader_epoch), self._replicas(partition, view))
+        self._tell(partition)
+
+    def _is_led_already(self, partition: Partition, view: PartitionView) -> bool:
+        """In the epoch that is asked for. An only replica may be ahead of it: other brokers have written its log."""
+        if not partition.is_leading or (partition.replicas is None) is not (len(view.replicas) == 1):
+            return False
+        return partition.leader_epoch >= view.state.leader_epoch
+
+    def _replicas(self, partition: Partition, view: PartitionView) -> Replicas | None:
+        if len(view.replicas) == 1:
+            return None
+        return Replicas(
+            self._config.node_id,
+            view.replicas,
+            view.state.isr,
+            epoch_start_offset=partition.end_offset,
+            now_ms=self._now_ms(),
+        )
+
+    def _now_ms(self) -> int:
+        return int(self._world.monotonic() * 1000)
+
+    def _tell(self, partition: Partition) -> None:
+        for listener in self.listeners:
+            listener(partition)
+
+    # --- logs ---
+
+    def recover(self, wanted: Callable[[str, int, bytes | None], PartitionView | None]) -> list[PartitionView]:
+        """What of the directories that are there is `wanted` (topic, index, the id it says or None). One that is not is
+        set aside, never deleted: should the store have been lost, the records are still there.
+
+        Raises WrongDirectory if one of this broker's partitions had a directory and has none.
+        """
+        for (name, index), point in self._logs.missing().items():
+            view = wanted(name, index, None)
+            if view is not None and self._config.node_id in view.replicas:
+                raise self._missing(name, index, point)
+            self._logs.forget(name, index)
+        found = []
+        for name, index in self._logs.partitions():
+            view = wanted(name, index, self._logs.topic_id(name, index))
+            if view is not None and self._config.node_id in view.replicas:
+                found.append(view)
+            elif view is not None:
+                self._logs.delete_log(name, index, unique=self._unique())  # it was given to others meanwhile
+            else:
+                self._set_aside(name, index)
+        return found
+
+    def _missing(self, name: str, index: int, point: int) -> WrongDirectory:
+        root = self._logs.root
+        return WrongDirectory(
+            f"{root}/{partition_directory(name, index)} is gone, the directory of a partition of this broker that was "
+            f"durable up to offset {point}. Restore it from a copy of the data directory. To begin it empty (or as "
+            f"other replicas have it), delete {root}/{RECOVERY_POINT}"
+        )
+
+    def check_owner(self, view: PartitionView) -> None:
+        """A directory under the name of this partition says that it is of a topic that is not known.
+
+        Where other brokers are, it may be left from a topic whose partition was given to them before it was deleted: it
+        is set aside, if a checksum says that the id is right. Else either the id is damaged or the store has lost what
+        happened, and the partition would begin empty. Raises WrongDirectory.
+        """
+        if self._lease is not None and self._logs.has_checked_topic_id(view.topic, view.index):
+            return
+        path = f"{self._logs.root}/{partition_directory(view.topic, view.index)}"
+        raise WrongDirectory(
+            f"{path}/{PARTITION_METADATA} names a topic id that is neither known nor noted as deleted; that of "
+            f"{view.topic} is {view.topic_id}. Either the file is damaged, or the store that lists the topics is not "
+            f"of the same time as {path}: restore both from one copy. If the records there are those of {view.topic}, "
+            "delete the file, and it is written anew; to begin empty, move the directory away"
+        )
+
+    def _set_aside(self, name: str, index: int) -> None:
+        aside = f"{self._logs.root}/{partition_directory(name, index)}.{self._unique()}{STRAY_SUFFIX}"
+        self._logs.set_aside(name, index, aside)
+        self._world.log.error("stray_partition_set_aside", topic=name, partition=index, directory=aside)
+
+    def retire(self, partition: Partition) -> None:
+        """It is not of this broker any more, at once. It is still to be closed, and its log to be taken away."""
+        del self._partitions[partition.topic_id, partition.index]
+        partition.retire()
+        self._tell(partition)
+
+    def take_away(self, record: TopicRecord, *, has_successor: bool) -> None:
+        """Delete the logs of a deleted topic, if the directories are its own and not of a successor of that name. One
+        that has lost its topic id (to a power cut) is the successor's, if there is one."""
+        unnamed = None if not has_successor else record.id_bytes
+        for index in range(len(record.replicas)):
+            if not self._logs.has_directory(record.name, index):
+                self._logs.forget(record.name, index)
+            elif self._logs.topic_id(record.name, index) in (record.id_bytes, unnamed):
+                self._logs.delete_log(record.name, index, unique=record.topic_id)
+
+    def delete(self, partition: Partition) -> None:
+        """Delete the log of a partition that is closed."""
+        self._logs.delete_log(partition.topic, partition.index, unique=self._unique())
+        self._world.log.info("replica_removed", topic=partition.topic, partition=partition.index)
+
+    def _unique(self) -> str:
+        return text_of_id(self._world.rng.randbytes(16)).replace("-", "_")

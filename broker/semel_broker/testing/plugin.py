@@ -1,0 +1,121 @@
+"""EDGE: the pytest plugin: a real broker, with real transactions, for the tests of any application that speaks Kafka.
+
+    def test_an_order_is_published(semel_broker):
+        publish(order, bootstrap_servers=semel_broker.bootstrap_servers)
+
+* `semel_broker`: a new, empty broker for each test, on a free port; ready in milliseconds, gone afterwards.
+* `semel_broker_session`: one broker for the whole run, for suites that keep their topics apart by name.
+* `@pytest.mark.semel(settings={"num.partitions": 3})` on a test, class or module: settings of its broker, under
+  Kafka's names. The ini option `semel_settings` (lines of key=value) sets them for all.
+* `--semel-keep`: write the data of every broker to disk when its test is over, and say where.
+
+Both fixtures are synchronous: they serve plain tests and, whatever the asyncio plugin, asynchronous ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from semel_broker.testing.in_process import EphemeralBroker
+
+__all__ = ["semel_broker", "semel_broker_session"]
+
+KEPT = pytest.StashKey[list[str]]()
+WORKER_KEY = "semel_kept"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("semel", "semel, the broker in the test's process")
+    group.addoption(
+        "--semel-keep", action="store_true", help="Write the data of each broker to disk after its test; says where."
+    )
+    parser.addini(
+        "semel_settings", "Settings of the brokers of all tests, one key=value a line.", type="linelist", default=[]
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[KEPT] = []
+    config.addinivalue_line("markers", "semel(settings={...}): settings of the test's broker, under Kafka's names")
+
+
+@pytest.fixture
+def semel_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EphemeralBroker]:
+    """An empty broker for this test: `semel_broker.bootstrap_servers`; also `.restart()`, `.kill()`, `.start()`."""
+    settings = _ini_settings(request.config)
+    for marker in reversed(list(request.node.iter_markers("semel"))):  # the nearest one last, so that it wins
+        settings.update(_marked(marker))
+    yield from _live(settings, request, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def semel_broker_session(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[EphemeralBroker]:
+    """One broker for the whole run (with pytest-xdist: of each worker)."""
+    yield from _live(_ini_settings(request.config), request, tmp_path_factory)
+
+
+def _live(
+    settings: Mapping[str, object], request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[EphemeralBroker]:
+    from semel_broker.testing.in_process import (
+        EphemeralBroker,  # here: who does not test with it should not wait for it
+    )
+
+    with EphemeralBroker(settings) as broker:
+        yield broker
+        if request.config.getoption("--semel-keep"):
+            broker.stop()
+            name = re.sub(r"\W+", "-", request.node.name).strip("-") or "session"
+            _note(request, broker.save(tmp_path_factory.mktemp(f"semel-{name[:60]}")))
+
+
+def _note(request: pytest.FixtureRequest, kept: Path) -> None:
+    whose = request.node.nodeid or "session"
+    request.config.stash[KEPT].append(f"{whose}: {kept}")
+
+
+def _ini_settings(config: pytest.Config) -> dict[str, object]:
+    settings: dict[str, object] = {}
+    for line in config.getini("semel_settings"):
+        name, equals, value = line.partition("=")
+        if not equals:
+            raise pytest.UsageError(f"semel_settings: {line!r} must be key=value, such as num.partitions=3")
+        settings[name.strip()] = value.strip()
+    return settings
+
+
+def _marked(marker: pytest.Mark) -> Mapping[str, object]:
+    settings = marker.kwargs.get("settings")
+    if marker.args or list(marker.kwargs) != ["settings"] or not isinstance(settings, Mapping):
+        raise pytest.UsageError('write @pytest.mark.semel(settings={"num.partitions": 3}) and nothing else')
+    return settings
+
+
+# --- where the data went: with pytest-xdist the workers tell, and the controller says it
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    told: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if told is not None:
+        told[WORKER_KEY] = session.config.stash[KEPT]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash[KEPT].extend(getattr(node, "workeroutput", {}).get(WORKER_KEY, []))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if kept := config.stash[KEPT]:
+        terminalreporter.section("semel: data kept")
+        for line in kept:
+            terminalreporter.line(line)
+        terminalreporter.line("Look into a partition with: semel log dump DIRECTORY/TOPIC-PARTITION")

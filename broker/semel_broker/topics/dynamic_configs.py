@@ -1,0 +1,79 @@
+"""Broker settings altered while brokers run: kept in the store, for all brokers and for each one, and put in force.
+
+Kafka's rule (KIP-226): a broker's own dynamic value, else the one for all brokers, else what it was started with.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+from semel_protocol.errors import ErrorCode, KafkaError
+
+from semel_broker.cluster.image import Image
+from semel_broker.cluster.store import ABSENT, Change, Delete, Expect, Put, Store
+from semel_broker.config.edits import Configs
+from semel_broker.config.loading import BrokerConfig, ConfigError
+
+PREFIX: Final = "configs/brokers/"
+ALL_BROKERS: Final = ""
+"""The resource name that stands for every broker."""
+
+_decode = msgspec.json.Decoder(dict[str, str]).decode
+
+
+def _key(broker: str) -> str:
+    return f"{PREFIX}{broker or '<default>'}"
+
+
+def follow(image: Image, config: BrokerConfig) -> None:
+    """Put in force what the cluster has. Raises ConfigError for a setting that this version cannot take."""
+    for_all, own = image.configs.get(_key(ALL_BROKERS)), image.configs.get(_key(str(config.node_id)))
+    config.alter(
+        dynamic_default=_decode(for_all) if for_all else {},
+        dynamic=_decode(own) if own else {},
+    )
+
+
+async def alter(
+    store: Store,
+    config: BrokerConfig,
+    broker: str,
+    edit: Callable[[Mapping[str, str]], Configs],
+    *,
+    validate_only: bool = False,
+) -> None:
+    """Replace the dynamic settings of `broker` (ALL_BROKERS or this broker's id) by what `edit` makes of them.
+
+    Decided on a copy, persisted, then put in force. Raises INVALID_CONFIG, or what `edit` raises.
+    """
+    while True:
+        entry = await store.get(_key(broker))
+        new = edit(_decode(entry.value) if entry else {})
+        texts = _checked(config, broker, new)
+        if validate_only:
+            return
+        expect = Expect(_key(broker), entry.revision if entry else ABSENT)
+        change: Change = Put(_key(broker), msgspec.json.encode(texts)) if texts else Delete(_key(broker))
+        if await store.transact([expect], [change]) is not None:
+            _put_in_force(config, broker, texts)
+            return
+
+
+def _checked(config: BrokerConfig, broker: str, new: Configs) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for name, value in new.items():
+        if value is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}: a value is missing; delete the setting instead")
+        texts[name] = value
+    try:
+        _put_in_force(msgspec.structs.replace(config), broker, texts)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    return texts
+
+
+def _put_in_force(config: BrokerConfig, broker: str, texts: Mapping[str, str]) -> None:
+    if broker == ALL_BROKERS:
+        config.alter(dynamic_default=texts, dynamic=config.dynamic)
+    else:
+        config.alter(dynamic_default=config.dynamic_default, dynamic=texts)

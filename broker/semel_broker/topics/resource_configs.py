@@ -1,0 +1,109 @@
+"""The settings of topics and brokers as resources of DescribeConfigs, AlterConfigs and IncrementalAlterConfigs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+
+import msgspec
+from semel_protocol.errors import ErrorCode, KafkaError
+
+from semel_broker.cluster.store import Store
+from semel_broker.config import topic_configs
+from semel_broker.config.edits import Configs, Edit, edited
+from semel_broker.config.loading import BROKER_SETTINGS, BrokerConfig, ConfigSource, ConfigValue
+from semel_broker.config.topic_configs import TOPIC_SETTINGS
+from semel_broker.topics import dynamic_configs
+from semel_broker.topics.topics import Topics
+
+
+class ResourceType(IntEnum):
+    """The kinds of resources that have settings here; Kafka has more."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class Described(msgspec.Struct, frozen=True):
+    """One setting of a resource as it stands, and the same on every level where it has a value."""
+
+    value: ConfigValue
+    read_only: bool
+    synonyms: list[ConfigValue]
+
+
+class ResourceConfigs(msgspec.Struct, frozen=True):
+    """Settings by (resource type, name); a broker's name is its id, or "" for all brokers."""
+
+    config: BrokerConfig
+    store: Store
+    topics: Topics
+
+    def describe(self, kind: int, name: str, keys: Sequence[str] | None) -> list[Described]:
+        """The settings of a resource, all or those named (names that do not exist are left out).
+
+        Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST.
+        """
+        wanted = dict.fromkeys(keys) if keys else None  # Kafka takes an empty list for all, too
+        if kind == ResourceType.TOPIC:
+            given = self.topics.required(name).configs
+            return [self._topic_setting(s, given) for s in TOPIC_SETTINGS if wanted is None or s in wanted]
+        self._check_broker(kind, name)
+        names = list(self.config.dynamic_default) if name == dynamic_configs.ALL_BROKERS else list(BROKER_SETTINGS)
+        return [self._broker_setting(s, name) for s in names if wanted is None or s in wanted]
+
+    async def replace(self, kind: int, name: str, configs: Configs, *, validate_only: bool) -> None:
+        """Give a resource these settings and no other. Raises as `describe`, and INVALID_CONFIG."""
+        await self._alter(kind, name, lambda _: configs, validate_only)
+
+    async def edit(self, kind: int, name: str, edits: Sequence[Edit], *, validate_only: bool) -> None:
+        """Change some settings of a resource. Raises as `describe`, and INVALID_CONFIG."""
+        if kind == ResourceType.TOPIC:
+
+            def topic_edit(given: Mapping[str, str]) -> Configs:
+                def in_force(setting: str) -> str | None:
+                    return topic_configs.value_of(setting, given, self.config).value
+
+                return edited(given, edits, declared=TOPIC_SETTINGS, in_force=in_force)
+
+            await self._alter(kind, name, topic_edit, validate_only)
+        else:
+
+            def broker_edit(given: Mapping[str, str]) -> Configs:
+                def in_force(setting: str) -> str | None:
+                    return given.get(setting) or self.config.value_of(setting).value
+
+                return edited(given, edits, declared=BROKER_SETTINGS, in_force=in_force)
+
+            await self._alter(kind, name, broker_edit, validate_only)
+
+    async def _alter(
+        self, kind: int, name: str, edit: Callable[[Mapping[str, str]], Configs], validate_only: bool
+    ) -> None:
+        if kind == ResourceType.TOPIC:
+            await self.topics.alter_configs(name, edit, validate_only=validate_only)
+            return
+        self._check_broker(kind, name)
+        await dynamic_configs.alter(self.store, self.config, name, edit, validate_only=validate_only)
+        self.topics.follow_broker()
+
+    def _check_broker(self, kind: int, name: str) -> None:
+        if kind != ResourceType.BROKER:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"resources of type {kind} have no settings here: ask for 2 topic or 4 broker",
+            )
+        if name not in (dynamic_configs.ALL_BROKERS, str(self.config.node_id)):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"this is broker {self.config.node_id}, not {name!r}: ask that broker itself"
+            )
+
+    def _topic_setting(self, name: str, given: Mapping[str, str]) -> Described:
+        value = topic_configs.value_of(name, given, self.config)
+        return Described(value, False, topic_configs.synonyms_of(value, self.config))
+
+    def _broker_setting(self, name: str, broker: str) -> Described:
+        setting = BROKER_SETTINGS[name]
+        if broker == dynamic_configs.ALL_BROKERS:
+            value = ConfigValue(setting, self.config.dynamic_default[name], ConfigSource.DYNAMIC_DEFAULT_BROKER)
+            return Described(value, False, [value])
+        levels = self.config.levels_of(name, *setting.doc.synonyms)
+        return Described(self.config.value_of(name), not setting.doc.dynamic, levels)

@@ -1,0 +1,42 @@
+"""From the records of `__transaction_state` back to transactions. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from semel_broker.txn.model.group_metadata import TransactionGroup
+from semel_broker.txn.model.group_records import group_key_of, group_of_row
+from semel_broker.txn.model.metadata import TransactionMetadata
+from semel_broker.txn.model.records import key_of, metadata_of
+
+
+class Replay:
+    """Feed it the log in order, then take the transactions. Of each id only the last record counts."""
+
+    def __init__(self) -> None:
+        self._latest: dict[bytes | None, bytes | None] = {}
+
+    def feed(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> None:
+        """Take in the records of one batch, in their order."""
+        self._latest.update(zip(keys, values, strict=True))
+
+    def transactions(self) -> Iterator[TransactionMetadata]:
+        """What there is now, kinds of record of later releases left out.
+
+        Raises ProtocolError for a record that is malformed, ValueError for a state that there is not.
+        """
+        for key, value in self._latest.items():
+            if key is None or value is None:
+                continue
+            transactional_id = key_of(key)
+            if transactional_id is not None:
+                yield metadata_of(transactional_id, value)
+
+    def groups(self) -> Iterator[TransactionGroup]:
+        """The transaction groups that there are now. Raises as `transactions`."""
+        for key, value in self._latest.items():
+            if key is None or value is None:
+                continue
+            name = group_key_of(key)
+            if name is not None:
+                yield group_of_row(name, value)

@@ -1,0 +1,76 @@
+"""What producers ask of the coordinator and what is decided, free of the wire's versions. PURE."""
+
+from __future__ import annotations
+
+import msgspec
+from semel_protocol.errors import ErrorCode, KafkaError
+
+from semel_broker.txn.model.identity import NOBODY, ClientName, ProducerIdentity
+from semel_broker.txn.model.metadata import TIMEOUT_NEVER_MS, TransactionMetadata
+
+BUMPING_VERSION = 2
+"""The transaction version from which on every end bumps the epoch (KIP-890)."""
+
+
+class NeedsProducerIdError(Exception):
+    """The decision takes a producer id that nobody has had: get one and decide again."""
+
+
+class Step(msgspec.Struct, frozen=True):
+    """`then`: to be persisted and applied. `answer`: what the producer goes on with. `decided`: what it goes on with
+    even if completing `then` takes too long. `kept`: the prepared transaction that was kept open (KIP-939)."""
+
+    then: TransactionMetadata | None
+    answer: ProducerIdentity | None = None
+    decided: ProducerIdentity = NOBODY
+    kept: ProducerIdentity = NOBODY
+
+
+class Init(msgspec.Struct, frozen=True, kw_only=True):
+    """InitProducerId with a transactional id. `expected`: what the producer has (KIP-360), NOBODY for a new instance.
+    `note`: words of an operator's tool, for the ledger. `group_epoch`: the step of a transaction group that the
+    instance is to be part of."""
+
+    transactional_id: str
+    timeout_ms: int
+    expected: ProducerIdentity = NOBODY
+    client: ClientName = ClientName()
+    keep_prepared: bool = False
+    note: str = ""
+    group_epoch: int = -1
+
+
+class End(msgspec.Struct, frozen=True, kw_only=True):
+    """EndTxn. `version`: the transaction version that the client speaks, 2 from EndTxn v5 on."""
+
+    producer: ProducerIdentity
+    commit: bool
+    version: int = 0
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings that decide (`transaction.max.timeout.ms`, `transaction.two.phase.commit.enable`)."""
+
+    timeout_ms_max: int
+    two_phase_commit: bool = False
+
+    def timeout_ms_of(self, asked_ms: int, *, enable_2pc: bool, keep_prepared: bool) -> int:
+        """The timeout that a producer gets. Raises KafkaError 42, 50, 53."""
+        if keep_prepared and not enable_2pc:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "a prepared transaction is kept only for a producer with two-phase commit"
+            )
+        if enable_2pc:
+            if not self.two_phase_commit:
+                raise KafkaError(
+                    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                    "two-phase commit is off: set transaction.two.phase.commit.enable of the broker",
+                )
+            return TIMEOUT_NEVER_MS
+        if not 0 < asked_ms <= self.timeout_ms_max:
+            raise KafkaError(
+                ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+                f"a transaction timeout of {asked_ms} ms is outside [1, {self.timeout_ms_max}]: change "
+                "transaction.timeout.ms, or transaction.max.timeout.ms of the broker",
+            )
+        return asked_ms

@@ -1,0 +1,371 @@
+"""Decisions about one transactional id. PURE: what is there and what is asked go in, what is to be stored comes out.
+
+Each function answers a `Step`: the metadata to persist and apply (None: nothing changes), and the answer (None: decide
+again once that step is complete). They raise `KafkaError`; CONCURRENT_TRANSACTIONS means "ask again when the decided
+transaction is complete", which the coordinator does for the client. An epoch that is over is PRODUCER_FENCED (90);
+`refusals.for_version` turns that into what old clients know. Sources: KIP-98, KIP-360 (resume), KIP-588 (codes),
+KIP-890 (the epoch is bumped at every end), KIP-939 (two-phase commit); sections 8.2 and 5.2 of the wire contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+from semel_protocol.errors import ErrorCode, KafkaError
+
+from semel_broker.txn.model.group_metadata import TransactionGroup, check_step
+from semel_broker.txn.model.identity import EPOCH_LAST, EPOCH_MAX, NOBODY, ClientName, ProducerIdentity
+from semel_broker.txn.model.ledger import FenceReason, FenceRecord, noted
+from semel_broker.txn.model.metadata import (
+    BETWEEN,
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    DEAD,
+    EMPTY,
+    NEXT,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    PREPARE_EPOCH_FENCE,
+    TopicPartition,
+    TransactionMetadata,
+    TransactionState,
+)
+from semel_broker.txn.model.refusals import concurrent, fenced, not_open, only_to_be_ended, only_with_its_group
+from semel_broker.txn.model.requests import BUMPING_VERSION, End, Init, NeedsProducerIdError, Step
+
+# --- initialising --------------------------------------------------------------------------------------------
+
+
+def init(txn: TransactionMetadata | None, ask: Init, now_ms: int, fresh_id: int = -1) -> Step:
+    """A producer id and epoch for the instance that asks; everything it has replaced is fenced.
+
+    Raises KafkaError 51 and 90; NeedsProducerIdError without a `fresh_id` where one is needed.
+    """
+    if txn is None:
+        return _created(ask, now_ms, fresh_id)
+    if ask.keep_prepared and txn.is_member:
+        raise only_with_its_group(txn)
+    expected = ask.expected
+    if expected and expected not in (txn.identity, txn.last_identity):
+        raise fenced(txn, expected)
+    if txn.is_prepared:
+        raise concurrent(txn)
+    if txn.state is ONGOING:
+        if ask.keep_prepared:
+            return _kept(txn, ask, now_ms, fresh_id)
+        if expected and expected != txn.identity:
+            raise fenced(txn, expected)  # its question was answered long ago: the transaction began after the answer
+        return Step(fenced_and_aborted(txn, _line_of(ask, now_ms), last_epoch=expected.epoch))
+    if expected and expected == txn.last_identity and txn.identity.epoch <= EPOCH_LAST:
+        then = replace(txn, state=EMPTY, timeout_ms=ask.timeout_ms, last_update_ms=now_ms, owner=ask.client)
+        return Step(replace(then, group_epoch=ask.group_epoch), txn.identity)
+    return _bumped(txn, ask, now_ms, fresh_id)
+
+
+def _created(ask: Init, now_ms: int, fresh_id: int) -> Step:
+    new = _fresh(fresh_id)
+    then = TransactionMetadata(
+        transactional_id=ask.transactional_id,
+        producer_id=new.producer_id,
+        producer_epoch=new.epoch,
+        timeout_ms=ask.timeout_ms,
+        last_update_ms=now_ms,
+        owner=ask.client,
+        group_epoch=ask.group_epoch,
+    )
+    return Step(then, new)
+
+
+def _bumped(txn: TransactionMetadata, ask: Init, now_ms: int, fresh_id: int) -> Step:
+    """The next epoch, or a fresh producer id once the epochs of this one are used up."""
+    old = txn.identity
+    new = old.successor or _fresh(fresh_id)
+    then = replace(
+        txn,
+        state=EMPTY,
+        producer_id=new.producer_id,
+        producer_epoch=new.epoch,
+        previous_producer_id=txn.previous_producer_id if new.producer_id == old.producer_id else old.producer_id,
+        last_producer_epoch=ask.expected.epoch,
+        partitions={},
+        start_ms=-1,
+        timeout_ms=ask.timeout_ms,
+        last_update_ms=now_ms,
+        owner=ask.client,
+        fences=noted(txn.fences, _line_of(ask, now_ms).of(old, new)),
+        group_epoch=ask.group_epoch,
+    )
+    return Step(then, new)
+
+
+def _kept(txn: TransactionMetadata, ask: Init, now_ms: int, fresh_id: int) -> Step:
+    """A new instance takes over a prepared transaction as it stands (KIP-939): to end it, not to add to it."""
+    old = txn.identity
+    new = old.successor or _fresh(fresh_id)
+    then = replace(
+        txn,
+        next_producer_id=new.producer_id,
+        next_producer_epoch=new.epoch,
+        last_producer_epoch=ask.expected.epoch,
+        timeout_ms=ask.timeout_ms,
+        last_update_ms=now_ms,
+        owner=ask.client,
+        fences=noted(txn.fences, _line_of(ask, now_ms).of(old, new)),
+    )
+    return Step(then, new, kept=ProducerIdentity(txn.producer_id, txn.producer_epoch))
+
+
+# --- the transaction -----------------------------------------------------------------------------------------
+
+
+def add_partitions(
+    txn: TransactionMetadata | None,
+    producer: ProducerIdentity,
+    partitions: Iterable[TopicPartition],
+    now_ms: int,
+    *,
+    version: int = 0,
+    group: TransactionGroup | None = None,
+) -> Step:
+    """Enrol partitions, and open the transaction if it is not; that of a member of `group` while its step is open.
+
+    Raises KafkaError 48, 49, 51, 90.
+    """
+    txn = owned(txn, producer)
+    _check_step(txn, group)
+    if txn.is_prepared:
+        raise concurrent(txn)
+    if txn.keeps_prepared:
+        raise only_to_be_ended(txn)
+    known = txn.partitions if txn.state is ONGOING else {}
+    new = [partition for partition in partitions if partition not in known]
+    if not new and txn.state is ONGOING:
+        return Step(None, txn.identity)
+    then = replace(
+        txn,
+        state=ONGOING,
+        partitions={**known, **dict.fromkeys(new)},
+        start_ms=txn.start_ms if txn.state is ONGOING else now_ms,
+        last_update_ms=now_ms,
+        client_transaction_version=version,
+    )
+    return Step(then, txn.identity)
+
+
+def verify(
+    txn: TransactionMetadata | None,
+    producer: ProducerIdentity,
+    partition: TopicPartition,
+    group: TransactionGroup | None = None,
+) -> None:
+    """Whether `producer` may write into `partition` now (KIP-890). Raises KafkaError 48, 49, 90."""
+    txn = owned(txn, producer)
+    _check_step(txn, group)
+    if txn.keeps_prepared:
+        raise only_to_be_ended(txn)
+    if txn.state is not ONGOING or partition not in txn.partitions:
+        what = "has no transaction open" if txn.state is not ONGOING else "has not added it to its transaction"
+        raise KafkaError(
+            ErrorCode.INVALID_TXN_STATE,
+            f"{partition[0]}-{partition[1]}: {txn.transactional_id} {what} (state {txn.state.label}); "
+            "abort, begin a new transaction and send again",
+        )
+
+
+def end(txn: TransactionMetadata | None, ask: End, now_ms: int, fresh_id: int = -1) -> Step:
+    """Commit or abort. Step without `then`: it was done before, and the answer got lost.
+
+    Who timed out may still abort where an end bumps the epoch: it hears of the epoch that the timeout has left to it,
+    and goes on. Kafka's coordinator does so, and Java's client counts on it.
+    Raises KafkaError 48, 49, 51, 90; NeedsProducerIdError without a `fresh_id` where one is needed.
+    """
+    bumps = ask.version >= BUMPING_VERSION
+    if txn is not None and txn.is_member and ask.commit:
+        raise only_with_its_group(owned(txn, ask.producer))
+    if txn is not None and bumps and ask.producer and txn.state is not ONGOING and ask.producer in _last_of(txn, ask):
+        return _ended_before(txn, ask)
+    txn = owned(txn, ask.producer)
+    if txn.is_prepared:
+        return _ended_before(txn, ask)  # with the epoch that it has now: only of a version that does not bump
+    if txn.state is ONGOING:
+        return _decided(txn, ask, now_ms, fresh_id)
+    if not bumps and txn.state is (COMPLETE_COMMIT if ask.commit else COMPLETE_ABORT):
+        return Step(None, txn.identity)
+    if bumps and not ask.commit:
+        return _decided(txn, ask, now_ms, fresh_id)
+    raise not_open(txn, ask.commit)
+
+
+def _last_of(txn: TransactionMetadata, ask: End) -> tuple[ProducerIdentity, ...]:
+    """Who may ask this again although its epoch is over."""
+    return (txn.last_identity,) if ask.commit else (txn.last_identity, txn.timed_out)
+
+
+def _ended_before(txn: TransactionMetadata, ask: End) -> Step:
+    """The same question again: its answer, or wait for it."""
+    if txn.is_prepared and ask.commit == (txn.state is PREPARE_COMMIT):
+        raise concurrent(txn)
+    if txn.state is (COMPLETE_COMMIT if ask.commit else COMPLETE_ABORT):
+        return Step(None, txn.identity)
+    raise not_open(txn, ask.commit)
+
+
+def _decided(txn: TransactionMetadata, ask: End, now_ms: int, fresh_id: int) -> Step:
+    """The point of no return. Everything after it is a matter of time."""
+    then = prepared(txn, ask, now_ms, fresh_id)
+    return Step(then, decided=then.identity)
+
+
+def prepared(txn: TransactionMetadata, ask: End, now_ms: int, fresh_id: int) -> TransactionMetadata:
+    """What is stored once the end is decided. Raises NeedsProducerIdError."""
+    then = replace(
+        txn,
+        state=PREPARE_COMMIT if ask.commit else PREPARE_ABORT,
+        partitions=txn.partitions if txn.state is ONGOING else {},
+        start_ms=txn.start_ms if txn.state is ONGOING else now_ms,
+        last_update_ms=now_ms,
+        client_transaction_version=ask.version,
+    )
+    old, new = txn.identity, txn.identity.successor
+    if ask.version < BUMPING_VERSION:
+        return _moved(then, old, last_epoch=-1) if txn.keeps_prepared else then
+    if new is not None:
+        return _moved(then, new, last_epoch=old.epoch)
+    new = _fresh(fresh_id)
+    line = FenceRecord(FenceReason.EPOCH_EXHAUSTED, now_ms, txn.owner).of(old, new)
+    return replace(_moved(then, new, last_epoch=old.epoch), fences=noted(txn.fences, line))
+
+
+def fenced_and_aborted(txn: TransactionMetadata, line: FenceRecord, *, last_epoch: int = -1) -> TransactionMetadata:
+    """The fence and the abort in one record: a failed attempt leaves no trace, and the next decides the same."""
+    new = txn.identity.fence
+    then = replace(
+        txn, state=PREPARE_ABORT, last_update_ms=line.at_ms, fences=noted(txn.fences, line.of(txn.identity, new))
+    )
+    return _moved(then, new, last_epoch=last_epoch)
+
+
+def _moved(txn: TransactionMetadata, new: ProducerIdentity, *, last_epoch: int) -> TransactionMetadata:
+    """`new` from now on. Markers carry the id that wrote the data, with an epoch that shuts out all before."""
+    if new.producer_id == txn.producer_id:
+        return replace(
+            txn, producer_epoch=new.epoch, last_producer_epoch=last_epoch, next_producer_id=-1, next_producer_epoch=-1
+        )
+    return replace(
+        txn,
+        producer_epoch=min(txn.producer_epoch + 1, EPOCH_MAX),
+        last_producer_epoch=last_epoch,
+        next_producer_id=new.producer_id,
+        next_producer_epoch=new.epoch,
+    )
+
+
+def complete(txn: TransactionMetadata, now_ms: int) -> TransactionMetadata:
+    """Every marker is written."""
+    assert txn.is_prepared, txn.state
+    now = txn.identity
+    return replace(
+        txn,
+        state=COMPLETE_COMMIT if txn.state is PREPARE_COMMIT else COMPLETE_ABORT,
+        producer_id=now.producer_id,
+        producer_epoch=now.epoch,
+        previous_producer_id=txn.producer_id if now.producer_id != txn.producer_id else txn.previous_producer_id,
+        next_producer_id=-1,
+        next_producer_epoch=-1,
+        partitions={},
+        last_update_ms=now_ms,
+    )
+
+
+# --- time ----------------------------------------------------------------------------------------------------
+
+
+def is_timed_out(txn: TransactionMetadata, now_ms: int, group: TransactionGroup | None = None) -> bool:
+    """Whether the transaction is open for longer than its producer has asked for. A step is timed out as a whole: a
+    member by itself only if there is no such step any more."""
+    if txn.is_member and group is not None and group.is_open_in(txn.group_epoch):
+        return False
+    return txn.state is ONGOING and not txn.is_two_phase and now_ms > txn.start_ms + txn.timeout_ms
+
+
+def time_out(
+    txn: TransactionMetadata | None, now_ms: int, by: ClientName, group: TransactionGroup | None = None
+) -> Step:
+    """Abort a transaction whose time is over, and fence its producer; nothing if it ended meanwhile."""
+    if txn is None or not is_timed_out(txn, now_ms, group):
+        return Step(None, NOBODY)
+    note = f"open for {now_ms - txn.start_ms} ms, allowed were {txn.timeout_ms} ms"
+    return Step(fenced_and_aborted(txn, FenceRecord(FenceReason.TIMED_OUT, now_ms, by, note)), NOBODY)
+
+
+def is_expired(txn: TransactionMetadata, now_ms: int, expiration_ms: int) -> bool:
+    """Whether `transactional.id.expiration.ms` have passed without a transaction."""
+    return txn.state in BETWEEN and now_ms - txn.last_update_ms >= expiration_ms
+
+
+def expire(txn: TransactionMetadata, now_ms: int, expiration_ms: int, by: ClientName) -> TransactionMetadata:
+    """The id is forgotten: its record becomes a tombstone, and its producer's next request an error."""
+    assert txn.state in BETWEEN, txn.state
+    note = f"last used {now_ms - txn.last_update_ms} ms ago, kept for {expiration_ms} ms"
+    line = FenceRecord(FenceReason.EXPIRED, now_ms, by, note, old=txn.identity)
+    return replace(txn, state=DEAD, fences=noted(txn.fences, line))
+
+
+def taken_over(txn: TransactionMetadata, now_ms: int, by: ClientName) -> TransactionMetadata:
+    """The decision to go on with what another coordinator had begun: a fence of its producer ends in an abort."""
+    assert txn.state is PREPARE_EPOCH_FENCE, txn.state
+    old = ProducerIdentity(txn.producer_id, txn.producer_epoch - 1)
+    line = FenceRecord(FenceReason.FAILOVER, now_ms, by, old=old, new=txn.identity)
+    return replace(txn, state=PREPARE_ABORT, last_update_ms=now_ms, fences=noted(txn.fences, line))
+
+
+# --- inside --------------------------------------------------------------------------------------------------
+
+
+def check_transition(before: TransactionState | None, after: TransactionState) -> None:
+    """Assert that the table has this transition: a bug of ours otherwise."""
+    assert before is None or after in NEXT[before], f"{before} -> {after}"
+
+
+def owned(txn: TransactionMetadata | None, producer: ProducerIdentity) -> TransactionMetadata:
+    """`txn`, which `producer` owns. Raises KafkaError 49 and 90."""
+    if txn is None:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            "this transactional.id is not known: it was never initialised or has expired; initialise the producer",
+        )
+    identity = txn.identity
+    if producer == identity:
+        return txn
+    was_its = bool(producer) and (
+        producer.producer_id == txn.previous_producer_id
+        or any(fence.old.producer_id == producer.producer_id for fence in txn.fences)
+    )
+    if producer.producer_id != identity.producer_id and not was_its:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            f"{txn.transactional_id} belongs to producer id {identity.producer_id}, not {producer.producer_id}: "
+            "initialise the producer",
+        )
+    raise fenced(txn, producer)
+
+
+def _check_step(txn: TransactionMetadata, group: TransactionGroup | None) -> None:
+    if txn.is_member:
+        check_step(txn.transactional_id, txn.group_epoch, group)
+
+
+def _fresh(fresh_id: int) -> ProducerIdentity:
+    if fresh_id < 0:
+        raise NeedsProducerIdError
+    return ProducerIdentity(fresh_id, 0)
+
+
+def _line_of(ask: Init, now_ms: int) -> FenceRecord:
+    """The ledger's line for what `ask` does; what it did is filled in later."""
+    reason = FenceReason.RESUMED if ask.expected else FenceReason.NEW_INSTANCE
+    if ask.note:
+        reason = FenceReason.ADMIN
+    return FenceRecord(reason, now_ms, ask.client, ask.note)

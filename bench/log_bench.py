@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.table import Table
 from semel_protocol.batch import HEADER, read_header
 from semel_protocol.records import Record, build_batch
-from semel_storage.log import Log
-from semel_storage.log_config import LogConfig
-from semel_storage.os_disk import OsDisk
+from semel_storage.disk.os_disk import OsDisk
+from semel_storage.log.log import Log
+from semel_storage.segments.log_config import LogConfig
 
 MIB = 1 << 20
 Row = tuple[str, str, str]

@@ -21,7 +21,7 @@ from semel_protocol.messages.k27_write_txn_markers import (
     WriteTxnMarkersRequestMarker,
     WriteTxnMarkersRequestTopic,
 )
-from semel_storage.os_disk import OsDisk
+from semel_storage.disk.os_disk import OsDisk
 from support.three import NAME, NODES, Three, three
 
 from bench.figure import Figure, at_most

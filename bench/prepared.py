@@ -22,8 +22,8 @@ from semel_broker.world import World
 from semel_protocol.batch import read_header
 from semel_protocol.hashes import coordinator_partition
 from semel_protocol.records import Record, build_batch
+from semel_storage.disk.os_disk import OsDisk
 from semel_storage.internal_topics import TRANSACTION_STATE
-from semel_storage.os_disk import OsDisk
 
 Build = Callable[[Node], Awaitable[None]]
 CLIENT = ClientName("rdkafka", "127.0.0.1")

@@ -21,7 +21,7 @@ from semel_broker.cluster.records import Admission, BrokerRecord, PartitionState
 from semel_broker.cluster.store import CHANGES_MAX, Entry, Listing, Put
 from semel_broker.cluster.topic_plan import text_of_id
 from semel_broker.world import World
-from semel_storage.os_disk import OsDisk
+from semel_storage.disk.os_disk import OsDisk
 from support.etcd import EtcdProcess
 
 from bench.figure import Figure, at_most

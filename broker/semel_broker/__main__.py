@@ -68,7 +68,7 @@ def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, 
     Settings, later ones winning: defaults, the --config file, SEMEL_... variables, --set, and the flags above.
     """
     _check_extra()
-    from semel_storage.os_disk import OsDisk
+    from semel_storage.disk.os_disk import OsDisk
 
     from semel_broker.config.loading import ConfigError, load
     from semel_broker.logging import make_logger
@@ -162,9 +162,9 @@ async def _serve(config: BrokerConfig, world: World, files: OpenFiles) -> int:
 def _why_not_started(config: BrokerConfig, error: Exception) -> str | None:
     """The one sentence for an operator, or None for a bug of ours."""
     from semel_storage.checkpoints import CorruptCheckpoint
-    from semel_storage.disk import DirectoryLocked, FilesUsedUp
+    from semel_storage.disk.disk import DirectoryLocked, FilesUsedUp
     from semel_storage.log_directory import WrongDirectory
-    from semel_storage.segment import CorruptLog
+    from semel_storage.segments.segment import CorruptLog
 
     from semel_broker.cluster.local_store import CorruptStoreError
     from semel_broker.cluster.store import StoreUnavailableError
@@ -193,7 +193,7 @@ def _why_not_started(config: BrokerConfig, error: Exception) -> str | None:
 
 def _is_of_home(file: str, config: BrokerConfig) -> bool:
     """Whether it is the data directory, one above it, or its lock: what comes before any data."""
-    from semel_storage.os_disk import LOCK_FILE
+    from semel_storage.disk.os_disk import LOCK_FILE
 
     home = Path(config.log_dir)
     return home.is_relative_to(file) or (Path(file).parent == home and Path(file).name == LOCK_FILE)

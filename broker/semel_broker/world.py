@@ -11,7 +11,7 @@ from random import Random
 from typing import Protocol
 
 import msgspec
-from semel_storage.disk import Disk
+from semel_storage.disk.disk import Disk
 
 
 class Logger(Protocol):

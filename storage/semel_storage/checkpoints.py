@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from crc32c import crc32c
 
-from semel_storage.disk import Disk
+from semel_storage.disk.disk import Disk
 
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET = "log-start-offset-checkpoint"

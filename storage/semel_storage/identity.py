@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from semel_storage import checkpoints
-from semel_storage.disk import Disk
+from semel_storage.disk.disk import Disk
 
 VERSIONS = ("0", "1")
 """Of `meta.properties`. 0 is what Kafka wrote before KRaft, with `broker.id`; 1 is what semel and Kafka write."""

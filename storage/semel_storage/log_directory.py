@@ -10,10 +10,10 @@ from functools import partial
 
 from semel_storage import checkpoints
 from semel_storage.checkpoints import TopicPartition
-from semel_storage.disk import Disk, Event, ignore_event
+from semel_storage.disk.disk import Disk, Event, ignore_event
 from semel_storage.identity import Identity, WrongDirectory, check_folder, identify
-from semel_storage.log import CHECKPOINT_BYTES, Log
-from semel_storage.log_config import LogConfig
+from semel_storage.log.log import CHECKPOINT_BYTES, Log
+from semel_storage.segments.log_config import LogConfig
 
 __all__ = ["LogDirectory", "WrongDirectory", "partition_directory"]
 

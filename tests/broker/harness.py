@@ -10,7 +10,7 @@ from broker.wire import EventLog, Wire, batch, fetch_request, headers_of, produc
 from semel_broker.config.loading import load
 from semel_broker.node import Node
 from semel_broker.world import World
-from semel_storage.os_disk import OsDisk
+from semel_storage.disk.os_disk import OsDisk
 
 __all__ = ["EventLog", "Harness", "Wire", "batch", "fetch_request", "headers_of", "produce_request", "records_of"]
 

@@ -14,7 +14,7 @@ from broker.wire import Wire, batch, produce_request, records_of
 from semel_broker.partitions.partition import LATEST
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k00_produce import ProduceRequest, ProduceResponsePartition
-from semel_storage.os_disk import OsDisk
+from semel_storage.disk.os_disk import OsDisk
 
 LEADER = 1
 

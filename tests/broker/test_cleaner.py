@@ -17,10 +17,10 @@ from semel_broker.partitions.partition import Partition
 from semel_broker.partitions.replicas import Replicas
 from semel_broker.world import World
 from semel_protocol.batch import read_header
-from semel_storage.log import Log
-from semel_storage.log_config import LogConfig
+from semel_storage.disk.memory_disk import MemoryDisk
+from semel_storage.log.log import Log
 from semel_storage.log_directory import LogDirectory
-from semel_storage.memory_disk import MemoryDisk
+from semel_storage.segments.log_config import LogConfig
 from support.logs import NOW_MS, Pair, batch_of, pairs_of
 
 COMPACTED = LogConfig(cleanup_policy=("compact",), delete_retention_ms=1000)

@@ -12,10 +12,10 @@ from semel_broker.partitions.flusher import HURRIES_ALONE, SINGLY_MAX, Flusher
 from semel_broker.partitions.partition import Partition
 from semel_broker.world import World
 from semel_protocol.batch import read_header
-from semel_storage.disk import File
-from semel_storage.log import Log
-from semel_storage.log_config import LogConfig
-from semel_storage.memory_disk import MemoryDisk
+from semel_storage.disk.disk import File
+from semel_storage.disk.memory_disk import MemoryDisk
+from semel_storage.log.log import Log
+from semel_storage.segments.log_config import LogConfig
 
 
 class CountingDisk(MemoryDisk):

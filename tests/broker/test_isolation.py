@@ -21,7 +21,7 @@ from semel_protocol.messages.k21_delete_records import (
     DeleteRecordsRequestTopic,
 )
 from semel_protocol.messages.k61_describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic
-from semel_storage.transactions import PAIR
+from semel_storage.producers.transactions import PAIR
 
 COMMIT, ABORT = True, False
 

@@ -58,7 +58,7 @@ from semel_protocol.messages.k47_offset_delete import (
 )
 from semel_protocol.messages.k61_describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic
 from semel_protocol.messages.k65_describe_transactions import DescribeTransactionsRequest
-from semel_storage.memory_disk import MemoryDisk
+from semel_storage.disk.memory_disk import MemoryDisk
 
 CALLS_MAX = 150_000
 

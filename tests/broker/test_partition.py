@@ -10,9 +10,9 @@ from semel_broker.scheduling.waiters import FetchWaiter, OffsetWaiters
 from semel_broker.world import World
 from semel_protocol.batch import iterate, read_header
 from semel_protocol.errors import ErrorCode, KafkaError
-from semel_storage.log import Log
-from semel_storage.log_config import LogConfig
-from semel_storage.memory_disk import MemoryDisk
+from semel_storage.disk.memory_disk import MemoryDisk
+from semel_storage.log.log import Log
+from semel_storage.segments.log_config import LogConfig
 
 
 class HeldPartition(Partition):

@@ -7,7 +7,7 @@ from semel_broker.cluster.local_store import LocalStore
 from semel_broker.cluster.store import OutcomeUnknownError, StoreUnavailableError
 from semel_broker.coordination.producer_ids import BLOCK_SIZE, ProducerIds
 from semel_protocol.errors import ErrorCode, KafkaError
-from semel_storage.memory_disk import MemoryDisk
+from semel_storage.disk.memory_disk import MemoryDisk
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 from broker.wire import Wire, batch
 from semel_broker.config.loading import ConfigError
 from semel_broker.testing.in_process import EphemeralBroker
-from semel_storage.memory_disk import MemoryDisk
+from semel_storage.disk.memory_disk import MemoryDisk
 
 pytest_plugins = ["pytester"]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Protocol
 
 from broker.wire import Wire
+from semel_storage.disk.os_disk import OsDisk
 from semel_storage.internal_topics import TRANSACTION_STATE
-from semel_storage.log import Log
-from semel_storage.log_config import LogConfig
-from semel_storage.os_disk import OsDisk
+from semel_storage.log.log import Log
+from semel_storage.segments.log_config import LogConfig
 from sim.ending import decisions_of
 from sim.final import Decision
 

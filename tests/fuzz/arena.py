@@ -25,7 +25,7 @@ from semel_broker.config.topic_configs import TopicSettings
 from semel_broker.node import Node
 from semel_broker.world import SilentLogger, World
 from semel_protocol.headers import encode_request_frame
-from semel_storage.memory_disk import MemoryDisk
+from semel_storage.disk.memory_disk import MemoryDisk
 
 T = TypeVar("T")
 

@@ -15,10 +15,10 @@ from semel_protocol.batch import crc_ok, iterate, read_header
 from semel_protocol.errors import KafkaError
 from semel_protocol.records import Record, build_batch, decode_batch
 from semel_storage.checkpoints import CorruptCheckpoint
-from semel_storage.log import Log
-from semel_storage.log_config import LogConfig
+from semel_storage.disk.memory_disk import MemoryDisk
+from semel_storage.log.log import Log
 from semel_storage.log_directory import LogDirectory, WrongDirectory
-from semel_storage.memory_disk import MemoryDisk
+from semel_storage.segments.log_config import LogConfig
 
 ROOT = "data"
 NOW_MS = 1_700_000_000_000

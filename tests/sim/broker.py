@@ -12,7 +12,7 @@ from semel_broker.config.loading import load
 from semel_broker.node import Node
 from semel_storage.checkpoints import CorruptCheckpoint
 from semel_storage.log_directory import WrongDirectory
-from semel_storage.segment import CorruptLog
+from semel_storage.segments.segment import CorruptLog
 
 from sim.coverage import fault_met
 from sim.damage import undo

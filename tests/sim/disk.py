@@ -2,7 +2,7 @@
 
 A sync that blocks makes the whole process stand still for as long.
 
-The promises are `semel_storage.disk`'s, and nothing is kept beyond them: see `power_loss`.
+The promises are `semel_storage.disk.disk`'s, and nothing is kept beyond them: see `power_loss`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
-from semel_storage.disk import Buffer, File
-from semel_storage.memory_disk import SECTOR_BYTES, MemoryDisk, MemoryFile, _Inode
+from semel_storage.disk.disk import Buffer, File
+from semel_storage.disk.memory_disk import SECTOR_BYTES, MemoryDisk, MemoryFile, _Inode
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -44,7 +44,7 @@ class DiskWeather(msgspec.Struct):
 
 
 class SimFile(MemoryFile):
-    """See `semel_storage.disk.File`."""
+    """See `semel_storage.disk.disk.File`."""
 
     _disk: SimDisk
 
@@ -95,8 +95,8 @@ class SimFile(MemoryFile):
 
 
 class SimDisk(MemoryDisk):
-    """See `semel_storage.disk.Disk`. `end_process` is what a failed write or sync leads to, `stand_still` what one that
-    blocks for so many ms does.
+    """See `semel_storage.disk.disk.Disk`. `end_process` is what a failed write or sync leads to, `stand_still` what one
+    that blocks for so many ms does.
 
     `changed`: told of what is appended to a file, of a file that is replaced (), and of a new name ().
     `burnt_down`: what happens when the `fuse` (see `MemoryDisk`) has burnt down; it does not return.

@@ -17,7 +17,7 @@ from semel_storage.internal_topics import (
     TransactionLogValue,
     decode_versioned,
 )
-from semel_storage.log import Log
+from semel_storage.log.log import Log
 
 from sim.client import SimEdge
 from sim.events import Asking, Place

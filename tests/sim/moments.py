@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 from semel_protocol.batch import iterate
 from semel_protocol.records import decode_batch
-from semel_storage.compaction_swap import SWAP as SWAP_SUFFIX
-from semel_storage.disk import Buffer
+from semel_storage.disk.disk import Buffer
 from semel_storage.internal_topics import (
     CONSUMER_OFFSETS,
     TRANSACTION_GROUP_KEY,
@@ -26,8 +25,9 @@ from semel_storage.internal_topics import (
     decode_versioned,
     version_of,
 )
-from semel_storage.segment import LOG
-from semel_storage.snapshot import SNAPSHOT as SNAPSHOT_FILE
+from semel_storage.log.snapshot import SNAPSHOT as SNAPSHOT_FILE
+from semel_storage.segments.compaction_swap import SWAP as SWAP_SUFFIX
+from semel_storage.segments.segment import LOG
 
 SERVES = "serves"
 MARKER = "marker"

@@ -15,7 +15,7 @@ from semel_storage.internal_topics import (
     decode_offsets_key,
     decode_versioned,
 )
-from semel_storage.log import Log
+from semel_storage.log.log import Log
 
 from sim.events import Place
 from sim.final import Replica, Stored

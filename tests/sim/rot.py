@@ -15,7 +15,7 @@ from semel import Consumer, TopicPartition
 from semel.errors import CorruptRecordException
 from semel_broker.node import Node
 from semel_protocol.batch import HEADER_BYTES
-from semel_storage.segment import Segment
+from semel_storage.segments.segment import Segment
 
 from sim.checkers import Anomaly
 from sim.checkers.anomaly import few

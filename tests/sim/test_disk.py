@@ -6,7 +6,7 @@ import asyncio
 from random import Random
 
 import pytest
-from semel_storage.disk import File
+from semel_storage.disk.disk import File
 
 from sim.host import Host
 from sim.world import NS, World

@@ -10,7 +10,7 @@ from random import Random
 
 import msgspec
 import pytest
-from semel_storage.segment import CorruptLog
+from semel_storage.segments.segment import CorruptLog
 
 from sim import shrink
 from sim.broker import SimBroker

@@ -3,9 +3,9 @@
 import asyncio
 import sys
 
-from semel_storage.log_config import LogConfig
+from semel_storage.disk.os_disk import OsDisk
 from semel_storage.log_directory import LogDirectory
-from semel_storage.os_disk import OsDisk
+from semel_storage.segments.log_config import LogConfig
 from storage.batches import NOW_MS, make_batch, put
 
 CONFIG = LogConfig(segment_bytes=40_000, index_interval_bytes=500)

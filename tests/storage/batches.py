@@ -2,9 +2,9 @@
 
 from semel_protocol.batch import BatchHeader, iterate, read_header
 from semel_protocol.records import Record, build_batch, decode_batch
-from semel_storage.disk import Disk
-from semel_storage.log import AppendResult, Log
-from semel_storage.log_config import LogConfig
+from semel_storage.disk.disk import Disk
+from semel_storage.log.log import AppendResult, Log
+from semel_storage.segments.log_config import LogConfig
 
 DIRECTORY = "data/flights-0"
 NOW_MS = 1_700_000_000_000

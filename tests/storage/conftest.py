@@ -1,5 +1,5 @@
 import pytest
-from semel_storage.memory_disk import MemoryDisk
+from semel_storage.disk.memory_disk import MemoryDisk
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
 """Two logs, one following the other as brokers do it, without brokers."""
 
 from msgspec.structs import replace
-from semel_storage.epochs import EpochHistory
-from semel_storage.log import Log
-from semel_storage.replicated import truncation_offset
-from semel_storage.snapshot import encode
-from semel_storage.transactions import AbortedTransaction
+from semel_storage.log.log import Log
+from semel_storage.log.replicated import truncation_offset
+from semel_storage.log.snapshot import encode
+from semel_storage.producers.transactions import AbortedTransaction
+from semel_storage.segments.epochs import EpochHistory
 from storage.batches import NOW_MS
 
 ROUNDS_MAX = 200

@@ -7,9 +7,9 @@ from semel_protocol.compression import CODECS
 from semel_protocol.control import ControlType, EndTxnMarker, build_marker
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.records import Record, decode_batch, rebuild_batch
-from semel_storage.compaction import Compacted, CompactionAborted, Dirtiness, compact, dirtiness
-from semel_storage.log import AppendResult, Log
-from semel_storage.log_config import LogConfig
+from semel_storage.compaction.compaction import Compacted, CompactionAborted, Dirtiness, compact, dirtiness
+from semel_storage.log.log import AppendResult, Log
+from semel_storage.segments.log_config import LogConfig
 from support.logs import NOW_MS, DataDirectory, Pair, batch_of, no_pause, pairs_of, records_of
 
 COMPACTED = LogConfig(cleanup_policy=("compact",), delete_retention_ms=1000)

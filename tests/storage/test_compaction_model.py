@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from semel_protocol.records import Record
-from semel_storage.compaction import compact, dirtiness
-from semel_storage.log_config import LogConfig
+from semel_storage.compaction.compaction import compact, dirtiness
+from semel_storage.segments.log_config import LogConfig
 from support.logs import DataDirectory, no_pause, records_of
 
 CONFIG = LogConfig(cleanup_policy=("compact",), delete_retention_ms=500, segment_bytes=700, index_interval_bytes=100)

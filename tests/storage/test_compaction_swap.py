@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from semel_storage.compaction import Compacted, compact, dirtiness
-from semel_storage.compaction_swap import recover_swaps
-from semel_storage.log_config import LogConfig
-from semel_storage.memory_disk import MemoryDisk, MemoryFile
+from semel_storage.compaction.compaction import Compacted, compact, dirtiness
+from semel_storage.disk.memory_disk import MemoryDisk, MemoryFile
+from semel_storage.segments.compaction_swap import recover_swaps
+from semel_storage.segments.log_config import LogConfig
 from support.logs import ROOT, TOPIC, DataDirectory, no_pause, pairs_of
 
 CONFIG = LogConfig(cleanup_policy=("compact",), delete_retention_ms=1000, index_interval_bytes=0)

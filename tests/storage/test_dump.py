@@ -7,10 +7,10 @@ import pytest
 from click.testing import CliRunner, Result
 from semel_protocol.batch import seal
 from semel_protocol.control import ControlType, EndTxnMarker, build_marker
-from semel_storage.dump import log
-from semel_storage.dump_internal import DECODERS, text
-from semel_storage.dump_render import styled_line, when
-from semel_storage.dump_rows import Kind, Options, Row, aborted_rows, epoch_rows, log_rows, snapshot_rows
+from semel_storage.dump.command import log
+from semel_storage.dump.internal import DECODERS, text
+from semel_storage.dump.render import styled_line, when
+from semel_storage.dump.rows import Kind, Options, Row, aborted_rows, epoch_rows, log_rows, snapshot_rows
 from semel_storage.internal_topics import (
     TRANSACTION_GROUP_KEY,
     TRANSACTION_GROUP_VALUE,
@@ -26,7 +26,7 @@ from semel_storage.internal_topics import (
     TransactionLogValuePartitions,
     encode_versioned,
 )
-from semel_storage.log_config import LogConfig
+from semel_storage.segments.log_config import LogConfig
 from support.logs import NOW_MS, DataDirectory, Pair, batch_of
 
 LOG = "00000000000000000000.log"

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from semel_protocol.batch import stamp
 from semel_storage import checkpoints
-from semel_storage.log_config import LogConfig
-from semel_storage.memory_disk import MemoryDisk
+from semel_storage.disk.memory_disk import MemoryDisk
+from semel_storage.segments.log_config import LogConfig
 from storage.batches import DIRECTORY, make_batch, open_log, put
 
 SMALL = LogConfig(segment_bytes=900, index_interval_bytes=100)

@@ -1,7 +1,7 @@
 """Leader-epoch history (KIP-101, KIP-279)."""
 
 import pytest
-from semel_storage.epochs import EpochHistory
+from semel_storage.segments.epochs import EpochHistory
 
 HISTORY = [(0, 0), (1, 10), (4, 25)]
 

@@ -6,9 +6,9 @@ import pytest
 from semel_protocol.batch import crc_ok, iterate, read_header
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.records import decode_batch
-from semel_storage.log import Log
-from semel_storage.log_config import LogConfig
-from semel_storage.memory_disk import MemoryDisk
+from semel_storage.disk.memory_disk import MemoryDisk
+from semel_storage.log.log import Log
+from semel_storage.segments.log_config import LogConfig
 from storage.batches import DIRECTORY, NOW_MS, headers_of, make_batch, open_log, put, read_all
 
 SMALL = LogConfig(segment_bytes=600, index_interval_bytes=100)

@@ -6,10 +6,10 @@ import re
 import pytest
 from semel_storage import checkpoints
 from semel_storage.checkpoints import CorruptCheckpoint
-from semel_storage.disk import DirectoryLocked
-from semel_storage.log_config import LogConfig
+from semel_storage.disk.disk import DirectoryLocked
+from semel_storage.disk.memory_disk import MemoryDisk
 from semel_storage.log_directory import LogDirectory, WrongDirectory
-from semel_storage.memory_disk import MemoryDisk
+from semel_storage.segments.log_config import LogConfig
 from storage.batches import NOW_MS, make_batch, put, read_all
 
 TOPIC_ID = bytes(range(16))

@@ -9,10 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from semel_protocol.errors import ErrorCode, KafkaError
-from semel_storage.log import Log
-from semel_storage.log_config import LogConfig
+from semel_storage.disk.memory_disk import MemoryDisk
+from semel_storage.log.log import Log
 from semel_storage.log_directory import LogDirectory
-from semel_storage.memory_disk import MemoryDisk
+from semel_storage.segments.log_config import LogConfig
 from storage.batches import NOW_MS, headers_of, make_batch, put, read_all
 
 CONFIG = LogConfig(segment_bytes=4000, index_interval_bytes=300)

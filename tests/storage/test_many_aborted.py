@@ -3,14 +3,14 @@
 import asyncio
 
 import pytest
-from semel_storage.compaction import EXPECTED_OFFSETS, compact, dirtiness
-from semel_storage.disk import Disk
-from semel_storage.log import Log
-from semel_storage.log_config import LogConfig
-from semel_storage.memory_disk import MemoryDisk, MemoryFile
-from semel_storage.retention import apply_retention
-from semel_storage.transaction_index import BLOCK, GLANCE, TransactionIndex
-from semel_storage.transactions import ENTRY, PAIR, AbortedTransaction, decode, encode
+from semel_storage.compaction.compaction import EXPECTED_OFFSETS, compact, dirtiness
+from semel_storage.compaction.retention import apply_retention
+from semel_storage.disk.disk import Disk
+from semel_storage.disk.memory_disk import MemoryDisk, MemoryFile
+from semel_storage.log.log import Log
+from semel_storage.producers.transactions import ENTRY, PAIR, AbortedTransaction, decode, encode
+from semel_storage.segments.log_config import LogConfig
+from semel_storage.segments.transaction_index import BLOCK, GLANCE, TransactionIndex
 from storage.batches import NOW_MS, make_batch, open_log, put
 
 COUNT = 300_000

@@ -2,8 +2,8 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from semel_storage import minima
-from semel_storage.minima import STRIDE, Minima
+from semel_storage.segments import minima
+from semel_storage.segments.minima import STRIDE, Minima
 
 
 def of(items: list[int]) -> Minima:

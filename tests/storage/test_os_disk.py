@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from semel_storage.disk import DirectoryLocked, MissingFile
-from semel_storage.os_disk import EXIT_STATUS, OsDisk
+from semel_storage.disk.disk import DirectoryLocked, MissingFile
+from semel_storage.disk.os_disk import EXIT_STATUS, OsDisk
 
 
 class ProcessEnded(Exception):  # noqa: N818 (stands for an end)

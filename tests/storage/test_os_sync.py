@@ -6,9 +6,9 @@ import platform
 from pathlib import Path
 
 import pytest
-from semel_storage import os_sync
-from semel_storage.os_disk import QUICK_BYTES, OsDisk
-from semel_storage.os_sync import PAUSE_S, QUICK_S, SLOW_TOGETHER_S, SYNCS_REMEMBERED, SyncPace, find_syncfs
+from semel_storage.disk import os_sync
+from semel_storage.disk.os_disk import QUICK_BYTES, OsDisk
+from semel_storage.disk.os_sync import PAUSE_S, QUICK_S, SLOW_TOGETHER_S, SYNCS_REMEMBERED, SyncPace, find_syncfs
 
 HALF = SYNCS_REMEMBERED // 2
 
@@ -69,7 +69,7 @@ def test_several_files_are_synced_with_one_call(tmp_path: Path, monkeypatch: pyt
     files = [disk.open(str(tmp_path / name)) for name in "abc"]
     for file in files:
         file.append(b"x" * 100)
-    monkeypatch.setattr("semel_storage.os_sync.os.fdatasync", lambda fd: pytest.fail("not one by one"))
+    monkeypatch.setattr("semel_storage.disk.os_sync.os.fdatasync", lambda fd: pytest.fail("not one by one"))
     assert disk.sync_if_quick(files)
     assert [file.unsynced_bytes for file in files] == [0, 0, 0]
 
@@ -89,7 +89,7 @@ def test_a_failed_sync_of_all_ends_the_process(tmp_path: Path, monkeypatch: pyte
     def end(message: str) -> None:
         raise EndError(message)
 
-    monkeypatch.setattr("semel_storage.os_disk.find_syncfs", lambda: lambda fd: -1)
+    monkeypatch.setattr("semel_storage.disk.os_disk.find_syncfs", lambda: lambda fd: -1)
     disk = quick(OsDisk(end))  # type: ignore[arg-type]
     files = [disk.open(str(tmp_path / name)) for name in "ab"]
     for file in files:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from semel_storage.log_config import LogConfig
+from semel_storage.disk.memory_disk import MachineStopped, MemoryDisk
 from semel_storage.log_directory import LogDirectory
-from semel_storage.memory_disk import MachineStopped, MemoryDisk
+from semel_storage.segments.log_config import LogConfig
 from storage.batches import NOW_MS, make_batch, put, read_all
 
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=150)

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from semel_protocol.batch import read_header
 from semel_protocol.control import ControlType, EndTxnMarker, build_marker
 from semel_protocol.errors import ErrorCode, KafkaError
-from semel_storage import producers
-from semel_storage.log import Log
-from semel_storage.log_config import LogConfig
-from semel_storage.memory_disk import MemoryDisk
-from semel_storage.producers import ProducerState
+from semel_storage.disk.memory_disk import MemoryDisk
+from semel_storage.log.log import Log
+from semel_storage.producers import producers
+from semel_storage.producers.producers import ProducerState
+from semel_storage.segments.log_config import LogConfig
 from storage.batches import DIRECTORY, NOW_MS, make_batch, open_log, put
 
 LAST = 2**31 - 1

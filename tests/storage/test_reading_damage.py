@@ -2,9 +2,9 @@
 
 import pytest
 from semel_protocol.batch import crc_ok, iterate
-from semel_storage.log_config import LogConfig
-from semel_storage.memory_disk import MemoryDisk
-from semel_storage.segment import CorruptLog
+from semel_storage.disk.memory_disk import MemoryDisk
+from semel_storage.segments.log_config import LogConfig
+from semel_storage.segments.segment import CorruptLog
 from storage.batches import DIRECTORY, NOW_MS, make_batch, open_log, put
 
 BATCHES = 20

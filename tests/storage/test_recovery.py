@@ -5,10 +5,10 @@ import random
 
 import pytest
 from semel_protocol.errors import ErrorCode, KafkaError
-from semel_storage.log import Log
-from semel_storage.log_config import LogConfig
-from semel_storage.memory_disk import MemoryDisk
-from semel_storage.recovery import CorruptLog
+from semel_storage.disk.memory_disk import MemoryDisk
+from semel_storage.log.log import Log
+from semel_storage.log.recovery import CorruptLog
+from semel_storage.segments.log_config import LogConfig
 from storage.batches import DIRECTORY, NOW_MS, make_batch, open_log, put, read_all
 
 SMALL = LogConfig(segment_bytes=600, index_interval_bytes=100)

@@ -8,12 +8,12 @@ import pytest
 from semel_protocol.batch import CorruptBatch, stamp
 from semel_protocol.control import ControlType, EndTxnMarker, build_marker
 from semel_storage.checkpoints import CLEANER_OFFSET
-from semel_storage.compaction import compact, dirtiness
-from semel_storage.log import Log
-from semel_storage.log_config import LogConfig
+from semel_storage.compaction.compaction import compact, dirtiness
+from semel_storage.disk.memory_disk import MachineStopped, MemoryDisk
+from semel_storage.log.log import Log
+from semel_storage.log.replicated import checked_headers, truncation_offset
 from semel_storage.log_directory import LogDirectory
-from semel_storage.memory_disk import MachineStopped, MemoryDisk
-from semel_storage.replicated import checked_headers, truncation_offset
+from semel_storage.segments.log_config import LogConfig
 from storage.batches import DIRECTORY, NOW_MS, make_batch, open_log, put, read_all
 from storage.replication import content, replicate
 

@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from semel_protocol.errors import KafkaError
-from semel_storage.log_config import LogConfig
+from semel_storage.disk.memory_disk import MemoryDisk
 from semel_storage.log_directory import LogDirectory
-from semel_storage.memory_disk import MemoryDisk
+from semel_storage.segments.log_config import LogConfig
 from storage.batches import NOW_MS, make_batch, put, read_all
 from storage.replication import content, replicate, step
 

@@ -6,9 +6,9 @@ from random import Random
 import msgspec
 import pytest
 from semel_storage.checkpoints import RECOVERY_POINT
-from semel_storage.log_config import LogConfig
-from semel_storage.memory_disk import MachineStopped
-from semel_storage.retention import Deleted, Expired, apply_retention, deletable
+from semel_storage.compaction.retention import Deleted, Expired, apply_retention, deletable
+from semel_storage.disk.memory_disk import MachineStopped
+from semel_storage.segments.log_config import LogConfig
 from support.logs import NOW_MS, DataDirectory, pairs_of
 
 DAY_MS = 86_400_000

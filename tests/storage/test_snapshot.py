@@ -6,9 +6,9 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
-from semel_storage.memory_disk import MemoryDisk
-from semel_storage.producers import BatchPlace, ProducerState
-from semel_storage.snapshot import CorruptSnapshot, Snapshots, decode, encode
+from semel_storage.disk.memory_disk import MemoryDisk
+from semel_storage.log.snapshot import CorruptSnapshot, Snapshots, decode, encode
+from semel_storage.producers.producers import BatchPlace, ProducerState
 
 PLACES = st.builds(
     BatchPlace,

@@ -6,14 +6,14 @@ from random import Random
 
 import pytest
 from semel_protocol.errors import ErrorCode, KafkaError
-from semel_storage.disk import Disk
-from semel_storage.log import AppendResult, Log
-from semel_storage.log_config import LogConfig
-from semel_storage.memory_disk import MemoryDisk, MemoryFile
-from semel_storage.retention import apply_retention
-from semel_storage.segment import CorruptLog
-from semel_storage.transaction_index import BLOCK, TransactionIndex
-from semel_storage.transactions import PAIR, AbortedTransaction, decode, encode
+from semel_storage.compaction.retention import apply_retention
+from semel_storage.disk.disk import Disk
+from semel_storage.disk.memory_disk import MemoryDisk, MemoryFile
+from semel_storage.log.log import AppendResult, Log
+from semel_storage.producers.transactions import PAIR, AbortedTransaction, decode, encode
+from semel_storage.segments.log_config import LogConfig
+from semel_storage.segments.segment import CorruptLog
+from semel_storage.segments.transaction_index import BLOCK, TransactionIndex
 from storage.batches import DIRECTORY, NOW_MS, make_batch, open_log, put
 
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 from semel_protocol.batch import read_header
-from semel_storage.compaction import compact, dirtiness
-from semel_storage.log_config import LogConfig
+from semel_storage.compaction.compaction import compact, dirtiness
+from semel_storage.segments.log_config import LogConfig
 from storage.test_transactions_model import read_as_client
 from support.logs import DataDirectory, batch_of, no_pause
 

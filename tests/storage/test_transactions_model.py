@@ -14,12 +14,12 @@ from semel_protocol.batch import iterate
 from semel_protocol.control import ControlType, read_marker
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.records import decode_batch
-from semel_storage.log import Log
-from semel_storage.log_config import LogConfig
+from semel_storage.compaction.retention import apply_retention
+from semel_storage.disk.memory_disk import MemoryDisk
+from semel_storage.log.log import Log
 from semel_storage.log_directory import LogDirectory
-from semel_storage.memory_disk import MemoryDisk
-from semel_storage.retention import apply_retention
-from semel_storage.transactions import PAIR, AbortedTransaction, encode
+from semel_storage.producers.transactions import PAIR, AbortedTransaction, encode
+from semel_storage.segments.log_config import LogConfig
 from storage.batches import NOW_MS, make_batch, put
 
 CONFIG = LogConfig(segment_bytes=1200, index_interval_bytes=200)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from semel_protocol.batch import iterate, read_header, stamp
 from semel_protocol.records import Record, build_batch, decode_batch
-from semel_storage.log import AppendResult, Log
-from semel_storage.log_config import LogConfig
+from semel_storage.disk.memory_disk import MemoryDisk
+from semel_storage.log.log import AppendResult, Log
 from semel_storage.log_directory import LogDirectory
-from semel_storage.memory_disk import MemoryDisk
+from semel_storage.segments.log_config import LogConfig
 
 NOW_MS = 1_700_000_000_000
 ROOT = "data"

@@ -24,7 +24,7 @@ from typing import Final
 
 import msgspec
 from crc32c import crc32c
-from semel_storage.disk import Disk, File
+from semel_storage.disk.disk import Disk, File
 
 from semel_broker.cluster.local_watch import History, LocalWatch
 from semel_broker.cluster.store import (

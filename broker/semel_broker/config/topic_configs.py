@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
-from semel_storage.log_config import LogConfig
+from semel_storage.segments.log_config import LogConfig
 
 from semel_broker.config.broker_settings import DELETE_DELAY, JITTER, PREALLOCATE, REMOTE, LocalRetention
 from semel_broker.config.loading import BROKER_SETTINGS, BrokerConfig, ConfigSource, ConfigValue

@@ -31,7 +31,7 @@ from semel_protocol.messages.k01_fetch import (
     FetchResponseSnapshotId,
     FetchResponseTopic,
 )
-from semel_storage.segment import CorruptLog
+from semel_storage.segments.segment import CorruptLog
 
 from semel_broker.context import RequestContext
 from semel_broker.partitions.partition import READ_COMMITTED, Partition

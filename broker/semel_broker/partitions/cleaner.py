@@ -15,10 +15,10 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 from semel_protocol.batch import CorruptBatch
 from semel_storage import checkpoints
-from semel_storage.compaction import Compacted, CompactionAborted, Dirtiness, compact, dirtiness
-from semel_storage.compaction_filter import BYTES_PER_KEY
-from semel_storage.log import Log
-from semel_storage.retention import apply_retention
+from semel_storage.compaction.compaction import Compacted, CompactionAborted, Dirtiness, compact, dirtiness
+from semel_storage.compaction.filter import BYTES_PER_KEY
+from semel_storage.compaction.retention import apply_retention
+from semel_storage.log.log import Log
 
 from semel_broker.cluster.topic_plan import INTERNAL_TOPICS
 from semel_broker.config.loading import BrokerConfig

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from semel_protocol.errors import ErrorCode, KafkaError
-from semel_storage.log_config import INT64_MAX
+from semel_storage.segments.log_config import INT64_MAX
 
 from semel_broker.partitions.flusher import Flusher
 from semel_broker.partitions.read_view import PartitionReader
 from semel_broker.scheduling.waiters import OffsetWaiters
 
 if TYPE_CHECKING:
-    from semel_storage.disk import File
-    from semel_storage.log import Log
+    from semel_storage.disk.disk import File
+    from semel_storage.log.log import Log
 
     from semel_broker.world import World
 

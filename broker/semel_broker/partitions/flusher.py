@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import Handle, get_running_loop
 from typing import Protocol
 
-from semel_storage.disk import Disk, File
+from semel_storage.disk.disk import Disk, File
 
 SINGLY_MAX = 4
 """More files than this are not synced one after the other while everything else waits."""

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.checkpoints import PARTITION_METADATA, RECOVERY_POINT
-from semel_storage.log import Log
-from semel_storage.log_config import LogConfig
+from semel_storage.log.log import Log
 from semel_storage.log_directory import LogDirectory, WrongDirectory, partition_directory
+from semel_storage.segments.log_config import LogConfig
 
 from semel_broker.cluster.image import Image, PartitionView, Place
 from semel_broker.cluster.records import TopicRecord

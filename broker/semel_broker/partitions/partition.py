@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from semel_protocol.control import MARKER_BYTES
 from semel_protocol.errors import ErrorCode, KafkaError
-from semel_storage.disk import FilesUsedUp
+from semel_storage.disk.disk import FilesUsedUp
 
 from semel_broker.partitions.durability import DurablePartition
 from semel_broker.partitions.read_view import LATEST, LOG_END, READ_COMMITTED, READ_UNCOMMITTED, UNSTABLE_MIN
@@ -18,7 +18,7 @@ from semel_broker.scheduling.waiters import OffsetWaiters
 
 if TYPE_CHECKING:
     from semel_protocol.batch import BatchHeader
-    from semel_storage.log import AppendResult, Log
+    from semel_storage.log.log import AppendResult, Log
 
     from semel_broker.partitions.flusher import Flusher
     from semel_broker.partitions.replicas import Replicas

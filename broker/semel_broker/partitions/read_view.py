@@ -11,8 +11,8 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_broker.partitions.storage_errors import answering_used_up
 
 if TYPE_CHECKING:
-    from semel_storage.log import Log
-    from semel_storage.transactions import AbortedTransaction
+    from semel_storage.log.log import Log
+    from semel_storage.producers.transactions import AbortedTransaction
 
     from semel_broker.scheduling.waiters import FetchWaiter
 

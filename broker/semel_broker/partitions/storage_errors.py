@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from semel_protocol.errors import ErrorCode, KafkaError
-from semel_storage.disk import FilesUsedUp
+from semel_storage.disk.disk import FilesUsedUp
 
 
 def used_up(error: FilesUsedUp) -> KafkaError:

@@ -7,7 +7,7 @@ from typing import Final
 
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k01_fetch import FetchRequestPartition, FetchResponsePartition
-from semel_storage.replicated import truncation_offset
+from semel_storage.log.replicated import truncation_offset
 
 from semel_broker.partitions.partition import Partition, Role
 from semel_broker.replication.backoff import Backoff

@@ -10,7 +10,7 @@ from asyncio import TimerHandle, get_running_loop
 from contextlib import suppress
 
 from semel_protocol.errors import ErrorCode, KafkaError
-from semel_storage.log_config import LogConfig
+from semel_storage.segments.log_config import LogConfig
 
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.store import Store

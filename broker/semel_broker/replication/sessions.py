@@ -24,7 +24,7 @@ from semel_protocol.messages.k01_fetch import (
     FetchResponsePartition,
     FetchResponseSnapshotId,
 )
-from semel_storage.segment import CorruptLog
+from semel_storage.segments.segment import CorruptLog
 
 from semel_broker.partitions.partition import LOG_END, Partition
 from semel_broker.replication.leader_throttle import LeaderThrottle

@@ -17,7 +17,7 @@ from semel_protocol.compression import CODECS, NONE, InflatesTooLarge
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.primitives import Buffer
 from semel_protocol.recompression import Steps, recompress
-from semel_storage.log_config import LogConfig
+from semel_storage.segments.log_config import LogConfig
 
 KIB: Final = 1 << 10
 SMALL_BYTES: Final = 64 * KIB

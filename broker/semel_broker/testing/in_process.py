@@ -20,8 +20,8 @@ from time import monotonic, time_ns
 from types import TracebackType
 from typing import Any, TypeVar
 
-from semel_storage.disk import MissingFile
-from semel_storage.memory_disk import MemoryDisk
+from semel_storage.disk.disk import MissingFile
+from semel_storage.disk.memory_disk import MemoryDisk
 
 from semel_broker.cluster.topic_plan import NewTopic
 from semel_broker.config.loading import load

@@ -13,8 +13,8 @@ from typing import Any, Final, Self
 
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
-from semel_storage.log_config import LogConfig
 from semel_storage.log_directory import LogDirectory
+from semel_storage.segments.log_config import LogConfig
 
 from semel_broker.cluster import records, topic_plan
 from semel_broker.cluster.feed import Feed

@@ -26,7 +26,7 @@ from semel_broker.cluster.records import PartitionState, TopicRecord
 from semel_broker.cluster.registration import Registration
 from semel_broker.cluster.store import Change, Entry, Expect, Listing, OutcomeUnknownError, Put, Session, Store, Watch
 from semel_broker.world import World
-from semel_storage.memory_disk import MemoryDisk
+from semel_storage.disk.memory_disk import MemoryDisk
 from support.etcd import EtcdProcess
 
 SOON_S = 20

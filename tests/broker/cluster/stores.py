@@ -20,9 +20,9 @@ from semel_broker.cluster.etcd.store import EtcdStore
 from semel_broker.cluster.local_store import LocalStore
 from semel_broker.cluster.store import Put, Session, Store
 from semel_broker.world import World
-from semel_storage.disk import Disk
-from semel_storage.memory_disk import MemoryDisk
-from semel_storage.os_disk import OsDisk
+from semel_storage.disk.disk import Disk
+from semel_storage.disk.memory_disk import MemoryDisk
+from semel_storage.disk.os_disk import OsDisk
 from support.etcd import EtcdProcess
 
 namespaces = count()

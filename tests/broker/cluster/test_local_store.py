@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from semel_broker.cluster import local_store
 from semel_broker.cluster.local_store import CorruptStoreError, LocalStore, State, Written, frame, replay
 from semel_broker.cluster.store import ABSENT, Change, Delete, Entry, Expect, Put
-from semel_storage.memory_disk import MemoryDisk
+from semel_storage.disk.memory_disk import MemoryDisk
 
 PATH = "data/semel.store"
 

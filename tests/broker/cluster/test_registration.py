@@ -19,7 +19,7 @@ from semel_broker.cluster.registration import NodeIdTakenError, Registration
 from semel_broker.cluster.store import Delete, OutcomeUnknownError, StoreError, StoreUnavailableError
 from semel_broker.config.loading import ConfigError
 from semel_broker.world import SilentLogger, World
-from semel_storage.memory_disk import MemoryDisk
+from semel_storage.disk.memory_disk import MemoryDisk
 from support.etcd import EtcdProcess
 
 

@@ -16,7 +16,7 @@ from semel_broker.cluster.local_store import LocalStore
 from semel_broker.config.loading import load
 from semel_broker.node import Node
 from semel_broker.world import World
-from semel_storage.memory_disk import MemoryDisk
+from semel_storage.disk.memory_disk import MemoryDisk
 
 SETTINGS = {
     "durability": "os",

@@ -17,9 +17,9 @@ from semel_broker.groups.requests import Join, Joined, Sync, Synced
 from semel_broker.topics.topics import Topics
 from semel_broker.world import World
 from semel_protocol.hashes import coordinator_partition
+from semel_storage.disk.memory_disk import MemoryDisk
 from semel_storage.internal_topics import CONSUMER_OFFSETS
 from semel_storage.log_directory import LogDirectory
-from semel_storage.memory_disk import MemoryDisk
 
 DIRECTORY = "/data"
 TOPICS = ("t", "stays")

@@ -29,8 +29,8 @@ from semel_broker.scheduling.turns import Turns
 from semel_broker.topics.topics import Topics
 from semel_broker.world import World
 from semel_protocol.batch import read_header
+from semel_storage.disk.memory_disk import MemoryDisk
 from semel_storage.log_directory import LogDirectory
-from semel_storage.memory_disk import MemoryDisk
 from storage.batches import make_batch
 from storage.replication import content
 

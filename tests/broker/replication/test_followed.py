@@ -16,9 +16,9 @@ from semel_broker.world import World
 from semel_protocol.batch import stamp
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k01_fetch import FetchResponseDivergingEpoch, FetchResponsePartition
-from semel_storage.log import Log
-from semel_storage.log_config import LogConfig
-from semel_storage.memory_disk import MemoryDisk
+from semel_storage.disk.memory_disk import MemoryDisk
+from semel_storage.log.log import Log
+from semel_storage.segments.log_config import LogConfig
 from storage.batches import NOW_MS, make_batch
 
 

@@ -16,7 +16,7 @@ from semel_broker.config.loading import load
 from semel_broker.node import Node
 from semel_broker.partitions.partition import Role
 from semel_broker.world import World
-from semel_storage.os_disk import OsDisk
+from semel_storage.disk.os_disk import OsDisk
 from support.etcd import EtcdProcess
 
 namespaces = count()

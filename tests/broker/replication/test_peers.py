@@ -26,7 +26,7 @@ from semel_protocol.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
-from semel_storage.memory_disk import MemoryDisk
+from semel_storage.disk.memory_disk import MemoryDisk
 
 API, VERSION = 23, 4
 QUESTION = OffsetForLeaderEpochRequest(topics=[])

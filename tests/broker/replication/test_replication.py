@@ -9,7 +9,7 @@ from broker.cluster.brokers import until
 from broker.replication.brokers import Cluster
 from semel_broker.cluster.topic_plan import NewTopic
 from semel_protocol.errors import ErrorCode, KafkaError
-from semel_storage.memory_disk import MemoryDisk
+from semel_storage.disk.memory_disk import MemoryDisk
 
 
 async def test_acknowledged_records_are_on_all_replicas_in_sync(cluster: Cluster) -> None:

@@ -20,8 +20,8 @@ from semel_broker.world import World
 from semel_protocol.batch import iterate, read_header
 from semel_protocol.control import ControlType, read_marker
 from semel_protocol.errors import ErrorCode
+from semel_storage.disk.memory_disk import MemoryDisk
 from semel_storage.log_directory import LogDirectory
-from semel_storage.memory_disk import MemoryDisk
 
 DIRECTORY = "/data"
 CLIENT = ClientName("worker", "10.0.0.1")

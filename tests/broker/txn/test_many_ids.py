@@ -16,8 +16,8 @@ from semel_protocol import single_records
 from semel_protocol.batch import read_header
 from semel_protocol.hashes import coordinator_partition
 from semel_protocol.records import Record, build_batch
+from semel_storage.disk.memory_disk import MemoryDisk, MemoryFile
 from semel_storage.internal_topics import TRANSACTION_STATE
-from semel_storage.memory_disk import MemoryDisk, MemoryFile
 
 IDS = 3_000
 TRANSACTIONS = 4

@@ -10,13 +10,13 @@ from semel_protocol.batch import iterate
 from semel_protocol.errors import KafkaError
 from semel_protocol.records import decode_batch
 from semel_storage.checkpoints import CorruptCheckpoint, read_offsets, read_topic_id
-from semel_storage.log import Log
-from semel_storage.log_config import LogConfig
+from semel_storage.disk.memory_disk import MemoryDisk
+from semel_storage.log.log import Log
+from semel_storage.log.recovery import CorruptLog
+from semel_storage.log.snapshot import CorruptSnapshot, decode, encode
 from semel_storage.log_directory import LogDirectory
-from semel_storage.memory_disk import MemoryDisk
-from semel_storage.recovery import CorruptLog
-from semel_storage.snapshot import CorruptSnapshot, decode, encode
-from semel_storage.transactions import AbortedTransaction
+from semel_storage.producers.transactions import AbortedTransaction
+from semel_storage.segments.log_config import LogConfig
 from storage.batches import DIRECTORY, NOW_MS, make_batch, open_log, put, read_all
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100)

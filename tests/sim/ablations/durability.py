@@ -14,11 +14,11 @@ from semel_broker.partitions.durability import DurablePartition
 from semel_broker.partitions.partition import READ_COMMITTED, Partition
 from semel_broker.partitions.read_view import PartitionReader
 from semel_protocol.messages.k00_produce import ProduceResponse
-from semel_storage import recovery
-from semel_storage.disk import Buffer
-from semel_storage.durable_log import DurableLog
+from semel_storage.disk.disk import Buffer
+from semel_storage.disk.memory_disk import _Inode
+from semel_storage.log import recovery
+from semel_storage.log.durability import DurableLog
 from semel_storage.log_directory import LogDirectory
-from semel_storage.memory_disk import _Inode
 
 from sim.ablations.ablation import Seam, both, broker_ends, faults, power_fails, safeguard
 from sim.disk import SimDisk, SimFile

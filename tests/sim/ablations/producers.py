@@ -7,10 +7,11 @@ from typing import Any
 from crc32c import crc32c
 from semel_protocol.batch import BatchHeader
 from semel_protocol.errors import ErrorCode, KafkaError
-from semel_storage import producers, snapshot
-from semel_storage.log import Log
-from semel_storage.producers import BatchPlace, ProducerState
-from semel_storage.snapshot import Snapshots
+from semel_storage.log import snapshot
+from semel_storage.log.log import Log
+from semel_storage.log.snapshot import Snapshots
+from semel_storage.producers import producers
+from semel_storage.producers.producers import BatchPlace, ProducerState
 
 from sim.ablations.ablation import Seam, both, broker_ends, faults, power_fails, safeguard
 from sim.ablations.durability import slow_disk

@@ -7,14 +7,14 @@ from typing import Any
 from semel_broker.partitions import cleaner
 from semel_broker.partitions.read_view import PartitionReader
 from semel_protocol.batch import BatchHeader
-from semel_storage import recovery
-from semel_storage.compaction import Dirtiness, dirtiness
-from semel_storage.compaction_filter import TransactionFates
-from semel_storage.log import Log
-from semel_storage.log_reader import LogReader
-from semel_storage.segment import Segment
-from semel_storage.segments import Segments
-from semel_storage.transaction_index import TransactionIndex
+from semel_storage.compaction.compaction import Dirtiness, dirtiness
+from semel_storage.compaction.filter import TransactionFates
+from semel_storage.log import recovery
+from semel_storage.log.log import Log
+from semel_storage.log.read_index import LogReader
+from semel_storage.segments.segment import Segment
+from semel_storage.segments.segments import Segments
+from semel_storage.segments.transaction_index import TransactionIndex
 
 from sim.ablations.ablation import Seam, broker_ends, faults, power_fails, safeguard
 from sim.ablations.occasions import deletions_cut_short

@@ -23,10 +23,10 @@ from semel_broker.replication.fetcher import Fetcher
 from semel_broker.replication.followed import Followed
 from semel_broker.replication.isr import IsrKeeper
 from semel_broker.replication.sessions import FetchSession, Watched
-from semel_storage import producers
-from semel_storage.log import Log
-from semel_storage.producer_table import ProducerTable
-from semel_storage.producers import MarkerPlace, ProducerState
+from semel_storage.log.log import Log
+from semel_storage.producers import producers
+from semel_storage.producers.producer_table import ProducerTable
+from semel_storage.producers.producers import MarkerPlace, ProducerState
 
 from sim.ablations.ablation import Cut, Seam, both, faults, safeguard
 from sim.ablations.occasions import late_marker, late_news, long_absence

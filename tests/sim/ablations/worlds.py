@@ -21,9 +21,9 @@ from semel_broker.txn.model import identity, metadata, state
 from semel_broker.txn.slots import Slot
 from semel_protocol.batch import BatchHeader
 from semel_protocol.errors import ErrorCode
-from semel_storage import recovery
-from semel_storage.producer_table import ProducerTable
-from semel_storage.snapshot import SNAPSHOT
+from semel_storage.log import recovery
+from semel_storage.log.snapshot import SNAPSHOT
+from semel_storage.producers.producer_table import ProducerTable
 
 from sim.ablations.ablation import Seam
 from sim.disk import SimDisk

@@ -23,7 +23,7 @@ from faults.proxy import Proxy
 from faults.stage import FAST, Stage, Unmet, Unsupported
 from scenarios.language import Scenario, Step, seconds, size_bytes
 from semel_storage.checkpoints import CorruptCheckpoint
-from semel_storage.segment import CorruptLog
+from semel_storage.segments.segment import CorruptLog
 
 from sim.broker import DATA, PORT, SimBroker
 from sim.client import SimEdge

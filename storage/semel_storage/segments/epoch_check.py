@@ -7,9 +7,9 @@ written. If one contradicts, the history is made anew, of all batches.
 
 from semel_protocol.batch import BatchHeader
 
-from semel_storage.disk import Event
-from semel_storage.epochs import EpochHistory
-from semel_storage.segment import CorruptLog, Segment
+from semel_storage.disk.disk import Event
+from semel_storage.segments.epochs import EpochHistory
+from semel_storage.segments.segment import CorruptLog, Segment
 
 
 def checked(epochs: EpochHistory, segments: list[Segment], start_offset: int, path: str, event: Event) -> EpochHistory:

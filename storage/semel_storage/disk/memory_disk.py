@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import NoReturn
 
-from semel_storage.disk import Buffer, DirectoryLocked, File, MissingFile
+from semel_storage.disk.disk import Buffer, DirectoryLocked, File, MissingFile
 
 SECTOR_BYTES = 512
 

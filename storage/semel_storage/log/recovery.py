@@ -18,17 +18,18 @@ from itertools import pairwise
 import msgspec
 from semel_protocol.batch import BatchHeader, CorruptBatch, crc_ok
 
-from semel_storage import checkpoints, damage, sealed
-from semel_storage.compaction_swap import recover_swaps
-from semel_storage.disk import Buffer, Disk, Event, ignore_event
-from semel_storage.epoch_check import checked
-from semel_storage.epochs import EpochHistory
-from semel_storage.index import RELATIVE_OFFSET_MAX
-from semel_storage.log_config import LogConfig
-from semel_storage.producer_table import ProducerTable
-from semel_storage.segment import DELETED, LOG, CorruptLog, Segment, file_name, offset_of
-from semel_storage.snapshot import Snapshots
-from semel_storage.transactions import AbortedTransaction
+from semel_storage import checkpoints
+from semel_storage.disk.disk import Buffer, Disk, Event, ignore_event
+from semel_storage.log.snapshot import Snapshots
+from semel_storage.producers.producer_table import ProducerTable
+from semel_storage.producers.transactions import AbortedTransaction
+from semel_storage.segments import damage, sealed
+from semel_storage.segments.compaction_swap import recover_swaps
+from semel_storage.segments.epoch_check import checked
+from semel_storage.segments.epochs import EpochHistory
+from semel_storage.segments.index import RELATIVE_OFFSET_MAX
+from semel_storage.segments.log_config import LogConfig
+from semel_storage.segments.segment import DELETED, LOG, CorruptLog, Segment, file_name, offset_of
 
 __all__ = ["CorruptLog", "Recovered", "producers_at", "recover"]
 

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable
 
 from semel_storage import checkpoints
-from semel_storage.disk import Disk, File
-from semel_storage.epochs import EpochHistory
-from semel_storage.log_reader import LogReader
-from semel_storage.recovery import Recovered
-from semel_storage.segment import Segment
-from semel_storage.segments import Segments
-from semel_storage.snapshot import Snapshots
+from semel_storage.disk.disk import Disk, File
+from semel_storage.log.read_index import LogReader
+from semel_storage.log.recovery import Recovered
+from semel_storage.log.snapshot import Snapshots
+from semel_storage.segments.epochs import EpochHistory
+from semel_storage.segments.segment import Segment
+from semel_storage.segments.segments import Segments
 
 NOWHERE = -1
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from semel_storage import dump_rows
-from semel_storage.disk import Buffer
-from semel_storage.dump_internal import DECODERS, decoder_for
-from semel_storage.dump_render import json_line, plain_line, styled_line
-from semel_storage.dump_rows import Kind, Options, Row
+from semel_storage.disk.disk import Buffer
+from semel_storage.dump import rows
+from semel_storage.dump.internal import DECODERS, decoder_for
+from semel_storage.dump.render import json_line, plain_line, styled_line
+from semel_storage.dump.rows import Kind, Options, Row
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 AUTO = "auto"
@@ -97,18 +97,18 @@ def _expanded(files: tuple[Path, ...]) -> Iterator[Path]:
 def _rows(path: Path, options: Options) -> Iterator[Row]:
     data = _bytes_of(path)
     if path.name == LEADER_EPOCHS:
-        return dump_rows.epoch_rows(data)
+        return rows.epoch_rows(data)
     if path.suffix == ".txnindex":
-        return dump_rows.aborted_rows(data)
+        return rows.aborted_rows(data)
     if path.suffix == ".snapshot":
-        return dump_rows.snapshot_rows(data)
+        return rows.snapshot_rows(data)
     if path.suffix == ".timeindex":
-        return dump_rows.time_index_rows(data, _base_offset(path))
+        return rows.time_index_rows(data, _base_offset(path))
     if path.suffix == ".index":
         beside = path.with_suffix(".log")
-        return dump_rows.index_rows(data, _base_offset(path), _bytes_of(beside) if beside.exists() else None)
+        return rows.index_rows(data, _base_offset(path), _bytes_of(beside) if beside.exists() else None)
     if path.suffix == ".log":
-        return dump_rows.log_rows(data, options)
+        return rows.log_rows(data, options)
     raise click.ClickException(
         f"{path.name} is none of .log, .index, .timeindex, .snapshot, .txnindex, {LEADER_EPOCHS}"
     )

@@ -21,9 +21,9 @@ from struct import error as LayoutError  # noqa: N812 (it is a class)
 import msgspec
 from crc32c import crc32c
 
-from semel_storage.disk import Buffer, Disk, Event, ignore_event
-from semel_storage.producers import NO_OFFSET, BatchPlace, MarkerPlace, ProducerState
-from semel_storage.segment import file_name, offset_of
+from semel_storage.disk.disk import Buffer, Disk, Event, ignore_event
+from semel_storage.producers.producers import NO_OFFSET, BatchPlace, MarkerPlace, ProducerState
+from semel_storage.segments.segment import file_name, offset_of
 
 SNAPSHOT = ".snapshot"
 OWN_NAME = re.compile(r"\d{20}\.snapshot")

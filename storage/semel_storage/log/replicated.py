@@ -7,7 +7,7 @@ compacted. What a follower appends it will pass on one day, so every checksum is
 from semel_protocol.batch import BatchHeader, CorruptBatch, crc_of, iterate
 from semel_protocol.control import read_marker
 
-from semel_storage.disk import Buffer
+from semel_storage.disk.disk import Buffer
 
 
 def checked_headers(data: Buffer) -> list[BatchHeader]:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 from semel_protocol.visible import visible, visible_json
 
-from semel_storage.dump_rows import Kind, Row
+from semel_storage.dump.rows import Kind, Row
 
 RECORD_INDENT = "| "
 STYLE_OF = {Kind.BATCH: "bold cyan", Kind.RECORD: "", Kind.ENTRY: "", Kind.PROBLEM: "bold red"}

@@ -7,8 +7,8 @@ sync of the directory before the next one, so that after a crash at any point th
 
 from collections.abc import Sequence
 
-from semel_storage.disk import Disk
-from semel_storage.segment import (
+from semel_storage.disk.disk import Disk
+from semel_storage.segments.segment import (
     DELETED,
     INDEX,
     LOG,

@@ -7,7 +7,7 @@ a small table, any other one by two binary searches.
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from semel_storage.segment import CorruptLog, Segment
+from semel_storage.segments.segment import CorruptLog, Segment
 
 CURSORS_MAX = 128
 

@@ -4,8 +4,8 @@ Damage there is told (`log_damaged`), not cut, and the log is opened: what lies 
 who reads there is refused. The indexes are built anew; they are not synced with the log.
 """
 
-from semel_storage.disk import Event
-from semel_storage.segment import LOG, CorruptLog, Segment
+from semel_storage.disk.disk import Event
+from semel_storage.segments.segment import LOG, CorruptLog, Segment
 
 
 def check_indexes(segment: Segment, *, index_interval_bytes: int, event: Event) -> None:

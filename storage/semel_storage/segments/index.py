@@ -15,7 +15,7 @@ from collections.abc import Callable
 from struct import Struct as Layout
 from typing import ClassVar
 
-from semel_storage.disk import Disk, File
+from semel_storage.disk.disk import Disk, File
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from semel_storage.producers import ProducerState
+from semel_storage.producers.producers import ProducerState
 
 ENTRY = Layout(">hqqqq")
 """Kafka's entry of a `.txnindex`: version, producer id, first offset, last offset, last stable offset."""

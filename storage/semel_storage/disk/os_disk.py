@@ -22,8 +22,8 @@ from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import NoReturn, TypeVar
 
-from semel_storage.disk import Buffer, DirectoryLocked, File, FilesUsedUp, MissingFile
-from semel_storage.os_sync import SyncPace, find_syncfs, timed_sync
+from semel_storage.disk.disk import Buffer, DirectoryLocked, File, FilesUsedUp, MissingFile
+from semel_storage.disk.os_sync import SyncPace, find_syncfs, timed_sync
 
 SYNC_THREADS = 4
 QUICK_BYTES = 64 << 10

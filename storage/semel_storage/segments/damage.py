@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from semel_protocol.batch import HEADER_BYTES, PREFIX_BYTES, crc_of, crc_ok, read_header
 from semel_protocol.errors import KafkaError
 
-from semel_storage.segment import LOG, CorruptLog, Segment
+from semel_storage.segments.segment import LOG, CorruptLog, Segment
 
 SECTOR_BYTES = 512
 SEARCH_WINDOW_BYTES = 4 << 20

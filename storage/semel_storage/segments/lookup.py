@@ -10,8 +10,8 @@ from semel_protocol.batch import BatchHeader
 from semel_protocol.compression import InflatesTooLarge
 from semel_protocol.records import decode_columns
 
-from semel_storage.disk import Buffer
-from semel_storage.segment import Segment
+from semel_storage.disk.disk import Buffer
+from semel_storage.segments.segment import Segment
 
 RECORDS_MAX = 100_000
 INFLATED_BYTES_MAX = 32 << 20

@@ -13,9 +13,9 @@ from semel_protocol.control import ControlType, read_marker
 from semel_protocol.record_columns import Columns, decode_columns
 from semel_protocol.records import Record, rebuild_batch
 
-from semel_storage.pace import Pace
-from semel_storage.producers import ProducerState
-from semel_storage.transactions import AbortedTransaction
+from semel_storage.compaction.pace import Pace
+from semel_storage.producers.producers import ProducerState
+from semel_storage.producers.transactions import AbortedTransaction
 
 DIGEST_BYTES = 16
 BYTES_PER_KEY = 160

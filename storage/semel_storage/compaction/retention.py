@@ -10,8 +10,8 @@ from typing import Protocol
 
 import msgspec
 
-from semel_storage.log import Log
-from semel_storage.log_config import LogConfig
+from semel_storage.log.log import Log
+from semel_storage.segments.log_config import LogConfig
 
 NO_LIMIT = -1
 NO_TIMESTAMP = -1

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 
 from semel_protocol.batch import BatchHeader
 
-from semel_storage import producers
-from semel_storage.disk import Buffer
-from semel_storage.producers import ProducerState
-from semel_storage.transactions import AbortedTransaction, Transactions
+from semel_storage.disk.disk import Buffer
+from semel_storage.producers import producers
+from semel_storage.producers.producers import ProducerState
+from semel_storage.producers.transactions import AbortedTransaction, Transactions
 
 
 class ProducerTable:

@@ -2,12 +2,12 @@
 
 from semel_protocol.errors import ErrorCode, KafkaError
 
-from semel_storage import lookup
-from semel_storage.producer_table import ProducerTable
-from semel_storage.producers import ProducerState
-from semel_storage.segment import Segment
-from semel_storage.segments import Segments
-from semel_storage.transactions import AbortedTransaction, decode, pairs_of
+from semel_storage.producers.producer_table import ProducerTable
+from semel_storage.producers.producers import ProducerState
+from semel_storage.producers.transactions import AbortedTransaction, decode, pairs_of
+from semel_storage.segments import lookup
+from semel_storage.segments.segment import Segment
+from semel_storage.segments.segments import Segments
 
 
 class LogReader:

@@ -16,11 +16,11 @@ from semel_protocol.control import read_marker
 from semel_protocol.errors import KafkaError
 from semel_protocol.records import Record, decode_batch
 
-from semel_storage.disk import Buffer
-from semel_storage.dump_internal import Decoder, text
-from semel_storage.index import OffsetIndex, TimeIndex
-from semel_storage.snapshot import CorruptSnapshot
-from semel_storage.snapshot import decode as decode_snapshot
+from semel_storage.disk.disk import Buffer
+from semel_storage.dump.internal import Decoder, text
+from semel_storage.log.snapshot import CorruptSnapshot
+from semel_storage.log.snapshot import decode as decode_snapshot
+from semel_storage.segments.index import OffsetIndex, TimeIndex
 
 INFLATED_BYTES_MAX = 256 << 20
 ZEROS = memoryview(bytes(1 << 16))

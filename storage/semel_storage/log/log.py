@@ -14,13 +14,15 @@ from semel_protocol.batch import BatchHeader, read_header, stamp_log_append_time
 from semel_protocol.control import ControlType, EndTxnMarker, build_marker
 from semel_protocol.errors import ErrorCode, KafkaError
 
-from semel_storage import checkpoints, producers, recovery, replicated
-from semel_storage.disk import Buffer, Disk, Event, ignore_event
-from semel_storage.durable_log import DurableLog
-from semel_storage.index import RELATIVE_OFFSET_MAX
-from semel_storage.log_config import LogConfig
-from semel_storage.producer_table import ProducerTable
-from semel_storage.segment import Segment
+from semel_storage import checkpoints
+from semel_storage.disk.disk import Buffer, Disk, Event, ignore_event
+from semel_storage.log import recovery, replicated
+from semel_storage.log.durability import DurableLog
+from semel_storage.producers import producers
+from semel_storage.producers.producer_table import ProducerTable
+from semel_storage.segments.index import RELATIVE_OFFSET_MAX
+from semel_storage.segments.log_config import LogConfig
+from semel_storage.segments.segment import Segment
 
 ROLL_FILES = 2
 CHECKPOINT_BYTES = 32 << 20

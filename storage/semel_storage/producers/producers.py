@@ -11,7 +11,7 @@ from semel_protocol.batch import BatchHeader
 from semel_protocol.control import ControlType, read_marker
 from semel_protocol.errors import ErrorCode, KafkaError
 
-from semel_storage.disk import Buffer
+from semel_storage.disk.disk import Buffer
 
 WINDOW_BATCHES = 5
 """Batches per producer whose retries are recognised: as many as a client may have in flight."""

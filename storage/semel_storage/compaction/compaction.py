@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from semel_protocol.batch import HEADER_BYTES, BatchHeader, CorruptBatch, read_header
 
-from semel_storage.compaction_filter import (
+from semel_storage.compaction.filter import (
     RECORD_COST_BYTES,
     ROWS_PER_STEP,
     Cleaning,
@@ -24,14 +24,14 @@ from semel_storage.compaction_filter import (
     cost,
     decode,
 )
-from semel_storage.compaction_swap import CLEANED, recover_swaps, swap_in
-from semel_storage.index import RELATIVE_OFFSET_MAX
-from semel_storage.log_config import INT64_MAX, LogConfig
-from semel_storage.pace import Pace, Pause
-from semel_storage.segment import LOG, SUFFIXES, Segment
+from semel_storage.compaction.pace import Pace, Pause
+from semel_storage.segments.compaction_swap import CLEANED, recover_swaps, swap_in
+from semel_storage.segments.index import RELATIVE_OFFSET_MAX
+from semel_storage.segments.log_config import INT64_MAX, LogConfig
+from semel_storage.segments.segment import LOG, SUFFIXES, Segment
 
 if TYPE_CHECKING:
-    from semel_storage.log import Log
+    from semel_storage.log.log import Log
 
 __all__ = ["Compacted", "CompactionAborted", "Dirtiness", "compact", "dirtiness", "recover_swaps"]
 

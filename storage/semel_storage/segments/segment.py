@@ -10,10 +10,10 @@ from contextlib import suppress
 from semel_protocol.batch import HEADER, HEADER_BYTES, MAGIC, BatchHeader
 from semel_protocol.errors import ErrorCode, KafkaError
 
-from semel_storage.disk import Buffer, Disk, File
-from semel_storage.index import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex
-from semel_storage.log_config import LogConfig
-from semel_storage.transaction_index import TransactionIndex
+from semel_storage.disk.disk import Buffer, Disk, File
+from semel_storage.segments.index import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex
+from semel_storage.segments.log_config import LogConfig
+from semel_storage.segments.transaction_index import TransactionIndex
 
 SCAN_WINDOW_BYTES = 2 << 20
 SCAN_FIRST_BYTES = 16 << 10

@@ -11,9 +11,9 @@ from operator import itemgetter
 
 from crc32c import crc32c
 
-from semel_storage.disk import Disk, File
-from semel_storage.minima import Minima
-from semel_storage.transactions import ENTRY, AbortedTransaction, encode
+from semel_storage.disk.disk import Disk, File
+from semel_storage.producers.transactions import ENTRY, AbortedTransaction, encode
+from semel_storage.segments.minima import Minima
 
 BLOCK = 128
 """Entries of which only the smallest first offset is kept in memory, and that are read at once."""

@@ -1,0 +1,1 @@
+"""`semel log dump`: the files of a partition, printed."""

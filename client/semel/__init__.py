@@ -3,14 +3,9 @@
 from semel_protocol import __version__
 
 from semel import errors
-from semel._assignors import (
-    CooperativeStickyAssignor,
-    RangeAssignor,
-    RoundRobinAssignor,
-    StickyAssignor,
-)
-from semel._listener import ConsumerRebalanceListener
-from semel._record_batch import RecordBatch
+from semel._assignment.assignors import CooperativeStickyAssignor, RangeAssignor, RoundRobinAssignor, StickyAssignor
+from semel._produce.record_batch import RecordBatch
+from semel._subscription.listener import ConsumerRebalanceListener
 from semel.admin import Admin, ConfigResource, ConfigResourceType, NewPartitions, NewTopic, RecordsToDelete
 from semel.batch_reader import BatchReader, CommittedBatches
 from semel.consumer import Consumer

@@ -11,17 +11,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 
-from semel import (
-    _admin_configs,
-    _admin_groups,
-    _admin_partitions,
-    _admin_replicas,
-    _admin_topics,
-    _admin_transactions,
-    _transaction_groups,
+from semel._admin import (
+    configs as _admin_configs,
 )
-from semel._admin_calls import Calls
-from semel._admin_types import (
+from semel._admin import (
+    groups as _admin_groups,
+)
+from semel._admin import (
+    partitions as _admin_partitions,
+)
+from semel._admin import (
+    replicas as _admin_replicas,
+)
+from semel._admin import (
+    topics as _admin_topics,
+)
+from semel._admin import (
+    transactions as _admin_transactions,
+)
+from semel._admin.types import (
     BrokerStatus,
     ClusterDescription,
     ConfigDescription,
@@ -45,8 +53,10 @@ from semel._admin_types import (
     TransactionGroupMember,
     TransactionListing,
 )
-from semel._cluster import Cluster
-from semel._config import AdminConfig, takes_settings
+from semel._config.client import AdminConfig, takes_settings
+from semel._net.calls import Calls
+from semel._net.cluster import Cluster
+from semel._transactions import groups as transaction_groups
 from semel.errors import IllegalStateError
 from semel.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicMetadata, TopicPartition
 
@@ -354,11 +364,11 @@ class Admin:
 
         Raises TransactionalIdNotFound; UnsupportedVersionError where the brokers are not semel's.
         """
-        return await _transaction_groups.describe(self._calls, names)
+        return await transaction_groups.describe(self._calls, names)
 
     async def abort_transaction_group(self, name: str, reason: str) -> TransactionGroupDescription:
         """Aborts all that the group has open, and fences its members and its driver. Gives the group as it was before.
 
         `reason` is what they are told. Raises TransactionalIdNotFound.
         """
-        return await _transaction_groups.abort(self._calls, name, reason)
+        return await transaction_groups.abort(self._calls, name, reason)

@@ -3,10 +3,10 @@
 Settings and methods carry aiokafka's names in semel already; what differs is in the README.
 """
 
-from semel._assignors import RangeAssignor as RangePartitionAssignor
-from semel._assignors import RoundRobinAssignor as RoundRobinPartitionAssignor
-from semel._assignors import StickyAssignor as StickyPartitionAssignor
-from semel._listener import ConsumerRebalanceListener
+from semel._assignment.assignors import RangeAssignor as RangePartitionAssignor
+from semel._assignment.assignors import RoundRobinAssignor as RoundRobinPartitionAssignor
+from semel._assignment.assignors import StickyAssignor as StickyPartitionAssignor
+from semel._subscription.listener import ConsumerRebalanceListener
 from semel.admin import Admin as AIOKafkaAdminClient
 from semel.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic, RecordsToDelete
 from semel.consumer import Consumer as AIOKafkaConsumer

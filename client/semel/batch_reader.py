@@ -17,11 +17,11 @@ from typing import Literal
 
 import msgspec
 
-from semel._cluster import Cluster
-from semel._config import ClientConfig, takes_settings
-from semel._consumer_config import ConsumerConfig
-from semel._offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Offsets
-from semel._range_fetch import CommittedBatches, RangeFetch
+from semel._config.client import ClientConfig, takes_settings
+from semel._config.consumer import ConsumerConfig
+from semel._consume.range_fetch import CommittedBatches, RangeFetch
+from semel._group.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Offsets
+from semel._net.cluster import Cluster
 from semel.errors import IllegalStateError
 from semel.structs import OffsetAndTimestamp, TopicPartition
 

@@ -17,22 +17,22 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Unpack
 
-from semel._background import Background
-from semel._cluster import Cluster
-from semel._commits import Commits, Committable, committable
-from semel._consumer_config import ConsumerConfig, ConsumerSettings
-from semel._fetch_buffer import Record
-from semel._fetcher import Fetcher
-from semel._group import Group
-from semel._heartbeat import Calls
-from semel._life import Life
-from semel._listener import ConsumerRebalanceListener
-from semel._offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Offsets
-from semel._positions import Positions
-from semel._records import Records
-from semel._settings import own_settings
-from semel._subscription import PartitionState, Reset, Subscription
-from semel._topics import TopicWatch
+from semel._config.consumer import ConsumerConfig, ConsumerSettings
+from semel._config.settings import own_settings
+from semel._consume.commits import Commits, Committable, committable
+from semel._consume.fetcher import Fetcher
+from semel._consume.positions import Positions
+from semel._consume.records import Records
+from semel._consume.topic_watch import TopicWatch
+from semel._group.group import Group
+from semel._group.heartbeat import Calls
+from semel._group.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Offsets
+from semel._net.background import Background
+from semel._net.cluster import Cluster
+from semel._net.lifecycle import Life
+from semel._subscription.fetch_buffer import Record
+from semel._subscription.listener import ConsumerRebalanceListener
+from semel._subscription.subscription import PartitionState, Reset, Subscription
 from semel.errors import ConsumerStoppedError, IllegalOperation, IllegalStateError
 from semel.structs import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 

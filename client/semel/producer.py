@@ -15,17 +15,17 @@ from typing import Any
 import msgspec
 from semel_protocol.records import BatchBuilder, record_bytes_max
 
-from semel._accumulator import BufferMemory, PartitionQueue
-from semel._cluster import Cluster
-from semel._commits import Committable, committable
-from semel._config import CODEC_OF, ProducerConfig, takes_settings
-from semel._life import Life
-from semel._partitioner import TopicPartitions
-from semel._record_batch import Headers, RecordBatch, as_bytes, checked_headers, checked_timestamp
-from semel._sender import Sender
-from semel._transaction_state import TransactionState
-from semel._transactions import Transactions
-from semel._whole_batch import open_built
+from semel._config.client import CODEC_OF, ProducerConfig, takes_settings
+from semel._consume.commits import Committable, committable
+from semel._net.cluster import Cluster
+from semel._net.lifecycle import Life
+from semel._produce.accumulator import BufferMemory, PartitionQueue
+from semel._produce.partitioner import TopicPartitions
+from semel._produce.record_batch import Headers, RecordBatch, as_bytes, checked_headers, checked_timestamp
+from semel._produce.sender import Sender
+from semel._produce.transaction_state import TransactionState
+from semel._produce.whole_batch import open_built
+from semel._transactions.manager import Transactions
 from semel.errors import (
     IllegalOperation,
     IllegalStateError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from types import TracebackType
 
-from semel._transactions import Transactions
+from semel._transactions.manager import Transactions
 from semel.errors import AbortableError, KafkaError
 
 log = logging.getLogger(__name__)

@@ -12,11 +12,11 @@ import logging
 from collections.abc import Sequence
 from types import TracebackType
 
-from semel import _transaction_groups
-from semel._admin_calls import Calls
-from semel._cluster import Cluster
-from semel._config import TransactionGroupConfig, takes_settings
-from semel._life import Life
+from semel._config.client import TransactionGroupConfig, takes_settings
+from semel._net.calls import Calls
+from semel._net.cluster import Cluster
+from semel._net.lifecycle import Life
+from semel._transactions import groups as transaction_groups
 from semel.errors import IllegalStateError, InvalidTxnState, KafkaError, TransactionWasCommitted
 from semel.structs import GroupStep, PreparedTransaction
 
@@ -80,7 +80,7 @@ class TransactionGroup:
         """
         self._check_running()
         config = self._config
-        return await _transaction_groups.begin(self._calls, config.name, config.owner, config.timeout_ms)
+        return await transaction_groups.begin(self._calls, config.name, config.owner, config.timeout_ms)
 
     async def commit(self, step: GroupStep, token: str, prepared: Sequence[PreparedTransaction]) -> bool:
         """Commits the prepared transactions as one, under a token; what else the step has open is aborted.
@@ -98,7 +98,7 @@ class TransactionGroup:
             raise ValueError("token='': give what is committed a name that no other step has")
         doubt = _Doubt()
         try:
-            answer = await _transaction_groups.decide(
+            answer = await transaction_groups.decide(
                 self._calls, step, token=token, committed=True, transactions=prepared, doubted=doubt.note
             )
         except KafkaError as error:
@@ -115,13 +115,13 @@ class TransactionGroup:
         self._check_running()
         self._check_mine(step)
         try:
-            await _transaction_groups.decide(
+            await transaction_groups.decide(
                 self._calls, step, token="", committed=False, transactions=(), doubted=lambda: None
             )
         except InvalidTxnState as error:
             raise TransactionWasCommitted(error.message) from error
         except KafkaError as error:
-            if not _transaction_groups.is_superseded(error):
+            if not transaction_groups.is_superseded(error):
                 raise
             log.info("nothing to abort: %s", error)
 

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
-from semel._config import ClientConfig
+from semel._config.client import ClientConfig
 
 PREFIX = "kafka."
 SERVERS = "kafka.bootstrap.servers"

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 import msgspec
-from semel._config import ClientConfig, ProducerConfig
+from semel._config.client import ClientConfig, ProducerConfig
 
 from pyspark_semel.options import ClientSettings, OptionError, Options, client_settings
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from semel._connection import connect
 from semel._edge import Edge
+from semel._net.connection import connect
 from semel_protocol.batch import iterate
 from semel_protocol.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
 from semel_protocol.records import Record, decode_batch

@@ -8,9 +8,9 @@ import pytest
 from client.fake_broker import SequencedLog
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from semel._accumulator import Batch, BatchState, BufferMemory, PartitionQueue
 from semel._edge import Edge
-from semel._transaction_manager import TransactionManager
+from semel._produce.accumulator import Batch, BatchState, BufferMemory, PartitionQueue
+from semel._produce.sequences import TransactionManager
 from semel.errors import KafkaTimeoutError
 from semel_protocol.errors import ErrorCode
 from semel_protocol.records import BatchBuilder

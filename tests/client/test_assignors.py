@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from semel._assignors import (
+from semel._assignment.assignors import (
     ASSIGNORS,
     COOPERATIVE_STICKY,
     RANGE,
@@ -21,7 +21,7 @@ from semel._assignors import (
     owners,
     rebalance_protocol,
 )
-from semel._consumer_protocol import (
+from semel._assignment.protocol import (
     Subscription,
     by_topic,
     decode_assignment,

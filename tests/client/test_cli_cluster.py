@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 from click.testing import CliRunner, Result
 from client.fake_cluster import NOBODY, FakeCluster
-from semel.cli import moves
 from semel.cli.main import main
+from semel.cli.shared import moves
 from semel.structs import TopicPartition
 from semel_protocol.errors import ErrorCode
 

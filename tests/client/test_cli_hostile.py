@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import semel.cli.common
+import semel.cli.shared.common
 from client.shell import Shell
 from rich.text import Text
 from semel import Consumer, ConsumerRecord, Producer, TopicPartition, TransactionGroup
-from semel.cli.common import console, say, table
 from semel.cli.consume import shower
+from semel.cli.shared.common import console, say, table
 from support.processes import BrokerProcess
 
 EVIL = "\x1b[2Jred\x9b31m\nFAKED 0 0\r[bold]:smile:[/]\u202e"
@@ -167,9 +167,9 @@ def test_what_a_broker_calls_itself_is_escaped_in_tables_and_lines(capsys: pytes
 
 
 def test_commands_print_by_what_escapes() -> None:
-    """`say`, `confirm`, `failure`, `console` and `table` of semel.cli.common; JSON escapes by itself."""
+    """`say`, `confirm`, `failure`, `console` and `table` of semel.cli.shared.common; JSON escapes by itself."""
     unsafe = re.compile(r"click\.(echo|confirm|ClickException)\((?!json\.dumps)|\bTable\(|(?<!\w)Console\((?!stderr)")
-    folder = Path(semel.cli.common.__file__).parent
+    folder = Path(semel.cli.shared.common.__file__).parent
     for file in folder.glob("*.py"):
         if file.name not in ("common.py", "main.py"):
             assert not unsafe.search(file.read_text()), file

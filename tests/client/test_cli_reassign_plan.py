@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from semel import TopicPartition
-from semel.cli.reassign_plan import plan
+from semel.cli.topic.reassign_plan import plan
 
 Placements = Mapping[TopicPartition, Sequence[int]]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from semel.admin import ConsumerGroupDescription, FenceRecord, MemberDescription, ProducerState, TransactionDescription
-from semel.cli.stuck import Ends, held_back
-from semel.cli.stuck_group import Findings, diagnosis
-from semel.cli.stuck_holders import TIMEOUT_NEVER_MS, Holder, Verdict, explain, judge
-from semel.cli.txn_why import story
+from semel.cli.shared.holders import TIMEOUT_NEVER_MS, Holder, Verdict, explain, judge
+from semel.cli.stuck.group import Findings, diagnosis
+from semel.cli.stuck.partition import Ends, held_back
+from semel.cli.txn.why import story
 from semel.structs import TopicPartition
 
 NOW_MS = 1_700_000_000_000

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from client.fake_broker import FakeBroker
-from semel._cluster import Cluster
-from semel._config import ClientConfig
-from semel._metadata import merged
-from semel._pool import Role
+from semel._config.client import ClientConfig
+from semel._net.cluster import Cluster
+from semel._net.metadata import merged
+from semel._net.pool import Role
 from semel.errors import (
     IllegalStateError,
     InvalidTopicError,

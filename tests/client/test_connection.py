@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from client.fake_broker import FakeBroker
-from semel._connection import Connection, connect
 from semel._edge import Edge
+from semel._net.connection import Connection, connect
 from semel.errors import (
     CorrelationIdError,
     KafkaConnectionError,

@@ -10,7 +10,7 @@ from broker.harness import Harness
 from client.consuming import produce, take, tp, until
 from msgspec.structs import fields
 from semel import Producer
-from semel._consumer_config import ConsumerConfig, ConsumerSettings
+from semel._config.consumer import ConsumerConfig, ConsumerSettings
 from semel.consumer import Consumer
 from semel.errors import (
     CommitFailedError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from semel._epoch_trail import EPOCHS_MAX, EpochTrail
+from semel._subscription.epoch_history import EPOCHS_MAX, EpochTrail
 
 
 def trail_of(*entries: tuple[int, int], end: int) -> EpochTrail:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from client.consuming import take, tp, until
 from client.fake_broker import FakeBroker
-from semel._fetch_buffer import Decoding, FetchBuffer
-from semel._records import Record
+from semel._consume.records import Record
+from semel._subscription.fetch_buffer import Decoding, FetchBuffer
 from semel.consumer import Consumer
 from semel.errors import (
     CorruptRecordException,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from semel._frame_buffer import SCRATCH_BYTES, FrameBuffer
+from semel._net.frame_buffer import SCRATCH_BYTES, FrameBuffer
 from semel_protocol.errors import ProtocolError
 
 SIZES = st.sampled_from([0, 1, 3, 4, 60, 1000, SCRATCH_BYTES - 5, SCRATCH_BYTES - 4, SCRATCH_BYTES, SCRATCH_BYTES * 3])

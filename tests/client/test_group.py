@@ -11,7 +11,7 @@ from broker.harness import Harness
 from client.consuming import Reader, produce, take, tp, until
 from client.test_consumer import grow, numbers
 from semel import ConsumerRebalanceListener, TopicPartition
-from semel._group import NEXT, State
+from semel._group.group import NEXT, State
 from semel.consumer import Consumer
 from semel.errors import CommitFailedError, ConsumerStoppedError, FencedInstanceIdError, InconsistentGroupProtocolError
 

@@ -11,7 +11,7 @@ import pytest
 from client.consuming import tp, until
 from client.fake_broker import FakeBroker
 from semel import ConsumerRebalanceListener, OffsetAndMetadata, TopicPartition
-from semel._consumer_protocol import Subscription, encode_subscription
+from semel._assignment.protocol import Subscription, encode_subscription
 from semel.consumer import Consumer
 from semel.errors import (
     CommitFailedError,

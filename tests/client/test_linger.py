@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
-from semel._accumulator import Batch
-from semel._linger import Linger
+from semel._produce.accumulator import Batch
+from semel._produce.linger import Linger
 
 
 class Clock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from client.fake_broker import FakeBroker
 from semel import Producer
-from semel._partitioner import key_hash
+from semel._produce.partitioner import key_hash
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from client.fake_broker import ANSWER_LOST, LATE, LOST, QUICK, SILENT, WORKS, Fa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from semel import Producer, TopicPartition
-from semel._transaction_manager import EPOCH_MAX
+from semel._produce.sequences import EPOCH_MAX
 from semel.errors import (
     ClusterAuthorizationFailedError,
     IllegalOperation,

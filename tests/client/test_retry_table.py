@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from semel._retry import ACTION, Action, action_for
+from semel._net.retry import ACTION, Action, action_for
 from semel.errors import RefreshRetriableError, RetriableError, error_for
 from semel_protocol.errors import ErrorCode
 

@@ -15,10 +15,10 @@ import msgspec
 import pytest
 from client.fake_broker import FakeBroker
 from semel import Admin, BatchReader, Consumer, Producer, TransactionGroup
-from semel._cluster import Cluster
-from semel._config import AdminConfig, ClientConfig, ProducerConfig, TransactionGroupConfig
-from semel._consumer_config import ConsumerConfig
-from semel._settings import FOREIGN, RULES
+from semel._config.client import AdminConfig, ClientConfig, ProducerConfig, TransactionGroupConfig
+from semel._config.consumer import ConsumerConfig
+from semel._config.settings import FOREIGN, RULES
+from semel._net.cluster import Cluster
 from semel.aiokafka import AIOKafkaAdminClient, AIOKafkaConsumer, AIOKafkaProducer
 from semel.batch_reader import BatchReaderConfig
 from semel.errors import KafkaConfigurationError, KafkaConnectionError, KafkaError

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from client.consuming import tp
-from semel._subscription import Reset, Subscription
+from semel._subscription.subscription import Reset, Subscription
 from semel.errors import IllegalStateError
 from semel.structs import Metadata, PartitionMetadata, TopicMetadata
 

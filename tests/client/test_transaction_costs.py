@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from client.fake_coordinator import ADD_OFFSETS, ADD_PARTITIONS, END, PRODUCE, TXN_OFFSETS, FakeCoordinator
 from semel import Producer, TopicPartition
-from semel._connection import Connection
-from semel._pool import Role
+from semel._net.connection import Connection
+from semel._net.pool import Role
 
 ROUND_TRIPS = {1: [PRODUCE, ADD_PARTITIONS, END], 2: [PRODUCE, END]}
 ROUND_TRIPS_WITH_OFFSETS = {1: [PRODUCE, ADD_PARTITIONS, ADD_OFFSETS, END, TXN_OFFSETS], 2: [PRODUCE, END, TXN_OFFSETS]}

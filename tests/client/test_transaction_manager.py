@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from semel._transaction_manager import EPOCH_MAX, Sequences, Stamp, TransactionManager
+from semel._produce.sequences import EPOCH_MAX, Sequences, Stamp, TransactionManager
 
 
 def manager(epoch: int = 0) -> TransactionManager:

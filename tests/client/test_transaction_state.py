@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from semel._transaction_state import NEXT, VERDICT, State, TransactionState, Verdict, verdict_on
+from semel._produce.transaction_state import NEXT, VERDICT, State, TransactionState, Verdict, verdict_on
 from semel.errors import (
     ERROR_OF,
     AbortableError,

@@ -16,7 +16,7 @@ from pyspark.sql.functions import col, udf, window
 from pyspark_semel import sink_foreach
 from pyspark_semel.sink_foreach import write_batch
 from semel import Admin
-from semel._admin_types import TransactionGroupDescription
+from semel._admin.types import TransactionGroupDescription
 from semel_broker.testing.in_process import EphemeralBroker
 from semel_protocol.hashes import partition_for_key
 

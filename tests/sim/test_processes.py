@@ -87,8 +87,8 @@ def test_what_the_client_logs_is_told_and_an_error_fails_the_run() -> None:
     world = World(1, lambda now_ns, host, text: heard.append((host, text)))
 
     async def main(host: Host) -> None:
-        logging.getLogger("semel._sender").warning("late by %d", 3)
-        logging.getLogger("semel._sender").error("the Sender of %s failed", "me")
+        logging.getLogger("semel._produce.sender").warning("late by %d", 3)
+        logging.getLogger("semel._produce.sender").error("the Sender of %s failed", "me")
 
     world.host("client").boot(main)
     with captured():

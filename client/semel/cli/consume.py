@@ -13,8 +13,8 @@ from semel_protocol.visible import visible_bytes, visible_json
 
 from semel import Admin, Consumer, ConsumerRecord, TopicPartition
 from semel.admin import EARLIEST, LATEST
-from semel.cli.common import bootstrap_option, failure, run
-from semel.cli.whence import FORMS, Whence, parse
+from semel.cli.shared.common import bootstrap_option, failure, run
+from semel.cli.shared.whence import FORMS, Whence, parse
 
 ESCAPES = {"\\n": b"\n", "\\t": b"\t", "\\0": b"\0", "\\r": b"\r", "\\\\": b"\\", "%%": b"%"}
 

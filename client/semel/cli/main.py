@@ -9,12 +9,12 @@ import click
 from semel_protocol import __version__
 
 OWN = {
-    "cluster": "semel.cli.cluster:cluster",
-    "topic": "semel.cli.topic:topic",
-    "group": "semel.cli.group:group",
+    "cluster": "semel.cli.cluster.commands:cluster",
+    "topic": "semel.cli.topic.commands:topic",
+    "group": "semel.cli.group.commands:group",
     "produce": "semel.cli.produce:produce",
     "consume": "semel.cli.consume:consume",
-    "txn": "semel.cli.txn:txn",
+    "txn": "semel.cli.txn.commands:txn",
 }
 """Commands that the bare client can serve."""
 

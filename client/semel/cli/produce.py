@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
 from semel import Producer, RecordMetadata
-from semel.cli.common import bootstrap_option, failure, key_values, run, say
-from semel.cli.times import plural
+from semel.cli.shared.common import bootstrap_option, failure, key_values, run, say
+from semel.cli.shared.times import plural
 
 CHUNK_BYTES = 1 << 16
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from client.fake_broker import FakeBroker
-from semel._metadata import merged
+from semel._net.metadata import merged
 from semel.admin import Admin
 from semel.consumer import Consumer
 from semel.errors import KafkaProtocolError, UnsupportedVersionError

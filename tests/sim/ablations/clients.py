@@ -6,19 +6,20 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from semel import _transaction_coordinator, _transaction_groups
-from semel._accumulator import Batch, PartitionQueue
-from semel._connection import Connection
-from semel._fetch_buffer import Chunk, Decoding, FetchBuffer
-from semel._fetcher import Fetcher
-from semel._group import Group
-from semel._member import Member
-from semel._offsets import Membership
-from semel._subscription import PartitionState, Subscription
-from semel._transaction_coordinator import TransactionCoordinator
-from semel._transaction_manager import TransactionManager
-from semel._transaction_state import TransactionState
-from semel._transactions import Transactions
+from semel._consume.fetcher import Fetcher
+from semel._group.group import Group
+from semel._group.member import Member
+from semel._group.offsets import Membership
+from semel._net.connection import Connection
+from semel._produce.accumulator import Batch, PartitionQueue
+from semel._produce.sequences import TransactionManager
+from semel._produce.transaction_state import TransactionState
+from semel._subscription.fetch_buffer import Chunk, Decoding, FetchBuffer
+from semel._subscription.subscription import PartitionState, Subscription
+from semel._transactions import coordinator as transaction_coordinator
+from semel._transactions import groups as transaction_groups
+from semel._transactions.coordinator import TransactionCoordinator
+from semel._transactions.manager import Transactions
 from semel.errors import KafkaError
 from semel.structs import TopicPartition
 from semel_protocol.batch import BatchHeader
@@ -281,5 +282,5 @@ def lost_let_go(seam: Seam) -> None:
     occasion=lost_outcome,
 )
 def answers_are_outcomes(seam: Seam) -> None:
-    for module in (_transaction_coordinator, _transaction_groups):
+    for module in (transaction_coordinator, transaction_groups):
         seam.replace(module, "is_unsettled", lambda error: False)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from semel._transaction_manager import Sequences
+from semel._produce.sequences import Sequences
 from semel_broker.cluster import elections
 from semel_broker.cluster.controller import Controller
 from semel_broker.cluster.elections import Standing

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 from msgspec.structs import replace
-from semel._transactions import Transactions
+from semel._transactions.manager import Transactions
 from semel_broker.txn import transaction_groups
 from semel_broker.txn.expiry import Expiry
 from semel_broker.txn.group_engine import GroupEngine

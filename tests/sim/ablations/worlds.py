@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from semel._member import Member
-from semel._transactions import Transactions
+from semel._group.member import Member
+from semel._transactions.manager import Transactions
 from semel.errors import error_for
 from semel_broker.cluster import elections
 from semel_broker.cluster.elections import Standing

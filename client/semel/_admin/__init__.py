@@ -1,0 +1,1 @@
+"""What `Admin` asks of brokers, one file a subject."""

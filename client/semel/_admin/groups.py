@@ -1,0 +1,223 @@
+"""Consumer groups: list, describe, delete, and their committed offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+
+from semel_protocol.errors import ErrorCode, ProtocolError
+from semel_protocol.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from semel_protocol.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
+from semel_protocol.messages.k15_describe_groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    DescribeGroupsResponseMember,
+)
+from semel_protocol.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse
+from semel_protocol.messages.k42_delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from semel_protocol.messages.k47_offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+
+from semel._admin.types import ConsumerGroupDescription, ConsumerGroupListing, MemberDescription
+from semel._assignment.protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
+from semel._net.calls import Calls, Outcomes, grouped, settled
+from semel._net.connection import Connection
+from semel._net.pool import Role
+from semel._net.retry import Deadline
+from semel.errors import KafkaProtocolError, error_for
+from semel.structs import OffsetAndMetadata, TopicPartition
+
+NO_MEMBER = -1
+
+
+async def list_consumer_groups(calls: Calls, broker_ids: Sequence[int] | None) -> list[ConsumerGroupListing]:
+    """Every broker lists the groups that it coordinates."""
+
+    async def of_broker(node_id: int) -> list[ConsumerGroupListing]:
+        async def attempt(deadline: Deadline) -> list[ConsumerGroupListing]:
+            connection = await calls.cluster.connection(node_id, Role.CONTROL)
+            answer: ListGroupsResponse = await calls.request(connection, ListGroupsRequest(), deadline)
+            if answer.error_code:
+                raise error_for(answer.error_code, f"listing the groups of broker {node_id}")
+            return [ConsumerGroupListing(row.group_id, row.protocol_type) for row in answer.groups]
+
+        return await calls.retrying(attempt, what="listing groups")
+
+    if broker_ids is None:
+        broker_ids = sorted((await calls.cluster.refresh()).brokers)
+    answers = await asyncio.gather(*map(of_broker, broker_ids), return_exceptions=True)
+    found = settled(dict(zip(broker_ids, answers, strict=True)))
+    return sorted(group for groups in found.values() for group in groups)
+
+
+async def describe_consumer_groups(calls: Calls, group_ids: Sequence[str]) -> list[ConsumerGroupDescription]:
+    async def of_group(group_id: str) -> ConsumerGroupDescription:
+        async def attempt(connection: Connection, deadline: Deadline) -> ConsumerGroupDescription:
+            answer: DescribeGroupsResponse = await calls.request(
+                connection, DescribeGroupsRequest(groups=[group_id]), deadline
+            )
+            for row in answer.groups:
+                if row.error_code:
+                    raise error_for(row.error_code, f"describing group {group_id!r}")
+                return ConsumerGroupDescription(
+                    group_id=row.group_id,
+                    state=row.group_state,
+                    protocol_type=row.protocol_type,
+                    protocol=row.protocol_data,
+                    coordinator=await calls.cluster.coordinator(group_id),
+                    members=tuple(_member(member, row.protocol_type) for member in row.members),
+                )
+            raise KafkaProtocolError(f"describing group {group_id!r}: the broker's answer leaves it out")
+
+        return await calls.on_coordinator(group_id, attempt, what=f"describing group {group_id!r}")
+
+    answers = await asyncio.gather(*map(of_group, group_ids), return_exceptions=True)
+    found = settled(dict(zip(group_ids, answers, strict=True)))
+    return [found[group_id] for group_id in group_ids]
+
+
+async def delete_consumer_groups(calls: Calls, group_ids: Sequence[str]) -> None:
+    async def of_group(group_id: str) -> None:
+        async def attempt(connection: Connection, deadline: Deadline) -> None:
+            request = DeleteGroupsRequest(groups_names=[group_id])
+            answer: DeleteGroupsResponse = await calls.request(connection, request, deadline)
+            for row in answer.results:
+                if row.error_code:
+                    raise error_for(row.error_code, f"deleting group {group_id!r}")
+
+        await calls.on_coordinator(group_id, attempt, what=f"deleting group {group_id!r}")
+
+    answers = await asyncio.gather(*map(of_group, group_ids), return_exceptions=True)
+    settled(dict(zip(group_ids, answers, strict=True)))
+
+
+async def list_consumer_group_offsets(
+    calls: Calls, group_id: str, partitions: Iterable[TopicPartition] | None
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    topics = None
+    if partitions is not None:
+        topics = [
+            OffsetFetchRequestTopic(name=topic, partition_indexes=indexes)
+            for topic, indexes in grouped(partitions).items()
+        ]
+    what = f"committed offsets of group {group_id!r}"
+
+    async def attempt(connection: Connection, deadline: Deadline) -> dict[TopicPartition, OffsetAndMetadata]:
+        request = OffsetFetchRequest(group_id=group_id, topics=topics)
+        answer: OffsetFetchResponse = await calls.request(connection, request, deadline)
+        if answer.error_code:
+            raise error_for(answer.error_code, what)
+        found: dict[TopicPartition, OffsetAndMetadata] = {}
+        for topic in answer.topics:
+            for row in topic.partitions:
+                if row.error_code:
+                    raise error_for(row.error_code, f"{what}: {topic.name}-{row.partition_index}")
+                if row.committed_offset >= 0:
+                    at = OffsetAndMetadata(row.committed_offset, row.metadata or "")
+                    found[TopicPartition(topic.name, row.partition_index)] = at
+        return dict(sorted(found.items()))
+
+    return await calls.on_coordinator(group_id, attempt, what=what)
+
+
+async def alter_consumer_group_offsets(
+    calls: Calls, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+) -> None:
+    """Commits as nobody: only a group without members allows that."""
+    outcomes = _of_partitions(offsets, f"offset of group {group_id!r}")
+
+    async def attempt(connection: Connection, deadline: Deadline) -> None:
+        request = OffsetCommitRequest(
+            group_id=group_id,
+            generation_id_or_member_epoch=NO_MEMBER,
+            member_id="",
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=topic, partitions=[_commit_row(offsets, topic, index) for index in indexes]
+                )
+                for topic, indexes in grouped(outcomes.open).items()
+            ],
+        )
+        answer: OffsetCommitResponse = await calls.request(connection, request, deadline)
+        for topic in answer.topics:
+            for row in topic.partitions:
+                _note(outcomes, TopicPartition(topic.name, row.partition_index), row.error_code)
+        outcomes.check()
+
+    if offsets:
+        await calls.on_coordinator(group_id, attempt, what=f"altering offsets of group {group_id!r}")
+    outcomes.results()
+
+
+async def delete_consumer_group_offsets(calls: Calls, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+    outcomes = _of_partitions(partitions, f"offset of group {group_id!r}")
+
+    async def attempt(connection: Connection, deadline: Deadline) -> None:
+        request = OffsetDeleteRequest(
+            group_id=group_id,
+            topics=[
+                OffsetDeleteRequestTopic(
+                    name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indexes]
+                )
+                for topic, indexes in grouped(outcomes.open).items()
+            ],
+        )
+        answer: OffsetDeleteResponse = await calls.request(connection, request, deadline)
+        if answer.error_code:
+            raise error_for(answer.error_code, f"deleting offsets of group {group_id!r}")
+        for topic in answer.topics:
+            for row in topic.partitions:
+                _note(outcomes, TopicPartition(topic.name, row.partition_index), row.error_code)
+        outcomes.check()
+
+    if outcomes.open:
+        await calls.on_coordinator(group_id, attempt, what=f"deleting offsets of group {group_id!r}")
+    outcomes.results()
+
+
+def _of_partitions(partitions: Iterable[TopicPartition], what: str) -> Outcomes[TopicPartition, None]:
+    return Outcomes(partitions, lambda at: f"{what}: {at.topic}-{at.partition}")
+
+
+def _note(outcomes: Outcomes[TopicPartition, None], partition: TopicPartition, code: int) -> None:
+    if code != ErrorCode.NONE:
+        outcomes.refused(partition, code)
+    else:
+        outcomes.succeeded(partition, None)
+
+
+def _commit_row(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata], topic: str, index: int
+) -> OffsetCommitRequestPartition:
+    at = offsets[TopicPartition(topic, index)]
+    return OffsetCommitRequestPartition(
+        partition_index=index, committed_offset=at.offset, committed_metadata=at.metadata
+    )
+
+
+def _member(row: DescribeGroupsResponseMember, protocol_type: str) -> MemberDescription:
+    subscription: tuple[str, ...] = ()
+    assignment: tuple[TopicPartition, ...] = ()
+    if protocol_type == PROTOCOL_TYPE:
+        try:
+            subscription = tuple(decode_subscription(row.member_metadata).topics) if row.member_metadata else ()
+            assignment = decode_assignment(row.member_assignment)
+        except ProtocolError:
+            pass  # a member may write what it likes; the rest of its description still stands
+    return MemberDescription(
+        member_id=row.member_id,
+        client_id=row.client_id,
+        client_host=row.client_host.removeprefix("/"),  # Java's way to write an address without a name
+        group_instance_id=row.group_instance_id,
+        subscription=subscription,
+        assignment=assignment,
+    )

@@ -1,0 +1,136 @@
+"""Where partitions are and who leads them: elections, and moves to other brokers (KIP-455, KIP-460)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k43_elect_leaders import (
+    PREFERRED,
+    UNCLEAN,
+    ElectLeadersRequest,
+    ElectLeadersRequestTopic,
+    ElectLeadersResponse,
+)
+from semel_protocol.messages.k45_alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsRequestPartition,
+    AlterPartitionReassignmentsRequestTopic,
+    AlterPartitionReassignmentsResponse,
+)
+from semel_protocol.messages.k46_list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequestTopic,
+    ListPartitionReassignmentsResponse,
+)
+
+from semel._admin.types import PartitionReassignment
+from semel._net.calls import Calls, Outcomes, grouped, wire_ms
+from semel._net.connection import Connection
+from semel._net.retry import Deadline
+from semel.errors import UnsupportedVersionError, error_for
+from semel.structs import TopicPartition
+
+
+async def elect_leaders(
+    calls: Calls, partitions: Iterable[TopicPartition] | None, preferred: bool, timeout_ms: float | None
+) -> list[TopicPartition]:
+    outcomes: Outcomes[TopicPartition, bool] = Outcomes(
+        partitions, lambda at: f"electing a leader of {at.topic}-{at.partition}"
+    )
+
+    async def attempt(connection: Connection, deadline: Deadline) -> None:
+        if not preferred and not connection.serves(ElectLeadersRequest, 1):
+            raise UnsupportedVersionError(f"electing leaders: {connection.name} elects preferred leaders only")
+        topics = [ElectLeadersRequestTopic(topic=topic, partitions=at) for topic, at in grouped(outcomes.open).items()]
+        request = ElectLeadersRequest(
+            election_type=PREFERRED if preferred else UNCLEAN,
+            topic_partitions=None if outcomes.of_all else topics,
+            timeout_ms=wire_ms(deadline),
+        )
+        answer: ElectLeadersResponse = await calls.request(connection, request, deadline)
+        if answer.error_code:
+            raise error_for(answer.error_code, "electing leaders")
+        for topic in answer.replica_election_results:
+            for row in topic.partition_result:
+                at = TopicPartition(topic.topic, row.partition_id)
+                outcomes.told_of(at)
+                if row.error_code in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
+                    outcomes.succeeded(at, row.error_code == ErrorCode.NONE)
+                else:
+                    outcomes.refused(at, row.error_code, row.error_message)
+
+    found = await calls.on_controller(attempt, outcomes, what="electing leaders", timeout_ms=timeout_ms)
+    return [at for at, is_new in found.items() if is_new]
+
+
+async def alter_partition_reassignments(
+    calls: Calls, targets: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: float | None
+) -> None:
+    outcomes: Outcomes[TopicPartition, None] = Outcomes(targets, lambda at: _moving(at, targets[at]))
+
+    async def attempt(connection: Connection, deadline: Deadline) -> None:
+        topics = [
+            AlterPartitionReassignmentsRequestTopic(
+                name=topic, partitions=[_target(targets, topic, index) for index in indexes]
+            )
+            for topic, indexes in grouped(outcomes.open).items()
+        ]
+        request = AlterPartitionReassignmentsRequest(timeout_ms=wire_ms(deadline), topics=topics)
+        answer: AlterPartitionReassignmentsResponse = await calls.request(connection, request, deadline)
+        if answer.error_code:
+            raise error_for(answer.error_code, ": ".join(filter(None, ("moving partitions", answer.error_message))))
+        for topic in answer.responses:
+            for row in topic.partitions:
+                at = TopicPartition(topic.name, row.partition_index)
+                if row.error_code:
+                    outcomes.refused(at, row.error_code, row.error_message)
+                else:
+                    outcomes.succeeded(at, None)
+
+    await calls.on_controller(attempt, outcomes, what="moving partitions", timeout_ms=timeout_ms)
+
+
+async def list_partition_reassignments(
+    calls: Calls, partitions: Iterable[TopicPartition] | None, timeout_ms: float | None
+) -> dict[TopicPartition, PartitionReassignment]:
+    what = "listing the moves of partitions"
+    asked = None if partitions is None else grouped(dict.fromkeys(partitions))
+
+    async def attempt(deadline: Deadline) -> dict[TopicPartition, PartitionReassignment]:
+        topics = None
+        if asked is not None:
+            topics = [
+                ListPartitionReassignmentsRequestTopic(name=name, partition_indexes=indexes)
+                for name, indexes in asked.items()
+            ]
+        connection = await calls.cluster.controller_connection()
+        request = ListPartitionReassignmentsRequest(timeout_ms=wire_ms(deadline), topics=topics)
+        answer: ListPartitionReassignmentsResponse = await calls.request(connection, request, deadline)
+        if answer.error_code:
+            raise error_for(answer.error_code, ": ".join(filter(None, (what, answer.error_message))))
+        return {
+            TopicPartition(topic.name, row.partition_index): PartitionReassignment(
+                tuple(row.replicas), tuple(row.adding_replicas), tuple(row.removing_replicas)
+            )
+            for topic in answer.topics
+            for row in topic.partitions
+        }
+
+    found = await calls.retrying(attempt, what=what, timeout_ms=timeout_ms) if asked is None or asked else {}
+    return dict(sorted(found.items()))
+
+
+def _target(
+    targets: Mapping[TopicPartition, Sequence[int] | None], topic: str, index: int
+) -> AlterPartitionReassignmentsRequestPartition:
+    ids = targets[TopicPartition(topic, index)]
+    return AlterPartitionReassignmentsRequestPartition(
+        partition_index=index, replicas=None if ids is None else list(ids)
+    )
+
+
+def _moving(at: TopicPartition, ids: Sequence[int] | None) -> str:
+    if ids is None:
+        return f"cancelling the move of {at.topic}-{at.partition}"
+    return f"moving {at.topic}-{at.partition} to brokers {', '.join(map(str, ids))}"

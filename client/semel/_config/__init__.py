@@ -1,0 +1,1 @@
+"""Settings of producer, consumer and admin: names, types, defaults, checks."""

@@ -1,0 +1,216 @@
+"""Settings: Kafka's names under snake_case with Kafka's defaults, checked against each other when a client is made.
+
+Each client takes its settings as keyword arguments; `takes_settings` gives its `__init__` the signature of the struct,
+so that a setting is declared once and still completes and type-checks where it is used.
+"""
+
+import inspect
+import ssl
+from collections.abc import Callable, Iterable
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+
+import msgspec
+
+from semel._config.settings import check_settings, own_settings, shown
+from semel._edge import Edge
+from semel.errors import KafkaConfigurationError
+from semel.structs import GroupStep
+
+P = ParamSpec("P")
+C = TypeVar("C")
+T = TypeVar("T")
+
+Serializer = Callable[[Any], bytes | None]
+Deserializer = Callable[[bytes | None], Any]
+Partitioner = Callable[[bytes | None, list[int], list[int]], int]
+"""(serialized key or None, all partitions, those with a leader) -> one of them."""
+CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+CODEC_OF: dict[str | None, int] = {None: 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+DEFAULT_PORT = 9092
+PORT_DIGITS_MAX = 5
+
+
+class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What producer, consumer and admin have in common."""
+
+    bootstrap_servers: str | Iterable[str] = "localhost:9092"
+    """One address or several, `host[:port]`, comma-separated or as a list; any one that answers is enough."""
+    client_id: str = "semel"
+    request_timeout_ms: int = 30_000
+    """The longest wait for an answer; a request that gets none closes its connection."""
+    bootstrap_timeout_ms: int = 10_000
+    """How long `start` keeps trying the bootstrap servers."""
+    metadata_max_age_ms: int = 300_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1_000
+    connections_max_idle_ms: int | None = 540_000
+    """A connection that has carried nothing for longer is closed. None: never."""
+    max_block_ms: int = 60_000
+    """How long a call may wait for metadata, for a coordinator or for memory."""
+    receive_frame_bytes_max: int = 104_857_600
+    """The largest response taken from a broker."""
+    security_protocol: Literal["PLAINTEXT", "SSL"] = "PLAINTEXT"
+    """'SSL' is TLS, with `ssl_context`. There is no SASL."""
+    ssl_context: ssl.SSLContext | None = None
+    edge: Edge | None = None
+    """The outside world: clocks, chance, TCP. None is the real one; simulators pass theirs."""
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if not isinstance(self.bootstrap_servers, str):  # it may be a generator, which gives everything once
+            msgspec.structs.force_setattr(self, "bootstrap_servers", tuple(self.bootstrap_servers))
+        self.servers()
+        not_below(self, "retry_backoff_max_ms", "retry_backoff_ms")
+        not_below(self, "reconnect_backoff_max_ms", "reconnect_backoff_ms")
+        if self.security_protocol == "SSL" and self.ssl_context is None:
+            raise KafkaConfigurationError("security_protocol='SSL' needs ssl_context (ssl.create_default_context())")
+        if self.security_protocol == "PLAINTEXT" and self.ssl_context is not None:
+            raise KafkaConfigurationError("ssl_context is given but security_protocol is 'PLAINTEXT': set it to 'SSL'")
+
+    def servers(self) -> list[tuple[str, int]]:
+        """The bootstrap addresses. Raises KafkaConfigurationError for one that is none."""
+        given = self.bootstrap_servers
+        listed = given.split(",") if isinstance(given, str) else list(given)
+        servers = [parse_address(address) for address in listed if not isinstance(address, str) or address.strip()]
+        if not servers:
+            raise KafkaConfigurationError("bootstrap_servers is empty: give at least one host:port")
+        return servers
+
+
+class AdminConfig(ClientConfig, frozen=True, kw_only=True):
+    """Settings of `Admin`."""
+
+
+class DriverConfig(ClientConfig, frozen=True, kw_only=True):
+    """Settings of `TransactionGroup`, without its name."""
+
+    owner: str = ""
+    """Who begins the steps, in words: members of a step that is over are told."""
+    timeout_ms: int = 60_000
+    """A step whose first transaction is open for longer is aborted; at most the broker's transaction.max.timeout.ms."""
+
+
+class TransactionGroupConfig(DriverConfig, frozen=True):
+    """Settings of `TransactionGroup`."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.name:
+            raise KafkaConfigurationError("a transaction group needs a name that is not empty")
+
+
+class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
+    """Settings of `Producer`."""
+
+    acks: Literal[0, 1, -1, "all"] = "all"
+    """When a record counts as stored: by all in-sync replicas, by the leader (1), or once sent (0)."""
+    enable_idempotence: bool = True
+    """Retries store each record once and in order (KIP-98). Needs acks='all'."""
+    transactional_id: str | None = None
+    """Makes the producer transactional. One id per worker, the same after a restart: the newer shuts out the older."""
+    transaction_timeout_ms: int = 60_000
+    """The coordinator aborts a transaction that is open for longer; at most its transaction.max.timeout.ms."""
+    transaction_group_step: GroupStep | None = None
+    """Makes this producer a member of the group (`transactional_id` is `<group>/<member>`) in this step of it."""
+    key_serializer: Serializer | None = None
+    value_serializer: Serializer | None = None
+    compression_type: CompressionType | None = None
+    max_batch_size: int = 16_384
+    """A batch of one partition is sent when it reaches this size; larger records travel alone (Kafka: batch.size)."""
+    linger_ms: float = 0
+    """How long a batch may wait for company. With 0 it goes as soon as the loop runs and a request is free."""
+    partitioner: Partitioner | None = None
+    """None: murmur2 of the key as Kafka's, or without a key one partition until its batch is full (KIP-480)."""
+    max_request_size: int = 1_048_576
+    """The largest record, and the largest request made of several batches."""
+    buffer_memory: int = 33_554_432
+    """All that may wait unsent or unacknowledged; `send` waits (max_block_ms) while it is used up."""
+    delivery_timeout_ms: int = 120_000
+    """From `send` to success or failure, retries included."""
+    max_in_flight_requests_per_connection: int = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.delivery_timeout_ms < self.linger_ms + self.request_timeout_ms:
+            raise KafkaConfigurationError(
+                f"delivery_timeout_ms={self.delivery_timeout_ms} is shorter than linger_ms={self.linger_ms} + "
+                f"request_timeout_ms={self.request_timeout_ms}: raise it, or lower request_timeout_ms"
+            )
+        not_below(self, "buffer_memory", "max_batch_size")
+        if self.transactional_id is not None and (not self.transactional_id or not self.enable_idempotence):
+            raise KafkaConfigurationError(
+                f"transactional_id={self.transactional_id!r} with enable_idempotence={self.enable_idempotence}: "
+                "a transactional producer needs an id that is not empty, and enable_idempotence=True"
+            )
+        step = self.transaction_group_step
+        group, _, member = (self.transactional_id or "").rpartition("/")
+        if step is not None and (group != step.group or not member):
+            raise KafkaConfigurationError(
+                f"transactional_id={self.transactional_id!r} is none of transaction group {step.group!r}: "
+                f"call it '{step.group}/<member>', without a slash in the member"
+            )
+        if self.enable_idempotence and self.acks not in ("all", -1):
+            raise KafkaConfigurationError(
+                f"acks={self.acks!r} does not go with enable_idempotence=True: "
+                "set acks='all' or enable_idempotence=False"
+            )
+        if self.enable_idempotence and self.max_in_flight_requests_per_connection > 5:
+            raise KafkaConfigurationError(
+                f"max_in_flight_requests_per_connection={self.max_in_flight_requests_per_connection} does not go with "
+                "enable_idempotence=True: brokers remember the last 5 batches of a producer, so use at most 5"
+            )
+
+    @property
+    def required_acks(self) -> int:
+        """acks as the wire has it."""
+        return -1 if self.acks == "all" else self.acks
+
+
+def takes_settings(
+    config: Callable[P, C],
+) -> Callable[[Callable[[T, C], None]], Callable[Concatenate[T, P], None]]:
+    """Makes `__init__(self, config)` take the fields of `config` as keyword arguments instead.
+
+    Raises TypeError for a setting that does not exist, KafkaConfigurationError for values that do not fit together.
+    """
+
+    def wrap(init: Callable[[T, C], None]) -> Callable[Concatenate[T, P], None]:
+        def __init__(self: T, /, *args: P.args, **settings: P.kwargs) -> None:  # noqa: N807
+            init(self, config(*args, **own_settings(settings)))
+
+        __init__.__doc__ = init.__doc__
+        myself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+        settings = inspect.signature(config).parameters.values()
+        __init__.__signature__ = inspect.Signature([myself, *settings])  # type: ignore[attr-defined]  # for help()
+        return __init__
+
+    return wrap
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """`host`, `host:port` or `[v6]:port` -> (host, port). Raises KafkaConfigurationError."""
+    if not isinstance(address, str):
+        raise KafkaConfigurationError(f"bootstrap_servers has {shown(address)}: write host:port as a str")
+    text = address.strip()
+    if "://" in text:
+        raise KafkaConfigurationError(
+            f"bootstrap_servers has {shown(address)}: write host:port without a protocol; security_protocol names that"
+        )
+    host, colon, port = text.rpartition(":")
+    if not colon or (host and "]" not in host and ":" in host) or text.endswith("]"):
+        host, port = text, str(DEFAULT_PORT)
+    is_port = port.isascii() and port.isdigit() and len(port) <= PORT_DIGITS_MAX and 0 < int(port) < 65_536
+    if not is_port or not host.strip("[]") or any(c.isspace() or not c.isprintable() for c in host):
+        raise KafkaConfigurationError(f"bootstrap_servers has {shown(address)}: write host:port")
+    return host.strip("[]"), int(port)
+
+
+def not_below(config: msgspec.Struct, name: str, other: str) -> None:
+    """Raises KafkaConfigurationError when setting `name` is less than setting `other`."""
+    value, bound = getattr(config, name), getattr(config, other)
+    if value < bound:
+        raise KafkaConfigurationError(f"{name}={value} is less than {other}={bound}: raise it, or lower {other}")

@@ -1,0 +1,138 @@
+"""Settings of `Consumer`: Kafka's names under snake_case with Kafka's defaults, and two of our own (marked so)."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable, Sequence
+from typing import Literal, TypedDict
+
+from semel._assignment.assignors import Assignor, assignors_of
+from semel._config.client import ClientConfig, Deserializer, not_below
+from semel._edge import Edge
+from semel.errors import KafkaConfigurationError
+
+Strategies = str | Sequence[str | Assignor | type[Assignor]]
+
+
+class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
+    """Settings of `Consumer`; every one of them is a keyword argument of it."""
+
+    group_id: str | None = None
+    """The group to share partitions and keep offsets in. None: no group, no commits, all partitions are read."""
+    group_instance_id: str | None = None
+    """A name that survives restarts (KIP-345): coming back within session_timeout_ms causes no rebalance."""
+    key_deserializer: Deserializer | None = None
+    value_deserializer: Deserializer | None = None
+    """Called with the bytes, or with None for a record without key or value."""
+    auto_offset_reset: Literal["latest", "earliest", "none"] = "latest"
+    """Where to start without a committed offset, or when it no longer exists; 'none' raises an error instead."""
+    enable_auto_commit: bool = True
+    """Commit, every auto_commit_interval_ms and before partitions are revoked, what the *previous* calls handed out:
+    a record counts as processed once the application asks for the next."""
+    auto_commit_interval_ms: int = 5_000
+    max_poll_records: int | None = 500
+    """The most that one getmany returns; None for all that is there."""
+    max_poll_interval_ms: int = 300_000
+    """A member that holds records for longer without asking for more leaves the group, and joins again when it asks."""
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    rebalance_timeout_ms: int | None = None
+    """How long a rebalance may wait for this member; partitions are not revoked from under records in the application's
+    hands for that long. None: max_poll_interval_ms, as Kafka."""
+    partition_assignment_strategy: Strategies = ("range", "cooperative-sticky")
+    """Names or assignors, the preferred one first. Cooperative rebalancing needs all of them to be cooperative."""
+    fetch_min_bytes: int = 1
+    fetch_max_bytes: int = 52_428_800
+    fetch_max_wait_ms: int = 500
+    max_partition_fetch_bytes: int = 1_048_576
+    fetch_buffer_bytes: int = 67_108_864
+    """Ours: the most that is fetched ahead of the application, over all partitions."""
+    isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
+    check_crcs: bool = True
+    exclude_internal_topics: bool = True
+    """Whether a pattern leaves out __consumer_offsets and its like."""
+    allow_auto_create_topics: bool = True
+    client_rack: str = ""
+    default_api_timeout_ms: int = 60_000
+    """How long commit, committed, position, beginning_offsets and their like may take, retries included."""
+    consumer_timeout_ms: int | None = None
+    """Taken for aiokafka's sake, where it has no effect on results either."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        not_below(self, "fetch_buffer_bytes", "max_partition_fetch_bytes")
+        self._check_group()
+        if self.fetch_max_wait_ms >= self.request_timeout_ms:
+            raise KafkaConfigurationError(
+                f"fetch_max_wait_ms={self.fetch_max_wait_ms} must be less than "
+                f"request_timeout_ms={self.request_timeout_ms}: an idle fetch would look like a dead broker"
+            )
+
+    def _check_group(self) -> None:
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise KafkaConfigurationError(
+                f"heartbeat_interval_ms={self.heartbeat_interval_ms} must be less than "
+                f"session_timeout_ms={self.session_timeout_ms}: lower it to a third"
+            )
+        if self.group_id == "":
+            raise KafkaConfigurationError("group_id is empty: give the group a name, or None for no group")
+        if self.group_instance_id is not None and self.group_id is None:
+            raise KafkaConfigurationError("group_instance_id is given but group_id is not: give the group's name")
+
+    @property
+    def assignors(self) -> tuple[Assignor, ...]:
+        return assignors_of(self.partition_assignment_strategy)
+
+    @property
+    def read_committed(self) -> bool:
+        return self.isolation_level == "read_committed"
+
+    @property
+    def rebalance_wait_ms(self) -> int:
+        """`rebalance_timeout_ms`, or what stands for it."""
+        return self.max_poll_interval_ms if self.rebalance_timeout_ms is None else self.rebalance_timeout_ms
+
+
+class ConsumerSettings(TypedDict, total=False):
+    """The keywords of `Consumer`, for editors and type checkers; a test compares them to ConsumerConfig."""
+
+    bootstrap_servers: str | Iterable[str]
+    client_id: str
+    request_timeout_ms: int
+    bootstrap_timeout_ms: int
+    metadata_max_age_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_max_ms: int
+    connections_max_idle_ms: int | None
+    max_block_ms: int
+    receive_frame_bytes_max: int
+    security_protocol: Literal["PLAINTEXT", "SSL"]
+    ssl_context: ssl.SSLContext | None
+    edge: Edge | None
+    group_id: str | None
+    group_instance_id: str | None
+    key_deserializer: Deserializer | None
+    value_deserializer: Deserializer | None
+    auto_offset_reset: Literal["latest", "earliest", "none"]
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
+    max_poll_records: int | None
+    max_poll_interval_ms: int
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    rebalance_timeout_ms: int | None
+    partition_assignment_strategy: Strategies
+    fetch_min_bytes: int
+    fetch_max_bytes: int
+    fetch_max_wait_ms: int
+    max_partition_fetch_bytes: int
+    fetch_buffer_bytes: int
+    isolation_level: Literal["read_uncommitted", "read_committed"]
+    check_crcs: bool
+    exclude_internal_topics: bool
+    allow_auto_create_topics: bool
+    client_rack: str
+    default_api_timeout_ms: int
+    consumer_timeout_ms: int | None

@@ -1,0 +1,249 @@
+"""PURE. What each setting of a client may be, as one table, and the settings of other clients that are refused by name.
+
+`ClientConfig` and its kind call `check_settings` when they are made; `own_settings` goes first, as aiokafka's classes
+take names that semel does not have. Bounds are Kafka's: a number that travels in a request fits its field.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from semel._assignment.assignors import Assignor, assignors_of
+from semel._edge import Edge
+from semel.errors import KafkaConfigurationError
+from semel.structs import GroupStep
+
+INT32_MAX = (1 << 31) - 1
+INT64_MAX = (1 << 63) - 1
+TEXT_BYTES_MAX = 32_767
+"""What the wire's strings hold."""
+SHOWN_CHARS_MAX = 80
+
+PROTOCOLS = ("PLAINTEXT", "SSL")
+CODECS = (None, "none", "gzip", "snappy", "lz4", "zstd")
+NO_SASL = "SASL is not supported: use a listener without it"
+TLS_BY_CONTEXT = "TLS is set up by ssl_context (ssl.create_default_context(cafile=...)) and security_protocol='SSL'"
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """What one setting may be. `accepts` says whether a value is of the kind that `kind` names."""
+
+    kind: str
+    accepts: Callable[[Any], bool]
+
+    def check(self, name: str, value: object) -> None:
+        """Raises KafkaConfigurationError, which names the setting and says what to write."""
+        if not self.accepts(value):
+            raise KafkaConfigurationError(f"{name}={shown(value)}: give {self.kind}")
+
+
+def shown(value: object) -> str:
+    """A value for a message, in a length that can be read."""
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}…"
+
+
+def _whole(least: int, most: int = INT32_MAX, *, none: str = "") -> Rule:
+    """`none`: what None stands for, where it is allowed."""
+
+    def accepts(value: Any) -> bool:
+        return (value is None and bool(none)) or (type(value) is int and least <= value <= most)
+
+    return Rule(f"a whole number from {least} to {most}{f', or None for {none}' if none else ''}", accepts)
+
+
+def _number(least: float, most: float) -> Rule:
+    def accepts(value: Any) -> bool:
+        return type(value) in (int, float) and math.isfinite(value) and least <= value <= most
+
+    return Rule(f"a number from {least} to {most}", accepts)
+
+
+def _one_of(*allowed: object) -> Rule:
+    """Of the same type as well: True is not 1."""
+
+    def accepts(value: Any) -> bool:
+        return any(type(value) is type(each) and value == each for each in allowed)
+
+    return Rule(f"one of {', '.join(map(repr, allowed))}", accepts)
+
+
+def _is_text(value: Any) -> bool:
+    if type(value) is not str:
+        return False
+    try:
+        return len(value.encode()) <= TEXT_BYTES_MAX
+    except UnicodeEncodeError:
+        return False
+
+
+def _is_assignors(value: Any) -> bool:
+    listed = value.split(",") if isinstance(value, str) else value
+    if not isinstance(listed, list | tuple):
+        return False
+    return all(isinstance(each, str | Assignor) or _is_assignor_class(each) for each in listed)
+
+
+def _is_assignor_class(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Assignor)
+
+
+def _a(kind: str, expected: type) -> Rule:
+    return Rule(f"{kind}, or None", lambda value: value is None or isinstance(value, expected))
+
+
+_FLAG = _one_of(True, False)
+_TEXT = Rule(f"a str of at most {TEXT_BYTES_MAX} bytes", _is_text)
+_TEXT_OR_NONE = Rule(f"a str of at most {TEXT_BYTES_MAX} bytes, or None", lambda v: v is None or _is_text(v))
+_CALLABLE = Rule("a function, or None", lambda value: value is None or callable(value))
+
+RULES: dict[str, Rule] = {
+    # every client
+    "bootstrap_servers": Rule(
+        "host:port as a str, several with commas, or a list of them",
+        lambda value: not isinstance(value, bytes | bytearray | Mapping) and hasattr(value, "__iter__"),
+    ),
+    "client_id": _TEXT,
+    "request_timeout_ms": _whole(1),
+    "bootstrap_timeout_ms": _whole(0, INT64_MAX),
+    "metadata_max_age_ms": _whole(1, INT64_MAX),
+    "retry_backoff_ms": _whole(0, INT64_MAX),
+    "retry_backoff_max_ms": _whole(0, INT64_MAX),
+    "reconnect_backoff_ms": _whole(0, INT64_MAX),
+    "reconnect_backoff_max_ms": _whole(0, INT64_MAX),
+    "connections_max_idle_ms": _whole(1, INT64_MAX, none="never"),
+    "max_block_ms": _whole(0, INT64_MAX),
+    "receive_frame_bytes_max": _whole(1),
+    "security_protocol": _one_of(*PROTOCOLS),
+    "ssl_context": _a("an ssl.SSLContext", ssl.SSLContext),
+    "edge": _a("an Edge", Edge),
+    # Producer
+    "acks": _one_of(0, 1, -1, "all"),
+    "enable_idempotence": _FLAG,
+    "transactional_id": _TEXT_OR_NONE,
+    "transaction_timeout_ms": _whole(1),
+    "transaction_group_step": _a("a GroupStep, which TransactionGroup.begin() returns", GroupStep),
+    "key_serializer": _CALLABLE,
+    "value_serializer": _CALLABLE,
+    "compression_type": _one_of(*CODECS),
+    "max_batch_size": _whole(1),
+    "linger_ms": _number(0, INT64_MAX),
+    "partitioner": _CALLABLE,
+    "max_request_size": _whole(1),
+    "buffer_memory": _whole(1, INT64_MAX),
+    "delivery_timeout_ms": _whole(0),
+    "max_in_flight_requests_per_connection": _whole(1),
+    # Consumer, and partly BatchReader
+    "group_id": _TEXT_OR_NONE,
+    "group_instance_id": _TEXT_OR_NONE,
+    "key_deserializer": _CALLABLE,
+    "value_deserializer": _CALLABLE,
+    "auto_offset_reset": _one_of("latest", "earliest", "none"),
+    "enable_auto_commit": _FLAG,
+    "auto_commit_interval_ms": _whole(1),
+    "max_poll_records": _whole(1, none="all that is there"),
+    "max_poll_interval_ms": _whole(1),
+    "session_timeout_ms": _whole(1),
+    "heartbeat_interval_ms": _whole(1),
+    "rebalance_timeout_ms": _whole(1, none="max_poll_interval_ms"),
+    "partition_assignment_strategy": Rule("names of assignors, or assignors of this package", _is_assignors),
+    "fetch_min_bytes": _whole(0),
+    "fetch_max_bytes": _whole(1),
+    "fetch_max_wait_ms": _whole(0),
+    "max_partition_fetch_bytes": _whole(1),
+    "fetch_buffer_bytes": _whole(1, INT64_MAX),
+    "isolation_level": _one_of("read_uncommitted", "read_committed"),
+    "check_crcs": _FLAG,
+    "exclude_internal_topics": _FLAG,
+    "allow_auto_create_topics": _FLAG,
+    "client_rack": _TEXT,
+    "default_api_timeout_ms": _whole(1),
+    "consumer_timeout_ms": _whole(0, none="the same, as it has no effect"),
+    # TransactionGroup
+    "name": _TEXT,
+    "owner": _TEXT,
+    "timeout_ms": _whole(1),
+}
+"""Every setting of every client; the same name means the same everywhere."""
+
+
+def check_settings(config: msgspec.Struct) -> None:
+    """Looks at each setting by itself. Raises KafkaConfigurationError for the first that cannot be what it is."""
+    for name in config.__struct_fields__:
+        value = getattr(config, name)
+        if name == "security_protocol" and isinstance(value, str) and value.startswith("SASL_"):
+            raise KafkaConfigurationError(
+                f"{name}={shown(value)}: {NO_SASL} (one of {', '.join(map(repr, PROTOCOLS))})"
+            )
+        RULES[name].check(name, value)
+        if name == "partition_assignment_strategy":
+            try:
+                assignors_of(value)
+            except ValueError as e:
+                raise KafkaConfigurationError(str(e)) from None
+
+
+class Foreign(msgspec.Struct, frozen=True):
+    """A setting of another client that semel does not have.
+
+    harmless: the values that ask for nothing, such as aiokafka's defaults; they are taken, others refused with `why`.
+    """
+
+    why: str
+    harmless: tuple[object, ...] = (None,)
+    is_secret: bool = False
+
+    def refuse(self, name: str, value: object) -> None:
+        """Raises KafkaConfigurationError unless the value asks for nothing."""
+        if not any(type(value) is type(each) and value == each for each in self.harmless):
+            raise KafkaConfigurationError(f"{name}{'' if self.is_secret else f'={shown(value)}'}: {self.why}")
+
+
+FOREIGN: dict[str, Foreign] = {
+    "loop": Foreign("the client runs in the loop that runs when it starts: leave it out"),
+    "api_version": Foreign("versions are agreed on with each broker: leave it out", (None, "auto")),
+    "sasl_mechanism": Foreign(NO_SASL, (None, "PLAIN")),
+    "sasl_plain_username": Foreign(NO_SASL),
+    "sasl_plain_password": Foreign(NO_SASL, is_secret=True),
+    "sasl_kerberos_service_name": Foreign(NO_SASL, (None, "kafka")),
+    "sasl_kerberos_domain_name": Foreign(NO_SASL),
+    "sasl_oauth_token_provider": Foreign(NO_SASL, is_secret=True),
+    "ssl_cafile": Foreign(TLS_BY_CONTEXT),
+    "ssl_certfile": Foreign(TLS_BY_CONTEXT),
+    "ssl_keyfile": Foreign(TLS_BY_CONTEXT),
+    "ssl_password": Foreign(TLS_BY_CONTEXT, is_secret=True),
+    "ssl_check_hostname": Foreign(TLS_BY_CONTEXT, (None, True)),
+}
+"""By name. The `ssl_*` are kafka-python's, the others aiokafka's."""
+
+DEFAULT_AT_NONE = ("client_id", "client_rack")
+"""Settings where aiokafka's None says what leaving them out says here."""
+
+
+def own_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is left of keyword arguments when those of other clients are taken out that ask for nothing.
+
+    Raises KafkaConfigurationError for those that ask for something.
+    """
+    own: dict[str, Any] = {}
+    for name, value in given.items():
+        foreign = FOREIGN.get(name)
+        if foreign is not None:
+            if name != "loop" or not _is_running(value):
+                foreign.refuse(name, value)
+        elif value is not None or name not in DEFAULT_AT_NONE:
+            own[name] = value
+    return own
+
+
+def _is_running(loop: object) -> bool:
+    try:
+        return loop is asyncio.get_running_loop()
+    except RuntimeError:
+        return False

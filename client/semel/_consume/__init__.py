@@ -1,0 +1,1 @@
+"""The reading side: fetching ahead, starting positions, commits, and reading whole logs."""

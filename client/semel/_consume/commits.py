@@ -1,0 +1,127 @@
+"""When and as whom positions are committed: on request, every auto_commit_interval_ms, and before partitions go."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from semel._config.consumer import ConsumerConfig
+from semel._edge import Edge
+from semel._group.group import Group
+from semel._group.offsets import Membership, Offsets
+from semel._net.retry import Deadline
+from semel._subscription.subscription import Subscription
+from semel.errors import (
+    CommitFailedError,
+    IllegalGenerationError,
+    KafkaError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+)
+from semel.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+log = logging.getLogger(__name__)
+
+AUTO_COMMIT_TIMEOUT_MS = 10_000
+"""Not longer, for a rebalance or `stop` waits for it."""
+
+ToCommit = Mapping[TopicPartition, OffsetAndMetadata]
+Committable = int | OffsetAndMetadata | tuple[int, str]
+
+
+def committable(at: Committable) -> OffsetAndMetadata:
+    """Raises ValueError for a negative offset."""
+    made = OffsetAndMetadata(at) if isinstance(at, int) else OffsetAndMetadata(*at)
+    if made.offset < 0:
+        raise ValueError(f"offset={made.offset} cannot be committed: offsets start at 0")
+    return made
+
+
+class Commits:
+    """Commits of one consumer."""
+
+    def __init__(
+        self, edge: Edge, config: ConsumerConfig, subscription: Subscription, offsets: Offsets, group: Group
+    ) -> None:
+        self._edge, self._config = edge, config
+        self._subscription, self._offsets, self._group = subscription, offsets, group
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """The membership under which the records in the application's hands are its own, or were: then the coordinator
+        refuses it. Of a consumer that assigned partitions itself only the group's id.
+        """
+        member = self._group.member
+        if not self._subscription.is_automatic:
+            return ConsumerGroupMetadata(member.group_id)
+        return ConsumerGroupMetadata(member.group_id, *msgspec.structs.astuple(member.standing))
+
+    async def run(self) -> None:
+        """Auto-commit, until cancelled."""
+        while True:
+            await asyncio.sleep(self._config.auto_commit_interval_ms / 1000)
+            await self.commit_consumed()
+
+    async def commit_consumed(self, partitions: Sequence[TopicPartition] | None = None) -> None:
+        """What the application has come back from, as far as the coordinator does not know it yet; never raises.
+
+        A refused auto-commit loses nothing: the records are read again.
+        """
+        offsets = {p: OffsetAndMetadata(at) for p, at in self._subscription.to_commit(partitions).items()}
+        if not offsets or not self._config.enable_auto_commit:
+            return
+        timeout_ms = min(self._config.default_api_timeout_ms, AUTO_COMMIT_TIMEOUT_MS)
+        try:
+            await self.commit(offsets, timeout_ms)
+        except KafkaError as error:
+            log.warning("auto-commit of group %r failed: %s", self._config.group_id, error)
+
+    async def commit(self, offsets: ToCommit, timeout_ms: float) -> None:
+        """Commits; a rebalance meanwhile is waited for, as long as the partitions stay here.
+
+        Raises CommitFailedError when they do not, KafkaTimeoutError, and what the coordinator refuses with.
+        """
+        if not self._subscription.is_automatic:
+            await self._commit_as_nobody(offsets, timeout_ms)
+            return
+        states = {partition: self._subscription.states.get(partition) for partition in offsets}
+        if None in states.values():
+            missing = ", ".join(f"{p.topic}-{p.partition}" for p, state in states.items() if state is None)
+            raise CommitFailedError(f"not assigned to this consumer: {missing}")
+        deadline = Deadline(self._edge, timeout_ms)
+        while not await self._try(offsets, deadline):
+            await self._group.until_settled(deadline.remaining_ms)
+            await asyncio.sleep(self._config.retry_backoff_ms / 1000)
+            if any(self._subscription.states.get(partition) is not state for partition, state in states.items()):
+                raise CommitFailedError("the group has rebalanced and moved the partitions")
+        for partition, state in states.items():
+            assert state is not None
+            state.committed = offsets[partition].offset
+
+    async def _try(self, offsets: ToCommit, deadline: Deadline) -> bool:
+        """False when a rebalance is in the way."""
+        membership = self._group.member.membership
+        try:
+            await self._offsets.commit(offsets, membership, max(deadline.remaining_ms, 1))
+        except RebalanceInProgressError:
+            self._group.request_rejoin("the coordinator refused a commit because of a rebalance")
+            return False
+        except (IllegalGenerationError, UnknownMemberIdError) as error:
+            if membership != self._group.member.membership and isinstance(error, IllegalGenerationError):
+                return False  # sent just before a new generation began
+            self._group.commit_refused(error, membership)
+            raise CommitFailedError(error.message or str(error)) from error
+        return True
+
+    async def _commit_as_nobody(self, offsets: ToCommit, timeout_ms: float) -> None:
+        try:
+            await self._offsets.commit(offsets, Membership(), timeout_ms)
+        except (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError) as error:
+            raise CommitFailedError(
+                f"group {self._config.group_id!r} has members of its own, while this consumer has assigned partitions"
+            ) from error
+        for partition, at in offsets.items():
+            if (state := self._subscription.states.get(partition)) is not None:
+                state.committed = at.offset

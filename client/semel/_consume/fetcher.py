@@ -1,0 +1,393 @@
+"""Fetching ahead of the application: one long-poll per broker at a time, within `fetch_buffer_bytes`.
+
+A task per broker lives only while there is something to fetch from it. A partition is asked for while less than
+`max_partition_fetch_bytes` of it are buffered, so the next fetch travels while the application works on the last one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k01_fetch import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponseDivergingEpoch,
+    FetchResponsePartition,
+)
+
+from semel._config.consumer import ConsumerConfig
+from semel._consume import truncation
+from semel._net.cluster import Cluster
+from semel._net.connection import Connection
+from semel._net.leader_watch import Lookout
+from semel._net.pool import Role
+from semel._net.retry import Action, Backoff, action_for
+from semel._net.signal import Signal
+from semel._subscription.fetch_buffer import Tally
+from semel._subscription.subscription import PartitionState, Reset, Subscription
+from semel.errors import (
+    CorruptRecordException,
+    KafkaError,
+    LogTruncatedError,
+    OffsetOutOfRangeError,
+    RecordTooLargeError,
+    error_for,
+)
+from semel.structs import TopicPartition
+
+log = logging.getLogger(__name__)
+
+WAIT_WHILE_FULL_MS = 25
+"""The long-poll when partitions of the broker are left out for want of room: they may need a fetch any moment."""
+RETRY_LEADER_MS = 100
+
+ROOM_SHARE = 4
+"""A fetch is sent when at least this part of a broker's share of `fetch_buffer_bytes` is free."""
+
+Asked = dict[TopicPartition, tuple[PartitionState, int]]
+"""The states a request was made for, and the offsets asked for."""
+
+
+class Fetcher:
+    """Keeps the buffers of `subscription` filled. `arrived` is notified when there is something new to hand out.
+
+    ready: partitions with something buffered, in the order in which it came; the consumer takes from the front.
+    """
+
+    def __init__(
+        self, cluster: Cluster, config: ConsumerConfig, subscription: Subscription, lost: Callable[[], None]
+    ) -> None:
+        self._cluster, self._config, self._subscription = cluster, config, subscription
+        self._position_lost = lost
+        self._edge = cluster.edge
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopped = False
+        self._tallies: dict[int, Tally] = {}
+        self._share_bytes = config.fetch_buffer_bytes
+        self._starved: dict[int, None] = {}
+        self._away: dict[int, None] = {}
+        self._lookout = Lookout(self._edge, config.retry_backoff_ms, lambda: bool(self._away), cluster.request_refresh)
+        self.arrived = Signal()
+        self.ready: dict[TopicPartition, PartitionState] = {}
+        self.failure: BaseException | None = None
+
+    def wake(self) -> None:
+        """Something may have become fetchable: an assignment, a position, room, a leader."""
+        if self._stopped:
+            return
+        if self._away:
+            self._lookout.look()
+        metadata = self._cluster.metadata
+        leaderless = False
+        for partition, state in self._subscription.states.items():
+            if not self._is_wanted(state):
+                continue
+            pause_ms = (state.retry_at - self._edge.monotonic()) * 1000
+            if pause_ms > 0:
+                self._wake_later(pause_ms)  # the timer may have rung for another one that was refused before
+                continue
+            leader = metadata.leader(partition.topic, partition.partition)
+            if leader < 0:
+                self._cluster.want([partition.topic])
+                self._wake_later(RETRY_LEADER_MS)
+                leaderless = True
+            else:
+                self._ensure_task(leader)
+        if leaderless:
+            self._cluster.request_refresh()
+
+    def room_made(self, state: PartitionState) -> None:
+        """The application took records of this partition. As `wake`, at a cost that does not grow with partitions."""
+        leader = self._cluster.metadata.leader(*state.topic_partition)
+        if self._stopped:
+            return
+        if leader < 0:
+            self._wake_later(RETRY_LEADER_MS)  # while it was full nobody missed a leader
+            return
+        # A starved broker waits for more than a few bytes of room: a fetch of all its partitions has to be worth it.
+        if self._room(leader) >= self._room_min if leader in self._starved else self._fetchable(state):
+            self._ensure_task(leader)
+
+    def _ensure_task(self, leader: int) -> None:
+        if leader not in self._tasks:
+            task = asyncio.create_task(self._fetch_from(leader), name=f"fetch from {leader}")
+            self._tasks[leader] = task
+            task.add_done_callback(self._ended)
+
+    async def stop(self) -> None:
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._lookout.close()
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # Our own bug: the application must hear of it rather than wait for records for ever.
+            self.failure = error
+            self.arrived.notify()
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Fetched bytes held for the application, over all partitions."""
+        return sum(tally.size_bytes for tally in self._tallies.values())
+
+    def _room(self, leader: int) -> int:
+        """What may still be fetched from this broker: each has an equal share of `fetch_buffer_bytes`."""
+        return self._share_bytes - self._tallies[leader].size_bytes
+
+    @property
+    def _room_min(self) -> int:
+        return self._share_bytes // ROOM_SHARE
+
+    def _fetchable(self, state: PartitionState) -> bool:
+        return self._is_wanted(state) and state.retry_at <= self._edge.monotonic()
+
+    def _is_wanted(self, state: PartitionState) -> bool:
+        return (
+            state.buffer.fetch_offset is not None
+            and not state.paused
+            and not state.held
+            and state.error is None
+            and state.buffer.size_bytes < self._config.max_partition_fetch_bytes
+        )
+
+    def _wake_later(self, delay_ms: float) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self.wake()
+
+    async def _fetch_from(self, node_id: int) -> None:
+        try:
+            await self._keep_fetching(node_id)
+        finally:
+            # Here and not in a callback, which would run later: whoever wakes us in between would think we live.
+            self._tasks.pop(node_id, None)
+            self._away.pop(node_id, None)
+
+    async def _keep_fetching(self, node_id: int) -> None:
+        """Until there is nothing to ask this broker for."""
+        config = self._config
+        backoff = Backoff(self._edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
+        while True:
+            asked, left_out = self._wanted_from(node_id)
+            room = self._room(node_id)
+            if not asked or room < self._room_min:
+                return
+            try:
+                connection = await self._cluster.connection(node_id, Role.FETCH)
+                if not await self._check_logs(connection, asked):
+                    continue
+                response: FetchResponse = await connection.request(
+                    self._request(asked, room, left_out), timeout_ms=config.request_timeout_ms
+                )
+            except KafkaError as error:
+                log.info("fetch from broker %d failed, trying again: %s", node_id, error)
+                self._cluster.request_refresh()
+                self._away[node_id] = None
+                self._lookout.look()
+                await asyncio.sleep(backoff.next_ms() / 1000)
+                continue
+            if node_id in self._away:
+                del self._away[node_id]
+                self._lookout.found()
+            if response.error_code:
+                log.warning("broker %d refused to fetch: %s", node_id, error_for(response.error_code))
+                await asyncio.sleep(backoff.next_ms() / 1000)
+                continue
+            backoff.reset()
+            self._accept(asked, response)
+
+    def _wanted_from(self, node_id: int) -> tuple[Asked, bool]:
+        """What to fetch from this broker now, and whether something was left out because enough of it is buffered."""
+        leader_of = self._cluster.metadata.leader
+        tally = self._tallies.setdefault(node_id, Tally())
+        asked: Asked = {}
+        leaders: dict[int, None] = {}
+        left_out = False
+        for partition, state in self._subscription.states.items():
+            leader = leader_of(partition.topic, partition.partition)
+            leaders[leader] = None
+            if leader != node_id:
+                continue
+            state.buffer.count_in(tally)
+            if self._fetchable(state):
+                assert state.buffer.fetch_offset is not None
+                asked[partition] = (state, state.buffer.fetch_offset)
+            else:
+                full = state.buffer.size_bytes >= self._config.max_partition_fetch_bytes
+                left_out = left_out or (full and not state.paused and not state.held)
+        self._share_bytes = self._config.fetch_buffer_bytes // max(len(leaders), 1)
+        if asked and self._room(node_id) < self._room_min:
+            self._starved[node_id] = None
+        else:
+            self._starved.pop(node_id, None)
+        return asked, left_out
+
+    async def _check_logs(self, connection: Connection, asked: Asked) -> bool:
+        """Whether these partitions can be fetched from their leader of now: its log is the one that was read.
+
+        Asked once for each leader epoch, and not where Fetch itself finds out.
+        """
+        needed = truncation.is_needed(connection)
+        read: dict[TopicPartition, truncation.Read] = {}
+        for partition, (state, offset) in asked.items():
+            epoch, last_epoch = self._cluster.metadata.leader_epoch(*partition), state.buffer.trail.last
+            if needed and last_epoch >= 0 and epoch not in (-1, state.leader_epoch):
+                read[partition] = truncation.Read(offset, last_epoch, epoch)
+            else:
+                state.leader_epoch = epoch
+        if not read:
+            return True
+        found = await truncation.check(connection, read, self._config.request_timeout_ms)
+        for partition, one in read.items():
+            state, offset = asked[partition]
+            finding = found.get(partition)
+            if not self._subscription.in_charge(state) or state.buffer.fetch_offset != offset:
+                continue
+            if finding is None or finding.code:
+                self._refused(state, offset, ErrorCode.REQUEST_TIMED_OUT if finding is None else finding.code)
+            elif finding.parts:
+                self._truncated(state, finding.leader)
+            else:
+                state.leader_epoch = one.leader_epoch
+        return False
+
+    def _request(self, asked: Asked, room: int, left_out: bool) -> FetchRequest:
+        """One Fetch. Its first partition may bring one batch above any limit: that much more may be held per broker."""
+        config = self._config
+        topics: dict[str, list[FetchRequestPartition]] = {}
+        for (topic, index), (state, offset) in asked.items():
+            topics.setdefault(topic, []).append(
+                FetchRequestPartition(
+                    partition=index,
+                    current_leader_epoch=state.leader_epoch,
+                    fetch_offset=offset,
+                    last_fetched_epoch=state.buffer.trail.last,
+                    partition_max_bytes=config.max_partition_fetch_bytes,
+                )
+            )
+        return FetchRequest(
+            max_wait_ms=min(config.fetch_max_wait_ms, WAIT_WHILE_FULL_MS) if left_out else config.fetch_max_wait_ms,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=min(config.fetch_max_bytes, room),
+            isolation_level=1 if config.read_committed else 0,
+            topics=[FetchRequestTopic(topic=topic, partitions=rows) for topic, rows in topics.items()],
+            rack_id=config.client_rack,
+        )
+
+    def _accept(self, asked: Asked, response: FetchResponse) -> None:
+        arrived = False
+        now_ms = self._edge.now_ms()
+        for topic in response.responses:
+            for row in topic.partitions:
+                partition = TopicPartition(topic.topic, row.partition_index)
+                state, offset = asked.get(partition, (None, -1))
+                if state is None or not self._subscription.in_charge(state) or state.buffer.fetch_offset != offset:
+                    continue  # revoked, or sought elsewhere, since the request was sent
+                if row.error_code:
+                    self._cluster.heard_of_leader(
+                        *partition, row.current_leader.leader_id, row.current_leader.leader_epoch
+                    )
+                    arrived = self._refused(state, offset, row.error_code) or arrived
+                    continue
+                if row.diverging_epoch.end_offset >= 0:
+                    arrived = self._truncated(state, row.diverging_epoch) or arrived
+                    continue
+                state.high_watermark, state.last_stable_offset = row.high_watermark, row.last_stable_offset
+                state.log_start_offset, state.fetched_at_ms = row.log_start_offset, now_ms
+                if row.records and not state.held:
+                    arrived = self._buffer(state, row) or arrived
+        if arrived:
+            self.arrived.notify()
+
+    def _buffer(self, state: PartitionState, row: FetchResponsePartition) -> bool:
+        """Takes the records of one partition; true when there is something to hand out, be it an error."""
+        assert row.records is not None
+        aborted = None
+        if self._config.read_committed:
+            aborted = [(entry.first_offset, entry.producer_id) for entry in row.aborted_transactions or ()]
+        try:
+            # A copy: a view would keep the whole response in memory until its slowest partition is drained.
+            whole = state.buffer.add(bytes(row.records), aborted)
+        except KafkaError as error:
+            return self.fail(state, error)
+        if not whole:
+            message = (
+                f"the batch of {_name(state)} at offset {state.buffer.fetch_offset} is larger than "
+                f"max_partition_fetch_bytes={self._config.max_partition_fetch_bytes}"
+            )
+            return self.fail(state, RecordTooLargeError(message))
+        self.ready[state.topic_partition] = state
+        return True
+
+    def fail(self, state: PartitionState, error: KafkaError) -> bool:
+        """Nothing more comes of this partition until the application seeks; it hears why."""
+        state.error = error
+        self.ready[state.topic_partition] = state
+        self.arrived.notify()
+        return True
+
+    def _refused(self, state: PartitionState, offset: int, code: int) -> bool:
+        """Reacts to a partition's error; true when the application must hear of it."""
+        error = error_for(code, f"fetch from {_name(state)} at offset {offset}")
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            return self._out_of_range(state, offset)
+        if code == ErrorCode.CORRUPT_MESSAGE:
+            told = f"{_name(state)} at offset {offset}: its broker cannot read what is stored there"
+            return self.fail(state, CorruptRecordException(f"{told}. seek() past it to go on without it"))
+        action = action_for(code)
+        if action is Action.FAIL:
+            return self.fail(state, error)
+        log.info("%s; trying again", error)
+        if action is Action.REFRESH:
+            self._cluster.request_refresh()
+        state.retry_at = self._edge.monotonic() + self._config.retry_backoff_ms / 1000
+        self._wake_later(self._config.retry_backoff_ms)
+        return False
+
+    def _out_of_range(self, state: PartitionState, offset: int) -> bool:
+        if offset != state.position:
+            # Records before it are still buffered: hand them out first, then ask again from where they end.
+            state.retry_at = self._edge.monotonic() + self._config.retry_backoff_ms / 1000
+            self._wake_later(self._config.retry_backoff_ms)
+            return False
+        if self._config.auto_offset_reset == "none":
+            return self.fail(state, OffsetOutOfRangeError(f"{_name(state)} has no offset {offset}"))
+        state.lose_position(Reset.IN_RANGE)
+        self._position_lost()
+        return False
+
+    def _truncated(self, state: PartitionState, leader: FetchResponseDivergingEpoch) -> bool:
+        """The log is not the one that was read (KIP-320); true when the application must hear of it.
+
+        Goes back to where the two part. That may be a little above it: then the next fetch says so again.
+        """
+        position = state.position
+        assert position is not None
+        to = state.buffer.trail.parting(leader.epoch, leader.end_offset)
+        message = f"{_name(state)} was truncated: records from offset {to} on, read up to {position}, are gone"
+        if to >= position:
+            state.buffer.restart(position)  # the application has not had them
+        elif self._config.auto_offset_reset == "none":
+            return self.fail(state, LogTruncatedError(message))
+        else:
+            log.warning("%s; going on from there", message)
+            state.seek(to)
+        return False
+
+
+def _name(state: PartitionState) -> str:
+    return f"{state.topic_partition.topic}-{state.topic_partition.partition}"

@@ -1,0 +1,93 @@
+"""Reading a partition batch by batch: what consumers never show, control batches and open transactions included.
+
+For the tools that explain a partition; records stay undecoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+from semel_protocol.batch import BatchHeader, CorruptBatch, iterate
+from semel_protocol.control import ControlType, read_marker
+from semel_protocol.messages.k01_fetch import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponsePartition,
+)
+
+from semel._net.calls import Calls
+from semel._net.pool import Role
+from semel._net.retry import Deadline
+from semel.errors import CorruptRecordException, KafkaProtocolError, error_for
+from semel.structs import TopicPartition
+
+FETCH_BYTES = 4 << 20
+
+
+class ScannedBatch(msgspec.Struct, frozen=True):
+    """One batch of a log; `marker` says how a transaction ended when it is the control batch that ends one."""
+
+    header: BatchHeader
+    marker: ControlType | None = None
+    coordinator_epoch: int = -1
+
+
+async def scan(calls: Calls, partition: TopicPartition, start: int, end: int) -> AsyncIterator[ScannedBatch]:
+    """The batches of `partition` with an offset in start..end-1, in order, whatever became of their transactions.
+
+    Raises OffsetOutOfRangeError, UnknownTopicOrPartitionError, CorruptRecordException.
+    """
+    at = start
+    while at < end:
+        row = await _fetch(calls, partition, at)
+        before = at
+        try:
+            for header, view in iterate(row.records or b""):
+                if header.base_offset >= end:
+                    return
+                at = header.next_offset
+                if at > start:
+                    yield _scanned(header, view)
+        except CorruptBatch as e:
+            raise CorruptRecordException(f"{partition.topic}-{partition.partition} at offset {at}: {e.message}") from e
+        if at == before:
+            return  # the rest was compacted away, or truncated
+
+
+def _scanned(header: BatchHeader, view: memoryview) -> ScannedBatch:
+    marker = read_marker(view, header) if header.is_control and header.record_count else None
+    if marker is None:
+        return ScannedBatch(header)
+    return ScannedBatch(header, marker.control_type, marker.coordinator_epoch)
+
+
+async def _fetch(calls: Calls, partition: TopicPartition, offset: int) -> FetchResponsePartition:
+    what = f"reading {partition.topic}-{partition.partition} at offset {offset}"
+    wanted = FetchRequestPartition(partition=partition.partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
+
+    async def attempt(deadline: Deadline) -> FetchResponsePartition:
+        metadata = await calls.metadata([partition.topic], deadline)
+        if code := metadata.errors.get(partition.topic):
+            raise error_for(code, what)
+        connection = await calls.cluster.connection(metadata.leader(*partition), Role.FETCH)
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=FETCH_BYTES,
+            isolation_level=0,
+            topics=[FetchRequestTopic(topic=partition.topic, partitions=[wanted])],
+        )
+        answer: FetchResponse = await calls.request(connection, request, deadline)
+        if answer.error_code:
+            raise error_for(answer.error_code, what)
+        for topic in answer.responses:
+            for row in topic.partitions:
+                if row.error_code:
+                    raise error_for(row.error_code, what)
+                return row
+        raise KafkaProtocolError(f"{what}: the broker's answer leaves it out")
+
+    return await calls.retrying(attempt, what=what)

@@ -1,0 +1,187 @@
+"""Finds a starting position for every assigned partition that has none: committed offset, else the reset policy."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from semel._config.consumer import ConsumerConfig
+from semel._edge import Edge
+from semel._group.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetAt, Offsets
+from semel._net.retry import Backoff, Deadline
+from semel._net.signal import Signal
+from semel._subscription.subscription import PartitionState, Reset, Subscription
+from semel.errors import IllegalStateError, KafkaError, KafkaTimeoutError, NoOffsetForPartitionError
+from semel.structs import TopicPartition
+
+log = logging.getLogger(__name__)
+
+TIMESTAMP_OF = {Reset.EARLIEST: EARLIEST_TIMESTAMP, Reset.LATEST: LATEST_TIMESTAMP}
+
+
+class Positions:
+    """One task; `wake` when partitions may need a position.
+
+    found: called when some got one; fail: told of a partition that never will.
+    """
+
+    def __init__(
+        self,
+        edge: Edge,
+        config: ConsumerConfig,
+        subscription: Subscription,
+        offsets: Offsets,
+        *,
+        found: Callable[[], None],
+        fail: Callable[[PartitionState, KafkaError], object],
+    ) -> None:
+        self._config, self._subscription, self._offsets = config, subscription, offsets
+        self._found, self._fail = found, fail
+        self._edge = edge
+        self._backoff = Backoff(edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._policy = Reset(config.auto_offset_reset)
+        self._wanted = Signal()
+        self.changed = Signal()
+        """Notified whenever a position was found or given up."""
+
+    def wake(self) -> None:
+        self._wanted.notify()
+
+    async def reset(self, states: Sequence[PartitionState], reset: Reset) -> None:
+        """Finds new positions; raises as `position`."""
+        for state in states:
+            state.lose_position(reset)
+        for state in states:
+            await self.position(state)
+
+    async def position(self, state: PartitionState) -> int:
+        """The position once it is known. Raises why there is none, IllegalStateError (revoked), KafkaTimeoutError."""
+        deadline = Deadline(self._edge, self._config.default_api_timeout_ms)
+        self.wake()
+        while state.position is None:
+            if state.error is not None:
+                raise state.error
+            if not self._subscription.in_charge(state):
+                raise IllegalStateError(f"{state.topic_partition} was revoked meanwhile")
+            if not await self.changed.wait(deadline.remaining_ms):
+                raise KafkaTimeoutError(f"no position of {state.topic_partition} within {deadline.timeout_ms:.0f} ms")
+        return state.position
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            if not (lacking := self._lacking()):
+                await self._wanted.wait()
+                continue
+            if await self._look_up(lacking):
+                self._backoff.reset()
+            else:
+                # A new assignment need not wait for partitions of a dead broker.
+                await self._wanted.wait(self._backoff.next_ms())
+
+    def _lacking(self) -> list[PartitionState]:
+        return [
+            state
+            for state in self._subscription.states.values()
+            if state.position is None and state.reset is not None and state.error is None
+        ]
+
+    async def _look_up(self, lacking: list[PartitionState]) -> bool:
+        """One round for all; true when each of them has a position or an error now."""
+        committed = [state for state in lacking if state.reset is Reset.COMMITTED]
+        if committed:
+            await self._from_committed(committed)
+        lost = [state for state in lacking if state.reset is Reset.IN_RANGE]
+        if lost:
+            await self._back_into_range(lost)
+        to_list = {
+            state.topic_partition: state
+            for state in lacking
+            if state.position is None and state.reset in TIMESTAMP_OF and self._subscription.in_charge(state)
+        }
+        if to_list:
+            resets = {partition: state.reset for partition, state in to_list.items() if state.reset is not None}
+            found, failures = await self._offsets.list_once(
+                {partition: TIMESTAMP_OF[reset] for partition, reset in resets.items()}, self._config.request_timeout_ms
+            )
+            for partition, (offset, _) in found.items():
+                self._start(to_list[partition], resets[partition], offset)
+            for partition, error in failures.items():
+                self._failed(to_list[partition], resets[partition], error)
+        self._found()
+        self.changed.notify()
+        return not any(state.reset is not None and state.error is None for state in lacking)
+
+    async def _from_committed(self, lacking: list[PartitionState]) -> None:
+        """Positions from the group; those without one are left to the reset policy."""
+        if self._config.group_id is None:
+            for state in lacking:
+                self._fall_back(state)
+            return
+        try:
+            found = await self._offsets.committed(
+                [state.topic_partition for state in lacking], self._config.request_timeout_ms
+            )
+        except KafkaError as error:
+            for state in lacking:
+                self._failed(state, Reset.COMMITTED, error)
+            return
+        for state in lacking:
+            at = found[state.topic_partition]
+            if at is None:
+                self._fall_back(state)
+            elif self._start(state, Reset.COMMITTED, at.offset):
+                state.committed = at.offset
+
+    async def _back_into_range(self, lost: list[PartitionState]) -> None:
+        """Their leaders had no such offset. One that has it by now had not caught up, and nothing has happened; else
+        the reset policy decides: the log may have aged, lost its end, or be another topic's of that name."""
+        asked = [state.topic_partition for state in lost]
+        bounds: dict[Reset, dict[TopicPartition, OffsetAt]] = {}
+        failures: dict[TopicPartition, KafkaError] = {}
+        for reset, timestamp in TIMESTAMP_OF.items():
+            bounds[reset], refused = await self._offsets.list_once(
+                dict.fromkeys(asked, timestamp), self._config.request_timeout_ms
+            )
+            failures |= refused
+        for state in lost:
+            partition = state.topic_partition
+            if partition in failures:
+                self._failed(state, Reset.IN_RANGE, failures[partition])
+                continue
+            if not self._still_lacks(state, Reset.IN_RANGE):
+                continue
+            start, end = bounds[Reset.EARLIEST][partition][0], bounds[Reset.LATEST][partition][0]
+            if start <= state.lost <= end:
+                state.seek(state.lost)
+                continue
+            log.warning(
+                "%s-%d holds offsets %d to %d and not %d: going on from the %s",
+                *partition, start, end, state.lost, self._policy.value,
+            )  # fmt: skip
+            state.reset = self._policy
+
+    def _fall_back(self, state: PartitionState) -> None:
+        if not self._still_lacks(state, Reset.COMMITTED):
+            return
+        state.reset = self._policy
+        if self._policy is Reset.NONE:
+            topic, partition = state.topic_partition
+            state.reset = None
+            self._fail(state, NoOffsetForPartitionError(f"{topic}-{partition} has no committed offset"))
+
+    def _start(self, state: PartitionState, reset: Reset, offset: int) -> bool:
+        if not self._still_lacks(state, reset):
+            return False
+        state.seek(offset)
+        return True
+
+    def _failed(self, state: PartitionState, reset: Reset, error: KafkaError) -> None:
+        if error.retriable:
+            log.info("no position for %s yet: %s", state.topic_partition, error)
+        elif self._still_lacks(state, reset):
+            self._fail(state, error)
+
+    def _still_lacks(self, state: PartitionState, reset: Reset) -> bool:
+        """False when the partition was revoked, or the application sought elsewhere, while we asked."""
+        return self._subscription.in_charge(state) and state.position is None and state.reset is reset

@@ -1,0 +1,219 @@
+"""A range of one partition, fetch after fetch, each sent while the one before is being worked on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+
+import msgspec
+from semel_protocol.batch import HEADER_BYTES, BatchHeader, CorruptBatch, crc_ok, read_header
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k01_fetch import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponsePartition,
+)
+
+from semel._config.consumer import ConsumerConfig
+from semel._group.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Offsets
+from semel._net.cluster import PATIENCE_MS, Cluster
+from semel._net.pool import Role
+from semel._net.retry import Backoff, Deadline
+from semel._subscription.fetch_buffer import Chunk
+from semel.errors import (
+    CorruptRecordException,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    OffsetOutOfRangeError,
+    RecordTooLargeError,
+    UnknownTopicOrPartitionError,
+    error_for,
+)
+from semel.structs import TopicPartition
+
+log = logging.getLogger(__name__)
+
+EMPTY_ANSWERS = 2
+"""So often a leader that has all of the range must say that nothing is left in it, before that is believed."""
+UNKNOWN_ANSWERS = 8
+"""So often, over some seconds, brokers must know of no such partition before that is believed."""
+
+
+class CommittedBatches(msgspec.Struct, frozen=True):
+    """Batches of one partition as they are stored: (header, where in `data` the batch begins), in order.
+
+    next_offset: everything below it was seen, be it in these batches or left out of them.
+    """
+
+    topic_partition: TopicPartition
+    data: bytes
+    batches: list[tuple[BatchHeader, int]]
+    next_offset: int
+
+
+class RangeFetch:
+    """The batches from `start` up to `end` of a partition: `next` until it gives None, then `close`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        offsets: Offsets,
+        partition: TopicPartition,
+        start: int,
+        end: int,
+    ) -> None:
+        self._cluster, self._config, self._offsets = cluster, config, offsets
+        self._partition, self._at, self._end = partition, start, end
+        self._name = f"{partition.topic}-{partition.partition}"
+        self._fetching: asyncio.Task[CommittedBatches] | None = None
+        cluster.want([partition.topic])
+
+    async def next(self) -> CommittedBatches | None:
+        """What the next fetch brings, which may be no batch; None at the end. Raises as `BatchReader.read`."""
+        if self._at >= self._end:
+            return None
+        fetched = await (self._fetching or self._fetch_soon())
+        self._at = fetched.next_offset
+        self._fetching = self._fetch_soon() if self._at < self._end else None
+        return fetched
+
+    def close(self) -> None:
+        """Forgets the fetch that is under way."""
+        if self._fetching is not None and not self._fetching.cancel() and not self._fetching.cancelled():
+            self._fetching.exception()  # looked at: nobody else will
+
+    def _fetch_soon(self) -> asyncio.Task[CommittedBatches]:
+        return asyncio.create_task(self._fetch(self._at), name=f"fetch {self._name}")
+
+    async def _fetch(self, at: int) -> CommittedBatches:
+        """Asks from `at` on, until there is progress."""
+        config = self._config
+        backoff = Backoff(self._cluster.edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
+        deadline = Deadline(self._cluster.edge, config.default_api_timeout_ms)
+        empty_answers = unknown_answers = 0
+        while True:
+            try:
+                row = await self._ask(at, deadline)
+                if row.records and (found := self._batches(row, at)) is not None:
+                    return found
+                stable = row.last_stable_offset if config.read_committed else row.high_watermark
+                empty_answers = empty_answers + 1 if stable >= self._end else 0
+                if empty_answers >= EMPTY_ANSWERS:  # compacted away
+                    return CommittedBatches(self._partition, b"", [], self._end)
+                told = f"nothing at offset {at} up to {self._end} yet: {self._name} can be read up to offset {stable}"
+                pause_ms = 0.0
+                backoff.reset()
+            except KafkaError as error:
+                unknown_answers = unknown_answers + 1 if isinstance(error, UnknownTopicOrPartitionError) else 0
+                if unknown_answers >= UNKNOWN_ANSWERS:
+                    raise
+                if isinstance(error, OffsetOutOfRangeError):
+                    await self._check_in_range(at)
+                elif not error.retriable or isinstance(error, CorruptRecordException):
+                    raise
+                log.info("fetch from %s failed, trying again: %s", self._name, error)
+                self._cluster.request_refresh()
+                told, pause_ms = str(error), backoff.next_ms()
+            if pause_ms >= deadline.remaining_ms:
+                raise KafkaTimeoutError(f"{config.default_api_timeout_ms} ms without progress: {told}")
+            await asyncio.sleep(pause_ms / 1000)
+
+    async def _ask(self, at: int, deadline: Deadline) -> FetchResponsePartition:
+        """One Fetch of the partition. Raises KafkaError."""
+        config, (topic, index) = self._config, self._partition
+        leader = self._cluster.metadata.leader(topic, index)
+        if leader < 0:
+            code = self._cluster.metadata.errors.get(topic, 0)
+            self._cluster.request_refresh()
+            raise error_for(code or ErrorCode.LEADER_NOT_AVAILABLE, self._name)
+        request = FetchRequest(
+            max_wait_ms=config.fetch_max_wait_ms,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=config.fetch_max_bytes,
+            isolation_level=1 if config.read_committed else 0,
+            topics=[
+                FetchRequestTopic(
+                    topic=topic,
+                    partitions=[
+                        FetchRequestPartition(
+                            partition=index,
+                            current_leader_epoch=self._cluster.metadata.leader_epoch(topic, index),
+                            fetch_offset=at,
+                            partition_max_bytes=config.max_partition_fetch_bytes,
+                        )
+                    ],
+                )
+            ],
+            rack_id=config.client_rack,
+        )
+        connection = await self._cluster.connection(leader, Role.FETCH)
+        timeout_ms = min(config.request_timeout_ms, max(deadline.remaining_ms, PATIENCE_MS))
+        answer: FetchResponse = await connection.request(request, timeout_ms=timeout_ms)
+        if answer.error_code:
+            raise error_for(answer.error_code, f"fetch from {self._name}")
+        for told in answer.responses:
+            for row in told.partitions:
+                if (told.topic, row.partition_index) == self._partition:
+                    return self._checked(row, at)
+        raise KafkaConnectionError(f"{connection.name} left {self._name} out of its answer")
+
+    def _checked(self, row: FetchResponsePartition, at: int) -> FetchResponsePartition:
+        if not row.error_code:
+            return row
+        self._cluster.heard_of_leader(*self._partition, row.current_leader.leader_id, row.current_leader.leader_epoch)
+        if row.error_code == ErrorCode.CORRUPT_MESSAGE:
+            raise CorruptRecordException(f"{self._name} at offset {at}: its broker cannot read what is stored there")
+        raise error_for(row.error_code, f"fetch from {self._name} at offset {at}")
+
+    async def _check_in_range(self, at: int) -> None:
+        """A leader that is new may not have caught up. Raises OffsetOutOfRangeError if records are gone."""
+        found = await self._offsets.list({self._partition: EARLIEST_TIMESTAMP}, self._config.default_api_timeout_ms)
+        earliest = found[self._partition][0]
+        if at < earliest:
+            found = await self._offsets.list({self._partition: LATEST_TIMESTAMP}, self._config.default_api_timeout_ms)
+            raise OffsetOutOfRangeError(
+                f"{self._name} holds offsets {earliest} to {found[self._partition][0]}; {at} is gone"
+            )
+
+    def _batches(self, row: FetchResponsePartition, at: int) -> CommittedBatches | None:
+        """The wanted batches of an answer; None when there is none beyond `at`."""
+        assert row.records is not None
+        data = bytes(row.records)
+        aborted = None
+        if self._config.read_committed:
+            aborted = deque(sorted((entry.first_offset, entry.producer_id) for entry in row.aborted_transactions or ()))
+        chunk = Chunk(data, aborted=aborted)
+        kept: list[tuple[BatchHeader, int]] = []
+        next_offset, place, view = at, 0, memoryview(data)
+        try:
+            while len(data) - place >= HEADER_BYTES and next_offset < self._end:
+                header = read_header(data, place)
+                after = place + header.size
+                if after > len(data):
+                    break
+                if self._config.check_crcs and not crc_ok(view[place:after], header):
+                    raise CorruptBatch(
+                        f"the CRC of the batch at offset {header.base_offset} does not hold; the next batch begins at "
+                        f"offset {header.next_offset}"
+                    )
+                left_out = chunk.is_aborted(header) or header.is_control
+                if header.next_offset > next_offset:
+                    if not left_out and header.record_count and header.base_offset < self._end:
+                        kept.append((header, place))
+                    next_offset = header.next_offset
+                place = after
+        except CorruptBatch as e:
+            raise CorruptRecordException(f"{self._name} at offset {next_offset}: {e.message}") from e
+        if not place:
+            raise RecordTooLargeError(
+                f"the batch of {self._name} at offset {at} is larger than "
+                f"max_partition_fetch_bytes={self._config.max_partition_fetch_bytes}"
+            )
+        if next_offset == at:
+            return None
+        return CommittedBatches(self._partition, data, kept, next_offset)

@@ -1,0 +1,177 @@
+"""Handing out records: what is buffered goes to the application in turns, one partition after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from semel._config.consumer import ConsumerConfig
+from semel._consume.fetcher import Fetcher
+from semel._edge import Edge
+from semel._group.group import Group
+from semel._group.heartbeat import Calls
+from semel._net.retry import Deadline
+from semel._subscription.fetch_buffer import Decoding, Record
+from semel._subscription.subscription import PartitionState, Subscription
+from semel.structs import TopicPartition
+
+DECODE_AHEAD = 500
+"""Records decoded at a time for getone and iteration, at least; a batch is decoded as a whole."""
+
+
+class Records:
+    """The application's side of the buffers.
+
+    check raises what the application must hear of before it gets more. current: the partition that iteration is in
+    the middle of.
+    """
+
+    def __init__(
+        self,
+        edge: Edge,
+        config: ConsumerConfig,
+        subscription: Subscription,
+        fetcher: Fetcher,
+        *,
+        check: Callable[[], None],
+        group: Group | None,
+        calls: Calls,
+    ) -> None:
+        self._edge, self._config = edge, config
+        self._subscription, self._fetcher = subscription, fetcher
+        self._check, self._group, self._calls = check, group, calls
+        self._decoding = Decoding(
+            check_crcs=config.check_crcs,
+            key_deserializer=config.key_deserializer,
+            value_deserializer=config.value_deserializer,
+        )
+        self.current: PartitionState | None = None
+
+    async def one(self, partitions: Sequence[TopicPartition]) -> Record:
+        """The next record; waits for it."""
+        found: Record | None = await self._until(lambda: self._pick(partitions), None)
+        assert found is not None, "without a timeout there is a record or an exception"
+        return found
+
+    async def many(
+        self, partitions: Sequence[TopicPartition], timeout_ms: float, max_records: int | None
+    ) -> dict[TopicPartition, list[Record]]:
+        """What is buffered, or the first that arrives within `timeout_ms`; empty when nothing does."""
+        return await self._until(lambda: self._collect(partitions, max_records), timeout_ms) or {}
+
+    async def _until(self, look: Callable[[], Any], timeout_ms: float | None) -> Any:
+        """Calls `look` until it finds something. Nothing is taken before the last await: cancelling loses nothing."""
+        self.came_back()
+        # A loop over buffered records must leave room for the tasks that fetch, beat and commit.
+        await asyncio.sleep(0)
+        self._check()
+        found = look()
+        if found or timeout_ms == 0:
+            return found
+        deadline = None if timeout_ms is None else Deadline(self._edge, timeout_ms)
+        self._calls.open += 1
+        try:
+            while not found:
+                if not await self._fetcher.arrived.wait(None if deadline is None else deadline.remaining_ms):
+                    return None
+                self._check()
+                found = look()
+        finally:
+            self._calls.open -= 1
+        return found
+
+    def came_back(self) -> None:
+        """The application asks for more, or stops: the records it was handed are done."""
+        current, self.current = self.current, None
+        if current is not None:
+            _skip_what_is_no_record(current)
+        self._subscription.came_back()
+        self._calls.made += 1
+        if self._group is not None:
+            self._group.application_came_back()
+
+    def _pick(self, partitions: Sequence[TopicPartition]) -> Record | None:
+        for state in self._servable(partitions):
+            try:
+                filled = self._fill(state, DECODE_AHEAD)
+            except Exception:
+                self._to_the_end(state)
+                raise
+            if not filled:
+                continue
+            if not partitions:
+                self.current = state
+            buffer = state.buffer
+            record = buffer.records[buffer.at]
+            buffer.at += 1
+            state.position = record.offset + 1
+            self._subscription.handed_out.append(state)
+            self._to_the_end(state)
+            self._fetcher.room_made(state)
+            return record
+        return None
+
+    def _collect(
+        self, partitions: Sequence[TopicPartition], max_records: int | None
+    ) -> dict[TopicPartition, list[Record]]:
+        found: dict[TopicPartition, list[Record]] = {}
+        left = max_records if max_records is not None else 1 << 62
+        for state in self._servable(partitions):
+            if left <= 0:
+                break
+            try:
+                filled = self._fill(state, left)
+            except Exception:
+                if found:
+                    break  # the next call looks at this partition first, and raises
+                self._to_the_end(state)
+                raise
+            if not filled:
+                continue
+            rows = found[state.topic_partition] = state.buffer.take(left)
+            left -= len(rows)
+            state.position = rows[-1].offset + 1
+            _skip_what_is_no_record(state)
+            self._subscription.handed_out.append(state)
+            self._to_the_end(state)
+            self._fetcher.room_made(state)
+        return found
+
+    def _servable(self, partitions: Sequence[TopicPartition]) -> Iterator[PartitionState]:
+        """The partitions that have something for the application, the longest waiting first."""
+        ready = self._fetcher.ready
+        for partition, state in list(ready.items()):
+            if not self._subscription.in_charge(state):
+                del ready[partition]
+            elif not state.paused and not state.held and (not partitions or partition in partitions):
+                yield state
+
+    def _fill(self, state: PartitionState, count: int) -> bool:
+        """Makes sure there is a decoded record; false when nothing of this partition is one.
+
+        Raises the partition's error, once what came before it is taken.
+        """
+        buffer = state.buffer
+        buffer.fill(self._decoding, count)
+        if buffer.at < len(buffer.records):
+            return True
+        _skip_what_is_no_record(state)
+        state.consumed = state.position
+        if state.error is not None:
+            raise state.error
+        self._fetcher.ready.pop(state.topic_partition, None)
+        self._fetcher.room_made(state)
+        return False
+
+    def _to_the_end(self, state: PartitionState) -> None:
+        ready = self._fetcher.ready
+        if ready.pop(state.topic_partition, None) is not None and (state.error or not state.buffer.is_empty):
+            ready[state.topic_partition] = state
+
+
+def _skip_what_is_no_record(state: PartitionState) -> None:
+    """Moves the position over control batches, aborted records and compacted offsets behind the last record taken."""
+    buffer = state.buffer
+    if buffer.at >= len(buffer.records) and buffer.next_offset is not None and state.position is not None:
+        state.position = buffer.next_offset

@@ -1,0 +1,98 @@
+"""What metadata means for a consumer: which topics to know about, and what to do when they change."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataResponse
+
+from semel._group.group import Group
+from semel._net.cluster import Cluster
+from semel._subscription.subscription import Mode, Subscription
+from semel.structs import TopicPartition
+
+MISSING_TOPIC_REFRESH_MS = 1_000
+"""How often metadata is asked again for a topic that is subscribed to and does not exist yet."""
+
+
+class TopicWatch:
+    """Keeps the cluster's picture and the subscription in step.
+
+    Without a group a consumer reads all partitions of its topics: this is where it gets them.
+    """
+
+    def __init__(
+        self, cluster: Cluster, subscription: Subscription, group: Group | None, changed: Callable[[], None]
+    ) -> None:
+        self._cluster, self._subscription, self._group, self._changed = cluster, subscription, group, changed
+        self._timer: asyncio.TimerHandle | None = None
+        self._running = False
+
+    async def start(self) -> None:
+        """Once the cluster is reached: learns the subscribed topics, as far as they exist."""
+        self._running = True
+        self._cluster.on_change(self._metadata_changed)
+        if self._subscription.mode is not Mode.NONE:
+            self._want()
+            await self._cluster.refresh()
+
+    def stop(self) -> None:
+        self._running = False
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def subscription_changed(self) -> None:
+        """The application subscribed, assigned, or took it back."""
+        if not self._running:
+            return
+        self._want()
+        if self._group is not None:
+            self._group.subscription_changed()
+        else:
+            self._assign_all()
+
+    async def all_topics(self) -> set[str]:
+        """The names of all topics, asked for now. Raises KafkaConnectionError, KafkaTimeoutError."""
+        connection = await self._cluster.any_connection()
+        answer: MetadataResponse = await connection.request(
+            MetadataRequest(topics=None, allow_auto_topic_creation=False),
+            timeout_ms=self._cluster.config.request_timeout_ms,
+        )
+        return {topic.name for topic in answer.topics if topic.name and not topic.error_code}
+
+    def _want(self) -> None:
+        if self._subscription.mode is Mode.PATTERN:
+            self._cluster.want_all()
+        else:
+            self._cluster.want_only(self._subscription.topics)
+
+    def _metadata_changed(self) -> None:
+        if not self._running:
+            return
+        known = self._cluster.metadata.topics
+        if self._timer is None and any(topic not in known for topic in self._subscription.topics):
+            self._timer = asyncio.get_running_loop().call_later(MISSING_TOPIC_REFRESH_MS / 1000, self._ask_again)
+        if self._group is not None:
+            self._group.metadata_changed()
+            self._changed()
+        else:
+            self._assign_all()
+
+    def _ask_again(self) -> None:
+        self._timer = None
+        self._cluster.request_refresh()
+
+    def _assign_all(self) -> None:
+        subscription, metadata = self._subscription, self._cluster.metadata
+        if subscription.is_automatic:
+            wanted = [topic for topic in subscription.wanted_topics(metadata) if topic in metadata.topics]
+            # A topic that metadata cannot tell about at the moment keeps its partitions.
+            wanted_partitions = [TopicPartition(t, p.partition) for t in wanted for p in metadata.topics[t].partitions]
+            kept = [
+                partition
+                for partition in subscription.states
+                if partition.topic in subscription.topics and partition.topic not in metadata.topics
+            ]
+            subscription.assign(wanted_partitions + kept)
+        self._changed()

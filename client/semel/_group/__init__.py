@@ -1,0 +1,1 @@
+"""Membership in a consumer group, and committed offsets."""

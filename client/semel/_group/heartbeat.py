@@ -1,0 +1,99 @@
+"""The pulse of a member: heartbeats to the coordinator, as long as the application itself shows that it lives."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from semel._config.consumer import ConsumerConfig
+from semel._group.member import Member
+from semel._net.cluster import Cluster
+from semel._net.retry import Backoff
+from semel.errors import KafkaError, RebalanceInProgressError
+
+log = logging.getLogger(__name__)
+
+
+class SilentError(KafkaError):
+    """The application has not asked for records for max_poll_interval_ms."""
+
+    advice = "Raise max_poll_interval_ms, lower max_poll_records, or process the records in a task of its own"
+
+
+class Calls(msgspec.Struct):
+    """The application's calls for records: how many were made, and how many wait now."""
+
+    made: int = 0
+    open: int = 0
+
+
+class Heartbeats:
+    """Beats from one SyncGroup to the next JoinGroup.
+
+    on_rebalance: the coordinator wants us to rejoin; on_expelled: it no longer knows us, or we are to leave because the
+    application is silent.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        member: Member,
+        calls: Calls,
+        *,
+        on_rebalance: Callable[[str], None],
+        on_expelled: Callable[[KafkaError], None],
+    ) -> None:
+        self._cluster, self._config, self._member, self._calls = cluster, config, member, calls
+        self._on_rebalance, self._on_expelled = on_rebalance, on_expelled
+        self._edge = cluster.edge
+        self._task: asyncio.Task[None] | None = None
+        self._calls_seen = 0
+        self._called_at = self._edge.monotonic()
+
+    def start(self) -> None:
+        assert self._task is None, "one pulse at a time"
+        self._task = asyncio.create_task(self._beat(), name=f"heartbeats of {self._member.group_id}")
+
+    async def end(self) -> None:
+        """Harmless when not started. An unforeseen failure of the beating task comes out here."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        (outcome,) = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(outcome, Exception):
+            raise outcome
+
+    def is_silent(self) -> bool:
+        """Whether the application has not asked for records for max_poll_interval_ms."""
+        now = self._edge.monotonic()
+        if self._calls.open or self._calls.made != self._calls_seen:
+            self._calls_seen, self._called_at = self._calls.made, now
+        return (now - self._called_at) * 1000 > self._config.max_poll_interval_ms
+
+    async def _beat(self) -> None:
+        config = self._config
+        backoff = Backoff(self._edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
+        pause_ms: float = config.heartbeat_interval_ms
+        while True:
+            await asyncio.sleep(pause_ms / 1000)
+            pause_ms = config.heartbeat_interval_ms
+            if self.is_silent():
+                self._on_expelled(SilentError(f"no call for records within {config.max_poll_interval_ms} ms"))
+                return
+            try:
+                await self._member.heartbeat()
+                backoff.reset()
+            except RebalanceInProgressError:
+                self._on_rebalance("the group is rebalancing")
+            except KafkaError as error:
+                if not error.retriable:
+                    self._on_expelled(error)
+                    return
+                self._cluster.forget_coordinator(self._member.group_id)
+                log.info("group %r: %s; trying again", self._member.group_id, error)
+                pause_ms = min(backoff.next_ms(), config.heartbeat_interval_ms)

@@ -1,0 +1,271 @@
+"""ListOffsets, OffsetFetch and OffsetCommit: what brokers and the group's coordinator know of positions.
+
+Offsets travel on a data connection to the coordinator, not on the one that waits in JoinGroup: a rebalance must not
+hold up a commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar
+
+import msgspec
+from semel_protocol.messages.k02_list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    ListOffsetsResponse,
+)
+from semel_protocol.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from semel_protocol.messages.k09_offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+)
+
+from semel._config.consumer import ConsumerConfig
+from semel._net.calls import grouped
+from semel._net.cluster import Cluster
+from semel._net.connection import Connection
+from semel._net.pool import Role
+from semel._net.retry import Backoff, Deadline, is_lost_coordinator, is_stale_metadata, retrying
+from semel.errors import BrokerResponseError, KafkaConnectionError, KafkaError, KafkaTimeoutError, error_for
+from semel.structs import OffsetAndMetadata, TopicPartition
+
+EARLIEST_TIMESTAMP = -2
+LATEST_TIMESTAMP = -1
+NO_OFFSET = -1
+
+T = TypeVar("T")
+OffsetAt = tuple[int, int]
+"""(offset, timestamp); (-1, -1) when no record is that young."""
+
+
+class Membership(msgspec.Struct, frozen=True):
+    """Who commits. A consumer that is no member of a group commits as nobody, which an empty group allows."""
+
+    generation: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+class Offsets:
+    """Questions and statements about offsets; each public call retries until its deadline."""
+
+    def __init__(self, cluster: Cluster, config: ConsumerConfig) -> None:
+        self._cluster, self._config, self._edge = cluster, config, cluster.edge
+
+    # What the leaders know
+
+    async def list(self, wanted: Mapping[TopicPartition, int], timeout_ms: float) -> dict[TopicPartition, OffsetAt]:
+        """Offset and timestamp at each wanted timestamp (ms, or -1 latest, -2 earliest).
+
+        Raises KafkaTimeoutError with the last reason, TopicAuthorizationFailedError and other final errors.
+        """
+        deadline, backoff = Deadline(self._edge, timeout_ms), self._backoff()
+        found: dict[TopicPartition, OffsetAt] = {}
+        while True:
+            missing = {partition: timestamp for partition, timestamp in wanted.items() if partition not in found}
+            results, failures = await self.list_once(missing, max(deadline.remaining_ms, 1))
+            found |= results
+            if not failures:
+                return {partition: found[partition] for partition in wanted}
+            error = next((e for e in failures.values() if not e.retriable), None)
+            if error is not None:
+                raise error
+            pause_ms = backoff.next_ms()
+            if pause_ms >= deadline.remaining_ms:
+                partition, error = next(iter(failures.items()))
+                raise KafkaTimeoutError(f"no offset of {partition} within {timeout_ms:.0f} ms: {error}") from error
+            await asyncio.sleep(pause_ms / 1000)
+
+    async def list_once(
+        self, wanted: Mapping[TopicPartition, int], timeout_ms: float
+    ) -> tuple[dict[TopicPartition, OffsetAt], dict[TopicPartition, KafkaError]]:
+        """One try: what was found, and why the others were not. Asks all leaders at the same time."""
+        metadata = self._cluster.metadata
+        by_leader: dict[int, dict[TopicPartition, int]] = {}
+        failures: dict[TopicPartition, KafkaError] = {}
+        for partition, timestamp in wanted.items():
+            leader = metadata.leader(partition.topic, partition.partition)
+            if leader < 0:
+                self._cluster.want([partition.topic])
+                self._cluster.request_refresh()
+                failures[partition] = KafkaConnectionError(f"{partition.topic}-{partition.partition} has no leader")
+            else:
+                by_leader.setdefault(leader, {})[partition] = timestamp
+        answers = await asyncio.gather(
+            *(self._list_from(leader, part, timeout_ms) for leader, part in by_leader.items())
+        )
+        found: dict[TopicPartition, OffsetAt] = {}
+        for results, refused in answers:
+            found |= results
+            failures |= refused
+        if any(is_stale_metadata(error) for error in failures.values()):
+            self._cluster.request_refresh()
+        return found, failures
+
+    async def _list_from(
+        self, leader: int, wanted: Mapping[TopicPartition, int], timeout_ms: float
+    ) -> tuple[dict[TopicPartition, OffsetAt], dict[TopicPartition, KafkaError]]:
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=1 if self._config.read_committed else 0,
+            topics=[
+                ListOffsetsRequestTopic(
+                    name=topic,
+                    partitions=[
+                        ListOffsetsRequestPartition(
+                            partition_index=index,
+                            current_leader_epoch=self._cluster.metadata.leader_epoch(topic, index),
+                            timestamp=wanted[TopicPartition(topic, index)],
+                        )
+                        for index in indexes
+                    ],
+                )
+                for topic, indexes in grouped(wanted).items()
+            ],
+        )
+        try:
+            connection = await self._cluster.connection(leader, Role.DATA)
+            answer: ListOffsetsResponse = await connection.request(request, timeout_ms=self._request_ms(timeout_ms))
+        except KafkaError as error:
+            return {}, dict.fromkeys(wanted, error)
+        found: dict[TopicPartition, OffsetAt] = {}
+        refused: dict[TopicPartition, KafkaError] = {}
+        for topic in answer.topics:
+            for row in topic.partitions:
+                partition = TopicPartition(topic.name, row.partition_index)
+                if partition not in wanted:
+                    continue
+                if row.error_code:
+                    refused[partition] = error_for(row.error_code, f"offsets of {topic.name}-{row.partition_index}")
+                else:
+                    found[partition] = (row.offset, row.timestamp)
+        for partition in wanted:
+            if partition not in found and partition not in refused:
+                refused[partition] = KafkaConnectionError(f"{connection.name} left {partition} out of its answer")
+        return found, refused
+
+    # What the coordinator knows
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The group's committed positions; None where there is none.
+
+        A read_committed consumer waits while a transaction that commits them is being completed (KIP-447).
+        """
+        wanted = list(partitions)
+        request = OffsetFetchRequest(
+            group_id=self._group_id,
+            topics=[
+                OffsetFetchRequestTopic(name=topic, partition_indexes=indexes)
+                for topic, indexes in grouped(wanted).items()
+            ],
+            require_stable=self._config.read_committed,
+        )
+
+        async def ask(connection: Connection, request_ms: float) -> dict[TopicPartition, OffsetAndMetadata | None]:
+            answer: OffsetFetchResponse = await connection.request(request, timeout_ms=request_ms)
+            _raise_for(answer.error_code, f"committed offsets of group {self._group_id!r}")
+            found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+            for topic in answer.topics:
+                for row in topic.partitions:
+                    _raise_for(row.error_code, f"committed offset of {topic.name}-{row.partition_index}")
+                    at = OffsetAndMetadata(row.committed_offset, row.metadata or "")
+                    found[TopicPartition(topic.name, row.partition_index)] = at if at.offset >= 0 else None
+            _check_complete(found, wanted, connection)
+            return {partition: found[partition] for partition in wanted}
+
+        return await self._coordinator(ask, timeout_ms, "fetching committed offsets")
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], membership: Membership, timeout_ms: float
+    ) -> None:
+        """Stores positions as `membership`.
+
+        Raises RebalanceInProgressError, IllegalGenerationError, UnknownMemberIdError, FencedInstanceIdError when the
+        group has moved on, KafkaTimeoutError, and other final errors such as OffsetMetadataTooLargeError.
+        """
+        request = OffsetCommitRequest(
+            group_id=self._group_id,
+            generation_id_or_member_epoch=membership.generation,
+            member_id=membership.member_id,
+            group_instance_id=membership.group_instance_id,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[_commit_row(index, offsets[TopicPartition(topic, index)]) for index in indexes],
+                )
+                for topic, indexes in grouped(offsets).items()
+            ],
+        )
+
+        async def tell(connection: Connection, request_ms: float) -> None:
+            answer: OffsetCommitResponse = await connection.request(request, timeout_ms=request_ms)
+            told: dict[TopicPartition, None] = {}
+            for topic in answer.topics:
+                for row in topic.partitions:
+                    _raise_for(row.error_code, f"commit of {topic.name}-{row.partition_index}")
+                    told[TopicPartition(topic.name, row.partition_index)] = None
+            _check_complete(told, offsets, connection)
+
+        await self._coordinator(tell, timeout_ms, "committing offsets")
+
+    async def _coordinator(self, call: Callable[[Connection, float], Awaitable[T]], timeout_ms: float, what: str) -> T:
+        async def attempt(deadline: Deadline) -> T:
+            left = max(deadline.remaining_ms, 1)
+            node_id = await self._cluster.coordinator(self._group_id, timeout_ms=left)
+            connection = await self._cluster.connection(node_id, Role.DATA)
+            return await call(connection, self._request_ms(max(deadline.remaining_ms, 1)))
+
+        def on_error(error: KafkaError) -> None:
+            if is_lost_coordinator(error) or not isinstance(error, BrokerResponseError):
+                self._cluster.forget_coordinator(self._group_id)
+
+        return await retrying(
+            attempt,
+            edge=self._edge,
+            backoff=self._backoff(),
+            timeout_ms=timeout_ms,
+            what=f"{what} of group {self._group_id!r}",
+            on_error=on_error,
+        )
+
+    @property
+    def _group_id(self) -> str:
+        assert self._config.group_id is not None, "the caller checks that there is a group"
+        return self._config.group_id
+
+    def _request_ms(self, left_ms: float) -> float:
+        return min(self._config.request_timeout_ms, left_ms)
+
+    def _backoff(self) -> Backoff:
+        return Backoff(self._edge, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
+
+
+def _commit_row(index: int, at: OffsetAndMetadata) -> OffsetCommitRequestPartition:
+    return OffsetCommitRequestPartition(
+        partition_index=index, committed_offset=at.offset, committed_metadata=at.metadata
+    )
+
+
+def _check_complete(
+    told: Mapping[TopicPartition, object], wanted: Iterable[TopicPartition], connection: Connection
+) -> None:
+    """Nothing said of a partition is no answer about it: ask again."""
+    for partition in wanted:
+        if partition not in told:
+            raise KafkaConnectionError(f"{connection.name} left {partition} out of its answer")
+
+
+def _raise_for(code: int, context: str) -> None:
+    if code:
+        raise error_for(code, context)

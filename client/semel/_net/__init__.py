@@ -1,0 +1,1 @@
+"""Connections to brokers, what is known of the cluster, and retries."""

@@ -1,0 +1,264 @@
+"""How an admin reaches the brokers that can do what it asks, and how it keeps what became of each part.
+
+A call that names several things attempts all of them: those that are refused do not hold up the others. Only what
+may be answered otherwise elsewhere or later is asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
+
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from semel_protocol.schema import Message
+
+from semel._net.cluster import GROUP, Cluster
+from semel._net.connection import Connection
+from semel._net.metadata import merged
+from semel._net.pool import Role
+from semel._net.retry import Backoff, Deadline, is_lost_coordinator, retrying
+from semel.errors import BrokerResponseError, KafkaError, KafkaProtocolError, error_for
+from semel.structs import Metadata, TopicPartition
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+
+ASK_AGAIN = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+"""Who is asked is not, or not yet, the one to answer. An unknown topic is not among them: an admin wants to hear it."""
+
+
+class Outcomes(Generic[K, V]):
+    """What became of each of several things; `open` are those without a final answer yet.
+
+    `keys` None: all that there are, and the answer says which (`told_of`).
+    """
+
+    def __init__(self, keys: Iterable[K] | None, what: Callable[[K], str]) -> None:
+        self.of_all = keys is None
+        self.keys = list(dict.fromkeys(keys or ()))
+        self.open = dict.fromkeys(self.keys)
+        self.uncertain = False
+        self._what = what
+        self._values: dict[K, V] = {}
+        self._failures: dict[K, KafkaError] = {}
+        self._again: KafkaError | None = None
+
+    def told_of(self, key: K) -> None:
+        """The answer to a request for all names this one."""
+        if self.of_all and key not in self._values and key not in self._failures and key not in self.open:
+            self.keys.append(key)
+            self.open[key] = None
+
+    def succeeded(self, key: K, value: V) -> None:
+        self._values[key] = value
+        self.open.pop(key, None)
+
+    def refused(self, key: K, code: int, message: str | None = None) -> None:
+        """A broker refused: for good, or so that it is asked again."""
+        error = error_for(code, ": ".join(part for part in (self._what(key), message) if part))
+        if code in ASK_AGAIN:
+            self._again = error
+        else:
+            self.failed(key, error)
+
+    def failed(self, key: K, error: KafkaError) -> None:
+        self._failures[key] = error
+        self.open.pop(key, None)
+
+    def check(self) -> None:
+        """After an answer: raises what is worth another try."""
+        if self._again is not None:
+            error, self._again = self._again, None
+            raise error
+
+    def results(self) -> dict[K, V]:
+        """The values in the order asked for. Raises the first failure; the others are its notes."""
+        for key in list(self.open):
+            self.failed(key, KafkaProtocolError(f"{self._what(key)}: the broker's answer leaves it out"))
+        failures = [self._failures[key] for key in self.keys if key in self._failures]
+        if failures:
+            for other in failures[1:]:
+                failures[0].add_note(f"and {other}")
+            if self.uncertain:
+                failures[0].add_note("An earlier try lost its connection before the answer and may have done it")
+            raise failures[0]
+        return {key: self._values[key] for key in self.keys}
+
+
+class Calls:
+    """Requests of an admin to the controller, to a coordinator, to leaders, or to any broker."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._config = cluster.config
+
+    def timeout_ms(self, given: float | None) -> float:
+        return self._config.max_block_ms if given is None else given
+
+    async def request(self, connection: Connection, message: Message, deadline: Deadline) -> Any:
+        """One request within the deadline and request_timeout_ms."""
+        timeout_ms = min(self._config.request_timeout_ms, max(deadline.remaining_ms, 1))
+        return await connection.request(message, timeout_ms=timeout_ms)
+
+    async def retrying(
+        self,
+        attempt: Callable[[Deadline], Awaitable[T]],
+        *,
+        what: str,
+        timeout_ms: float | None = None,
+        outcomes: Outcomes[K, V] | None = None,
+        coordinated: tuple[str, int] | None = None,
+    ) -> T:
+        """Runs `attempt` until it has an answer that stands. Raises as `semel._net.retry.retrying`."""
+
+        def on_error(error: KafkaError) -> None:
+            answered = isinstance(error, BrokerResponseError)
+            if outcomes is not None and not answered:
+                outcomes.uncertain = True
+            if coordinated is not None and (is_lost_coordinator(error) or not answered):
+                self.cluster.forget_coordinator(*coordinated)
+            self.cluster.request_refresh()
+
+        return await retrying(
+            attempt,
+            edge=self.cluster.edge,
+            backoff=Backoff(self.cluster.edge, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms),
+            timeout_ms=self.timeout_ms(timeout_ms),
+            what=what,
+            on_error=on_error,
+        )
+
+    async def on_controller(
+        self,
+        attempt: Callable[[Connection, Deadline], Awaitable[None]],
+        outcomes: Outcomes[K, V],
+        *,
+        what: str,
+        timeout_ms: float | None,
+    ) -> dict[K, V]:
+        """Asks the controller until every part has its answer."""
+
+        async def ask(deadline: Deadline) -> None:
+            await attempt(await self.cluster.controller_connection(), deadline)
+            outcomes.check()
+
+        if outcomes.open or outcomes.of_all:
+            await self.retrying(ask, what=what, timeout_ms=timeout_ms, outcomes=outcomes)
+        return outcomes.results()
+
+    async def on_coordinator(
+        self,
+        key: str,
+        attempt: Callable[[Connection, Deadline], Awaitable[T]],
+        *,
+        what: str,
+        key_type: int = GROUP,
+    ) -> T:
+        """Asks the coordinator of a group or transactional id, wherever it has moved to."""
+
+        async def ask(deadline: Deadline) -> T:
+            left_ms = max(deadline.remaining_ms, 1)
+            return await attempt(await self.cluster.coordinator_connection(key, key_type, timeout_ms=left_ms), deadline)
+
+        return await self.retrying(ask, what=what, coordinated=(key, key_type))
+
+    async def on_leaders(
+        self,
+        attempt: Callable[[Connection, list[TopicPartition], Deadline], Awaitable[None]],
+        outcomes: Outcomes[TopicPartition, V],
+        *,
+        what: str,
+        timeout_ms: float | None,
+    ) -> dict[TopicPartition, V]:
+        """Asks the leader of every partition, all leaders at the same time."""
+
+        async def of_leader(node_id: int, partitions: list[TopicPartition], deadline: Deadline) -> None:
+            await attempt(await self.cluster.connection(node_id, Role.CONTROL), partitions, deadline)
+
+        async def ask(deadline: Deadline) -> None:
+            metadata = await self.metadata([partition.topic for partition in outcomes.open], deadline)
+            leaders = _by_leader(metadata, outcomes)
+            # One broker that cannot be reached does not hold up what the others can do.
+            answers = await asyncio.gather(
+                *(of_leader(node_id, partitions, deadline) for node_id, partitions in leaders.items()),
+                return_exceptions=True,
+            )
+            failures = [answer for answer in answers if isinstance(answer, BaseException)]
+            for failure in failures:
+                if not isinstance(failure, KafkaError) or not failure.retriable:
+                    raise failure
+            if failures:
+                raise failures[0]
+            outcomes.check()
+
+        if outcomes.open:
+            await self.retrying(ask, what=what, timeout_ms=timeout_ms, outcomes=outcomes)
+        return outcomes.results()
+
+    async def metadata(self, topics: Iterable[str] | None, deadline: Deadline) -> Metadata:
+        """A fresh picture of these topics (None: all), made for this call alone; creates none."""
+        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in dict.fromkeys(topics)]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        answer: MetadataResponse = await self.request(await self.cluster.any_connection(), request, deadline)
+        for broker in answer.brokers:
+            self.cluster.pool.set_address(broker.node_id, broker.host, broker.port)
+        return merged(Metadata(brokers={}, topics={}), answer)
+
+
+def _by_leader(metadata: Metadata, outcomes: Outcomes[TopicPartition, V]) -> dict[int, list[TopicPartition]]:
+    """The open partitions by leader; those without are refused."""
+    leaders: dict[int, list[TopicPartition]] = {}
+    for partition in list(outcomes.open):
+        topic = metadata.topics.get(partition.topic)
+        if topic is None:
+            code = metadata.errors.get(partition.topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            outcomes.refused(partition, code)
+        elif not 0 <= partition.partition < len(topic.partitions):
+            outcomes.refused(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        elif (leader := topic.partitions[partition.partition].leader) not in metadata.brokers:
+            outcomes.refused(partition, ErrorCode.LEADER_NOT_AVAILABLE)
+        else:
+            leaders.setdefault(leader, []).append(partition)
+    return leaders
+
+
+def settled(outcomes: Mapping[K, V | BaseException]) -> dict[K, V]:
+    """The values of calls made side by side. Raises the first that failed; the others are its notes."""
+    failures = [outcome for outcome in outcomes.values() if isinstance(outcome, BaseException)]
+    if failures:
+        for other in failures[1:]:
+            failures[0].add_note(f"and {other}")
+        raise failures[0]
+    return {key: outcome for key, outcome in outcomes.items() if not isinstance(outcome, BaseException)}
+
+
+def wire_ms(deadline: Deadline) -> int:
+    """How long the broker may take for it, as requests carry it."""
+    return max(1, min(int(deadline.remaining_ms), 2**31 - 1))
+
+
+def grouped(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Topic -> partition indexes, both in the order given."""
+    result: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        result.setdefault(topic, []).append(index)
+    return result

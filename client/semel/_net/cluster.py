@@ -1,0 +1,388 @@
+"""What the client knows of the cluster: brokers, topics, leaders, coordinators; kept fresh by one task.
+
+A picture is replaced as a whole, and only by a newer one: one Metadata request is under way at a time, and a partition
+whose leader epoch would go back keeps what was known (KIP-320). What turns out to be old was told by a broker that may
+be cut off from the others, so somebody else is asked next.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from semel_protocol.errors import error_code
+from semel_protocol.messages.k03_metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from semel_protocol.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+from semel._config.client import ClientConfig
+from semel._edge import Edge
+from semel._net.connection import Connection
+from semel._net.metadata import merged, with_leader
+from semel._net.pool import Pool, Role
+from semel._net.retry import Backoff, Deadline, retrying
+from semel.errors import (
+    IllegalStateError,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    error_for,
+)
+from semel.structs import Metadata, TopicMetadata
+
+log = logging.getLogger(__name__)
+
+GROUP, TRANSACTION = 0, 1
+"""Key types of a coordinator."""
+PATIENCE_MS = 5_000
+"""What any broker can answer at once is asked of another one after this time."""
+STAGGER_MS = 300
+"""A connection that takes longer to open does not keep us from trying the next broker."""
+
+
+class Cluster:
+    """The cluster as one client sees it. `start` before use, `stop` at the end."""
+
+    def __init__(self, config: ClientConfig, *, auto_create_topics: bool = True) -> None:
+        self.config = config
+        self.edge = config.edge or Edge()
+        self.pool = Pool(config, self.edge)
+        self.metadata = Metadata(brokers={}, topics={})
+        self._auto_create_topics = auto_create_topics
+        self._wanted: dict[str, None] = {}
+        self._wants_all = False
+        self._listeners: list[Callable[[], None]] = []
+        self._coordinators: dict[tuple[int, str], int] = {}
+        self._stale = asyncio.Event()
+        self._fetched_at = 0.0
+        self._asked: int | None = None
+        self._distrusted: int | None = None
+        self._waiters: list[asyncio.Future[Metadata]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._bootstrap_ids = []
+        for number, (host, port) in enumerate(config.servers(), start=1):
+            self.pool.set_address(-number, host, port)
+            self._bootstrap_ids.append(-number)
+
+    async def start(self) -> None:
+        """Reaches any bootstrap server within bootstrap_timeout_ms.
+
+        Raises KafkaConnectionError, or at once KafkaProtocolError when none of them speaks Kafka.
+        """
+        if self._task is not None:
+            raise IllegalStateError("the client is already started")
+        backoff = Backoff(self.edge, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
+        deadline = Deadline(self.edge, self.config.bootstrap_timeout_ms)
+        reason = "no answer"
+        while True:
+            try:
+                async with asyncio.timeout(max(deadline.remaining_ms, 1) / 1000):
+                    await self._fetch()
+                break
+            except TimeoutError:
+                pass  # the reason of an earlier round says more
+            except KafkaError as error:
+                if not error.retriable:
+                    await self.pool.close()
+                    raise
+                reason = error.message
+            except BaseException:
+                await self.pool.close()
+                raise
+            pause_ms = backoff.next_ms()
+            if pause_ms >= deadline.remaining_ms:
+                await self.pool.close()
+                raise KafkaConnectionError(
+                    f"none of bootstrap_servers answered within {self.config.bootstrap_timeout_ms} ms: {reason}"
+                )
+            await asyncio.sleep(pause_ms / 1000)
+        self._task = asyncio.create_task(self._keep_fresh(), name=f"metadata of {self.config.client_id}")
+        self._task.add_done_callback(self._ended)
+
+    async def stop(self) -> None:
+        """Closes every connection; who waits for metadata gets IllegalStateError. Harmless when not started."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self.pool.close()
+        self._resolve(IllegalStateError("the client is stopped"))
+
+    # Metadata
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """`listener` is called after every refresh, with `metadata` already replaced."""
+        self._listeners.append(listener)
+
+    def off_change(self, listener: Callable[[], None]) -> None:
+        """It is not called any more."""
+        self._listeners.remove(listener)
+
+    def want(self, topics: Iterable[str]) -> None:
+        """Adds topics to the picture; a refresh is asked for when one is new."""
+        for topic in topics:
+            if topic not in self._wanted:
+                self._wanted[topic] = None
+                if topic not in self.metadata.topics:
+                    self.request_refresh()
+
+    def want_only(self, topics: Iterable[str]) -> None:
+        """These topics and no others from now on."""
+        self._wanted, self._wants_all = dict.fromkeys(topics), False
+        self.request_refresh()
+
+    def want_all(self) -> None:
+        """Every topic of the cluster, for pattern subscriptions and listings."""
+        self._wants_all = True
+        self.request_refresh()
+
+    def request_refresh(self) -> None:
+        """Something says the picture is stale: refresh soon. Never waits."""
+        self._distrusted = self._asked
+        self._stale.set()
+
+    def heard_of_leader(self, topic: str, partition: int, leader: int, leader_epoch: int) -> None:
+        """A broker that refused says who leads the partition (KIP-951); taken if that is news, and `leader` known."""
+        picture = with_leader(self.metadata, topic, partition, leader, leader_epoch)
+        if picture is not None and self.pool.knows(leader):
+            self.metadata = picture
+            self._tell_listeners()
+
+    async def refresh(self, timeout_ms: float | None = None) -> Metadata:
+        """A picture asked for after this call. Raises KafkaTimeoutError (max_block_ms by default)."""
+        timeout_ms = self.config.max_block_ms if timeout_ms is None else timeout_ms
+        if self._task is None or self._task.done():
+            raise IllegalStateError("the client is not running: await start() first")
+        waiter: asyncio.Future[Metadata] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        self.request_refresh()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await waiter
+        except TimeoutError:
+            raise KafkaTimeoutError(f"no broker gave metadata within {timeout_ms:.0f} ms") from None
+
+    async def wait_for_topic(self, topic: str, timeout_ms: float | None = None) -> TopicMetadata:
+        """The topic, once it has partitions.
+
+        Raises KafkaTimeoutError (max_block_ms by default), InvalidTopicError, TopicAuthorizationFailedError.
+        """
+        timeout_ms = self.config.max_block_ms if timeout_ms is None else timeout_ms
+        deadline = Deadline(self.edge, timeout_ms)
+        backoff = Backoff(self.edge, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
+        wanted_before = topic in self._wanted
+        self.want([topic])
+        while True:
+            found = self.metadata.topics.get(topic)
+            if found is not None and found.partitions:
+                return found
+            code = self.metadata.errors.get(topic)
+            refused = code is not None and not error_code(code).retriable
+            if (refused or deadline.expired) and not wanted_before:
+                self._wanted.pop(topic, None)
+            if code is not None and refused:
+                raise error_for(code, f"topic {topic!r}")
+            if deadline.expired:
+                why = f" ({error_for(code).message})" if code else ""
+                raise KafkaTimeoutError(
+                    f"topic {topic!r} did not appear within {timeout_ms:.0f} ms{why}: create it, or check its name"
+                )
+            if code is not None:
+                await asyncio.sleep(min(backoff.next_ms(), deadline.remaining_ms) / 1000)
+            try:
+                await self.refresh(max(deadline.remaining_ms, 1))
+            except KafkaTimeoutError:
+                if code is None:
+                    raise  # otherwise the answer before this one says more
+
+    # Connections
+
+    async def connection(self, node_id: int, role: Role) -> Connection:
+        """See Pool.connection; a node that cannot be reached also makes the picture stale."""
+        try:
+            return await self.pool.connection(node_id, role)
+        except KafkaConnectionError:
+            self.request_refresh()
+            raise
+
+    async def any_connection(self) -> Connection:
+        """A control connection to whichever broker answers first. Raises KafkaConnectionError when none does."""
+        return (await self._any_node())[1]
+
+    async def controller_connection(self) -> Connection:
+        """A control connection to the controller. Raises KafkaConnectionError."""
+        if self.metadata.controller_id not in self.metadata.brokers:
+            await self.refresh()
+        if self.metadata.controller_id not in self.metadata.brokers:
+            raise KafkaConnectionError("the cluster has no controller at the moment")
+        return await self.connection(self.metadata.controller_id, Role.CONTROL)
+
+    async def coordinator_connection(
+        self, key: str, key_type: int = GROUP, *, timeout_ms: float | None = None
+    ) -> Connection:
+        """A connection to the coordinator of a group or transactional id.
+
+        Raises what `coordinator` raises, and KafkaConnectionError.
+        """
+        node_id = await self.coordinator(key, key_type, timeout_ms=timeout_ms)
+        try:
+            return await self.pool.connection(node_id, Role.COORDINATOR)
+        except KafkaConnectionError:
+            self.forget_coordinator(key, key_type)
+            raise
+
+    async def coordinator(self, key: str, key_type: int = GROUP, *, timeout_ms: float | None = None) -> int:
+        """Node id of the coordinator, remembered until `forget_coordinator`.
+
+        Raises KafkaTimeoutError (max_block_ms by default) and what the broker refuses with, such as
+        GroupAuthorizationFailedError.
+        """
+        known = self._coordinators.get((key_type, key))
+        if known is not None:
+            return known
+
+        async def ask(deadline: Deadline) -> int:
+            connection = await self.any_connection()
+            answer: FindCoordinatorResponse = await connection.request(
+                FindCoordinatorRequest(key=key, key_type=key_type),
+                timeout_ms=min(self._patience_ms, max(deadline.remaining_ms, 1)),
+            )
+            if answer.error_code:
+                raise error_for(answer.error_code, f"coordinator of {key!r}: {answer.error_message or 'none'}")
+            self.pool.set_address(answer.node_id, answer.host, answer.port)
+            self._coordinators[key_type, key] = answer.node_id
+            return answer.node_id
+
+        return await retrying(
+            ask,
+            edge=self.edge,
+            backoff=Backoff(self.edge, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms),
+            timeout_ms=self.config.max_block_ms if timeout_ms is None else timeout_ms,
+            what=f"finding the coordinator of {key!r}",
+        )
+
+    def forget_coordinator(self, key: str, key_type: int = GROUP) -> None:
+        """The coordinator is elsewhere, or gone: look it up again next time."""
+        self._distrusted = self._asked
+        self._coordinators.pop((key_type, key), None)
+
+    # Inside
+
+    @property
+    def _patience_ms(self) -> float:
+        return min(self.config.request_timeout_ms, PATIENCE_MS)
+
+    async def _any_node(self) -> tuple[int, Connection]:
+        """Whoever is connected, else whoever connects first; one that is distrusted only if there is nobody else."""
+        known = list(self.metadata.brokers)
+        self.edge.rng.shuffle(known)
+        known.sort(key=lambda node_id: (node_id == self._distrusted, self.pool.live(node_id, Role.CONTROL) is None))
+        self._asked, connection = await self._first_of([*known, *self._bootstrap_ids])
+        return self._asked, connection
+
+    async def _first_of(self, node_ids: list[int]) -> tuple[int, Connection]:
+        """The first to be connected, each tried when those before it have failed or are slow. Raises KafkaError."""
+        attempts: dict[asyncio.Task[Connection], int] = {}
+        failures: list[KafkaError] = []
+        for at, node_id in enumerate(node_ids):
+            live = self.pool.live(node_id, Role.CONTROL)
+            if live is not None:
+                return node_id, live
+            attempts[self.pool.connecting(node_id, Role.CONTROL)] = node_id
+            is_last = at == len(node_ids) - 1
+            while attempts:
+                done, _ = await asyncio.wait(
+                    list(attempts),
+                    timeout=None if is_last else STAGGER_MS / 1000,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                for attempt in [attempt for attempt in attempts if attempt in done]:
+                    found = attempts.pop(attempt)
+                    if attempt.cancelled():
+                        raise IllegalStateError("the client is stopped")
+                    if attempt.exception() is None:
+                        return found, attempt.result()
+                    failures.append(_failure_of(attempt))
+                if not is_last:
+                    break
+        if not any(error.retriable for error in failures):
+            raise failures[0]
+        raise KafkaConnectionError("; ".join(error.message for error in failures))
+
+    async def _keep_fresh(self) -> None:
+        config = self.config
+        backoff = Backoff(self.edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
+        while True:
+            await self._until_stale()
+            try:
+                await self._fetch()
+            except KafkaError as error:
+                log.warning("metadata of %s cannot be refreshed, trying again: %s", config.client_id, error)
+                self.request_refresh()
+                await asyncio.sleep(backoff.next_ms() / 1000)
+            else:
+                backoff.reset()
+
+    async def _until_stale(self) -> None:
+        config = self.config
+        while not self._stale.is_set():
+            age_ms = (self.edge.monotonic() - self._fetched_at) * 1000
+            if age_ms >= config.metadata_max_age_ms:
+                break
+            pause_ms = config.metadata_max_age_ms - age_ms
+            if config.connections_max_idle_ms is not None:
+                pause_ms = min(pause_ms, max(config.connections_max_idle_ms / 2, 1))
+            try:
+                async with asyncio.timeout(pause_ms / 1000):
+                    await self._stale.wait()
+            except TimeoutError:
+                self.pool.close_idle()
+
+    async def _fetch(self) -> None:
+        node_id, connection = await self._any_node()
+        # Whoever asks from here on wants a newer answer than the one to this request.
+        self._stale.clear()
+        served = len(self._waiters)
+        topics = None if self._wants_all else [MetadataRequestTopic(name=name) for name in self._wanted]
+        answer: MetadataResponse = await connection.request(
+            MetadataRequest(topics=topics, allow_auto_topic_creation=self._auto_create_topics and topics is not None),
+            timeout_ms=self._patience_ms,
+        )
+        if not answer.brokers:
+            raise KafkaConnectionError(f"{connection.name} knows no broker yet")
+        for broker in answer.brokers:
+            self.pool.set_address(broker.node_id, broker.host, broker.port)
+        self.metadata = merged(self.metadata, answer)
+        self._fetched_at = self.edge.monotonic()
+        if node_id < 0:
+            for broker in answer.brokers:
+                self.pool.adopt(node_id, broker.node_id)
+        self._tell_listeners()
+        waiters, self._waiters = self._waiters[:served], self._waiters[served:]
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(self.metadata)
+
+    def _tell_listeners(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            log.error("metadata of %s is not refreshed any more", self.config.client_id, exc_info=bug)
+            self._resolve(IllegalStateError(f"the client has failed: {type(bug).__name__}: {bug}"))
+
+    def _resolve(self, error: KafkaError) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
+        self._waiters = []
+
+
+def _failure_of(attempt: asyncio.Task[Connection]) -> KafkaError:
+    error = attempt.exception()
+    if not isinstance(error, KafkaError):
+        assert error is not None
+        raise error
+    return error

@@ -1,0 +1,167 @@
+"""The open connections, one per broker and role, opened on demand and again after a pause when lost.
+
+Roles keep apart what must not wait for each other, since a broker answers one connection in order: a long-poll Fetch
+or a JoinGroup would hold up everything behind it.
+"""
+
+import asyncio
+from enum import Enum
+
+from semel._config.client import ClientConfig
+from semel._edge import Edge
+from semel._net.connection import Connection, connect
+from semel._net.retry import Backoff
+from semel.errors import IllegalStateError, KafkaConnectionError, KafkaError
+
+CONNECT_TIMEOUT_MS_MAX = 10_000
+
+
+class Role(Enum):
+    """What a connection is for."""
+
+    CONTROL = "control"
+    """Metadata, FindCoordinator, admin."""
+    DATA = "data"
+    """Produce, ListOffsets."""
+    FETCH = "fetch"
+    COORDINATOR = "coordinator"
+    """Groups and transactions."""
+
+
+class _Link:
+    """One (node, role): its connection, or the attempt to get one."""
+
+    __slots__ = ("backoff", "connecting", "connection", "retry_at")
+
+    def __init__(self, backoff: Backoff) -> None:
+        self.backoff = backoff
+        self.connection: Connection | None = None
+        self.connecting: asyncio.Task[Connection] | None = None
+        self.retry_at = 0.0
+
+
+class Pool:
+    """Connections by (node id, role). Node ids below 0 are bootstrap servers."""
+
+    def __init__(self, config: ClientConfig, edge: Edge) -> None:
+        self._config, self._edge = config, edge
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._links: dict[tuple[int, Role], _Link] = {}
+        self._closed = False
+
+    def set_address(self, node_id: int, host: str, port: int) -> None:
+        """Tells where a node is; connections to its old address are closed."""
+        address = (host, port)
+        if self._addresses.get(node_id, address) != address:
+            for (node, _), link in self._links.items():
+                if node == node_id and link.connection is not None:
+                    link.connection.close(KafkaConnectionError(f"broker {node_id} has moved to {host}:{port}"))
+        self._addresses[node_id] = address
+
+    def knows(self, node_id: int) -> bool:
+        return node_id in self._addresses
+
+    def address(self, node_id: int) -> str:
+        """`host:port`, for messages."""
+        return "{}:{}".format(*self._addresses[node_id]) if self.knows(node_id) else f"broker {node_id}"
+
+    def live(self, node_id: int, role: Role) -> Connection | None:
+        """The open connection, if there is one."""
+        link = self._links.get((node_id, role))
+        if link is None or link.connection is None or link.connection.closed:
+            return None
+        return link.connection
+
+    async def connection(self, node_id: int, role: Role) -> Connection:
+        """The open connection, opening it first. Raises KafkaError as `connect` does.
+
+        After a failure the next attempt waits reconnect_backoff_ms, doubling up to reconnect_backoff_max_ms.
+        """
+        live = self.live(node_id, role)
+        return live if live is not None else await asyncio.shield(self.connecting(node_id, role))
+
+    def connecting(self, node_id: int, role: Role) -> asyncio.Task[Connection]:
+        """The attempt under way to open a connection, begun now if there is none."""
+        if self._closed:
+            raise IllegalStateError("the client is stopped")
+        link = self._links.get((node_id, role))
+        if link is None:
+            config = self._config
+            backoff = Backoff(self._edge, config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
+            link = self._links[node_id, role] = _Link(backoff)
+        if link.connecting is None:
+            link.connecting = asyncio.create_task(self._open(node_id, link), name=f"connect {node_id} {role.value}")
+            link.connecting.add_done_callback(_look_at_exception)
+        return link.connecting
+
+    def adopt(self, bootstrap_id: int, node_id: int) -> None:
+        """A bootstrap server turned out to be broker `node_id`: its control connection serves as that broker's."""
+        link = self._links.pop((bootstrap_id, Role.CONTROL), None)
+        if link is not None and link.connection is not None:
+            if self.live(node_id, Role.CONTROL) is None and self._addresses[bootstrap_id] == self._addresses[node_id]:
+                self._links[node_id, Role.CONTROL] = link
+            else:
+                link.connection.close()
+
+    def close_idle(self) -> None:
+        """Closes what has carried nothing for connections_max_idle_ms, unless that is None."""
+        if self._config.connections_max_idle_ms is None:
+            return
+        oldest = self._edge.monotonic() - self._config.connections_max_idle_ms / 1000
+        for link in self._links.values():
+            connection = link.connection
+            if connection is not None and not connection.in_flight and connection.last_used < oldest:
+                connection.on_lost = None
+                link.connection = None
+                connection.close()
+
+    async def close(self) -> None:
+        """Closes everything; requests in flight fail with KafkaConnectionError."""
+        self._closed = True
+        attempts = [link.connecting for link in self._links.values() if link.connecting is not None]
+        for attempt in attempts:
+            attempt.cancel()
+        await asyncio.gather(*attempts, return_exceptions=True)
+        for link in self._links.values():
+            if link.connection is not None:
+                link.connection.on_lost = None
+                link.connection.close(KafkaConnectionError("the client is stopped"))
+        self._links.clear()
+
+    async def _open(self, node_id: int, link: _Link) -> Connection:
+        config = self._config
+        try:
+            pause = link.retry_at - self._edge.monotonic()
+            if pause > 0:
+                await asyncio.sleep(pause)
+            if not self.knows(node_id):
+                raise KafkaConnectionError(f"broker {node_id} is not in the cluster's metadata")
+            host, port = self._addresses[node_id]
+            connection = await connect(
+                self._edge,
+                host,
+                port,
+                client_id=config.client_id,
+                timeout_ms=min(config.request_timeout_ms, CONNECT_TIMEOUT_MS_MAX),
+                frame_bytes_max=config.receive_frame_bytes_max,
+                tls=config.ssl_context,
+            )
+        except KafkaError:
+            self._back_off(link)
+            raise
+        finally:
+            link.connecting = None
+        connection.on_lost = lambda: self._back_off(link)
+        link.backoff.reset()
+        link.connection = connection
+        return connection
+
+    def _back_off(self, link: _Link) -> None:
+        link.connection = None
+        link.retry_at = self._edge.monotonic() + link.backoff.next_ms() / 1000
+
+
+def _look_at_exception(attempt: asyncio.Task[Connection]) -> None:
+    # Those who wait for the attempt hear of its failure; when all were cancelled, nobody needs to.
+    if not attempt.cancelled():
+        attempt.exception()

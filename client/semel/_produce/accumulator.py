@@ -1,0 +1,381 @@
+"""Records waiting to be sent: batches in order, one queue per partition, within one bound on memory.
+
+A queue keeps the order of its partition through every retry: `sent` holds the batches whose outcome is open, oldest
+first; as long as one of them has to be sent again nothing newer is sent, and once no answer is outstanding all of them
+go back to the front of `waiting` as they were.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from enum import Enum
+
+import msgspec
+from semel_protocol.records import BatchBuilder, decode_batch
+
+from semel._edge import Edge
+from semel._net.connection import Connection
+from semel._produce.sequences import SEQUENCE_COUNT, UNSTAMPED, Sequences, Stamp, TransactionManager
+from semel.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
+from semel.structs import RecordMetadata, TopicPartition
+
+BATCH_BYTES_MAX = (1 << 31) - 1
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class BatchState(Enum):
+    WAITING = "in its queue, not sent or to be sent again"
+    IN_FLIGHT = "sent, no answer yet"
+    FAILED = "to be sent again once no older batch is in flight"
+    DONE = "its records have heard of their fate, and it is out of its queue"
+
+
+NEXT = {
+    BatchState.WAITING: (BatchState.IN_FLIGHT, BatchState.DONE),
+    BatchState.IN_FLIGHT: (BatchState.FAILED, BatchState.DONE),
+    BatchState.FAILED: (BatchState.WAITING, BatchState.DONE),
+    BatchState.DONE: (),
+}
+
+
+class Countdown:
+    """A future that is done once every batch it counts has told its records of their fate."""
+
+    __slots__ = ("future", "left")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.future: asyncio.Future[None] = loop.create_future()
+        self.left = 0
+
+    def count(self, batch: "Batch") -> None:
+        batch.countdowns.append(self)
+        self.left += 1
+
+    def told(self) -> None:
+        self.left -= 1
+        if not self.left and not self.future.done():
+            self.future.set_result(None)
+
+
+class Batch:
+    """Records of one partition that travel together, and a future for each of them."""
+
+    __slots__ = (
+        "builder",
+        "closed",
+        "countdowns",
+        "deadline",
+        "due",
+        "futures",
+        "maybe_stored",
+        "queue",
+        "reserved_bytes",
+        "stamp",
+        "state",
+        "timestamps",
+    )
+
+    def __init__(self, queue: "PartitionQueue", builder: BatchBuilder, deadline: float, reserved_bytes: int) -> None:
+        self.queue, self.builder = queue, builder
+        self.deadline, self.reserved_bytes = deadline, reserved_bytes
+        self.futures: list[asyncio.Future[RecordMetadata]] = []
+        self.timestamps: list[int] = []
+        self.state = BatchState.WAITING
+        self.closed = False
+        self.due = False
+        self.stamp: Stamp | None = None
+        self.maybe_stored = False
+        self.countdowns: list[Countdown] = []
+
+    def append(
+        self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> asyncio.Future[RecordMetadata] | None:
+        """The future of the record, or None when it does not fit any more."""
+        if self.builder.append(timestamp_ms, key, value, headers) is None:
+            return None
+        future: asyncio.Future[RecordMetadata] = self.queue.loop.create_future()
+        self.futures.append(future)
+        self.timestamps.append(timestamp_ms)
+        return future
+
+    def move(self, state: BatchState) -> None:
+        assert state in NEXT[self.state], f"{self.state} -> {state}"
+        self.state = state
+
+    def records_stored(self, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> None:
+        """Tells every record where it is. `base_offset` -1: not told by the broker."""
+        topic, partition = self.queue.topic, self.queue.partition
+        step = 0 if base_offset < 0 else 1
+        offset = base_offset
+        timestamp_type = 0 if log_append_time_ms < 0 else 1
+        for future, timestamp in zip(self.futures, self.timestamps, strict=True):
+            if not future.done():
+                if timestamp_type:
+                    timestamp = log_append_time_ms
+                future.set_result(RecordMetadata(topic, partition, offset, timestamp, timestamp_type, log_start_offset))
+            offset += step
+        self._told()
+
+    def records_failed(self, error: KafkaError, *, told_otherwise: bool) -> None:
+        """Tells every record that it failed. told_otherwise: whoever ignores the futures hears of it all the same."""
+        for future in self.futures:
+            if not future.done():
+                future.set_exception(error)
+                if told_otherwise:
+                    future.exception()
+        self._told()
+
+    def halves(self, codec: int) -> list["Batch"]:
+        """The same records in two batches, with the same sequences; for a broker that takes no more at once."""
+        assert self.stamp is not None
+        count = self.builder.record_count
+        middle = count // 2
+        records = decode_batch(self.builder.build(*msgspec.structs.astuple(self.stamp)))
+        parts = []
+        for first, last in ((0, middle), (middle, count)):
+            builder = BatchBuilder(codec, BATCH_BYTES_MAX)
+            for record in records[first:last]:
+                assert builder.append(record.timestamp, record.key, record.value, record.headers) is not None
+            reserved = self.reserved_bytes // 2 if first == 0 else self.reserved_bytes - self.reserved_bytes // 2
+            part = Batch(self.queue, builder, self.deadline, reserved)
+            part.futures, part.timestamps = self.futures[first:last], self.timestamps[first:last]
+            part.closed, part.maybe_stored = True, self.maybe_stored
+            if self.stamp is not UNSTAMPED:
+                sequence = (self.stamp.base_sequence + first) % SEQUENCE_COUNT
+                part.stamp = Stamp(self.stamp.producer_id, self.stamp.producer_epoch, sequence)
+            parts.append(part)
+        parts[1].countdowns = self.countdowns
+        return parts
+
+    def _told(self) -> None:
+        self.futures, self.timestamps = [], []
+        countdowns, self.countdowns = self.countdowns, []
+        for countdown in countdowns:
+            countdown.told()
+
+
+class PartitionQueue:
+    """The batches of one partition, in order. Knows nothing of connections but which node it is sent to."""
+
+    __slots__ = (
+        "abandoned",
+        "failures",
+        "in_flight",
+        "in_flight_on",
+        "loop",
+        "needs_new_epoch",
+        "node_id",
+        "partition",
+        "paused",
+        "sent",
+        "sequences",
+        "topic",
+        "waiting",
+    )
+
+    def __init__(self, topic: str, partition: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.topic, self.partition, self.loop = topic, partition, loop
+        self.waiting: deque[Batch] = deque()
+        self.sent: deque[Batch] = deque()
+        self.in_flight = 0
+        self.in_flight_on: Connection | None = None
+        self.sequences = Sequences()
+        self.needs_new_epoch = False
+        self.abandoned = False
+        self.failures = 0
+        self.paused = False
+        self.node_id = -1
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def open_batch(self) -> Batch | None:
+        """The batch that takes the next record."""
+        if self.waiting and not self.waiting[-1].closed:
+            return self.waiting[-1]
+        return None
+
+    def close_batch(self) -> None:
+        """The open batch, if any, takes no more records."""
+        if self.waiting:
+            self.waiting[-1].closed = True
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the first waiting batch need not wait for more records: it is full, or was waited for long enough."""
+        first = self.waiting[0]
+        return first.closed or first.due
+
+    def may_send(self, connection: Connection) -> bool:
+        """Whether the first waiting batch may follow what is in flight, on this connection.
+
+        Never on two connections at once, never past a batch that has to be sent again, and never behind the first
+        one of a producer that the partition does not know.
+        """
+        return (
+            bool(self.waiting)
+            and not self.paused
+            and not self.needs_new_epoch
+            and len(self.sent) == self.in_flight
+            and (not self.in_flight or (self.in_flight_on is connection and not self.sequences.go_alone))
+        )
+
+    def take(self, connection: Connection, manager: TransactionManager | None) -> Batch:
+        """The first waiting batch, stamped and now in flight."""
+        assert self.may_send(connection)
+        batch = self.waiting.popleft()
+        batch.closed = True
+        if manager is None:
+            batch.stamp = UNSTAMPED
+        elif batch.stamp is None:
+            batch.stamp = manager.stamp(self.sequences, batch.builder.record_count, idle=not self.sent)
+        batch.move(BatchState.IN_FLIGHT)
+        self.sent.append(batch)
+        self.in_flight += 1
+        self.in_flight_on = connection
+        return batch
+
+    def acknowledged(self, batch: Batch) -> None:
+        """The batch is done: the partition has it, and knows whose it is."""
+        self.failures = 0
+        self.sequences.is_known = True
+        self.resolve(batch)
+
+    def resolve(self, batch: Batch) -> None:
+        """The batch is done: stored, or failed for good."""
+        if batch.state is BatchState.IN_FLIGHT:
+            self.in_flight -= 1
+        if batch.state is BatchState.WAITING:
+            self.waiting.remove(batch)
+        else:
+            self.sent.remove(batch)
+        batch.move(BatchState.DONE)
+        self._settle()
+
+    def retry(self, batch: Batch) -> None:
+        """The batch in flight has to be sent again."""
+        batch.move(BatchState.FAILED)
+        self.in_flight -= 1
+        self._settle()
+
+    def leave(self, connection: Connection) -> None:
+        """Waits no longer for answers on this connection, whose broker leads the partition no more.
+
+        What was sent may be stored: to be sent again as it was, which only an idempotent producer may do.
+        """
+        if self.in_flight and self.in_flight_on is connection:
+            connection.close(KafkaConnectionError(f"{connection.name} leads {self.name} no more, and has not answered"))
+
+    def is_first_open(self, batch: Batch) -> bool:
+        """Whether every older batch of the partition has had its outcome."""
+        return self.sent[0] is batch
+
+    def rewind(self, manager: TransactionManager) -> list[Batch] | None:
+        """Starts a settled queue that needs a new epoch at sequence 0; None when a new producer id is needed first.
+
+        Gives the batches that must not be sent under a new epoch, since a copy of them may be in the log or still get
+        there: the outcome of a batch before them, or their own, was never told. They stay in `waiting`.
+        """
+        assert self.needs_new_epoch
+        assert not self.sent
+        if not manager.rewind(self.sequences):
+            return None
+        self.needs_new_epoch = False
+        doubtful = [batch for batch in self.waiting if batch.maybe_stored] if self.abandoned else []
+        self.abandoned = False
+        for batch in self.waiting:
+            batch.stamp = None
+            batch.maybe_stored = False
+        return doubtful
+
+    def replace(self, batch: Batch, parts: list[Batch]) -> None:
+        """A batch in flight that was refused as too large comes back in parts, which share its place and sequences."""
+        at = self.sent.index(batch)
+        batch.move(BatchState.DONE)
+        self.in_flight -= 1
+        del self.sent[at]
+        for part in reversed(parts):
+            part.state = BatchState.FAILED
+            self.sent.insert(at, part)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Without an answer outstanding, what failed goes back to the front, in order."""
+        if self.in_flight or not self.sent:
+            return
+        for batch in self.sent:
+            batch.move(BatchState.WAITING)
+        self.waiting.extendleft(reversed(self.sent))
+        self.sent.clear()
+
+
+class BufferMemory:
+    """A bound on bytes, first come first served."""
+
+    def __init__(self, edge: Edge, bytes_max: int) -> None:
+        self._edge = edge
+        self.bytes_max = bytes_max
+        self.free_bytes = bytes_max
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def try_reserve(self, size_bytes: int) -> bool:
+        """Takes the bytes now if nobody waits before us."""
+        if self._waiters or size_bytes > self.free_bytes:
+            return False
+        self.free_bytes -= size_bytes
+        return True
+
+    async def reserve(self, size_bytes: int, timeout_ms: float) -> None:
+        """Takes the bytes, waiting for others to release theirs. Raises KafkaTimeoutError."""
+        if self.try_reserve(size_bytes):
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((size_bytes, waiter))
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await waiter
+        except BaseException as error:
+            self._give_up(size_bytes, waiter)
+            if isinstance(error, TimeoutError):
+                raise KafkaTimeoutError(
+                    f"buffer_memory={self.bytes_max} stayed full for {timeout_ms:.0f} ms: records arrive faster than "
+                    "the brokers store them; raise buffer_memory, or send less"
+                ) from None
+            raise
+
+    def shrink(self, batch: Batch, size_bytes: int) -> None:
+        """A batch that takes no more records needs only what it holds."""
+        spare = batch.reserved_bytes - size_bytes
+        if spare > 0:
+            batch.reserved_bytes = size_bytes
+            self.release(spare)
+
+    def release(self, size_bytes: int) -> None:
+        """Gives bytes back, and hands them to who waits."""
+        self.free_bytes += size_bytes
+        assert self.free_bytes <= self.bytes_max
+        while self._waiters and self._waiters[0][0] <= self.free_bytes:
+            wanted, waiter = self._waiters.popleft()
+            if not waiter.done():
+                self.free_bytes -= wanted
+                waiter.set_result(None)
+
+    def fail_waiters(self, error: KafkaError) -> None:
+        """Nobody will release anything any more."""
+        waiters, self._waiters = self._waiters, deque()
+        for _, waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
+
+    def _give_up(self, size_bytes: int, waiter: asyncio.Future[None]) -> None:
+        if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+            self.release(size_bytes)  # it was granted in the same moment
+        else:
+            self._waiters = deque(entry for entry in self._waiters if entry[1] is not waiter)
+            self.release(0)  # those behind it may fit now

@@ -1,0 +1,158 @@
+"""What becomes of a batch that was sent: stored, to be sent again, or given up. Decides; sends nothing itself.
+
+What each error code asks for is the table in `_retry`; what it means for the sequences behind it is here (KIP-360).
+"""
+
+import logging
+
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k00_produce import ProduceResponsePartition
+
+from semel._config.client import CODEC_OF, ProducerConfig
+from semel._net.cluster import Cluster
+from semel._net.retry import Action, action_for
+from semel._produce.accumulator import Batch, BatchState, BufferMemory, PartitionQueue
+from semel._produce.sequences import TransactionManager
+from semel._produce.transaction_state import TransactionState
+from semel.errors import KafkaError, KafkaTimeoutError, error_for
+
+log = logging.getLogger(__name__)
+
+MAYBE_STORED = (
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+)
+"""Answers that leave open whether the batch is in the log. A leader that was replaced while it waited for its followers
+says only that it is none any more."""
+
+LOST_DATA = (
+    "%s: the broker has lost records that it had acknowledged, or what it knew of this producer: was its power cut, "
+    "and is durability=os? The producer goes on under a new epoch. %s"
+)
+"""A gap before a batch although each one before it was acknowledged."""
+
+
+class Outcomes:
+    """Applies answers, and their absence, to batches. `apply` and `lost` give True for what has to be sent again."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ProducerConfig,
+        memory: BufferMemory,
+        manager: TransactionManager | None,
+        transaction: TransactionState | None,
+    ) -> None:
+        self._cluster, self._edge, self._config = cluster, cluster.edge, config
+        self._manager, self._memory, self._transaction = manager, memory, transaction
+
+    def apply(self, batch: Batch, row: ProduceResponsePartition) -> bool:
+        """The broker's answer about the batch's partition."""
+        code, queue = row.error_code, batch.queue
+        if code == ErrorCode.NONE:
+            self.stored(batch, row.base_offset, row.log_append_time_ms, row.log_start_offset)
+            return False
+        action = action_for(code)
+        if action is Action.STORED:
+            self.stored(batch, -1, -1, row.log_start_offset)
+            return False
+        batch.maybe_stored = batch.maybe_stored or code in MAYBE_STORED
+        error = error_for(code, f"produce to {queue.name}" + (f": {row.error_message}" if row.error_message else ""))
+        if self._transaction is not None and action is Action.NEW_EPOCH and queue.is_first_open(batch):
+            self.failed(batch, error)  # the epoch is the coordinator's to bump, after an abort
+            return False
+        if action is Action.NEW_EPOCH and self._manager is not None:
+            # Behind a batch that is to be sent again, a gap is only its echo.
+            if queue.is_first_open(batch) and not queue.needs_new_epoch:
+                queue.needs_new_epoch = True
+                if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not queue.abandoned:
+                    log.warning(LOST_DATA, queue.name, error.message)
+            # A gap proves that the batch is not in the log; a producer forgotten proves nothing.
+            if code == ErrorCode.UNKNOWN_PRODUCER_ID:
+                queue.abandoned = queue.abandoned or batch.maybe_stored
+            return self._retry(batch, error)
+        if action is Action.REFRESH:
+            leads = row.current_leader
+            self._cluster.heard_of_leader(queue.topic, queue.partition, leads.leader_id, leads.leader_epoch)
+            self._cluster.request_refresh()
+        if action in (Action.REFRESH, Action.BACKOFF):
+            return self._retry(batch, error)
+        if code == ErrorCode.MESSAGE_TOO_LARGE and 1 < batch.builder.record_count == len(batch.futures):
+            log.info("%d records for %s are too large together: sent in halves", len(batch.futures), queue.name)
+            queue.replace(batch, batch.halves(CODEC_OF[self._config.compression_type]))
+            return False
+        self.failed(batch, error)
+        return False
+
+    def lost(self, batch: Batch, error: KafkaError, *, sent: bool) -> bool:
+        """No answer came; the batch may have been stored, if it was sent at all."""
+        batch.maybe_stored = batch.maybe_stored or sent
+        if error.retriable:
+            return self._retry(batch, error)
+        self.failed(batch, error)
+        return False
+
+    def stored(self, batch: Batch, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> None:
+        batch.queue.acknowledged(batch)
+        self._memory.release(batch.reserved_bytes)
+        batch.records_stored(base_offset, log_append_time_ms, log_start_offset)
+
+    def failed(self, batch: Batch, error: KafkaError) -> None:
+        """The batch is given up; unless it is stored after all, what was numbered behind it needs a new epoch."""
+        queue = batch.queue
+        if self._transaction is not None:
+            self._transaction.fail(error, needs_new_epoch=batch.stamp is not None)
+        elif batch.stamp is not None and self._manager is not None:
+            queue.needs_new_epoch = queue.needs_new_epoch or not batch.maybe_stored
+            queue.abandoned = queue.abandoned or batch.maybe_stored
+        queue.resolve(batch)
+        self._memory.release(batch.reserved_bytes)
+        batch.records_failed(error, told_otherwise=self._transaction is not None)
+
+    def expire(self, queue: PartitionQueue, now: float) -> float | None:
+        """Fails what is past its deadline; gives the next deadline of the queue."""
+        for batch in (*queue.sent, *queue.waiting):  # the oldest first
+            if batch.deadline > now:
+                return batch.deadline
+            if batch.state is BatchState.IN_FLIGHT:
+                batch.records_failed(
+                    self._too_late(batch), told_otherwise=self._transaction is not None
+                )  # its answer still decides about the sequences
+                if self._transaction is not None:
+                    self._transaction.fail(self._too_late(batch))
+            else:
+                self.failed(batch, self._too_late(batch))
+        return None
+
+    def rewind(self, queue: PartitionQueue) -> bool:
+        """Puts a settled queue under a new epoch; False when a new producer id is needed first."""
+        assert self._manager is not None
+        doubtful = queue.rewind(self._manager)
+        if doubtful is None:
+            return False
+        log.info("%s starts again at sequence 0 of epoch %d", queue.name, queue.sequences.producer_epoch)
+        for batch in doubtful:
+            self.failed(batch, error_for(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"produce to {queue.name}"))
+        return True
+
+    def _retry(self, batch: Batch, error: KafkaError) -> bool:
+        if self._edge.monotonic() >= batch.deadline:
+            self.failed(batch, self._too_late(batch, error))
+            return False
+        if self._transaction is not None and self._transaction.is_doomed:
+            self.failed(batch, error)
+            return False
+        log.debug("produce to %s is tried again: %s", batch.queue.name, error)
+        batch.queue.retry(batch)
+        return True
+
+    def _too_late(self, batch: Batch, error: KafkaError | None = None) -> KafkaTimeoutError:
+        open_end = batch.maybe_stored or batch.state is BatchState.IN_FLIGHT
+        return KafkaTimeoutError(
+            f"no success within delivery_timeout_ms={self._config.delivery_timeout_ms} for {batch.queue.name} "
+            f"({'may or may not be stored' if open_end else 'not stored'})" + (f": {error.message}" if error else "")
+        )

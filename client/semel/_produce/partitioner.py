@@ -1,0 +1,73 @@
+"""Which partition a record goes to: the hash of its key, as every Kafka client's, or one partition after another.
+
+Records without a key stay with one partition until its batch is closed, then move to another one chosen by chance
+(KIP-480): few full batches instead of many small ones.
+"""
+
+import random
+from functools import lru_cache
+
+from semel_protocol.hashes import murmur2
+
+from semel._config.client import Partitioner
+from semel._produce.accumulator import PartitionQueue
+from semel._produce.sender import Sender
+from semel.errors import IllegalStateError
+from semel.structs import TopicMetadata
+
+KEYS_REMEMBERED = 65_536
+
+
+@lru_cache(KEYS_REMEMBERED)
+def key_hash(key: bytes) -> int:
+    """murmur2 as Kafka's default partitioner uses it, before the modulo. Keys recur, so recent ones are remembered."""
+    return murmur2(key) & 0x7FFFFFFF
+
+
+class TopicPartitions:
+    """The partition queues of one topic, and the choice between them."""
+
+    __slots__ = ("_available", "_rng", "_sender", "count", "partitioner", "queues", "sticky", "topic")
+
+    def __init__(self, sender: Sender, rng: random.Random, partitioner: Partitioner | None, topic: str) -> None:
+        self.topic, self.partitioner = topic, partitioner
+        self._sender, self._rng = sender, rng
+        self.queues: list[PartitionQueue] = []
+        self._available: list[int] = []
+        self.count = 0
+        self.sticky: PartitionQueue | None = None
+
+    def update(self, metadata: TopicMetadata) -> None:
+        """New metadata: partitions may have been added, leaders lost or found."""
+        self.queues = [self._sender.queue(self.topic, row.partition) for row in metadata.partitions]
+        self.count = len(self.queues)
+        self._available = [row.partition for row in metadata.partitions if row.leader >= 0]
+
+    def queue(self, partition: int) -> PartitionQueue:
+        """The queue of a partition the caller chose. Raises IllegalStateError when there is none such."""
+        if 0 <= partition < self.count:
+            return self.queues[partition]
+        raise IllegalStateError(f"topic {self.topic!r} has partitions 0 to {self.count - 1}, not {partition}")
+
+    @property
+    def may_move(self) -> bool:
+        """Whether a record without a key may go to any partition: unless the caller's own partitioner chooses."""
+        return self.partitioner is None
+
+    def choose(self, key: bytes | None) -> PartitionQueue:
+        """The queue for a record with this serialized key."""
+        if self.partitioner is not None:
+            return self.queue(self.partitioner(key, list(range(self.count)), list(self._available)))
+        if key is None:
+            return self.sticky or self.next_sticky()
+        return self.queues[key_hash(key) % self.count]
+
+    def next_sticky(self) -> PartitionQueue:
+        """Moves the records without a key to another partition, one with a leader if there is any."""
+        candidates = self._available or range(self.count)
+        chosen = candidates[self._rng.randrange(len(candidates))]
+        if len(candidates) > 1 and self.sticky is not None:
+            while chosen == self.sticky.partition:
+                chosen = candidates[self._rng.randrange(len(candidates))]
+        self.sticky = self.queues[chosen]
+        return self.sticky

@@ -1,0 +1,75 @@
+"""Asking a broker for a producer id: the one thing a Sender has to wait for before it may send (KIP-98)."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+from semel._config.client import ProducerConfig
+from semel._net.cluster import Cluster
+from semel._net.retry import Backoff
+from semel._produce.sequences import TransactionManager
+from semel.errors import KafkaError, error_for
+
+log = logging.getLogger(__name__)
+
+NO_TRANSACTION_TIMEOUT_MS = 0x7FFFFFFF
+
+
+async def new_producer_id(cluster: Cluster, config: ProducerConfig) -> tuple[int, int]:
+    """A fresh (producer id, epoch), asked for until some broker gives one; records meanwhile wait, and time out.
+
+    Raises KafkaError when the brokers refuse for good.
+    """
+    backoff = Backoff(cluster.edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
+    while True:
+        try:
+            connection = await cluster.any_connection()
+            answer: InitProducerIdResponse = await connection.request(
+                InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_TIMEOUT_MS),
+                timeout_ms=config.request_timeout_ms,
+            )
+            if answer.error_code:
+                raise error_for(answer.error_code, "asking for a producer id")
+            return answer.producer_id, answer.producer_epoch
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            log.warning("no producer id yet, trying again: %s", error)
+        await asyncio.sleep(backoff.next_ms() / 1000)
+
+
+class ProducerIdSource:
+    """Obtains a producer id in the background, whenever a Sender without one asks; `found` or `failed` tells it."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ProducerConfig,
+        manager: TransactionManager,
+        *,
+        found: Callable[[], None],
+        failed: Callable[[KafkaError], None],
+    ) -> None:
+        self._cluster, self._config, self._manager = cluster, config, manager
+        self._found, self._failed = found, failed
+        self._task: asyncio.Task[None] | None = None
+
+    def obtain(self) -> None:
+        """Begins to ask, unless it does already."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._obtain(), name="InitProducerId")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _obtain(self) -> None:
+        try:
+            self._manager.set_producer_id(*await new_producer_id(self._cluster, self._config))
+        except KafkaError as error:
+            self._failed(error)
+        self._task = None
+        self._found()

@@ -1,0 +1,57 @@
+"""One Produce request made of batches, and the version it goes in."""
+
+from __future__ import annotations
+
+from semel_protocol.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
+from semel_protocol.schema import Message
+
+from semel._config.client import CODEC_OF, ProducerConfig
+from semel._net.connection import Connection
+from semel._produce.accumulator import Batch, BufferMemory
+from semel._produce.transaction_state import TransactionState
+from semel.errors import UnsupportedVersionError
+
+ZSTD, ZSTD_VERSION_MIN = 4, 7
+ENROLS_VERSION = 12
+"""Produce that makes its partitions part of the transaction (KIP-890)."""
+
+
+def produce_request(
+    batches: list[Batch], config: ProducerConfig, memory: BufferMemory, transaction: TransactionState | None
+) -> ProduceRequest:
+    """The batches, stamped before, as one request; gives back memory that they turn out not to need."""
+    topics: dict[str, list[ProduceRequestPartition]] = {}
+    for batch in batches:
+        stamp, queue = batch.stamp, batch.queue
+        assert stamp is not None
+        records = batch.builder.build(
+            stamp.producer_id, stamp.producer_epoch, stamp.base_sequence, transaction is not None
+        )
+        memory.shrink(batch, len(records))
+        topics.setdefault(queue.topic, []).append(ProduceRequestPartition(index=queue.partition, records=records))
+    return ProduceRequest(
+        transactional_id=None if transaction is None else transaction.transactional_id,
+        acks=config.required_acks,
+        timeout_ms=config.request_timeout_ms,
+        topic_data=[ProduceRequestTopic(name=topic, partition_data=rows) for topic, rows in topics.items()],
+    )
+
+
+def produce_version_max(
+    connection: Connection, config: ProducerConfig, transaction: TransactionState | None
+) -> int | None:
+    """Raises UnsupportedVersionError when the broker is too old for what the producer was set to."""
+    if CODEC_OF[config.compression_type] == ZSTD and connection.version(ProduceRequest) < ZSTD_VERSION_MIN:
+        raise UnsupportedVersionError(f"compression_type='zstd': {connection.name} is too old for it")
+    if transaction is None or transaction.version < 2:
+        return None
+    check_serves(connection, ProduceRequest, ENROLS_VERSION)
+    return ENROLS_VERSION
+
+
+def check_serves(connection: Connection, request: type[Message], version: int) -> None:
+    """Raises UnsupportedVersionError when a broker of a version-2 cluster does not speak version 2."""
+    if not connection.serves(request, version):
+        raise UnsupportedVersionError(
+            f"{connection.name} has finalized transaction.version=2 but does not serve {request.__name__} v{version}"
+        )

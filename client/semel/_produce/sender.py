@@ -1,0 +1,400 @@
+"""The Sender: turns waiting batches into Produce requests, and answers into outcomes.
+
+One loop (`run`) looks at every broker that has something to send and a free request, and groups the first batch of
+each ready partition into one request. It runs when a batch opens or fills, when an answer arrives, and when a timer is
+due; there is no task per record, batch or request.
+
+With linger_ms=0 full batches are pipelined, while one that still has room waits until nothing is in flight to its
+broker: what a round trip costs is time in which records gather.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k00_produce import (
+    ProduceResponse,
+    ProduceResponsePartition,
+)
+from semel_protocol.records import BatchBuilder
+
+from semel._config.client import CODEC_OF, ProducerConfig
+from semel._net.cluster import Cluster
+from semel._net.connection import Connection
+from semel._net.leader_watch import Lookout
+from semel._net.pool import Role
+from semel._net.retry import Backoff
+from semel._net.signal import Signal
+from semel._produce.accumulator import Batch, BatchState, BufferMemory, Countdown, PartitionQueue
+from semel._produce.linger import Linger
+from semel._produce.node import NO_LEADER, Node, any_missed
+from semel._produce.outcomes import Outcomes
+from semel._produce.producer_id import ProducerIdSource
+from semel._produce.request import produce_request, produce_version_max
+from semel._produce.sequences import TransactionManager
+from semel._produce.transaction_state import TransactionState
+from semel.errors import KafkaError, ProducerClosed, TransactionAborted
+
+log = logging.getLogger(__name__)
+
+SILENCE = ProduceResponsePartition(error_code=ErrorCode.REQUEST_TIMED_OUT)
+"""What a broker that leaves a partition out of its answer has told us about it."""
+LEAVING_GRACE_MS = 2_000
+"""How long batches in flight to a leader that was replaced are waited for: what follows has to wait as well."""
+
+
+class Sender:
+    """Sends the batches of one producer. Not started: it runs whenever there is something to do, until `close`.
+
+    manager: the producer's identity, None without idempotence. transaction: of a transactional producer, whose identity
+    comes from elsewhere. enrol: called when partitions have to be added to the transaction first.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ProducerConfig,
+        memory: BufferMemory,
+        transaction: TransactionState | None = None,
+    ) -> None:
+        self.fatal: KafkaError | None = None
+        self.manager = TransactionManager() if config.enable_idempotence else None
+        self.enrol: Callable[[], None] = lambda: None
+        self._transaction = transaction
+        self._cluster, self._config, self._memory = cluster, config, memory
+        self._edge, self._loop = cluster.edge, asyncio.get_running_loop()
+        self._outcomes = Outcomes(cluster, config, memory, self.manager, transaction)
+        self._identity: ProducerIdSource | None = None
+        if self.manager is not None and transaction is None:
+            self._identity = ProducerIdSource(cluster, config, self.manager, found=self.wake, failed=self.end)
+        self._answers = Signal()
+        self._codec, self._acks = CODEC_OF[config.compression_type], config.required_acks
+        self._queues: dict[tuple[str, int], PartitionQueue] = {}
+        self._open: dict[PartitionQueue, None] = {}
+        self._nodes: dict[int, Node] = {}
+        self._linger = Linger(self._loop, config.linger_ms, self._lingered)
+        self._scheduled: asyncio.Handle | None = None
+        self._expiry: asyncio.TimerHandle | None = None
+        missed = partial(any_missed, self._nodes)
+        self._lookout = Lookout(self._edge, config.retry_backoff_ms, missed, cluster.request_refresh)
+        cluster.on_change(self._rebind)
+
+    # What the producer uses
+
+    def queue(self, topic: str, partition: int) -> PartitionQueue:
+        """The queue of a partition; there is one for as long as the producer lives."""
+        found = self._queues.get((topic, partition))
+        if found is None:
+            found = self._queues[topic, partition] = PartitionQueue(topic, partition, self._loop)
+            found.node_id = self._cluster.metadata.leader(topic, partition)
+        return found
+
+    def open_batch(self, queue: PartitionQueue, reserved_bytes: int, builder: BatchBuilder | None = None) -> Batch:
+        """A new batch at the end of the queue, whose memory is reserved already."""
+        if self._transaction is not None:
+            self._transaction.check_open()
+        self.check_usable()
+        if self._queues.get((queue.topic, queue.partition)) is not queue:
+            raise TransactionAborted("the producer has joined another step of its group since")
+        if builder is None:
+            builder = BatchBuilder(self._codec, self._config.max_batch_size)
+        deadline = self._edge.monotonic() + self._config.delivery_timeout_ms / 1000
+        queue.close_batch()
+        batch = Batch(queue, builder, deadline, reserved_bytes)
+        queue.waiting.append(batch)
+        self._open[queue] = None
+        if self._expiry is None:
+            self._expiry = self._loop.call_later(self._config.delivery_timeout_ms / 1000, self._on_expiry)
+        self._linger.add(batch)
+        self.place(queue)
+        return batch
+
+    def place(self, queue: PartitionQueue) -> None:
+        """Something about the queue has changed: list it where it belongs, and run soon."""
+        if not queue.waiting or queue.paused:
+            return
+        node = self._node(queue.node_id)
+        node.place(queue)
+        if node.is_away:
+            self._lookout.look()
+        self.wake()
+
+    async def flush(self) -> None:
+        """Waits until every record sent so far is stored or has failed."""
+        await self.flushed()
+
+    def flushed(self) -> asyncio.Future[None]:
+        """Sends what waits, without delay; done when every record sent so far is stored or has failed."""
+        countdown = Countdown(self._loop)
+        for queue in self._open_queues():
+            for batch in (*queue.sent, *queue.waiting):
+                batch.due = True
+                if batch.futures:
+                    countdown.count(batch)
+            self.place(queue)
+        if not countdown.left:
+            countdown.future.set_result(None)
+        self.run()
+        return countdown.future
+
+    def check_usable(self) -> None:
+        """Raises ProducerClosed, with the cause, when this producer has ended."""
+        if self.fatal is not None:
+            raise ProducerClosed(f"the producer has ended: {self.fatal.message}") from self.fatal
+
+    async def close(self) -> None:
+        """Fails what is not stored yet, and stops."""
+        self.end(ProducerClosed("the producer was stopped before the record was stored"))
+        self._cluster.off_change(self._rebind)
+        if self._identity is not None:
+            await self._identity.stop()
+
+    def drop_waiting(self, error: KafkaError) -> None:
+        """Fails every record that is not on its way to a broker."""
+        for queue in self._open_queues():
+            for batch in [batch for batch in (*queue.sent, *queue.waiting) if batch.state is not BatchState.IN_FLIGHT]:
+                self._outcomes.failed(batch, error)
+
+    async def quiet(self) -> None:
+        """Until no answer is outstanding."""
+        while any(node.in_flight for node in self._nodes.values()):
+            await self._answers.wait()
+
+    # The loop
+
+    def wake(self) -> None:
+        """Something is other than before: look soon what can be sent."""
+        if self._scheduled is None:
+            self._scheduled = self._loop.call_soon(self.run)
+
+    def run(self) -> None:
+        """Sends what can be sent, now."""
+        if self._scheduled is not None:
+            self._scheduled.cancel()
+            self._scheduled = None
+        self._guarded(self._pump)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        if self.fatal is not None:
+            return
+        try:
+            step()
+        except Exception as error:
+            # A bug of ours: nobody awaits this loop, so every record has to hear of it.
+            log.exception("the Sender of %s failed", self._config.client_id)
+            self.end(ProducerClosed(f"the Sender failed: {type(error).__name__}: {error}"))
+
+    def _pump(self) -> None:
+        if self._transaction is not None and self._transaction.cause is not None:
+            self.drop_waiting(self._transaction.failure())
+        if self.manager is not None and not self.manager.has_producer_id:
+            if self._identity is not None:
+                self._identity.obtain()
+            return
+        for node in list(self._nodes.values()):
+            if not node.in_flight and node.partial and self._config.linger_ms <= 0:
+                node.wait_no_longer()
+            if node.ready and node.node_id != NO_LEADER:
+                self._pump_node(node)
+        if self._transaction is not None and self._transaction.wanted:
+            self.enrol()
+
+    def _pump_node(self, node: Node) -> None:
+        connection = self._cluster.pool.live(node.node_id, Role.DATA)
+        if connection is None:
+            self._connect(node)
+            return
+        limit = self._config.max_in_flight_requests_per_connection
+        while node.ready and node.in_flight < limit and not connection.closed:
+            if not connection.writable:
+                self._send_when_writable(node, connection)
+                return
+            batches = self._gather(node, connection)
+            if not batches:
+                return
+            self._send(node, connection, batches)
+
+    def _gather(self, node: Node, connection: Connection) -> list[Batch]:
+        """The next request: the first batch of each ready partition, as many as max_request_size takes."""
+        batches: list[Batch] = []
+        if self.manager is not None and not self.manager.has_producer_id:
+            return batches
+        size = 0
+        for queue in list(node.ready):
+            if queue.needs_new_epoch and not queue.sent and not self._outcomes.rewind(queue):
+                self.wake()  # to ask for a new producer id
+                return batches
+            if not queue.waiting:
+                del node.ready[queue]
+                continue
+            if not queue.may_send(connection):
+                continue
+            if self._transaction is not None and not self._transaction.admits(queue.topic_partition):
+                continue
+            size += queue.waiting[0].builder.size_bytes
+            if batches and size > self._config.max_request_size:
+                break
+            del node.ready[queue]
+            batches.append(queue.take(connection, self.manager))
+            self.place(queue)
+        return batches
+
+    def _send(self, node: Node, connection: Connection, batches: list[Batch]) -> None:
+        request = produce_request(batches, self._config, self._memory, self._transaction)
+        try:
+            version_max = produce_version_max(connection, self._config, self._transaction)
+            if self._acks == 0:
+                connection.send_unanswered(request)
+                for batch in batches:
+                    self._outcomes.stored(batch, -1, -1, -1)
+                return
+            answer = connection.send(request, timeout_ms=self._config.request_timeout_ms, version_max=version_max)
+        except KafkaError as error:
+            self._unanswered(node, batches, error, sent=False)
+            return
+        node.in_flight += 1
+        answer.add_done_callback(partial(self._answered, node, batches))
+
+    def _answered(self, node: Node, batches: list[Batch], answer: asyncio.Future[ProduceResponse]) -> None:
+        node.in_flight -= 1
+        answer.exception()  # looked at, also when the producer has ended
+        self._guarded(partial(self._apply, node, batches, answer))
+        self._answers.notify()
+        self.run()
+
+    def _apply(self, node: Node, batches: list[Batch], answer: asyncio.Future[ProduceResponse]) -> None:
+        error = answer.exception()
+        if error is not None:
+            assert isinstance(error, KafkaError), error
+            self._unanswered(node, batches, error, sent=True)
+        else:
+            response = answer.result()
+            for each in response.node_endpoints:
+                self._cluster.pool.set_address(each.node_id, each.host, each.port)
+            rows = {(topic.name, row.index): row for topic in response.responses for row in topic.partition_responses}
+            apply = self._outcomes.apply
+            self._settle(
+                node,
+                batches,
+                [apply(batch, rows.get((batch.queue.topic, batch.queue.partition), SILENCE)) for batch in batches],
+            )
+
+    def _unanswered(self, node: Node, batches: list[Batch], error: KafkaError, *, sent: bool) -> None:
+        self._cluster.request_refresh()
+        self._settle(node, batches, [self._outcomes.lost(batch, error, sent=sent) for batch in batches])
+
+    def _settle(self, node: Node, batches: list[Batch], again: list[bool]) -> None:
+        """A pause spares who has failed, and not the next leader of a partition, if that is known by now (KIP-951)."""
+        failed = [batch.queue for batch, must_retry in zip(batches, again, strict=True) if must_retry]
+        self._pause([queue for queue in failed if queue.node_id == node.node_id])
+        for batch in batches:
+            if batch.queue.waiting:
+                self.place(batch.queue)
+
+    def _pause(self, queues: list[PartitionQueue]) -> None:
+        """Leaves partitions alone for retry_backoff_ms, longer after every failure in a row."""
+        if not queues:
+            return
+        for queue in queues:
+            queue.paused = True
+            queue.failures += 1
+            self._node(queue.node_id).remove(queue)
+        backoff = Backoff(self._edge, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
+        backoff.failures = min(queue.failures for queue in queues) - 1
+        self._loop.call_later(backoff.next_ms() / 1000, self._resume, queues)
+
+    def _resume(self, queues: list[PartitionQueue]) -> None:
+        for queue in queues:
+            queue.paused = False
+            self.place(queue)
+
+    # Timers, connections, leaders
+
+    def _lingered(self, batch: Batch) -> None:
+        batch.due = True
+        self.place(batch.queue)
+
+    def _on_expiry(self) -> None:
+        self._expiry = None
+        self._guarded(self._expire)
+
+    def _expire(self) -> None:
+        """Ends what has not been stored within delivery_timeout_ms."""
+        now = self._edge.monotonic()
+        deadlines = []
+        for queue in self._open_queues():
+            deadline = self._outcomes.expire(queue, now)
+            if deadline is not None:
+                deadlines.append(deadline)
+            self.place(queue)
+        if deadlines:
+            self._expiry = self._loop.call_later(min(deadlines) - now, self._on_expiry)
+
+    def _connect(self, node: Node) -> None:
+        if node.connecting is None:
+            node.is_away = True
+            self._lookout.look()
+            self._pump_after(node, self._cluster.pool.connecting(node.node_id, Role.DATA))
+
+    def _send_when_writable(self, node: Node, connection: Connection) -> None:
+        if node.connecting is None:
+            self._pump_after(node, self._loop.create_task(self._drained(connection), name=f"drain {node.node_id}"))
+
+    def _pump_after(self, node: Node, task: asyncio.Task[Connection]) -> None:
+        node.connecting = task
+        task.add_done_callback(partial(self._connected, node))
+
+    def _connected(self, node: Node, attempt: asyncio.Task[Connection]) -> None:
+        node.connecting = None
+        if not attempt.cancelled():
+            node.is_away = attempt.exception() is not None
+            if node.is_away:
+                self._cluster.request_refresh()
+            else:
+                self._lookout.found()
+            self.run()
+
+    async def _drained(self, connection: Connection) -> Connection:
+        await connection.drained()
+        return connection
+
+    def _open_queues(self) -> list[PartitionQueue]:
+        """The queues that hold a batch; found at a cost that does not grow with the partitions ever sent to."""
+        self._open = {queue: None for queue in self._open if queue.waiting or queue.sent}
+        return list(self._open)
+
+    def _node(self, node_id: int) -> Node:
+        node = self._nodes.get(node_id)
+        if node is None:
+            node = self._nodes[node_id] = Node(node_id)
+        return node
+
+    def _rebind(self) -> None:
+        """New metadata: every queue goes to its partition's leader of now."""
+        for queue in self._queues.values():
+            leader = self._cluster.metadata.leader(queue.topic, queue.partition)
+            if leader != queue.node_id:
+                self._node(queue.node_id).remove(queue)
+                queue.node_id = leader
+                queue.paused = queue.paused and leader == NO_LEADER
+                if queue.in_flight and leader != NO_LEADER and self.manager is not None:
+                    assert queue.in_flight_on is not None
+                    self._loop.call_later(LEAVING_GRACE_MS / 1000, queue.leave, queue.in_flight_on)
+            self.place(queue)
+
+    def end(self, error: KafkaError) -> None:
+        """Nothing is sent any more; every record that is not stored fails with `error`."""
+        if self.fatal is not None:
+            return
+        self.fatal = error
+        self._linger.close()
+        self._lookout.close()
+        if self._expiry is not None:
+            self._expiry.cancel()
+        for queue in self._queues.values():
+            for batch in (*queue.sent, *queue.waiting):
+                batch.closed = True
+                batch.records_failed(error, told_otherwise=self._transaction is not None)
+        self._memory.fail_waiters(error)

@@ -1,0 +1,274 @@
+"""PURE. The fetched bytes of one partition, decoded only when the application takes them.
+
+Batches stay as the broker sent them, compressed, so that what is held is what `fetch_buffer_bytes` counts; one batch at
+a time becomes records. Control batches, records of aborted transactions (read_committed) and records below the position
+never become any.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import Any
+
+import msgspec
+from semel_protocol.batch import HEADER_BYTES, BatchHeader, CorruptBatch, crc_ok, read_header
+from semel_protocol.compression import BYTES_MAX
+from semel_protocol.errors import KafkaError as WireError
+from semel_protocol.records import Columns, decode_columns
+
+from semel._config.client import Deserializer
+from semel._subscription.epoch_history import EpochTrail
+from semel.errors import CorruptRecordException
+from semel.structs import ConsumerRecord, TopicPartition
+
+Record = ConsumerRecord[Any, Any]
+
+
+class Decoding(msgspec.Struct, frozen=True, kw_only=True):
+    """How a consumer turns bytes into records."""
+
+    check_crcs: bool = True
+    key_deserializer: Deserializer | None = None
+    value_deserializer: Deserializer | None = None
+    batch_bytes_max: int = BYTES_MAX
+    """The most that one compressed batch may unpack to."""
+
+
+class Chunk(msgspec.Struct):
+    """Batches of one fetch response, from byte `at` on.
+
+    aborted: (first offset, producer id), ascending; None under read_uncommitted. open: the producers whose aborted
+    transaction covers the current batch.
+    """
+
+    data: bytes
+    at: int = 0
+    aborted: deque[tuple[int, int]] | None = None
+    open: dict[int, None] = {}
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """Whether the batch belongs to an aborted transaction; to be asked once for each batch, in order."""
+        if not self.aborted and not self.open:
+            return False  # nothing aborted from here on: as under read_uncommitted
+        while self.aborted and self.aborted[0][0] <= header.last_offset:
+            self.open[self.aborted.popleft()[1]] = None
+        if header.is_control:
+            # The marker that ends the transaction: an abort if it was open here, for a commit closes nothing aborted.
+            self.open.pop(header.producer_id, None)
+            return False
+        return header.is_transactional and header.producer_id in self.open
+
+
+class Tally(msgspec.Struct):
+    """What several buffers hold together, so that nobody has to add them up."""
+
+    size_bytes: int = 0
+
+
+class PoisonError(Exception):
+    """A deserializer failed at `offset`; `rows` are the records of the batch before it."""
+
+    def __init__(self, rows: list[Record], offset: int, error: Exception) -> None:
+        super().__init__(rows, offset, error)
+        self.rows, self.offset, self.error = rows, offset, error
+
+
+class FetchBuffer:
+    """Records decoded and not yet taken (`records[at:]`), and behind them the chunks not yet decoded.
+
+    next_offset: where decoding goes on; fetch_offset: where the next fetch starts, None without a position.
+    """
+
+    __slots__ = (
+        "_chunks", "_tally", "_topic_partition", "at", "fetch_offset", "next_offset", "records", "size_bytes", "trail"
+    )  # fmt: skip
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self._topic_partition = topic_partition
+        self._tally = Tally()
+        self._chunks: deque[Chunk] = deque()
+        self.records: list[Record] = []
+        self.at = 0
+        self.next_offset: int | None = None
+        self.fetch_offset: int | None = None
+        self.size_bytes = 0
+        self.trail = EpochTrail()
+
+    def restart(self, offset: int | None) -> None:
+        """Forgets everything; what is added next is for `offset`."""
+        self._chunks.clear()
+        self.records, self.at = [], 0
+        self.next_offset = self.fetch_offset = offset
+        self.trail.go_back_to(offset)
+        self._grow(-self.size_bytes)
+
+    @property
+    def is_empty(self) -> bool:
+        return self.at >= len(self.records) and not self._chunks
+
+    def add(self, data: bytes, aborted: list[tuple[int, int]] | None = None) -> bool:
+        """Takes what a fetch from `fetch_offset` returned; a partial batch at the end is left for the next fetch.
+
+        aborted: (first offset, producer id) under read_committed. False when there is not one whole batch in it.
+        Raises CorruptRecordException when the bytes are no batches.
+        """
+        end = 0
+        next_offset = self.fetch_offset
+        assert next_offset is not None
+        try:
+            while len(data) - end >= HEADER_BYTES:
+                header = read_header(data, end)
+                if end + header.size > len(data):
+                    break
+                end += header.size
+                if header.next_offset > next_offset:
+                    if header.partition_leader_epoch != self.trail.last:
+                        self.trail.read(header.partition_leader_epoch, next_offset)
+                    next_offset = header.next_offset
+        except CorruptBatch as e:
+            raise self._corrupt(e.message) from e
+        if not end:
+            return False
+        whole = data if end == len(data) else data[:end]
+        self._chunks.append(Chunk(whole, aborted=None if aborted is None else deque(sorted(aborted))))
+        self._grow(end)
+        self.fetch_offset = self.trail.end = next_offset
+        return True
+
+    def fill(self, decoding: Decoding, count: int) -> None:
+        """Decodes whole batches until `count` records are ready or nothing is left.
+
+        At a damaged batch raises CorruptRecordException, at a record that a deserializer refuses its exception: once
+        the records before it are taken, and again at each try, for the position stays in front of it.
+        """
+        if len(self.records) - self.at >= count:
+            return
+        del self.records[: self.at]
+        self.at = 0
+        while self._chunks and len(self.records) < count:
+            try:
+                self._decode_next(decoding)
+            except WireError as e:
+                if self.records:
+                    return
+                raise self._unreadable(e.message) from e
+            except PoisonError as e:
+                self.records += e.rows
+                self.next_offset = e.offset
+                if self.records:
+                    return
+                raise e.error from None
+
+    def take(self, count: int) -> list[Record]:
+        """Up to `count` decoded records."""
+        records, at = self.records, self.at
+        if at == 0 and len(records) <= count:
+            self.records = []
+            return records
+        self.at = min(at + count, len(records))
+        return records[at : self.at]
+
+    def _decode_next(self, decoding: Decoding) -> None:
+        chunk = self._chunks[0]
+        header = read_header(chunk.data, chunk.at)
+        end = chunk.at + header.size
+        assert self.next_offset is not None
+        view = memoryview(chunk.data)[chunk.at : end]
+        if decoding.check_crcs and not crc_ok(view, header):  # also of what would be skipped: who says so?
+            raise CorruptBatch("its CRC does not hold")
+        skipped = chunk.is_aborted(header) or header.is_control
+        if header.next_offset > self.next_offset:
+            if not skipped:
+                columns = decode_columns(view, header, bytes_max=decoding.batch_bytes_max)
+                self.records += self._rows(columns, header, decoding)
+            self.next_offset = header.next_offset
+        chunk.at = end
+        self._grow(-header.size)
+        if end >= len(chunk.data):
+            self._chunks.popleft()
+
+    def count_in(self, tally: Tally) -> None:
+        """From now on what is held counts there."""
+        if tally is not self._tally:
+            self._tally.size_bytes -= self.size_bytes
+            self._tally = tally
+            tally.size_bytes += self.size_bytes
+
+    def _grow(self, size_bytes: int) -> None:
+        self.size_bytes += size_bytes
+        self._tally.size_bytes += size_bytes
+
+    def _rows(self, columns: Columns, header: BatchHeader, decoding: Decoding) -> list[Record]:
+        """One record for each row that is not below the position, made in one pass over the columns."""
+        assert self.next_offset is not None
+        offsets, timestamps, keys, values, headers = (
+            columns.offsets, columns.timestamps, columns.keys, columns.values, columns.headers
+        )  # fmt: skip
+        if header.base_offset < self.next_offset:
+            first = bisect_left(offsets, self.next_offset)
+            offsets, timestamps, headers = offsets[first:], timestamps[first:], headers[first:]
+            keys, values = keys[first:], values[first:]
+        rows = map(
+            ConsumerRecord,
+            repeat(self._topic_partition.topic),
+            repeat(self._topic_partition.partition),
+            offsets,
+            timestamps,
+            repeat(1 if header.log_append_time else 0),
+            _deserialized(keys, decoding.key_deserializer),
+            _deserialized(values, decoding.value_deserializer),
+            repeat(None),
+            _sizes(keys),
+            _sizes(values),
+            headers,
+        )
+        if decoding.key_deserializer is None and decoding.value_deserializer is None:
+            return list(rows)
+        return self._deserialized_rows(rows, offsets)
+
+    def _deserialized_rows(self, rows: Iterable[Record], offsets: Sequence[int]) -> list[Record]:
+        """The rows up to one that a deserializer refuses; its exception comes out once those before it are taken."""
+        made: list[Record] = []
+        try:
+            made.extend(rows)
+        except Exception as e:
+            topic, partition = self._topic_partition
+            bad = offsets[len(made)]
+            e.add_note(f"while deserializing {topic}-{partition} at offset {bad}; seek({bad + 1}) goes on without it")
+            raise PoisonError(made, bad, e) from e
+        return made
+
+    def _unreadable(self, message: str) -> CorruptRecordException:
+        """The next batch cannot be read. It ends where the one behind it begins; without one, where its header says."""
+        chunk = self._chunks[0]
+        header = read_header(chunk.data, chunk.at)
+        behind, end = header.next_offset, chunk.at + header.size
+        if len(chunk.data) - end >= HEADER_BYTES:
+            behind = read_header(chunk.data, end).base_offset
+        elif len(self._chunks) > 1:
+            behind = read_header(self._chunks[1].data, self._chunks[1].at).base_offset
+        topic, partition = self._topic_partition
+        return CorruptRecordException(
+            f"{topic}-{partition} at offset {self.next_offset}: the batch at offset {header.base_offset} cannot be "
+            f"read: {message}. seek({behind}) goes on behind it"
+        )
+
+    def _corrupt(self, message: str) -> CorruptRecordException:
+        topic, partition = self._topic_partition
+        return CorruptRecordException(
+            f"{topic}-{partition} at offset {self.next_offset}: {message}. seek() past it to go on without it"
+        )
+
+
+def _deserialized(column: Sequence[bytes | None], deserializer: Deserializer | None) -> Iterable[Any]:
+    return column if deserializer is None else map(deserializer, column)
+
+
+def _sizes(column: Sequence[bytes | None]) -> list[int]:
+    try:
+        return list(map(len, column))  # type: ignore[arg-type]
+    except TypeError:
+        return [-1 if data is None else len(data) for data in column]

@@ -1,0 +1,1 @@
+"""Transactions of a producer and transaction groups: what the calls do, and the talk with coordinators."""

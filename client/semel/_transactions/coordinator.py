@@ -1,0 +1,293 @@
+"""A transactional producer's talk with its coordinators: InitProducerId to EndTxn, one method each.
+
+Every call asks again, reconnecting and looking the coordinator up, until there is an answer that means something;
+what it means to the transaction is for `_transactions` to decide.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from semel_protocol.messages.k24_add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnRequestTopic,
+    AddPartitionsToTxnResponse,
+)
+from semel_protocol.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest
+from semel_protocol.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
+from semel_protocol.messages.k28_txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+from semel_protocol.messages.k20001_begin_transaction_group import BeginTransactionGroupRequest
+from semel_protocol.schema import Message
+
+from semel._config.client import ProducerConfig
+from semel._net.calls import grouped
+from semel._net.cluster import GROUP, TRANSACTION, Cluster
+from semel._net.connection import Connection
+from semel._net.retry import Backoff, Deadline, is_lost_coordinator, is_unsettled
+from semel._produce.request import check_serves
+from semel._produce.sequences import NO_EPOCH, NO_PRODUCER_ID, TransactionManager
+from semel._produce.transaction_state import Verdict, verdict_on
+from semel.errors import (
+    BrokerResponseError,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    UnsupportedVersionError,
+    error_for,
+)
+from semel.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+log = logging.getLogger(__name__)
+
+FEATURE = "transaction.version"
+RESUME_VERSION_MIN = 3
+"""InitProducerId that takes the old producer id and epoch along (KIP-360)."""
+GROUP_METADATA_VERSION_MIN = 3
+"""TxnOffsetCommit that takes generation and member along (KIP-447)."""
+END_TXN_VERSION = {1: 4, 2: 5}
+TXN_OFFSET_COMMIT_VERSION = {1: 4, 2: 5}
+"""By version of the transaction: at most this, and with version 2 at least as well."""
+CONCURRENT_PAUSE_MS = 20
+"""A broker that answers CONCURRENT_TRANSACTIONS is usually done with the previous transaction in a few ms."""
+
+
+class TransactionCoordinator:
+    """The coordinators of one transactional id and of the groups whose offsets it commits.
+
+    in_doubt: a request may have arrived, or may still arrive, that was never answered.
+    maybe_done: the same since the last call of `end` began, or what was answered was no outcome.
+    """
+
+    def __init__(self, cluster: Cluster, config: ProducerConfig, manager: TransactionManager) -> None:
+        assert config.transactional_id is not None
+        self._cluster, self._config, self._manager = cluster, config, manager
+        self._id = config.transactional_id
+        self.in_doubt = False
+        self.maybe_done = False
+        self.version = 1
+
+    async def init_producer_id(self, *, resume: bool, timeout_ms: float) -> None:
+        """A producer id and epoch that fence off what came before; open transactions of the id are aborted.
+
+        resume: this producer itself, not a new one (KIP-360): it fails when somebody else has taken over meanwhile.
+        In a step of a transaction group it fails once that step is over.
+        """
+        manager, step = self._manager, self._config.transaction_group_step
+
+        def request(connection: Connection) -> Message:
+            if resume and connection.version(InitProducerIdRequest) < RESUME_VERSION_MIN:
+                raise UnsupportedVersionError(f"{connection.name} cannot give a running producer a new epoch")
+            if step is not None and not connection.serves(BeginTransactionGroupRequest):
+                raise UnsupportedVersionError(f"{connection.name} knows no transaction groups")
+            return InitProducerIdRequest(
+                transactional_id=self._id,
+                transaction_timeout_ms=self._config.transaction_timeout_ms,
+                producer_id=manager.producer_id if resume else NO_PRODUCER_ID,
+                producer_epoch=manager.producer_epoch if resume else NO_EPOCH,
+                group_epoch=NO_EPOCH if step is None else step.epoch,
+            )
+
+        what = (
+            f"initializing transactional_id {self._id!r} with "
+            f"transaction_timeout_ms={self._config.transaction_timeout_ms}"
+        )
+        if step is not None:
+            what = f"initializing transactional_id {self._id!r} in step {step.epoch} of its transaction group"
+        answer: InitProducerIdResponse = await self._ask(request, what, _error_code, timeout_ms=timeout_ms)
+        manager.set_producer_id(answer.producer_id, answer.producer_epoch)
+        self.in_doubt = False
+
+    async def add_partitions(self, partitions: Collection[TopicPartition]) -> None:
+        """Enrols partitions in the transaction (version 1)."""
+        topics = [
+            AddPartitionsToTxnRequestTopic(name=topic, partitions=indexes)
+            for topic, indexes in grouped(partitions).items()
+        ]
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self._id,
+            v3_and_below_producer_id=self._manager.producer_id,
+            v3_and_below_producer_epoch=self._manager.producer_epoch,
+            v3_and_below_topics=topics,
+        )
+        what = f"adding partitions to the transaction of {self._id!r}"
+        await self._ask(lambda _: request, what, partial(_added, list(partitions)))
+
+    async def add_group(self, group_id: str, *, timeout_ms: float) -> None:
+        """Enrols a group, whose offsets are to be part of the transaction (version 1)."""
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self._id,
+            producer_id=self._manager.producer_id,
+            producer_epoch=self._manager.producer_epoch,
+            group_id=group_id,
+        )
+        what = f"adding group {group_id!r} to the transaction of {self._id!r}"
+        await self._ask(lambda _: request, what, _error_code, timeout_ms=timeout_ms)
+
+    async def commit_offsets(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: ConsumerGroupMetadata,
+        *,
+        version: int,
+        timeout_ms: float,
+    ) -> None:
+        """Puts offsets of a group into the transaction, at the group's coordinator."""
+        request = TxnOffsetCommitRequest(
+            transactional_id=self._id,
+            group_id=group.group_id,
+            producer_id=self._manager.producer_id,
+            producer_epoch=self._manager.producer_epoch,
+            generation_id=group.generation_id,
+            member_id=group.member_id,
+            group_instance_id=group.group_instance_id,
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[_offset_row(index, offsets[TopicPartition(topic, index)]) for index in indexes],
+                )
+                for topic, indexes in grouped(offsets).items()
+            ],
+        )
+        version_max = TXN_OFFSET_COMMIT_VERSION[version]
+
+        def made(connection: Connection) -> Message:
+            if version >= 2:
+                check_serves(connection, TxnOffsetCommitRequest, version_max)
+            if group.member_id and connection.version(TxnOffsetCommitRequest) < GROUP_METADATA_VERSION_MIN:
+                raise UnsupportedVersionError(
+                    f"{connection.name} takes no group metadata with a transaction's offsets: pass the group_id alone"
+                )
+            return request
+
+        await self._ask(
+            made,
+            f"committing offsets of group {group.group_id!r} in the transaction of {self._id!r}",
+            partial(_offset_codes, offsets),
+            key=(group.group_id, GROUP),
+            version_max=version_max,
+            timeout_ms=timeout_ms,
+        )
+
+    async def end(self, *, commit: bool, version: int) -> bool:
+        """Commits or aborts, asked until the coordinator says what became of it. True: with a new epoch (KIP-890)."""
+        request = EndTxnRequest(
+            transactional_id=self._id,
+            producer_id=self._manager.producer_id,
+            producer_epoch=self._manager.producer_epoch,
+            committed=commit,
+        )
+        what = f"{'commit' if commit else 'abort'} of the transaction of {self._id!r}"
+        self.maybe_done = False
+        answer: EndTxnResponse = await self._ask(
+            lambda _: request, what, _error_code, version_max=END_TXN_VERSION[version]
+        )
+        if answer.producer_id < 0:
+            return False
+        self._manager.set_producer_id(answer.producer_id, answer.producer_epoch)
+        self.in_doubt = False
+        return True
+
+    async def _ask(
+        self,
+        request: Callable[[Connection], Message],
+        what: str,
+        codes: Callable[[Any], Iterable[int]],
+        *,
+        key: tuple[str, int] | None = None,
+        version_max: int | None = None,
+        timeout_ms: float | None = None,
+    ) -> Any:
+        """The answer, once there is one without an error. Without `timeout_ms` it is asked for until cancelled.
+
+        Raises the first error that asking again does not help against, KafkaTimeoutError.
+        """
+        config = self._config
+        backoff = Backoff(self._cluster.edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
+        deadline = None if timeout_ms is None else Deadline(self._cluster.edge, timeout_ms)
+        name, key_type = key or (self._id, TRANSACTION)
+        while True:
+            left_ms = config.request_timeout_ms if deadline is None else max(deadline.remaining_ms, 1)
+            try:
+                connection = await self._cluster.coordinator_connection(name, key_type, timeout_ms=left_ms)
+                if key_type == TRANSACTION:
+                    self.version = 2 if connection.feature_level(FEATURE) >= 2 else 1
+                message = request(connection)
+                answer = await self._answer(connection, message, min(config.request_timeout_ms, left_ms), version_max)
+                code = next((code for code in codes(answer) if code), 0)
+                if not code:
+                    return answer
+                why = getattr(answer, "error_message", None)  # semel's brokers tell
+                raise error_for(code, f"{what}: {why}" if why else what)
+            except KafkaError as error:
+                if verdict_on(error) is not Verdict.RETRY:
+                    raise
+                self.maybe_done = self.maybe_done or is_unsettled(error)
+                if is_lost_coordinator(error) or not isinstance(error, BrokerResponseError):
+                    self._cluster.forget_coordinator(name, key_type)
+                pause_ms = backoff.next_ms()
+                if isinstance(error, BrokerResponseError) and error.code == ErrorCode.CONCURRENT_TRANSACTIONS:
+                    pause_ms = min(pause_ms, CONCURRENT_PAUSE_MS)
+                if deadline is not None and pause_ms >= deadline.remaining_ms:
+                    raise KafkaTimeoutError(f"{what} did not succeed within {timeout_ms:.0f} ms: {error}") from error
+                log.debug("%s: asking again: %s", what, error)
+            await asyncio.sleep(pause_ms / 1000)
+
+    async def _answer(
+        self, connection: Connection, message: Message, timeout_ms: float, version_max: int | None
+    ) -> Any:
+        answered = False
+        try:
+            answer = await connection.request(message, timeout_ms=timeout_ms, version_max=version_max)
+            answered = True
+            return answer
+        finally:
+            self.in_doubt = self.in_doubt or not answered
+            self.maybe_done = self.maybe_done or not answered
+
+
+def _error_code(answer: Any) -> Iterable[int]:
+    return (answer.error_code,)
+
+
+def _added(asked: Collection[TopicPartition], answer: AddPartitionsToTxnResponse) -> Iterable[int]:
+    """Where one partition is refused the others are not even tried: the reason comes first."""
+    codes = {
+        TopicPartition(topic.name, row.partition_index): row.partition_error_code
+        for topic in answer.results_by_topic_v3_and_below
+        for row in topic.results_by_partition
+    }
+    return sorted(_complete(asked, codes), key=lambda code: code == ErrorCode.OPERATION_NOT_ATTEMPTED)
+
+
+def _offset_codes(asked: Collection[TopicPartition], answer: TxnOffsetCommitResponse) -> Iterable[int]:
+    codes = {
+        TopicPartition(topic.name, row.partition_index): row.error_code
+        for topic in answer.topics
+        for row in topic.partitions
+    }
+    return _complete(asked, codes)
+
+
+def _complete(asked: Collection[TopicPartition], codes: Mapping[TopicPartition, int]) -> list[int]:
+    """The code of each partition asked for. Nothing said of one is no answer: raises what makes us ask again."""
+    for partition in asked:
+        if partition not in codes:
+            raise KafkaConnectionError(f"the coordinator left {partition} out of its answer")
+    return [codes[partition] for partition in asked]
+
+
+def _offset_row(index: int, at: OffsetAndMetadata) -> TxnOffsetCommitRequestPartition:
+    return TxnOffsetCommitRequestPartition(
+        partition_index=index, committed_offset=at.offset, committed_metadata=at.metadata
+    )

@@ -1,0 +1,158 @@
+"""Who fenced this producer, when and why: asked of the coordinator once, for the exception's text.
+
+A member of a transaction group is shut out as well when its step is over, without anybody having taken its id. Other
+brokers than semel keep no ledger of it; there the exception tells who has the transactional id now.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+from semel_protocol.messages.k65_describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    DescribeTransactionsResponseTransaction,
+)
+from semel_protocol.messages.k20003_describe_transaction_groups import (
+    DescribeTransactionGroupsRequest,
+    DescribeTransactionGroupsResponse,
+    DescribeTransactionGroupsResponseGroup,
+)
+from semel_protocol.schema import Message
+
+from semel._admin.types import client_words
+from semel._config.client import ProducerConfig
+from semel._net.cluster import TRANSACTION, Cluster
+from semel._produce.sequences import TransactionManager
+from semel.errors import BrokerResponseError, InvalidProducerIdMapping, KafkaError, ProducerFenced
+from semel.structs import GroupStep
+
+log = logging.getLogger(__name__)
+
+ASKING_TIMEOUT_MS_MAX = 5_000
+"""The story is not worth more waiting."""
+
+
+async def fenced(
+    cluster: Cluster,
+    config: ProducerConfig,
+    manager: TransactionManager,
+    error: BrokerResponseError,
+    *,
+    proven: bool = False,
+) -> ProducerFenced | None:
+    """The exception of a producer that was fenced, with the story; None when the coordinator does not confirm it.
+
+    proven: the coordinator has said so itself; whether it tells the story or not.
+    """
+    if proven and not manager.has_producer_id:
+        return None  # not let in at all: the refusal has said why
+    row = await _described(cluster, config)
+    is_other = row is not None and not row.error_code and _identity(row) != _identity(manager)
+    story = _story(row, manager) if row is not None else ""
+    if not story and config.transaction_group_step is not None:
+        story = await _story_of_step(cluster, config, config.transaction_group_step)
+    if not proven and not is_other and not story:
+        return None
+    if not story and row is not None and is_other:
+        story = f"producer id {row.producer_id} epoch {row.producer_epoch} has it now ({row.transaction_state})"
+    made = ProducerFenced(f"{_who(config, manager)}: {story or 'the coordinator does not say by whom'}")
+    made.__cause__ = error
+    return made
+
+
+async def is_committed(cluster: Cluster, config: ProducerConfig, manager: TransactionManager) -> bool:
+    """Whether the prepared transaction of a producer whose epoch is over was committed with its step.
+
+    A step that aborts one writes that into the ledger of its id. False also when nobody tells.
+    """
+    step = config.transaction_group_step
+    assert step is not None
+    row, group = await _described(cluster, config), await _described_group(cluster, config, step)
+    if row is None or row.error_code or group is None:
+        return False
+    return group.decided_epoch == step.epoch and not _story(row, manager)
+
+
+async def forgotten(
+    cluster: Cluster, config: ProducerConfig, manager: TransactionManager, error: InvalidProducerIdMapping
+) -> InvalidProducerIdMapping:
+    """The exception of a producer whose transactional id the coordinator does not know (any more), with the story."""
+    row = await _described(cluster, config)
+    story = _story(row, manager) if row is not None else ""
+    if not story:
+        return error
+    made = InvalidProducerIdMapping(f"{_who(config, manager)}: {story}")
+    made.__cause__ = error
+    return made
+
+
+def _who(config: ProducerConfig, manager: TransactionManager) -> str:
+    return (
+        f"transactional_id {config.transactional_id!r}, producer id {manager.producer_id} "
+        f"epoch {manager.producer_epoch}"
+    )
+
+
+def _identity(of: TransactionManager | DescribeTransactionsResponseTransaction) -> tuple[int, int]:
+    return of.producer_id, of.producer_epoch
+
+
+def _story(row: DescribeTransactionsResponseTransaction, manager: TransactionManager) -> str:
+    """The line of the ledger that shut us out: of all that are past our epoch, the oldest."""
+    for fence in row.fences:
+        if fence.old_producer_id == manager.producer_id and fence.old_epoch >= manager.producer_epoch:
+            return fence.text
+    return ""
+
+
+async def _story_of_step(cluster: Cluster, config: ProducerConfig, step: GroupStep) -> str:
+    """How the step ended; "" when it is not over, or nobody tells."""
+    row = await _described_group(cluster, config, step)
+    if row is None or (row.group_epoch, row.state) == (step.epoch, "Open"):
+        return ""
+    return f"step {step.epoch} of transaction group {step.group!r} is over: {_end_of_step(row, step)}"
+
+
+def _end_of_step(row: DescribeTransactionGroupsResponseGroup, step: GroupStep) -> str:
+    if row.group_epoch != step.epoch:
+        by = ", ".join(part for part in (row.owner, client_words(row.client_id, row.client_host)) if part)
+        return f"step {row.group_epoch} was begun at {_moment(row.begin_time_ms)} by {by or 'somebody'}"
+    how = f"committed as {row.decided_token!r}" if row.decided_epoch == step.epoch else "aborted"
+    return f"it was {how} at {_moment(row.last_update_time_ms)}" + (f": {row.note}" if row.note else "")
+
+
+def _moment(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+async def _described(cluster: Cluster, config: ProducerConfig) -> DescribeTransactionsResponseTransaction | None:
+    assert config.transactional_id is not None
+    request = DescribeTransactionsRequest(transactional_ids=[config.transactional_id])
+    answer: DescribeTransactionsResponse | None = await _asked(cluster, config, request)
+    return answer.transaction_states[0] if answer is not None and answer.transaction_states else None
+
+
+async def _described_group(
+    cluster: Cluster, config: ProducerConfig, step: GroupStep
+) -> DescribeTransactionGroupsResponseGroup | None:
+    request = DescribeTransactionGroupsRequest(groups=[step.group])
+    answer: DescribeTransactionGroupsResponse | None = await _asked(cluster, config, request)
+    row = answer.groups[0] if answer is not None and answer.groups else None
+    return None if row is None or row.error_code else row
+
+
+async def _asked(cluster: Cluster, config: ProducerConfig, request: Message) -> Any:
+    """The coordinator's answer; None when there is none."""
+    assert config.transactional_id is not None
+    timeout_ms = min(config.request_timeout_ms, ASKING_TIMEOUT_MS_MAX)
+    try:
+        connection = await cluster.coordinator_connection(config.transactional_id, TRANSACTION, timeout_ms=timeout_ms)
+        if not connection.serves(type(request)):
+            return None
+        return await connection.request(request, timeout_ms=timeout_ms)
+    except KafkaError as trouble:
+        log.debug("no story of how %r was fenced: %s", config.transactional_id, trouble)
+        return None

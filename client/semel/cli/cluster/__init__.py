@@ -1,0 +1,1 @@
+"""`semel cluster`: brokers, what they lead, partitions that are not well."""

@@ -1,0 +1,113 @@
+"""`semel cluster`: the brokers, who leads what, and whether everything has its leader and its replicas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import click
+
+from semel import Admin
+from semel.admin import ConfigResource, ConfigResourceType
+from semel.cli.cluster.health import Health, State, Verdict, as_json, health_of, sentence
+from semel.cli.shared.common import bootstrap_option, console, run, table
+from semel.cli.shared.moves import moves_of
+from semel.cli.shared.times import plural
+from semel.errors import UnknownTopicOrPartitionError
+from semel.structs import TopicMetadata
+
+SHOWN = 20
+KNOCK_TIMEOUT_MS = 2_000
+LEAST_IN_SYNC = "min.insync.replicas"
+
+
+@click.command()
+@bootstrap_option
+@click.option("--json", "as_object", is_flag=True, help="One JSON object, with all partitions that are not well.")
+def cluster(bootstrap: str, as_object: bool) -> None:
+    """Show the brokers of the cluster, what they lead, and the partitions that are not well.
+
+    Each broker is asked whether it answers. The last line is the verdict. Exit status 1 when a partition has no leader
+    that answers, or too few replicas in sync for writes with acks=all, or no broker can reach the cluster's store.
+    """
+
+    async def work() -> Health:
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            return await look(admin)
+
+    health = run(work())
+    if as_object:
+        click.echo(json.dumps(as_json(health), indent=2))
+    else:
+        _show(health)
+    if health.verdict is Verdict.OFFLINE:
+        raise SystemExit(1)
+
+
+async def look(admin: Admin) -> Health:
+    """How the cluster is at this moment."""
+    health = await _look_once(admin)
+    # Brokers and partitions are two questions: between them somebody may have come or gone.
+    return await _look_once(admin) if health.verdict is Verdict.OFFLINE else health
+
+
+async def _look_once(admin: Admin) -> Health:
+    topics = await admin.describe_topics()
+    cluster = await admin.describe_cluster()
+    statuses = await admin.knock(cluster.brokers, KNOCK_TIMEOUT_MS)
+    if not any(status.answers and not status.misses_store for status in statuses.values()):
+        return health_of(cluster, topics, {}, {}, statuses)  # who is asked for more would wait for the controller
+    return health_of(cluster, topics, await moves_of(admin, cluster), await _least_in_sync(admin, topics), statuses)
+
+
+async def _least_in_sync(admin: Admin, topics: Sequence[TopicMetadata]) -> dict[str, int]:
+    """Of the topics for which it makes a difference now."""
+    doubtful = [each.name for each in topics if any(len(p.isr) < len(p.replicas) for p in each.partitions)]
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name, [LEAST_IN_SYNC]) for name in doubtful]
+    try:
+        described = await admin.describe_configs(resources) if resources else []
+    except UnknownTopicOrPartitionError:
+        return {}  # one was deleted just now
+    values = {each.name: each.configs[LEAST_IN_SYNC].value for each in described if LEAST_IN_SYNC in each.configs}
+    return {name: int(value) for name, value in values.items() if value is not None}
+
+
+def _show(health: Health) -> None:
+    out = console()
+    numbers = ("leads", "preferred", "replicas", "in sync")
+    shown = table(f"Cluster {health.cluster_id or ''}", "broker", "address", "rack", "role", *numbers, right=numbers)
+    for broker in health.brokers:
+        here = broker.metadata
+        counts = (broker.leads, broker.preferred, broker.replicas, broker.in_sync)
+        shown.add_row(
+            str(broker.node_id),
+            "away" if here is None else f"{here.host}:{here.port}{'' if broker.answers else ' (no answer)'}",
+            "-" if here is None or here.rack is None else here.rack,
+            "controller" if broker.node_id == health.controller_id else "-",
+            *(f"{count:,}" for count in counts),
+        )
+    out.print(shown)
+    _show_troubled(health)
+    if health.moving:
+        out.print(f"{plural(len(health.moving), 'partition')} on the move: `semel topic reassign --watch` follows.")
+    if health.misled:
+        count = plural(len(health.misled), "partition")
+        out.print(f"{count} not led by the preferred broker: `semel topic elect` changes that.")
+    out.print(sentence(health), soft_wrap=True)
+
+
+def _show_troubled(health: Health) -> None:
+    troubled = [each for state in State if state is not State.OK for each in health.of_state(state)]
+    if not troubled:
+        return
+    rows = table("", "partition", "state", "leader", "replicas", "in sync", "missing", right=("leader",))
+    for each in troubled[:SHOWN]:
+        rows.add_row(
+            f"{each.at.topic}-{each.at.partition}",
+            each.state.value,
+            "none" if each.state is State.OFFLINE else str(each.leader),
+            *(",".join(map(str, ids)) for ids in (each.replicas, each.isr, each.missing)),
+        )
+    console().print(rows)
+    if len(troubled) > SHOWN:
+        console().print(f"and {len(troubled) - SHOWN:,} more: --json has them all\n")

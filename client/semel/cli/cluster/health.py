@@ -1,0 +1,301 @@
+"""PURE: what there is to say of brokers and partitions: which are led, replicated and writable, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from semel import TopicPartition
+from semel.admin import BrokerStatus, ClusterDescription, PartitionReassignment
+from semel.cli.shared.times import plural
+from semel.structs import BrokerMetadata, PartitionMetadata, TopicMetadata
+
+NAMED = 3
+"""So many partitions are named in a sentence."""
+
+
+class State(Enum):
+    """How a partition is, the worst first."""
+
+    OFFLINE = "offline"
+    """Nobody leads it: it can be neither read nor written."""
+    SILENT = "leader does not answer"
+    """Its leader does not answer, and the cluster has not elected another one yet."""
+    READ_ONLY = "refuses acks=all"
+    """Fewer replicas in sync than min.insync.replicas."""
+    UNDER_REPLICATED = "under-replicated"
+    """A replica is not in sync: one failure more than there may be otherwise."""
+    OK = "ok"
+
+
+class Verdict(Enum):
+    OFFLINE = "offline"
+    DEGRADED = "degraded"
+    HEALTHY = "healthy"
+
+
+class PartitionHealth(msgspec.Struct, frozen=True):
+    """A partition with what it lacks: `missing` are its replicas that are not in sync."""
+
+    at: TopicPartition
+    state: State
+    leader: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    missing: tuple[int, ...]
+
+
+class BrokerHealth(msgspec.Struct, frozen=True):
+    """How many partitions a broker leads, should lead, holds, and holds in sync. `metadata` None: it is away.
+
+    status: what came of a knock at it; None: not tried.
+    """
+
+    node_id: int
+    metadata: BrokerMetadata | None
+    leads: int
+    preferred: int
+    replicas: int
+    in_sync: int
+    status: BrokerStatus | None = None
+
+    @property
+    def answers(self) -> bool:
+        """False: the cluster counts on it, and it does not answer from here."""
+        return self.status is None or self.status.answers
+
+
+class Health(msgspec.Struct, frozen=True):
+    """A whole cluster. `misled`: partitions whose preferred leader is in sync, but is not the one who leads."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: tuple[BrokerHealth, ...]
+    partitions: tuple[PartitionHealth, ...]
+    misled: tuple[TopicPartition, ...]
+    moving: tuple[TopicPartition, ...]
+
+    def of_state(self, state: State) -> list[PartitionHealth]:
+        return [each for each in self.partitions if each.state is state]
+
+    @property
+    def away(self) -> list[int]:
+        """Brokers that hold replicas, but are not there."""
+        return [broker.node_id for broker in self.brokers if broker.metadata is None]
+
+    @property
+    def silent(self) -> list[int]:
+        """Brokers that the cluster counts on, and that do not answer from here."""
+        return [broker.node_id for broker in self.brokers if not broker.answers]
+
+    @property
+    def without_store(self) -> list[int]:
+        """Brokers that answer, and cannot reach the cluster's store."""
+        found = [(broker.node_id, broker.status) for broker in self.brokers]
+        return [node_id for node_id, status in found if status is not None and status.misses_store]
+
+    @property
+    def is_store_away(self) -> bool:
+        """No broker that answers can reach the store, so it is the store that is away."""
+        answering = [broker.node_id for broker in self.brokers if broker.status is not None and broker.status.answers]
+        return bool(answering) and answering == self.without_store
+
+    @property
+    def verdict(self) -> Verdict:
+        states = [each.state for each in self.partitions]
+        if any(state in states for state in (State.OFFLINE, State.SILENT, State.READ_ONLY)) or self.is_store_away:
+            return Verdict.OFFLINE
+        has_all = all(state is State.OK for state in states) and not self.away and self.controller_id >= 0
+        has_all = has_all and not self.silent and not self.without_store
+        return Verdict.HEALTHY if has_all else Verdict.DEGRADED
+
+
+def state_of(
+    partition: PartitionMetadata, live: Container[int], *, least_in_sync: int = 1, adding: Container[int] = ()
+) -> State:
+    """`live`: the brokers that are there; `adding`: replicas that a move has only just begun to copy."""
+    if partition.leader not in live:
+        return State.OFFLINE
+    if len(partition.isr) < least_in_sync:
+        return State.READ_ONLY
+    complete = all(broker in partition.isr or broker in adding for broker in partition.replicas)
+    return State.OK if complete else State.UNDER_REPLICATED
+
+
+def health_of(
+    cluster: ClusterDescription,
+    topics: Sequence[TopicMetadata],
+    moves: Mapping[TopicPartition, PartitionReassignment],
+    least_in_sync: Mapping[str, int],
+    statuses: Mapping[int, BrokerStatus] | None = None,
+) -> Health:
+    """`least_in_sync`: min.insync.replicas by topic, where it is known. statuses: see `Admin.knock`."""
+    statuses = statuses or {}
+    silent = [node_id for node_id, status in statuses.items() if not status.answers]
+    partitions, misled = [], []
+    for topic in topics:
+        for each in topic.partitions:
+            at = TopicPartition(topic.name, each.partition)
+            adding = moves[at].adding_replicas if at in moves else ()
+            state = state_of(each, cluster.brokers, least_in_sync=least_in_sync.get(topic.name, 1), adding=adding)
+            if each.leader in silent and state is not State.OFFLINE:
+                state = State.SILENT
+            missing = tuple(broker for broker in each.replicas if broker not in each.isr or state is State.OFFLINE)
+            partitions.append(PartitionHealth(at, state, each.leader, each.replicas, each.isr, missing))
+            preferred = each.replicas[0] if each.replicas else each.leader
+            if at not in moves and each.leader != preferred and preferred in each.isr and preferred in cluster.brokers:
+                misled.append(at)
+    return Health(
+        cluster.cluster_id,
+        cluster.controller_id,
+        _brokers(cluster, partitions, statuses),
+        tuple(partitions),
+        tuple(misled),
+        tuple(moves),
+    )
+
+
+def _brokers(
+    cluster: ClusterDescription, partitions: Sequence[PartitionHealth], statuses: Mapping[int, BrokerStatus]
+) -> tuple[BrokerHealth, ...]:
+    named = [broker for each in partitions for broker in (*each.replicas, *each.isr)]
+    return tuple(
+        BrokerHealth(
+            node_id,
+            cluster.brokers.get(node_id),
+            leads=sum(each.leader == node_id for each in partitions),
+            preferred=sum(each.replicas[:1] == (node_id,) for each in partitions),
+            replicas=sum(node_id in each.replicas for each in partitions),
+            in_sync=sum(node_id in each.isr for each in partitions),
+            status=statuses.get(node_id),
+        )
+        for node_id in sorted(dict.fromkeys([*cluster.brokers, *named]))
+    )
+
+
+def sentence(health: Health) -> str:
+    """The verdict in a line, with what to do about it."""
+    total = len(health.partitions)
+    away = _troubles(health)
+    if health.is_store_away:
+        return _without_store(health)
+    if offline := health.of_state(State.OFFLINE):
+        return f"Offline: {_share(offline, total)} no leader ({_some(offline)}). {_without_leader(health, offline)}"
+    if silent := health.of_state(State.SILENT):
+        return (
+            f"Offline: {_share(silent, total)} a leader that does not answer ({_some(silent)}): "
+            f"{_named(health.silent)}. If it is down, others lead as soon as its session has run out; if it runs, its "
+            "advertised address cannot be reached from here."
+        )
+    if read_only := health.of_state(State.READ_ONLY):
+        return (
+            f"Offline: {_share(read_only, total)} fewer replicas in sync than min.insync.replicas and refuse writes "
+            f"with acks=all ({_some(read_only)}): {away or 'wait until the others have caught up'}."
+        )
+    if under := health.of_state(State.UNDER_REPLICATED):
+        return (
+            f"Degraded: {_share(under, total)} replicas that are not in sync ({_some(under)}): "
+            f"{away or 'they are catching up'}. All can be read and written."
+        )
+    if away or health.controller_id < 0:
+        return f"Degraded: {away or 'there is no controller'}. {plural(total, 'partition')} can be read and written."
+    here = plural(len(health.brokers), "broker")
+    if not total:
+        return f"Healthy: {here}, and no topic yet."
+    return f"Healthy: {plural(total, 'partition')} on {here}, each with a leader and all its replicas in sync."
+
+
+def _troubles(health: Health) -> str:
+    """What is wrong with brokers, as clauses."""
+    found = (
+        (health.away, "is away", "are away"),
+        (health.silent, "does not answer", "do not answer"),
+        (health.without_store, "cannot reach the store (etcd)", "cannot reach the store (etcd)"),
+    )
+    return ", ".join(f"{_named(ids)} {one if len(ids) == 1 else many}" for ids, one, many in found if ids)
+
+
+def _without_leader(health: Health, offline: Sequence[PartitionHealth]) -> str:
+    """What to do about partitions without a leader: one that has an in-sync replica on a broker that answers gets its
+    leader as soon as that broker is part of the cluster again."""
+    answering = [b.node_id for b in health.brokers if b.status is not None and b.status.answers]
+    lost = [each for each in offline if not any(broker in answering for broker in each.isr or each.replicas)]
+    brokers = sorted(dict.fromkeys(broker for each in lost or offline for broker in each.isr or each.replicas))
+    if lost:
+        return f"Bring back {_named(brokers)}."
+    ready = [broker for broker in brokers if broker in answering]
+    verb = "answers" if len(ready) == 1 else "answer"
+    return f"{_named(ready).capitalize()} {verb} and can lead: look again in a few seconds."
+
+
+def _without_store(health: Health) -> str:
+    """No broker that answers can reach the store: it is to be brought back, not they."""
+    ids = health.without_store
+    answer = f"{_named(ids)} {'answers' if len(ids) == 1 else 'answer'}, but cannot reach the cluster's store (etcd)"
+    left_ms = [b.status.session_left_ms or 0 for b in health.brokers if b.status is not None and b.status.misses_store]
+    if any(left_ms):
+        then = f"their sessions end in {max(left_ms) / 1000:.0f} s, and then nobody leads"
+    else:
+        then = "without it no broker may lead: nothing can be read or written"
+    return f"Offline: {answer}; {then}. Bring back etcd; the brokers go on by themselves."
+
+
+def as_json(health: Health) -> dict[str, Any]:
+    """All of it, for machines."""
+    return {
+        "cluster_id": health.cluster_id,
+        "verdict": health.verdict.value,
+        "text": sentence(health),
+        "controller": health.controller_id,
+        "brokers": [
+            {
+                "id": each.node_id,
+                "address": None if each.metadata is None else f"{each.metadata.host}:{each.metadata.port}",
+                "rack": None if each.metadata is None else each.metadata.rack,
+                "leads": each.leads,
+                "preferred": each.preferred,
+                "replicas": each.replicas,
+                "in_sync": each.in_sync,
+                "answers": each.metadata is not None and each.answers,
+                "error": None if each.status is None or each.status.answers else each.status.error,
+                "reaches_store": _reaches_store(each.status),
+            }
+            for each in health.brokers
+        ],
+        "partitions": len(health.partitions),
+        "troubled": [
+            {
+                "topic": each.at.topic,
+                "partition": each.at.partition,
+                "state": each.state.value,
+                "leader": each.leader,
+                "replicas": list(each.replicas),
+                "in_sync": list(each.isr),
+            }
+            for each in health.partitions
+            if each.state is not State.OK
+        ],
+        "not_led_by_preferred": [f"{at.topic}-{at.partition}" for at in health.misled],
+        "moving": [f"{at.topic}-{at.partition}" for at in health.moving],
+    }
+
+
+def _reaches_store(status: BrokerStatus | None) -> bool | None:
+    """None where the broker does not tell."""
+    return None if status is None or status.session_left_ms is None else not status.misses_store
+
+
+def _named(ids: Sequence[int]) -> str:
+    return f"broker{'' if len(ids) == 1 else 's'} {', '.join(map(str, ids))}"
+
+
+def _share(found: Sequence[PartitionHealth], total: int) -> str:
+    return f"{len(found):,} of {plural(total, 'partition')} {'has' if len(found) == 1 else 'have'}"
+
+
+def _some(found: Sequence[PartitionHealth]) -> str:
+    named = ", ".join(f"{each.at.topic}-{each.at.partition}" for each in found[:NAMED])
+    return named if len(found) <= NAMED else f"{named} and {len(found) - NAMED:,} more"

@@ -1,0 +1,1 @@
+"""`semel group`: consumer groups, their offsets, their deletion."""

@@ -1,0 +1,126 @@
+"""`semel group reset`: where a group that has no members goes on reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import click
+import msgspec
+
+from semel import Admin, TopicPartition
+from semel.admin import EARLIEST, LATEST, ConsumerGroupDescription
+from semel.cli.shared.common import bootstrap_option, confirm, console, failure, run, say, table
+from semel.cli.shared.places import partitions_of
+from semel.cli.shared.times import plural
+from semel.cli.shared.whence import FORMS, Whence, parse
+from semel.structs import OffsetAndMetadata
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of one partition. `committed` -1: nothing is. `wanted` lies where there are no records any more,
+    or none yet, if it is not `offset`."""
+
+    at: TopicPartition
+    committed: int
+    wanted: int
+    offset: int
+    end: int
+
+
+@click.command()
+@bootstrap_option
+@click.argument("group")
+@click.argument("names", nargs=-1, metavar="[TOPIC[:PARTITION]]...")
+@click.option("--to", metavar="WHERE", help=f"Where to: {FORMS}.")
+@click.option("--by", type=int, metavar="N", help="N offsets further on than now; -N: back.")
+@click.option("-n", "--dry-run", is_flag=True, help="Show what would be done.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def reset(
+    bootstrap: str, group: str, names: tuple[str, ...], to: str | None, by: int | None, dry_run: bool, yes: bool
+) -> None:
+    """Set the committed offsets of GROUP, for topics or single partitions.
+
+    Without topics: for all partitions that it has an offset of. With a time the first record at or after it is the
+    next to be read. The group must have no members: stop its consumers first.
+    """
+    if (to is None) == (by is None):
+        raise click.UsageError("say where to, with either --to or --by")
+    moves = run(_plan(bootstrap, group, names, None if to is None else parse(to, "--to"), by or 0))
+    _show(group, moves)
+    changes = {each.at: OffsetAndMetadata(each.offset, "") for each in moves if each.offset != each.committed}
+    if dry_run or not changes:
+        say("Nothing was changed." if changes else "Nothing to change.")
+        return
+    if not yes:
+        confirm(f"Set {plural(len(changes), 'offset')} of {group}?")
+    run(_set(bootstrap, group, changes))
+    say(f"{plural(len(changes), 'offset')} of {group} set")
+
+
+async def _plan(bootstrap: str, group: str, names: Sequence[str], to: Whence | None, by: int) -> list[Move]:
+    """`to` None: by so many offsets from what is committed."""
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        (described,) = await admin.describe_consumer_groups([group])
+        _must_be_empty(described)
+        committed = {at: each.offset for at, each in (await admin.list_consumer_group_offsets(group)).items()}
+        if not names and not committed:
+            raise failure(
+                f"{group} has no committed offsets: name the topics that it is to have some of, or look for its name "
+                "with `semel group list`"
+            )
+        places = list(await partitions_of(admin, names or await _topics_of(admin, committed)))
+        if to is None or not names:
+            places = [at for at in places if at in committed]
+        starts = await _offsets(admin, places, EARLIEST)
+        ends = await _offsets(admin, places, LATEST)
+        found = {} if to is None or to.timestamp is None else await _offsets(admin, places, to.timestamp)
+        moves = []
+        for at in places:
+            if to is None:
+                wanted = committed[at] + by
+            elif to.offset is not None:
+                wanted = to.offset
+            else:
+                wanted = found[at] if found[at] >= 0 else ends[at]  # of such a time, or later, there is nothing
+            offset = min(max(wanted, starts[at]), ends[at])
+            moves.append(Move(at=at, committed=committed.get(at, -1), wanted=wanted, offset=offset, end=ends[at]))
+        return moves
+
+
+async def _topics_of(admin: Admin, committed: Iterable[TopicPartition]) -> list[str]:
+    """Those that exist: offsets go with their topic, if not in the same moment. Raises ClickException for none."""
+    existing = await admin.list_topics()
+    topics = {at.topic: None for at in committed}
+    found = [name for name in topics if name in existing]
+    if not found:
+        raise failure(f"all that is committed is of topics that are gone: {', '.join(topics)}")
+    return found
+
+
+def _must_be_empty(described: ConsumerGroupDescription) -> None:
+    if described.members:
+        who = ", ".join(f"{m.group_instance_id or m.client_id} on {m.client_host}" for m in described.members)
+        raise failure(
+            f"{described.group_id} has {plural(len(described.members), 'member')} ({who}), who would go on where they "
+            "are, and commit over what is set here: stop them first"
+        )
+
+
+async def _offsets(admin: Admin, places: Sequence[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+    return {at: row.offset for at, row in (await admin.list_offsets(dict.fromkeys(places, timestamp))).items()}
+
+
+def _show(group: str, moves: Sequence[Move]) -> None:
+    numbers = ("partition", "committed", "next", "lag")
+    shown = table(f"{group}: where it goes on", "topic", *numbers, "", right=numbers)
+    for each in moves:
+        committed = "-" if each.committed < 0 else f"{each.committed:,}"
+        beside = "" if each.wanted == each.offset else f"nearest to {each.wanted:,}"
+        lag = f"{each.end - each.offset:,}"
+        shown.add_row(each.at.topic, str(each.at.partition), committed, f"{each.offset:,}", lag, beside)
+    console().print(shown)
+
+
+async def _set(bootstrap: str, group: str, changes: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.alter_consumer_group_offsets(group, changes)

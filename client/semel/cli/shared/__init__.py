@@ -1,0 +1,1 @@
+"""What several commands use: options, times, partitions in words, progress of moves."""

@@ -1,0 +1,182 @@
+"""Who holds back the last stable offset of a partition: the open transactions in it, and what will become of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+
+import msgspec
+
+from semel import Admin, TopicPartition
+from semel.admin import ProducerState, TransactionDescription
+from semel.cli.shared.times import duration, moment
+from semel.errors import TransactionalIdNotFound
+
+TIMEOUT_NEVER_MS = 2**31 - 1
+"""The timeout of transactions that take part in a two-phase commit (KIP-939)."""
+
+
+class Verdict(Enum):
+    """How the coordinator sees a transaction that is open in a partition."""
+
+    ONGOING = "ongoing"
+    TWO_PHASE = "two-phase"
+    """Its outcome is decided outside of the cluster; no timeout ends it."""
+    ENDING = "ending"
+    """Decided; the markers are on their way."""
+    HANGING = "hanging"
+    """No coordinator knows of it: nothing will ever end it."""
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """A transaction open in `partition`, and what its coordinator says; None when no coordinator has it."""
+
+    partition: TopicPartition
+    producer: ProducerState
+    verdict: Verdict
+    transaction: TransactionDescription | None = None
+
+    @property
+    def first_offset(self) -> int:
+        assert self.producer.current_txn_start_offset is not None, "a holder has a transaction open"
+        return self.producer.current_txn_start_offset
+
+
+def judge(partition: TopicPartition, producer: ProducerState, known: Sequence[TransactionDescription]) -> Holder:
+    """PURE. `known`: the transactional ids that have this producer id, as their coordinators describe them."""
+    for transaction in known:
+        if transaction.is_open and partition in transaction.partitions:
+            verdict = Verdict.ENDING
+            if transaction.state == "Ongoing":
+                verdict = Verdict.TWO_PHASE if transaction.timeout_ms == TIMEOUT_NEVER_MS else Verdict.ONGOING
+            return Holder(partition=partition, producer=producer, verdict=verdict, transaction=transaction)
+    newest = known[0] if known else None
+    return Holder(partition=partition, producer=producer, verdict=Verdict.HANGING, transaction=newest)
+
+
+async def holders(admin: Admin, partitions: Iterable[TopicPartition]) -> list[Holder]:
+    """The transactions open in these partitions, by partition and first offset.
+
+    One that ends while it is asked about might look as if no coordinator knew it, so the partition is asked again
+    before a transaction is called hanging.
+    """
+    states = await admin.describe_producers(partitions)
+    found = await _judged(admin, states)
+    doubtful = list(dict.fromkeys(each.partition for each in found if each.verdict is Verdict.HANGING))
+    if doubtful:
+        again = {
+            (at, state.producer_id, state.current_txn_start_offset)
+            for at, listed in (await admin.describe_producers(doubtful)).items()
+            for state in listed
+        }
+        found = [
+            each
+            for each in found
+            if each.verdict is not Verdict.HANGING
+            or (each.partition, each.producer.producer_id, each.first_offset) in again
+        ]
+    return sorted(found, key=lambda each: (each.partition, each.first_offset))
+
+
+async def _judged(admin: Admin, states: Mapping[TopicPartition, Sequence[ProducerState]]) -> list[Holder]:
+    open_ones = [
+        (partition, state)
+        for partition, listed in states.items()
+        for state in listed
+        if state.current_txn_start_offset is not None
+    ]
+    producer_ids = sorted({state.producer_id for _, state in open_ones})
+    if not producer_ids:
+        return []
+    known: dict[int, list[TransactionDescription]] = {}
+    listings = await admin.list_transactions(producer_ids=producer_ids)
+    for transaction in await describe_known(admin, [row.transactional_id for row in listings]):
+        known.setdefault(transaction.producer_id, []).append(transaction)
+    for row in listings:  # its producer id may have changed since
+        known.setdefault(row.producer_id, [])
+    return [judge(partition, state, known.get(state.producer_id, ())) for partition, state in open_ones]
+
+
+async def describe_known(admin: Admin, names: Sequence[str]) -> list[TransactionDescription]:
+    """As `describe_transactions`, without the ids that have expired since they were listed."""
+    try:
+        return await admin.describe_transactions(names)
+    except TransactionalIdNotFound:
+        found = []
+        for name in names:
+            try:
+                found += await admin.describe_transactions([name])
+            except TransactionalIdNotFound:
+                continue
+        return found
+
+
+def explain(holder: Holder, now_ms: int) -> list[tuple[str, str]]:
+    """PURE. Who it is, since when, when it ends, and what is safe to do: pairs of a caption and a sentence."""
+    producer, transaction = holder.producer, holder.transaction
+    who = f"producer {producer.producer_id}, epoch {producer.producer_epoch}"
+    if transaction is not None:
+        who = f"transactional id {transaction.transactional_id} ({who})"
+    lines = [("held by", f"{who}, with its first record here at offset {holder.first_offset:,}")]
+    if transaction is not None and transaction.owner:
+        lines.append(("started by", transaction.owner))
+    lines.append(("open since", _since(holder, now_ms)))
+    return [*lines, ("ends", _end(holder, now_ms)), ("safe", _safe_action(holder))]
+
+
+def _since(holder: Holder, now_ms: int) -> str:
+    transaction = holder.transaction
+    if transaction is not None and holder.verdict is not Verdict.HANGING and transaction.start_time_ms is not None:
+        return f"{moment(transaction.start_time_ms, now_ms)}, {duration(now_ms - transaction.start_time_ms)} ago"
+    last = holder.producer.last_timestamp
+    return (
+        "unknown" if last < 0 else f"at least {moment(last, now_ms)}, its last record ({duration(now_ms - last)} ago)"
+    )
+
+
+def _end(holder: Holder, now_ms: int) -> str:
+    transaction = holder.transaction
+    match holder.verdict:
+        case Verdict.HANGING:
+            return "never by itself: no coordinator knows of a transaction that is open in this partition"
+        case Verdict.TWO_PHASE:
+            return "when the system that coordinates its two-phase commit says how; no timeout ends it"
+        case Verdict.ENDING:
+            assert transaction is not None
+            outcome = "commit" if transaction.state == "PrepareCommit" else "abort"
+            return f"any moment: to {outcome} is decided, the coordinator writes the markers until all are written"
+        case Verdict.ONGOING:
+            assert transaction is not None
+            expires = transaction.expires_at_ms
+            if expires is None:
+                return "when its producer commits or aborts"
+            when = f"at {moment(expires, now_ms)}"
+            when += f", in {duration(expires - now_ms)}," if expires > now_ms else ", at the coordinator's next sweep,"
+            who = "its producer commits or aborts"
+            if transaction.transaction_group:
+                who = f"the driver of its transaction group decides step {transaction.group_epoch}, or begins another"
+            return (
+                f"when {who}; else the coordinator aborts it {when} "
+                f"{duration(transaction.timeout_ms)} (transaction.timeout.ms) after it began"
+            )
+
+
+def _safe_action(holder: Holder) -> str:
+    topic, partition = holder.partition
+    transaction = holder.transaction
+    match holder.verdict:
+        case Verdict.HANGING:
+            return (
+                f"semel txn abort --partition {topic}:{partition} --producer-id {holder.producer.producer_id} "
+                "(writes the abort marker that is missing)"
+            )
+        case Verdict.ENDING:
+            return "wait; if this lasts, look into the coordinator's log for what keeps it from writing the markers"
+        case Verdict.TWO_PHASE:
+            return "let that system decide; a commit or an abort by hand may contradict what it has promised elsewhere"
+        case Verdict.ONGOING:
+            assert transaction is not None
+            name = transaction.transactional_id
+            if group := transaction.transaction_group:
+                return f"wait, or: semel txn abort --group {group} (all of the step is aborted, its driver is fenced)"
+            return f"wait, or: semel txn abort {name} (its producer is fenced, and nothing of it is ever read)"

@@ -1,0 +1,62 @@
+"""Partitions as people name them, and the offsets at their ends as far as somebody is there to tell."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Container, Iterable, Sequence
+
+import click
+
+from semel import Admin, TopicPartition
+from semel.cli.shared.common import failure
+from semel.errors import KafkaConnectionError, KafkaTimeoutError
+from semel.structs import PartitionMetadata
+
+ANSWER_TIMEOUT_MS = 5_000
+"""So long a leader may take to tell the offsets of its partitions; it may be going away just now."""
+
+
+async def places(admin: Admin, place: str) -> list[TopicPartition]:
+    """The partitions that `TOPIC` or `TOPIC:PARTITION` names. Raises UnknownTopicOrPartitionError, BadParameter."""
+    return list(await partitions_of(admin, [place]))
+
+
+async def partitions_of(admin: Admin, names: Sequence[str]) -> dict[TopicPartition, PartitionMetadata]:
+    """What these names stand for, in their order; without names all partitions. Raises as `places`."""
+    wanted = [_parsed(place) for place in names]
+    topics = await admin.describe_topics(list(dict.fromkeys(name for name, _ in wanted)) or None)
+    known = {topic.name: topic.partitions for topic in topics}
+    found = {}
+    for name, index in wanted or [(name, None) for name in known]:
+        if index is not None and index >= len(known[name]):
+            raise failure(f"{name} has no partition {index}; it has {len(known[name])}")
+        for partition in known[name] if index is None else known[name][index : index + 1]:
+            found[TopicPartition(name, partition.partition)] = partition
+    return found
+
+
+def _parsed(place: str) -> tuple[str, int | None]:
+    name, colon, number = place.partition(":")
+    if colon and not (number.isascii() and number.isdigit()):
+        raise click.BadParameter(f"{place!r}: write TOPIC or TOPIC:PARTITION, such as orders:0")
+    return name, int(number) if colon else None
+
+
+async def known_offsets(
+    admin: Admin, partitions: Iterable[PartitionMetadata], live: Container[int], timestamp: int
+) -> dict[TopicPartition, int]:
+    """The offsets of `timestamp` (EARLIEST, LATEST), but for partitions whose leader is away or does not answer."""
+    by_leader: dict[int, list[TopicPartition]] = {}
+    for each in partitions:
+        if each.leader in live:
+            by_leader.setdefault(each.leader, []).append(TopicPartition(each.topic, each.partition))
+
+    async def of_leader(asked: list[TopicPartition]) -> dict[TopicPartition, int]:
+        try:
+            found = await admin.list_offsets(dict.fromkeys(asked, timestamp), timeout_ms=ANSWER_TIMEOUT_MS)
+        except (KafkaTimeoutError, KafkaConnectionError):
+            return {}
+        return {at: row.offset for at, row in found.items()}
+
+    answers = await asyncio.gather(*map(of_leader, by_leader.values()))
+    return {at: offset for answer in answers for at, offset in answer.items()}

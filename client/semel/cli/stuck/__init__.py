@@ -1,0 +1,1 @@
+"""Why a partition or a group does not move."""

@@ -1,0 +1,179 @@
+"""`semel group stuck`: why a consumer group does not move on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import click
+import msgspec
+from rich.text import Text
+from semel_protocol.hashes import coordinator_partition
+
+from semel import Admin, TopicPartition
+from semel._consume.log_scan import scan
+from semel._edge import Edge
+from semel.admin import ConsumerGroupDescription
+from semel.cli.shared.common import bootstrap_option, console, failure, run
+from semel.cli.shared.holders import Holder, holders
+from semel.cli.shared.times import duration, plural
+from semel.cli.stuck.partition import Ends, ends_of, held_back, holder_lines
+from semel.cli.txn.timeline_spans import Outcome, Spans
+
+OFFSETS_TOPIC = "__consumer_offsets"
+LOOK_AHEAD = 10_000
+"""Offsets that are looked at to tell records from what no reader ever gets."""
+
+STATES = {
+    "Empty": "it has no members: nobody reads. Start its consumers.",
+    "PreparingRebalance": "it rebalances: it waits until every member has joined again, at most the longest "
+    "max.poll.interval.ms. A member that is busy in its processing holds up all others.",
+    "CompletingRebalance": "it rebalances: it waits for its leader to share out the partitions.",
+    "Dead": "there is no such group yet; its first offsets may be part of one of the transactions below.",
+}
+
+
+class Findings(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found out about a group. `before`, `after`: committed offsets, `waited_s` apart; `done`: partitions
+    in which nothing but markers and aborted records lies ahead; `pending`: the transactions that may have offsets of
+    this group waiting for their outcome."""
+
+    group: ConsumerGroupDescription
+    before: Mapping[TopicPartition, int]
+    after: Mapping[TopicPartition, int]
+    waited_s: float
+    ends: Mapping[TopicPartition, Ends]
+    done: Sequence[TopicPartition]
+    holders: Sequence[Holder]
+    pending: Sequence[Holder]
+
+
+@click.command("stuck")
+@bootstrap_option
+@click.argument("name", metavar="GROUP")
+@click.option(
+    "-w", "--wait", "wait_s", type=click.FloatRange(min=0), default=1.0, show_default=True, metavar="SECONDS",
+    help="Time between two looks at its offsets.",
+)  # fmt: skip
+def stuck_group(bootstrap: str, name: str, wait_s: float) -> None:
+    """Say why GROUP does not move: its state, a transaction in its way, its members, or nothing left to read."""
+
+    async def work() -> Findings:
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            return await _find_out(admin, name, wait_s)
+
+    found = run(work())
+    if found.group.state == "Dead" and not found.pending:
+        raise failure(f"{name}: there is no such group; `semel group list` names the groups.")
+    out = console()
+    for line in diagnosis(found, Edge().now_ms()):
+        out.print(line, soft_wrap=True)
+
+
+async def _find_out(admin: Admin, name: str, wait_s: float) -> Findings:
+    (group,) = await admin.describe_consumer_groups([name])
+    before = await _committed(admin, name)
+    await asyncio.sleep(wait_s)
+    after = await _committed(admin, name)
+    existing = {topic.name: len(topic.partitions) for topic in await admin.describe_topics()}
+    owned = [at for member in group.members for at in member.assignment]
+    partitions = [at for at in sorted({*after, *owned}) if at.partition < existing.get(at.topic, 0)]
+    ends = await ends_of(admin, partitions) if partitions else {}
+    held = [at for at, each in ends.items() if each.held_back]
+    pending: list[Holder] = []
+    if count := existing.get(OFFSETS_TOPIC, 0):
+        home = TopicPartition(OFFSETS_TOPIC, coordinator_partition(name, count))
+        pending = await holders(admin, [home])
+    return Findings(
+        group=group,
+        before=before,
+        after=after,
+        waited_s=wait_s,
+        ends=ends,
+        done=[at for at, each in ends.items() if at in after and await _is_done(admin, at, after[at], each)],
+        holders=await holders(admin, held) if held else [],
+        pending=pending,
+    )
+
+
+async def _is_done(admin: Admin, at: TopicPartition, offset: int, ends: Ends) -> bool:
+    """Whether there is no record that a reader of committed records would get from `offset` on."""
+    if not ends.start <= offset < ends.last_stable:
+        return False
+    end = min(ends.high_watermark, offset + LOOK_AHEAD)  # beyond the stable offset: markers of what lies before it
+    spans = Spans()
+    async for batch in scan(admin._calls, at, offset, end):
+        spans.add(batch)
+    ahead = [span for span in spans.result() if any(first < ends.last_stable for first, _ in span.pieces)]
+    return end == ends.high_watermark and all(span.outcome is Outcome.ABORTED for span in ahead)
+
+
+async def _committed(admin: Admin, name: str) -> dict[TopicPartition, int]:
+    return {at: row.offset for at, row in (await admin.list_consumer_group_offsets(name)).items()}
+
+
+def diagnosis(found: Findings, now_ms: int) -> list[Text]:
+    """PURE. The lines to print."""
+    group = found.group
+    head = Text(group.group_id, "bold").append(f"  {group.state}, {plural(len(group.members), 'member')}", "not bold")
+    lines = [head]
+    if group.state in STATES:
+        lines.append(Text(f"  Not moving: {STATES[group.state]}", "yellow"))
+    for at, ends in found.ends.items():
+        lines += _partition(found, at, ends, now_ms)
+    if not found.ends:
+        lines.append(Text("  It has no committed offsets, and its members no partitions."))
+    if found.pending:
+        lines.append(Text())
+        lines.append(
+            Text(
+                "Offsets committed in a transaction count once it ends. Transactions open where this group keeps its "
+                "offsets (other groups' may be among them):"
+            )
+        )
+        for holder in found.pending:
+            lines += [Text(), *holder_lines(holder, now_ms)]
+    return lines
+
+
+def _partition(found: Findings, at: TopicPartition, ends: Ends, now_ms: int) -> list[Text]:
+    offset = found.after.get(at)
+    place = f"  {at.topic}-{at.partition}"
+    owner = next((m.group_instance_id or m.member_id for m in found.group.members if at in m.assignment), None)
+    if offset is None:
+        return [Text(f"{place}  nothing committed yet; {_whose(owner)}.")]
+    said = f"{place}  committed {offset:,} of {ends.high_watermark:,}: "
+    moved = offset - found.before.get(at, offset)
+    if moved > 0 and found.waited_s:
+        return [Text(f"{said}moving, {moved / found.waited_s:,.0f} offsets a second.", "green")]
+    if offset >= ends.high_watermark:
+        if offset > ends.high_watermark:
+            return [Text(f"{said}beyond the end. The topic was made anew or lost records; reset the offset.", "red")]
+        return [Text(f"{said}at the end, nothing to read.")]
+    if offset < ends.start:
+        return [
+            Text(
+                f"{said}below the first offset, {ends.start:,}: records were deleted before they were read; "
+                "auto.offset.reset decides where its consumer goes on.",
+                "red",
+            )
+        ]
+    if at in found.done and not ends.held_back:
+        return [Text(f"{said}at the end, only markers and aborted records follow.")]
+    if offset >= ends.last_stable or at in found.done:
+        head = Text(f"{said}a reader of committed records can go no further.", "yellow")
+        mine = [holder for holder in found.holders if holder.partition == at]
+        return [head, *held_back(at, ends, mine, now_ms)]
+    return [
+        Text(
+            f"{said}{plural(ends.last_stable - offset, 'offset')} can be read, and nothing was committed for "
+            f"{duration(found.waited_s * 1000)}; {_whose(owner)}.",
+            "yellow",
+        )
+    ]
+
+
+def _whose(owner: str | None) -> str:
+    if owner is None:
+        return "no member has this partition"
+    return f"it is with {owner}: look there, or wait longer with --wait"

@@ -1,0 +1,1 @@
+"""`semel topic`: topics, their settings, their leaders and moves."""

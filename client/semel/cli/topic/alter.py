@@ -1,0 +1,120 @@
+"""`semel topic alter`: more partitions for topics that exist, and other settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+from semel import Admin
+from semel.admin import ConfigResource, ConfigResourceType, NewPartitions
+from semel.cli.shared.common import bootstrap_option, failure, key_values, run, say
+from semel.cli.shared.times import plural
+from semel.structs import TopicMetadata
+
+
+@click.command()
+@bootstrap_option
+@click.argument("names", nargs=-1, required=True)
+@click.option("-p", "--partitions", type=click.IntRange(min=1), help="How many there shall be in all.")
+@click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A setting; repeatable.")
+@click.option("-u", "--unset", multiple=True, metavar="KEY", help="Let a setting follow its default; repeatable.")
+@click.option("-n", "--dry-run", is_flag=True, help="Check everything, and change nothing.")
+def alter(
+    bootstrap: str,
+    names: tuple[str, ...],
+    partitions: int | None,
+    configs: tuple[str, ...],
+    unset: tuple[str, ...],
+    dry_run: bool,
+) -> None:
+    """Add partitions to topics, and change their settings.
+
+    Settings that are not named stay as they are. Partitions can only be added; records stay where they are, so that
+    those of one key may lie in two partitions from then on.
+    """
+    settings: dict[str, str | None] = {**key_values(configs, "--config")}
+    twice = sorted({key for key in unset if key in settings})
+    if twice:
+        raise click.BadParameter(f"{', '.join(twice)}: set and unset at once", param_hint="--unset")
+    settings.update(dict.fromkeys(unset))
+    if not settings and partitions is None:
+        raise click.UsageError("say what is to change: --partitions, --config or --unset")
+
+    async def work() -> list[str]:
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            topics = await admin.describe_topics(list(dict.fromkeys(names)))
+            growing = _growing(topics, partitions)
+            before = await _settings(admin, topics, settings)
+            await _alter(admin, topics, settings, growing, validate_only=True)
+            if dry_run:
+                return [*_told(topics, partitions, settings, before, {}), "Possible. Nothing was changed."]
+            await _alter(admin, topics, settings, growing, validate_only=False)
+            return _told(topics, partitions, settings, before, await _settings(admin, topics, settings))
+
+    say(*run(work()))
+
+
+async def _alter(
+    admin: Admin,
+    topics: list[TopicMetadata],
+    settings: Mapping[str, str | None],
+    growing: Mapping[str, NewPartitions],
+    *,
+    validate_only: bool,
+) -> None:
+    if settings:
+        rows = [ConfigResource(ConfigResourceType.TOPIC, topic.name, settings) for topic in topics]
+        await admin.alter_configs(rows, validate_only)
+    if growing:
+        await admin.create_partitions(growing, validate_only=validate_only)
+
+
+def _growing(topics: list[TopicMetadata], partitions: int | None) -> dict[str, NewPartitions]:
+    """The topics that have too few. Raises ClickException when one has too many."""
+    if partitions is None:
+        return {}
+    for topic in topics:
+        if len(topic.partitions) > partitions:
+            raise failure(
+                f"{topic.name} has {plural(len(topic.partitions), 'partition')} and can only get more: their records "
+                "have no other place. Create a topic with fewer, and copy what is to stay"
+            )
+    return {topic.name: NewPartitions(partitions) for topic in topics if len(topic.partitions) < partitions}
+
+
+Values = Mapping[tuple[str, str], str | None]
+"""By topic and setting."""
+
+
+async def _settings(admin: Admin, topics: list[TopicMetadata], wanted: Mapping[str, str | None]) -> Values:
+    if not wanted:
+        return {}
+    asked = [ConfigResource(ConfigResourceType.TOPIC, topic.name, list(wanted)) for topic in topics]
+    return {
+        (described.name, name): entry.value
+        for described in await admin.describe_configs(asked)
+        for name, entry in described.configs.items()
+    }
+
+
+def _told(
+    topics: list[TopicMetadata],
+    partitions: int | None,
+    settings: Mapping[str, str | None],
+    before: Values,
+    after: Values,
+) -> list[str]:
+    """A line for each change."""
+    lines = []
+    for topic in topics:
+        for name, value in settings.items():
+            default = after.get((topic.name, name))
+            follows = "follows its default" if default is None else f"follows its default, {default}"
+            is_now = follows if value is None else f"= {value}"
+            lines.append(f"{topic.name}: {name} {is_now} (was {before.get((topic.name, name))})")
+        if partitions is not None:
+            had = len(topic.partitions)
+            was = "as before" if had == partitions else f"had {had}"
+            lines.append(f"{topic.name}: {plural(partitions, 'partition')} ({was})")
+    return lines

@@ -1,0 +1,220 @@
+"""`semel topic`: create, list, describe and delete topics; what else there is has a file of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import click
+
+from semel import Admin, NewTopic, TopicPartition
+from semel.admin import (
+    EARLIEST,
+    LATEST,
+    ClusterDescription,
+    ConfigResource,
+    ConfigResourceType,
+    PartitionReassignment,
+)
+from semel.cli.cluster.health import State, state_of
+from semel.cli.shared.common import (
+    bootstrap_option,
+    confirm,
+    console,
+    delete_each,
+    failure,
+    key_values,
+    run,
+    say,
+    table,
+)
+from semel.cli.shared.moves import moves_of
+from semel.cli.shared.places import known_offsets
+from semel.cli.stuck.partition import stuck_topic
+from semel.cli.topic.alter import alter
+from semel.cli.topic.elect import elect
+from semel.cli.topic.reassign import reassign
+from semel.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from semel.structs import TopicMetadata
+
+POLL_SECONDS = 0.2
+TRIES = 25
+
+
+@click.group()
+def topic() -> None:
+    """Create, list, describe, alter and delete topics; move and lead their partitions; see why one is stuck."""
+
+
+topic.add_command(alter)
+topic.add_command(stuck_topic)
+topic.add_command(reassign)
+topic.add_command(elect)
+
+
+@topic.command()
+@bootstrap_option
+@click.argument("name")
+@click.option(
+    "-p", "--partitions", type=click.IntRange(min=1), help="Partitions (default: the broker's num.partitions)."
+)
+@click.option("-r", "--replication-factor", type=click.IntRange(min=1), help="Replicas of each partition.")
+@click.option(
+    "-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A setting of the topic; repeatable."
+)
+@click.option("--if-not-exists", is_flag=True, help="Leave a topic that exists as it is.")
+def create(
+    bootstrap: str,
+    name: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: tuple[str, ...],
+    if_not_exists: bool,
+) -> None:
+    """Create the topic NAME."""
+    new = NewTopic(name, partitions or -1, replication_factor or -1, topic_configs=key_values(configs, "--config"))
+
+    async def work() -> str:
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            try:
+                await admin.create_topics([new])
+            except TopicAlreadyExistsError:
+                if not if_not_exists:
+                    raise
+                return f"{name} exists already"
+            return f"{name} created with {_count(await _made(admin, name))}"
+
+    say(run(work()))
+
+
+async def _made(admin: Admin, name: str) -> TopicMetadata:
+    """The new topic. Who is asked may hear of it a little later than who created it."""
+    for _ in range(TRIES):
+        try:
+            (made,) = await admin.describe_topics([name])
+            return made
+        except UnknownTopicOrPartitionError:
+            await asyncio.sleep(POLL_SECONDS)
+    raise failure(f"{name} is created, but brokers do not list it yet: see `semel cluster`")
+
+
+@topic.command("list")
+@bootstrap_option
+@click.option("--internal", is_flag=True, help="Internal topics too.")
+@click.option("-q", "--quiet", is_flag=True, help="Names only, one a line.")
+def list_(bootstrap: str, internal: bool, quiet: bool) -> None:
+    """List the topics with their partitions and records."""
+
+    async def work() -> tuple[list[TopicMetadata], dict[str, str]]:
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            topics = [t for t in await admin.describe_topics() if internal or not t.is_internal]
+            return topics, {} if quiet else await _held(admin, topics)
+
+    topics, records = run(work())
+    if quiet:
+        say(*(t.name for t in topics))
+        return
+    shown = table(
+        "", "topic", "partitions", "replicas", "offsets held", right=("partitions", "replicas", "offsets held")
+    )
+    for found in topics:
+        replicas = len(found.partitions[0].replicas) if found.partitions else 0
+        shown.add_row(found.name, str(len(found.partitions)), str(replicas), records[found.name])
+    console().print(shown)
+
+
+async def _held(admin: Admin, topics: list[TopicMetadata]) -> dict[str, str]:
+    """How many offsets each topic holds; "-" where a leader is away."""
+    live = (await admin.describe_cluster()).brokers
+    partitions = [partition for each in topics for partition in each.partitions]
+    starts = await known_offsets(admin, partitions, live, EARLIEST)
+    ends = await known_offsets(admin, partitions, live, LATEST)
+    held = {}
+    for each in topics:
+        places = [TopicPartition(each.name, partition.partition) for partition in each.partitions]
+        known = all(at in starts and at in ends for at in places)
+        held[each.name] = f"{sum(ends[at] - starts[at] for at in places):,}" if known else "-"
+    return held
+
+
+@topic.command()
+@bootstrap_option
+@click.argument("names", nargs=-1, required=True)
+@click.option("-a", "--all-configs", is_flag=True, help="Also the settings that follow their defaults.")
+def describe(bootstrap: str, names: tuple[str, ...], all_configs: bool) -> None:
+    """Show leaders, replicas, offsets and settings of topics."""
+
+    async def work() -> None:
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            topics = await admin.describe_topics(names)
+            cluster = await admin.describe_cluster()
+            moves = await moves_of(admin, cluster)
+            for found in topics:
+                await _describe_partitions(admin, found, cluster, moves)
+                await _describe_settings(admin, found, all_configs)
+
+    run(work())
+
+
+async def _describe_partitions(
+    admin: Admin,
+    found: TopicMetadata,
+    cluster: ClusterDescription,
+    moves: Mapping[TopicPartition, PartitionReassignment],
+) -> None:
+    starts = await known_offsets(admin, found.partitions, cluster.brokers, EARLIEST)
+    ends = await known_offsets(admin, found.partitions, cluster.brokers, LATEST)
+    numbers = ("partition", "leader", "epoch", "start offset", "end offset")
+    rows = table("", *numbers, "replicas", "in sync", "state", right=numbers)
+    states = []
+    for partition in found.partitions:
+        at = TopicPartition(found.name, partition.partition)
+        adding = moves[at].adding_replicas if at in moves else ()
+        states.append(state_of(partition, cluster.brokers, adding=adding))
+        rows.add_row(
+            str(partition.partition),
+            "none" if states[-1] is State.OFFLINE else str(partition.leader),
+            "-" if partition.leader_epoch < 0 else str(partition.leader_epoch),
+            f"{starts[at]:,}" if at in starts else "-",
+            f"{ends[at]:,}" if at in ends else "-",
+            ",".join(map(str, partition.replicas)),
+            ",".join(map(str, partition.isr)),
+            states[-1].value + (f", moving to {','.join(map(str, moves[at].target))}" if at in moves else ""),
+        )
+    troubles = [f"{states.count(state)} {state.value}" for state in State if state is not State.OK and state in states]
+    rows.title = ", ".join([f"{found.name}: {_count(found)}", *(["internal"] if found.is_internal else []), *troubles])
+    console().print(rows)
+
+
+async def _describe_settings(admin: Admin, found: TopicMetadata, all_configs: bool) -> None:
+    (described,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, found.name)])
+    entries = [e for _, e in sorted(described.configs.items()) if all_configs or not e.is_default]
+    if entries:
+        settings = table("", "setting", "value", "from")
+        for entry in entries:
+            settings.add_row(entry.name, entry.value or "", entry.source.name.lower().replace("_", " "))
+        console().print(settings)
+    else:
+        console().print("Every setting follows its default; --all-configs shows them.\n")
+
+
+@topic.command()
+@bootstrap_option
+@click.argument("names", nargs=-1, required=True)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--if-exists", is_flag=True, help="Pass over topics that are not there.")
+def delete(bootstrap: str, names: tuple[str, ...], yes: bool, if_exists: bool) -> None:
+    """Delete topics and all their records."""
+    if not yes:
+        confirm(f"Delete {', '.join(names)} with all records?")
+
+    async def work() -> None:
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            await delete_each(names, admin.delete_topics, UnknownTopicOrPartitionError, if_exists=if_exists)
+
+    run(work())
+
+
+def _count(found: TopicMetadata) -> str:
+    count = len(found.partitions)
+    return f"{count} partition{'' if count == 1 else 's'}"

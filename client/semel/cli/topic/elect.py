@@ -1,0 +1,64 @@
+"""`semel topic elect`: the preferred replicas of partitions become their leaders again."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+import click
+
+from semel import Admin, TopicPartition
+from semel.cli.shared.common import bootstrap_option, run, say
+from semel.cli.shared.places import partitions_of
+from semel.cli.shared.times import plural
+from semel.structs import PartitionMetadata
+
+SHOWN = 50
+
+
+@click.command()
+@bootstrap_option
+@click.argument("names", nargs=-1, metavar="[TOPIC[:PARTITION]]...")
+def elect(bootstrap: str, names: tuple[str, ...]) -> None:
+    """Make the preferred brokers leaders again.
+
+    Of the topics named, or of all: the preferred broker is the first of a partition's replicas. After it was away
+    others lead its partitions, until the balancer or this command gives them back. Exit status 1 when one could not be.
+    """
+
+    async def work() -> tuple[list[str], list[str]]:
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            partitions = await partitions_of(admin, names)
+            live = (await admin.describe_cluster()).brokers
+            misled = {at: p for at, p in partitions.items() if p.replicas and p.leader != p.replicas[0]}
+            hindered = {at: _hindrance(partition, live) for at, partition in misled.items()}
+            elected = await admin.elect_leaders([at for at, why in hindered.items() if not why])
+            done = [f"{_name(at)}: leader {_leader(misled[at])} -> {misled[at].replicas[0]}" for at in elected]
+            not_done = [
+                f"{_name(at)}: leader stays {_leader(misled[at])}: {why}" for at, why in hindered.items() if why
+            ]
+            as_it_was = plural(len(partitions) - len(misled), "partition")
+            return [*done, f"{plural(len(done), 'new leader')}; {as_it_was} had the preferred one."], not_done
+
+    done, not_done = run(work())
+    for lines in (done, not_done):
+        for line in lines[-SHOWN:]:
+            say(line)
+        if len(lines) > SHOWN:
+            say(f"and {len(lines) - SHOWN:,} more")
+    if not_done:
+        raise SystemExit(1)
+
+
+def _hindrance(partition: PartitionMetadata, live: Container[int]) -> str:
+    preferred = partition.replicas[0]
+    if preferred not in live:
+        return f"broker {preferred} is away"
+    return "" if preferred in partition.isr else f"broker {preferred} has not caught up yet"
+
+
+def _leader(partition: PartitionMetadata) -> str:
+    return "none" if partition.leader < 0 else str(partition.leader)
+
+
+def _name(at: TopicPartition) -> str:
+    return f"{at.topic}-{at.partition}"

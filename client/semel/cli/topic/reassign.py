@@ -1,0 +1,158 @@
+"""`semel topic reassign`: move partitions over the brokers: the plan, the move, its progress, and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from semel import Admin, TopicPartition
+from semel.admin import ClusterDescription
+from semel.cli.shared.common import bootstrap_option, confirm, console, run, say, table
+from semel.cli.shared.moves import Replicas, moves_of, watch
+from semel.cli.shared.places import partitions_of
+from semel.cli.shared.times import plural
+from semel.cli.topic.reassign_plan import plan
+
+SHOWN = 50
+NOTHING = "No partition is being moved."
+AGAIN = "`semel topic reassign --watch` follows, `semel topic reassign --cancel` stops it"
+
+
+def _parsed(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int] | None:
+    if value is None:
+        return None
+    if not all(part.isascii() and part.isdigit() for part in value.split(",")):
+        raise click.BadParameter(f"{value!r}: write ids with commas between them, such as 1,2,3")
+    return list(dict.fromkeys(map(int, value.split(","))))
+
+
+@click.command()
+@bootstrap_option
+@click.argument("names", nargs=-1, metavar="[TOPIC[:PARTITION]]...")
+@click.option(
+    "--brokers", callback=_parsed, metavar="ID[,…]", help="Who shall hold the replicas (default: all brokers)."
+)
+@click.option(
+    "-r", "--replication-factor", type=click.IntRange(min=1), help="Replicas of each (default: as many as now)."
+)
+@click.option("-x", "--execute", is_flag=True, help="Do it, and wait until it is done.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--watch", "watching", is_flag=True, help="Wait until the moves that are under way are done.")
+@click.option("--cancel", is_flag=True, help="Stop the moves that are under way; what was there before stays.")
+def reassign(
+    bootstrap: str,
+    names: tuple[str, ...],
+    brokers: list[int] | None,
+    replication_factor: int | None,
+    execute: bool,
+    yes: bool,
+    watching: bool,
+    cancel: bool,
+) -> None:
+    """Spread partitions evenly over brokers and racks.
+
+    Of the topics named, or of all; as few are moved as that takes. Without --execute only the plan is shown. To empty
+    a broker before it goes, name the others with --brokers.
+    """
+    if execute + watching + cancel > 1:
+        raise click.UsageError("one of --execute, --watch and --cancel at a time")
+    if (watching or cancel) and (brokers is not None or replication_factor is not None):
+        raise click.UsageError("--brokers and --replication-factor are for a new plan, not for --watch and --cancel")
+
+    async def work() -> None:
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            chosen = await partitions_of(admin, names)
+            cluster = await admin.describe_cluster()
+            moving = {at: move.target for at, move in (await moves_of(admin, cluster)).items() if at in chosen}
+            if cancel:
+                await _cancel(admin, moving, yes)
+            elif watching and moving:
+                await watch(admin, moving)
+            elif watching:
+                say(NOTHING)
+            else:
+                led = {at: found for at, found in chosen.items() if found.leader in cluster.brokers}
+                now = {at: found.replicas for at, found in led.items() if at not in moving}
+                then = plan(now, _racks(cluster, brokers), replication_factor)
+                changes = {at: replicas for at, replicas in then.items() if replicas != now[at]}
+                _show(now, changes)
+                _show_left_out(moving, [at for at in chosen if at not in led and at not in moving])
+                _show_away(now, cluster)
+                if changes:
+                    await _carry_out(admin, changes, execute, yes)
+
+    try:
+        run(work())
+    except KeyboardInterrupt:
+        if execute or watching:
+            say(f"No longer waiting. What has begun goes on: {AGAIN}.", err=True)
+        raise
+
+
+async def _carry_out(admin: Admin, changes: Replicas, execute: bool, yes: bool) -> None:
+    if not execute:
+        say("Nothing has been moved: --execute does it.")
+        return
+    if not yes:
+        confirm(f"Move {plural(len(changes), 'partition')}?")
+    await admin.alter_partition_reassignments(changes)
+    await watch(admin, changes)
+
+
+def _racks(cluster: ClusterDescription, brokers: Sequence[int] | None) -> dict[int, str | None]:
+    """The brokers that shall hold replicas, with their racks."""
+    known = cluster.brokers
+    away = [broker for broker in brokers or () if broker not in known]
+    if away:
+        raise click.BadParameter(
+            f"broker {', '.join(map(str, away))} is not there; there are {', '.join(map(str, sorted(known)))}",
+            param_hint="--brokers",
+        )
+    return {broker: known[broker].rack for broker in brokers or sorted(known)}
+
+
+async def _cancel(admin: Admin, moving: Replicas, yes: bool) -> None:
+    if not moving:
+        say(NOTHING)
+        return
+    if not yes:
+        confirm(f"Stop moving {plural(len(moving), 'partition')}?")
+    await admin.alter_partition_reassignments(dict.fromkeys(moving))
+    say(f"{plural(len(moving), 'move')} cancelled")
+
+
+def _show(now: Replicas, changes: Replicas) -> None:
+    if not changes:
+        say(f"Nothing to move: {plural(len(now), 'partition')} lie evenly.")
+        return
+    rows = table("", "partition", "replicas", "shall be", "to copy", right=("to copy",))
+    copies = 0
+    for number, (at, replicas) in enumerate(changes.items()):
+        new = sum(broker not in now[at] for broker in replicas)
+        copies += new
+        if number < SHOWN:
+            rows.add_row(f"{at.topic}-{at.partition}", _ids(now[at]), _ids(replicas), str(new))
+    console().print(rows)
+    if len(changes) > SHOWN:
+        say(f"and {len(changes) - SHOWN:,} more", "")
+    say(f"{len(changes):,} of {plural(len(now), 'partition')} change: {plural(copies, 'replica')} to copy.")
+
+
+def _show_left_out(moving: Replicas, leaderless: Sequence[TopicPartition]) -> None:
+    if moving:
+        say(f"Left out: {plural(len(moving), 'partition')} on the move already. {AGAIN}.")
+    if leaderless:
+        count = plural(len(leaderless), "partition")
+        say(f"Left out: {count} without leader, of which nothing can be copied. See `semel cluster`.")
+
+
+def _show_away(now: Replicas, cluster: ClusterDescription) -> None:
+    for broker in sorted(dict.fromkeys(broker for replicas in now.values() for broker in replicas)):
+        if broker not in cluster.brokers:
+            held = plural(sum(broker in replicas for replicas in now.values()), "replica")
+            say(f"Broker {broker} is away: others get its {held}. If it comes back, wait for it.")
+
+
+def _ids(replicas: Sequence[int]) -> str:
+    return ",".join(map(str, replicas))

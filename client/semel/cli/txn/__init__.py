@@ -1,0 +1,1 @@
+"""`semel txn`: transactions, their timeline, who fenced a producer."""

@@ -1,0 +1,269 @@
+"""`semel txn`: transactions: which there are, which hang, who fenced whom, and how to end one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from semel import Admin, TopicPartition
+from semel._edge import Edge
+from semel.admin import TransactionDescription, TransactionGroupDescription, TransactionListing
+from semel.cli.shared.common import bootstrap_option, confirm, console, failure, run, say, table
+from semel.cli.shared.holders import Holder, Verdict, describe_known, holders
+from semel.cli.shared.places import places
+from semel.cli.shared.times import duration, moment, plural
+from semel.cli.txn.groups import abort_group, groups, overdue, show_groups
+from semel.cli.txn.timeline import timeline
+from semel.cli.txn.why import why
+
+STATES = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "PrepareEpochFence",
+    "Dead",
+)
+REASON = "semel txn abort"
+
+
+@click.group()
+def txn() -> None:
+    """Look at transactions: open ones, hanging ones, who fenced whom; end one."""
+
+
+txn.add_command(groups)
+txn.add_command(timeline)
+txn.add_command(why)
+
+
+@txn.command("list")
+@bootstrap_option
+@click.option(
+    "-s", "--state", "states", multiple=True, type=click.Choice(STATES), help="Only these states; repeatable."
+)
+@click.option("-o", "--open", "only_open", is_flag=True, help="Only those with a transaction that is not complete.")
+@click.option("--older-than", type=float, metavar="SECONDS", help="Only transactions open for longer.")
+@click.option("-q", "--quiet", is_flag=True, help="Transactional ids only, one a line.")
+def list_(bootstrap: str, states: tuple[str, ...], only_open: bool, older_than: float | None, quiet: bool) -> None:
+    """List the transactional ids with their states."""
+    if only_open or older_than is not None:
+        chosen = [state for state in STATES if state == "Ongoing" or state.startswith("Prepare")]
+        states = tuple(state for state in chosen if not states or state in states)
+        if not states:
+            raise click.UsageError("these states are not of open transactions: leave out --state, or --open")
+
+    async def work() -> tuple[list[TransactionListing], dict[str, TransactionDescription]]:
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            rows = await admin.list_transactions(states=states)
+            asked = [row.transactional_id for row in rows if row.state not in ("Empty", "Dead")]
+            return rows, {each.transactional_id: each for each in await describe_known(admin, asked)}
+
+    rows, described = run(work())
+    now_ms = Edge().now_ms()
+    if older_than is not None:
+        rows = [row for row in rows if (_age_ms(described.get(row.transactional_id), now_ms) or 0) > older_than * 1000]
+    if quiet:
+        say(*(row.transactional_id for row in rows))
+        return
+    numbers = ("producer", "epoch", "partitions")
+    shown = table("", "transactional id", "state", "open for", *numbers, "coordinator", right=numbers)
+    for row in rows:
+        found = described.get(row.transactional_id)
+        age_ms = _age_ms(found, now_ms)
+        shown.add_row(
+            row.transactional_id,
+            row.state if found is None else found.state,
+            "-" if age_ms is None else duration(age_ms),
+            str(row.producer_id if found is None else found.producer_id),
+            "-" if found is None else str(found.producer_epoch),
+            "-" if found is None or not found.is_open else str(len(found.partitions)),
+            str(row.coordinator),
+        )
+    console().print(shown)
+
+
+def _age_ms(found: TransactionDescription | None, now_ms: int) -> int | None:
+    if found is None or not found.is_open or found.start_time_ms is None:
+        return None
+    return max(0, now_ms - found.start_time_ms)
+
+
+@txn.command()
+@bootstrap_option
+@click.argument("names", nargs=-1, required=True)
+def describe(bootstrap: str, names: tuple[str, ...]) -> None:
+    """Show what the coordinator knows of transactional ids, and their fence ledgers."""
+
+    async def work() -> list[TransactionDescription]:
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            return await admin.describe_transactions(names)
+
+    now_ms = Edge().now_ms()
+    for found in run(work()):
+        _describe(found, now_ms)
+
+
+def _describe(found: TransactionDescription, now_ms: int) -> None:
+    shown = table(f"{found.transactional_id}: {found.state}", "", "")
+    shown.show_header = False
+    shown.add_row("producer", f"id {found.producer_id}, epoch {found.producer_epoch}")
+    if found.owner:
+        shown.add_row("initialised by", found.owner)
+    if found.transaction_group:
+        shown.add_row("transaction group", f"{found.transaction_group}, step {found.group_epoch}")
+    shown.add_row("coordinator", f"broker {found.coordinator}")
+    shown.add_row("timeout", duration(found.timeout_ms))
+    if found.is_open and found.start_time_ms is not None:
+        shown.add_row("open since", f"{moment(found.start_time_ms, now_ms)} ({duration(now_ms - found.start_time_ms)})")
+    if found.partitions:
+        shown.add_row("partitions", " ".join(f"{at.topic}-{at.partition}" for at in found.partitions))
+    console().print(shown)
+    if found.fences:
+        ledger = table("Fenced", "when", "epoch", "why", "by", right=("epoch",))
+        for fence in reversed(found.fences):
+            ledger.add_row(
+                moment(fence.at_ms, now_ms),
+                f"{fence.old_epoch} → {'-' if fence.new_epoch < 0 else fence.new_epoch}",
+                fence.reason.replace("_", " ") + (f": {fence.note}" if fence.note else ""),
+                fence.by,
+            )
+        console().print(ledger)
+
+
+@txn.command()
+@bootstrap_option
+@click.argument("topics", nargs=-1)
+def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
+    """Find transactions that are open in a partition and that no coordinator will ever end.
+
+    Looks into TOPICS, or into every topic; without TOPICS also for transaction groups whose step is open for longer
+    than its timeout. Exit status 1 when there is one.
+    """
+    now_ms = Edge().now_ms()
+
+    async def work() -> tuple[int, list[Holder], list[TransactionGroupDescription]]:
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            found = await admin.describe_topics(topics or None)
+            partitions = [TopicPartition(each.name, p.partition) for each in found for p in each.partitions]
+            open_ones = await holders(admin, partitions)
+            hanging = [each for each in open_ones if each.verdict is Verdict.HANGING]
+            return len(partitions), hanging, [] if topics else await overdue(admin, now_ms)
+
+    looked_at, found, late = run(work())
+    if late:
+        show_groups(late, now_ms, "Open for longer than their timeout")
+        say("End one with: semel txn abort --group NAME")
+    if found:
+        _show_hanging(found, now_ms)
+    elif not late:
+        say(f"No hanging transaction in {plural(looked_at, 'partition')}.")
+        return
+    raise SystemExit(1)
+
+
+def _show_hanging(found: list[Holder], now_ms: int) -> None:
+    numbers = ("producer", "epoch", "first offset")
+    shown = table("", "partition", *numbers, "transactional id", "last record", right=numbers)
+    for each in found:
+        producer, transaction = each.producer, each.transaction
+        shown.add_row(
+            f"{each.partition.topic}:{each.partition.partition}",
+            str(producer.producer_id),
+            str(producer.producer_epoch),
+            f"{each.first_offset:,}",
+            "-" if transaction is None else transaction.transactional_id,
+            "-" if producer.last_timestamp < 0 else f"{duration(now_ms - producer.last_timestamp)} ago",
+        )
+    console().print(shown)
+    say("End one with: semel txn abort --partition TOPIC:PARTITION --producer-id N")
+
+
+@txn.command()
+@bootstrap_option
+@click.argument("names", nargs=-1, metavar="[TRANSACTIONAL_ID]...")
+@click.option("-p", "--partition", "place", metavar="TOPIC:PARTITION", help="Where a hanging transaction is open.")
+@click.option("-g", "--group", metavar="NAME", help="All that is open in this transaction group.")
+@click.option("--producer-id", type=click.IntRange(min=0), help="Whose hanging transaction.")
+@click.option(
+    "-r", "--reason", default=REASON, show_default=True, metavar="TEXT", help="Kept in the fence ledger, for others."
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def abort(
+    bootstrap: str,
+    names: tuple[str, ...],
+    place: str | None,
+    group: str | None,
+    producer_id: int | None,
+    reason: str,
+    yes: bool,
+) -> None:
+    """Abort what is open.
+
+    By TRANSACTIONAL_ID: its coordinator aborts the transaction and fences the producer, as if a new instance of it
+    had started. By --partition and --producer-id: the missing abort marker of a hanging transaction is written. By
+    --group: as if a new driver of the group had begun a step.
+    """
+    if sum(map(bool, (names, place, group))) != 1 or (place is None) != (producer_id is None):
+        raise click.UsageError("name transactional ids, or both --partition and --producer-id, or a --group")
+    if group is not None:
+        run(abort_group(bootstrap, group, reason or REASON, yes=yes))
+    elif place is None:
+        run(_abort_known(bootstrap, names, reason, yes))
+    else:
+        assert producer_id is not None
+        run(_abort_hanging(bootstrap, place, producer_id, yes))
+
+
+async def _abort_known(bootstrap: str, names: Sequence[str], reason: str, yes: bool) -> None:
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        described = await admin.describe_transactions(names)
+        for found in described:
+            if found.state != "Ongoing":
+                raise failure(f"{found.transactional_id}: {NOT_TO_ABORT.get(found.state, found.state)}")
+        for found in described:
+            since = (
+                "" if found.start_time_ms is None else f", open for {duration(Edge().now_ms() - found.start_time_ms)},"
+            )
+            what = f"the transaction of {found.transactional_id}{since} in {plural(len(found.partitions), 'partition')}"
+            if not yes:
+                confirm(f"Abort {what} and fence its producer?")
+            await admin.fence_producers([found.transactional_id], reason or REASON)
+            say(f"{found.transactional_id}: aborted; its producer (epoch {found.producer_epoch}) is fenced")
+
+
+NOT_TO_ABORT = {
+    "PrepareCommit": "is decided and will commit; nothing can abort it any more",
+    "PrepareAbort": "is being aborted already; the coordinator writes the markers until all are written",
+    "PrepareEpochFence": "is being aborted already",
+    "Empty": "has no transaction open",
+    "CompleteCommit": "has no transaction open; the last one was committed",
+    "CompleteAbort": "has no transaction open; the last one was aborted",
+    "Dead": "is being forgotten",
+}
+
+
+async def _abort_hanging(bootstrap: str, place: str, producer_id: int, yes: bool) -> None:
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        if ":" not in place:
+            raise click.BadParameter(f"{place!r}: write TOPIC:PARTITION, such as orders:0", param_hint="--partition")
+        (partition,) = await places(admin, place)
+        open_ones = [each for each in await holders(admin, [partition]) if each.producer.producer_id == producer_id]
+        if not open_ones:
+            raise failure(f"producer {producer_id} has no transaction open in {place}")
+        (found,) = open_ones
+        if found.verdict is not Verdict.HANGING:
+            assert found.transaction is not None
+            raise failure(
+                f"this transaction does not hang: its coordinator knows it ({found.transaction.transactional_id}, "
+                f"{found.transaction.state}). Try: semel txn why {found.transaction.transactional_id}"
+            )
+        if not yes:
+            confirm(
+                f"Abort the transaction of producer {producer_id} in {place}, from offset {found.first_offset:,} on?"
+            )
+        await admin.abort_transaction(partition, found.producer)
+        say(f"{place}: the transaction of producer {producer_id} is aborted")

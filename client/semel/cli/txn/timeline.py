@@ -1,0 +1,108 @@
+"""`semel txn timeline`: which offsets of a topic are open, committed or aborted, and how far committed readers see."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+import click
+
+from semel import Admin, TopicPartition
+from semel._consume.log_scan import scan
+from semel.admin import EARLIEST, LATEST
+from semel.cli.shared.common import bootstrap_option, console, run, say, table
+from semel.cli.shared.places import places
+from semel.cli.shared.times import duration, moment
+from semel.cli.txn.timeline_spans import Outcome, PartitionTimeline, Spans
+from semel.cli.txn.timeline_svg import render
+from semel.cli.txn.timeline_text import STYLE, draw, legend
+
+LAST_DEFAULT = 10_000
+
+
+@click.command()
+@bootstrap_option
+@click.argument("place", metavar="TOPIC[:PARTITION]")
+@click.option("--from-offset", type=click.IntRange(min=0), metavar="N", help="Show from this offset.")
+@click.option(
+    "--last", type=click.IntRange(min=1), default=LAST_DEFAULT, show_default=True, help="Show so many offsets."
+)
+@click.option("--list", "listed", is_flag=True, help="The transactions as a table too.")
+@click.option(
+    "--svg", type=click.File("w", encoding="utf-8", lazy=True), metavar="FILE", help="Write the picture there."
+)
+def timeline(bootstrap: str, place: str, from_offset: int | None, last: int, listed: bool, svg: TextIO | None) -> None:
+    """Draw the transactions of a partition over its offsets.
+
+    One line for each producer: what it wrote, how its transactions ended (C committed, A aborted), what is still open,
+    and the last stable offset, behind which readers of committed records do not see.
+    """
+
+    async def work() -> list[PartitionTimeline]:
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            return [await _read(admin, at, from_offset, last) for at in await places(admin, place)]
+
+    timelines = run(work())
+    if svg is not None:
+        svg.write(render(timelines))
+        if svg.name != "-":
+            say(f"{svg.name} written")
+        return
+    out = console()
+    for each in timelines:
+        for line in draw(each, min(out.width, 200)):
+            out.print(line, soft_wrap=True)
+        out.print()
+        if listed:
+            _table(each)
+    out.print(legend())
+
+
+async def _read(admin: Admin, at: TopicPartition, from_offset: int | None, last: int) -> PartitionTimeline:
+    low = (await admin.list_offsets({at: EARLIEST}))[at].offset
+    stable = (await admin.list_offsets({at: LATEST}, read_committed=True))[at].offset
+    high = (await admin.list_offsets({at: LATEST}))[at].offset
+    start = max(low, high - last if from_offset is None else from_offset)
+    end = high if from_offset is None else min(high, start + last)
+    spans = Spans()
+    async for batch in scan(admin._calls, at, start, end):
+        spans.add(batch)
+    found = spans.result()
+    producer_ids = sorted({span.producer_id for span in found if span.outcome is not Outcome.PLAIN})
+    names = await names_of(admin, producer_ids)
+    return PartitionTimeline(
+        partition=at,
+        log_start=low,
+        start=start,
+        end=max(start, end),
+        last_stable_offset=stable,
+        spans=found,
+        names=names,
+    )
+
+
+async def names_of(admin: Admin, producer_ids: list[int]) -> dict[int, str]:
+    """The transactional ids that have these producer ids now. An id that had to take a new one is not found."""
+    if not producer_ids:
+        return {}
+    return {row.producer_id: row.transactional_id for row in await admin.list_transactions(producer_ids=producer_ids)}
+
+
+def _table(timeline: PartitionTimeline) -> None:
+    numbers = ("first", "last", "marker", "records", "epoch")
+    shown = table("", "transaction of", "outcome", *numbers, "began", "took", right=numbers)
+    for span in timeline.spans:
+        if span.outcome is Outcome.PLAIN:
+            continue
+        took = span.marker_timestamp - span.first_timestamp if span.marker_offset is not None else -1
+        shown.add_row(
+            timeline.label(span),
+            f"[{STYLE[span.outcome]}]{span.outcome.value}",
+            f"{span.first_offset:,}",
+            f"{span.pieces[-1][1]:,}" if span.pieces else "-",
+            "-" if span.marker_offset is None else f"{span.marker_offset:,}",
+            f"{span.record_count:,}",
+            str(span.producer_epoch),
+            moment(span.first_timestamp) if span.first_timestamp >= 0 else "-",
+            duration(took) if took >= 0 and span.first_timestamp >= 0 else "-",
+        )
+    console().print(shown)

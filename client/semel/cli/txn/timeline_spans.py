@@ -1,0 +1,148 @@
+"""PURE: the batches of a partition as spans: what each transaction wrote, from where to where, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+
+import msgspec
+from semel_protocol.control import ControlType
+
+from semel._consume.log_scan import ScannedBatch
+from semel.structs import TopicPartition
+
+NO_PRODUCER = -1
+
+
+class Outcome(Enum):
+    """What became of the records of a span."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    OPEN = "open"
+    PLAIN = "plain"
+    """Written outside of transactions."""
+
+
+OUTCOME_OF = {ControlType.COMMIT: Outcome.COMMITTED, ControlType.ABORT: Outcome.ABORTED}
+
+
+class Span(msgspec.Struct, kw_only=True):
+    """Records of one transaction in one partition (or a run of plain ones), and the marker that ended it.
+
+    pieces: [first, last] offsets of its runs of records, in order; empty for a marker that found no records in what
+    was read. marker_offset: None while it is open. Timestamps in ms, -1 without one.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    outcome: Outcome
+    pieces: list[list[int]]
+    record_count: int = 0
+    size_bytes: int = 0
+    first_timestamp: int = -1
+    marker_offset: int | None = None
+    marker_timestamp: int = -1
+
+    @property
+    def first_offset(self) -> int:
+        return self.pieces[0][0] if self.pieces else self.marker_offset or 0
+
+    @property
+    def last_offset(self) -> int:
+        """Of its last record or its marker."""
+        last = self.pieces[-1][1] if self.pieces else -1
+        return max(last, -1 if self.marker_offset is None else self.marker_offset)
+
+    def add(self, batch: ScannedBatch) -> None:
+        header = batch.header
+        if self.pieces and self.pieces[-1][1] + 1 >= header.base_offset:
+            self.pieces[-1][1] = header.last_offset
+        else:
+            self.pieces.append([header.base_offset, header.last_offset])
+        self.record_count += header.record_count
+        self.size_bytes += header.size
+        if self.first_timestamp < 0:
+            self.first_timestamp = header.base_timestamp
+
+
+class PartitionTimeline(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition from `start` to `end` (the high watermark), as far as it was read.
+
+    log_start: its first offset; readers of committed records see what is below `last_stable_offset`. names:
+    transactional ids by producer id, as far as a coordinator knows them.
+    """
+
+    partition: TopicPartition
+    log_start: int
+    start: int
+    end: int
+    last_stable_offset: int
+    spans: list[Span]
+    names: dict[int, str] = {}
+
+    def label(self, span: Span) -> str:
+        """Whose span it is, for people."""
+        if span.producer_id == NO_PRODUCER:
+            return "no producer id"
+        name = self.names.get(span.producer_id)
+        return f"producer {span.producer_id}" if name is None else name
+
+    def lanes(self) -> dict[str, list[Span]]:
+        """The spans by whose they are, transactional ones first, in order of their first offsets."""
+        lanes: dict[str, list[Span]] = {}
+        for span in sorted(self.spans, key=lambda span: (span.outcome is Outcome.PLAIN, span.first_offset)):
+            lanes.setdefault(self.label(span), []).append(span)
+        return lanes
+
+    def count(self, outcome: Outcome) -> int:
+        return sum(span.outcome is outcome for span in self.spans)
+
+
+class Spans:
+    """Collects batches, in offset order, into spans."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, Span] = {}
+        self._plain: dict[int, Span] = {}
+        self.done: list[Span] = []
+
+    def add(self, batch: ScannedBatch) -> None:
+        header = batch.header
+        if batch.marker is not None:
+            self._end(batch, OUTCOME_OF[batch.marker])
+        elif header.is_control:
+            return  # of a kind that ends no transaction
+        elif header.is_transactional:
+            span = self._open.get(header.producer_id)
+            if span is None:
+                span = self._open[header.producer_id] = _new(batch, Outcome.OPEN)
+            span.add(batch)
+        else:
+            span = self._plain.get(header.producer_id)
+            if span is None:
+                span = self._plain[header.producer_id] = _new(batch, Outcome.PLAIN)
+            span.add(batch)
+
+    def _end(self, batch: ScannedBatch, outcome: Outcome) -> None:
+        span = self._open.pop(batch.header.producer_id, None) or _new(batch, outcome)
+        span.outcome = outcome
+        span.marker_offset, span.marker_timestamp = batch.header.base_offset, batch.header.max_timestamp
+        self.done.append(span)
+
+    def result(self) -> list[Span]:
+        """Everything seen so far, in order of first offsets."""
+        return sorted([*self.done, *self._open.values(), *self._plain.values()], key=lambda span: span.first_offset)
+
+
+def spans_of(batches: Iterable[ScannedBatch]) -> list[Span]:
+    """All at once."""
+    spans = Spans()
+    for batch in batches:
+        spans.add(batch)
+    return spans.result()
+
+
+def _new(batch: ScannedBatch, outcome: Outcome) -> Span:
+    header = batch.header
+    return Span(producer_id=header.producer_id, producer_epoch=header.producer_epoch, outcome=outcome, pieces=[])

@@ -1,0 +1,125 @@
+"""`semel txn why`: what happened to a transactional id, who fenced it, and what it waits for."""
+
+from __future__ import annotations
+
+import difflib
+
+import click
+
+from semel import Admin
+from semel._edge import Edge
+from semel.admin import TransactionDescription
+from semel.cli.shared.common import bootstrap_option, failure, run, say
+from semel.cli.shared.holders import TIMEOUT_NEVER_MS, holders
+from semel.cli.shared.times import duration, moment, plural
+from semel.errors import TransactionalIdNotFound
+
+
+@click.command()
+@bootstrap_option
+@click.argument("name", metavar="TRANSACTIONAL_ID")
+def why(bootstrap: str, name: str) -> None:
+    """Tell the story of a transactional id: its state, what it waits for, who fenced it and why."""
+
+    async def work() -> list[str]:
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            try:
+                (found,) = await admin.describe_transactions([name])
+            except TransactionalIdNotFound as e:
+                return await _unknown(admin, name, e)
+            return story(found, await _where(admin, found), Edge().now_ms())
+
+    say(*run(work()))
+
+
+async def _unknown(admin: Admin, name: str, error: TransactionalIdNotFound) -> list[str]:
+    known = [row.transactional_id for row in await admin.list_transactions()]
+    lines = [
+        f"{name}: no coordinator knows this transactional id.",
+        f"  {error.message}.",
+        "  It was never used on this cluster, or is spelled differently, or was not used for so long that it expired",
+        "  (transactional.id.expiration.ms, 7 days unless set).",
+        "  If its producer still runs: its next request fails; create a new producer.",
+    ]
+    if near := difflib.get_close_matches(name, known, n=3, cutoff=0.6):
+        lines.append(f"  Known ids that look like it: {', '.join(near)}")
+    raise failure(*lines)
+
+
+async def _where(admin: Admin, found: TransactionDescription) -> dict[str, int | None]:
+    """The partitions of an open transaction, and its first offset in each; None where it has written nothing."""
+    if not found.is_open or not found.partitions:
+        return {}
+    first = {
+        each.partition: each.first_offset
+        for each in await holders(admin, found.partitions)
+        if each.producer.producer_id == found.producer_id
+    }
+    return {f"{at.topic}-{at.partition}": first.get(at) for at in found.partitions}
+
+
+def story(found: TransactionDescription, where: dict[str, int | None], now_ms: int) -> list[str]:
+    """PURE. The lines to print. `where`: see `_where`."""
+    lines = [f"{found.transactional_id}: {found.state}. {_waits_for(found, now_ms)}"]
+    lines.append(
+        f"  Producer id {found.producer_id}, epoch {found.producer_epoch}, coordinated by broker {found.coordinator}."
+    )
+    if found.owner:
+        lines.append(f"  Initialised by {found.owner}.")
+    if where:
+        lines.append(f"  Its transaction is open in {plural(len(where), 'partition')}:")
+        for place, first in where.items():
+            state = "no record of it, or its marker is written" if first is None else f"from offset {first:,}"
+            lines.append(f"    {place}: {state}")
+    return [*lines, *_ledger(found)]
+
+
+def _waits_for(found: TransactionDescription, now_ms: int) -> str:
+    since = ""
+    if found.start_time_ms is not None:
+        since = f"Open since {moment(found.start_time_ms, now_ms)} ({duration(now_ms - found.start_time_ms)}). "
+    match found.state:
+        case "Ongoing" if found.timeout_ms == TIMEOUT_NEVER_MS:
+            return f"{since}It takes part in a two-phase commit: its outcome comes from outside, no timeout ends it."
+        case "Ongoing":
+            expires = found.expires_at_ms
+            left = 0 if expires is None else expires - now_ms
+            end = f"in {duration(left)}" if left > 0 else "at its next sweep"
+            if group := found.transaction_group:
+                return (
+                    f"{since}It waits for the driver of transaction group {group} to decide step {found.group_epoch}; "
+                    f"else the coordinator aborts the step, {end} at the latest. See: semel txn groups {group}"
+                )
+            return (
+                f"{since}It waits for its producer to commit or abort; else the coordinator aborts it {end} "
+                f"(transaction.timeout.ms = {found.timeout_ms})."
+            )
+        case "PrepareCommit" | "PrepareAbort" | "PrepareEpochFence":
+            outcome = "commit" if found.state == "PrepareCommit" else "abort"
+            return f"{since}To {outcome} is decided and durable; it waits until every partition has its marker."
+        case "CompleteCommit":
+            return f"Its last transaction was committed{_at(found, now_ms)}; it waits for nothing."
+        case "CompleteAbort":
+            return f"Its last transaction was aborted{_at(found, now_ms)}; it waits for nothing."
+        case "Empty":
+            return "Its producer is initialised and has no transaction; it waits for nothing."
+        case _:
+            return "It is being forgotten."
+
+
+def _at(found: TransactionDescription, now_ms: int) -> str:
+    last_ms = found.last_update_time_ms
+    return "" if last_ms is None else f" at {moment(last_ms, now_ms)}, {duration(now_ms - last_ms)} ago"
+
+
+def _ledger(found: TransactionDescription) -> list[str]:
+    if not found.fences:
+        return ["  Nobody has fenced it."]
+    lines = ["  Epochs that were taken away, the latest first:"]
+    lines += [f"    {fence.text}" for fence in reversed(found.fences)]
+    last = found.fences[-1]
+    lines.append(
+        f"  A producer with epoch {last.old_epoch} or older gets ProducerFenced: stop it. If both instances are meant "
+        "to run, give each its own transactional id."
+    )
+    return lines

@@ -91,7 +91,7 @@ class ReadyMade(DataSource):
         return "ready_made"
 
     def schema(self) -> Any:
-        from pyspark_semel import source
+        from pyspark_semel.source import source
 
         return source.COLUMNS
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark_semel import java
-from pyspark_semel.sink_batches import Encoder
-from pyspark_semel.sink_schema import SinkSchema
+from pyspark_semel.sink.batches import Encoder
+from pyspark_semel.sink.schema import SinkSchema
 
 from bench.figure import Figure, at_most, per_second, ratio
 from bench.measure import broker, measured_by

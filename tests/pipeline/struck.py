@@ -27,7 +27,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter
 from pyspark.sql.types import StructType
-from pyspark_semel import sink, sink_batches
+from pyspark_semel.sink import batches as sink_batches
+from pyspark_semel.sink import sink
 
 POINTS = ("after-begin", "in-write", "after-prepare", "before-decide", "mid-completion", "after-decide")
 FORMAT = "semel-struck"

@@ -13,8 +13,8 @@ from pipeline.queries import Case, committed
 from pipeline.struck import StruckSource, arm
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, udf, window
-from pyspark_semel import sink_foreach
-from pyspark_semel.sink_foreach import write_batch
+from pyspark_semel.sink import foreach as sink_foreach
+from pyspark_semel.sink.foreach import write_batch
 from semel import Admin
 from semel._admin.types import TransactionGroupDescription
 from semel_broker.testing.in_process import EphemeralBroker

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark_semel import sink_batches
-from pyspark_semel.sink_batches import Encoder, OutBatch, chunks
-from pyspark_semel.sink_schema import SchemaError, SinkSchema
+from pyspark_semel.sink import batches as sink_batches
+from pyspark_semel.sink.batches import Encoder, OutBatch, chunks
+from pyspark_semel.sink.schema import SchemaError, SinkSchema
 from semel_protocol.hashes import partition_for_key
 from semel_protocol.records import BatchBuilder, decode_batch
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pipeline.queries import committed
-from pyspark_semel import sink_driver
 from pyspark_semel.event_loop import event_loop, run
-from pyspark_semel.sink_identity import recall, remember
-from pyspark_semel.sink_options import SinkOptions, sink_options
-from pyspark_semel.sink_producers import IDLE_MAX, Idle
-from pyspark_semel.sink_schema import SinkSchema
-from pyspark_semel.sink_task import Written, write_at_least_once, write_exactly_once
+from pyspark_semel.sink import driver as sink_driver
+from pyspark_semel.sink.identity import recall, remember
+from pyspark_semel.sink.options import SinkOptions, sink_options
+from pyspark_semel.sink.producers import IDLE_MAX, Idle
+from pyspark_semel.sink.schema import SinkSchema
+from pyspark_semel.sink.task import Written, write_at_least_once, write_exactly_once
 from semel import Admin, GroupStep, Producer
 from semel.errors import KafkaError, ProducerFenced
 from semel_broker.testing.in_process import EphemeralBroker

@@ -16,11 +16,11 @@ from pyspark.sql.types import (
     StructType,
 )
 from pyspark_semel.options import OptionError
-from pyspark_semel.sink import batch_writer, stream_writer
-from pyspark_semel.sink_foreach import write_batch
-from pyspark_semel.sink_options import TIMEOUT_MS, Delivery, sink_options
-from pyspark_semel.sink_schema import SchemaError, SinkSchema, sink_schema
-from pyspark_semel.sink_step import SinkRefusedError, is_to_be_written, token
+from pyspark_semel.sink.foreach import write_batch
+from pyspark_semel.sink.options import TIMEOUT_MS, Delivery, sink_options
+from pyspark_semel.sink.schema import SchemaError, SinkSchema, sink_schema
+from pyspark_semel.sink.sink import batch_writer, stream_writer
+from pyspark_semel.sink.step import SinkRefusedError, is_to_be_written, token
 from semel import GroupStep
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:1"}

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from pyspark_semel.source import COLUMNS_AND_HEADERS
-from pyspark_semel.source_progress import lag
+from pyspark_semel.source.progress import lag
+from pyspark_semel.source.source import COLUMNS_AND_HEADERS
 from semel import Admin, NewTopic, Producer, RecordsToDelete, TopicPartition
 from semel_broker.testing.in_process import EphemeralBroker
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark_semel.source_offsets import BEGIN, INITIAL, Offsets, Splitting, as_json, from_json, limited, ranges
-from pyspark_semel.source_progress import lag
+from pyspark_semel.source.offsets import BEGIN, INITIAL, Offsets, Splitting, as_json, from_json, limited, ranges
+from pyspark_semel.source.progress import lag
 from semel.structs import TopicPartition
 
 partitions = st.builds(TopicPartition, st.sampled_from(["a", "b.c", "d-1"]), st.integers(0, 12))

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import StringType, StructField, StructType
-from pyspark_semel import source
 from pyspark_semel.options import OptionError
-from pyspark_semel.source_offsets import Splitting
-from pyspark_semel.source_options import Where, batch_options, source_options, stream_options
+from pyspark_semel.source import source
+from pyspark_semel.source.offsets import Splitting
+from pyspark_semel.source.options import Where, batch_options, source_options, stream_options
 from semel.structs import TopicPartition
 
 GIVEN = {"kafka.bootstrap.servers": "h:1,i:2", "subscribe": "a, b,a"}

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from pyspark_semel import source_plan
 from pyspark_semel.options import OptionError
-from pyspark_semel.source_offsets import BEGIN, INITIAL
-from pyspark_semel.source_options import stream_options
-from pyspark_semel.source_plan import StreamPlan
-from pyspark_semel.source_read import DataLossError
+from pyspark_semel.source import plan as source_plan
+from pyspark_semel.source.offsets import BEGIN, INITIAL
+from pyspark_semel.source.options import stream_options
+from pyspark_semel.source.plan import StreamPlan
+from pyspark_semel.source.read import DataLossError
 from semel import Admin, BatchReader, NewPartitions, NewTopic, Producer, RecordsToDelete, TopicPartition
 from semel_broker.testing.in_process import EphemeralBroker
 

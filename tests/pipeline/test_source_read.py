@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark_semel.event_loop import run
-from pyspark_semel.source_connection import reader_of
-from pyspark_semel.source_offsets import OffsetRange
-from pyspark_semel.source_options import SourceOptions, source_options
-from pyspark_semel.source_read import DataLossError, read_range
+from pyspark_semel.source.connection import reader_of
+from pyspark_semel.source.offsets import OffsetRange
+from pyspark_semel.source.options import SourceOptions, source_options
+from pyspark_semel.source.read import DataLossError, read_range
 from semel import Admin, NewTopic, Producer, RecordsToDelete, TopicPartition
 from semel_broker.testing.in_process import EphemeralBroker
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from pyspark_semel import sink_options, source_options
 from pyspark_semel.options import OptionError
 from pyspark_semel.pipeline.definition import (
     AVAILABLE_NOW,
@@ -25,7 +24,9 @@ from pyspark_semel.pipeline.definition import (
     View,
     Watermark,
 )
-from pyspark_semel.sink_schema import SchemaError, sink_schema
+from pyspark_semel.sink import options as sink_options
+from pyspark_semel.sink.schema import SchemaError, sink_schema
+from pyspark_semel.source import options as source_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark_semel import source
 from pyspark_semel.columns.decode import (
     COLUMNS,
     COLUMNS_AND_HEADERS,
@@ -19,6 +18,7 @@ from pyspark_semel.columns.decode import (
     Slice,
     arrow_batches,
 )
+from pyspark_semel.source import source
 from semel_protocol.batch import BatchHeader, CorruptBatch, iterate, read_header, stamp_log_append_time
 from semel_protocol.compression import CODECS
 from semel_protocol.records import Record, build_batch, decode_batch, rebuild_batch

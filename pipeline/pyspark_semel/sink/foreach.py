@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from pyspark_semel.sink_options import BATCH_ID, QUERY_ID, SINK_ID, WHY_AN_ID
+from pyspark_semel.sink.options import BATCH_ID, QUERY_ID, SINK_ID, WHY_AN_ID
 
 QUERY = "sql.streaming.queryId"
 RUN = "spark.jobGroup.id"

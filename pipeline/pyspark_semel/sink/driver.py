@@ -10,9 +10,9 @@ from semel import GroupStep, PreparedTransaction, TransactionGroup
 from semel.errors import ProducerFenced, TransactionWasCommitted
 
 from pyspark_semel.event_loop import run
-from pyspark_semel.sink_identity import owner
-from pyspark_semel.sink_options import SinkOptions
-from pyspark_semel.sink_task import Written
+from pyspark_semel.sink.identity import owner
+from pyspark_semel.sink.options import SinkOptions
+from pyspark_semel.sink.task import Written
 
 log = logging.getLogger(__name__)
 

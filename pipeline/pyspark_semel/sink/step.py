@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from semel import GroupStep
 
-from pyspark_semel.sink_options import REPLACES
+from pyspark_semel.sink.options import REPLACES
 
 NOTHING = "nothing"
 """What a query may replace that has a checkpoint, where the sink remembers no batch."""

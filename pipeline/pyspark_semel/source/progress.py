@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark_semel.source_offsets import Offsets, from_json
+from pyspark_semel.source.offsets import Offsets, from_json
 
 
 def lag(source: Any) -> Offsets | None:

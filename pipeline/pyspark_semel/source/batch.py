@@ -9,11 +9,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from semel.batch_reader import BatchReader
 
 from pyspark_semel.event_loop import run
-from pyspark_semel.source_connection import reader_of
-from pyspark_semel.source_offsets import OffsetRange, ranges
-from pyspark_semel.source_options import SourceOptions, Where
-from pyspark_semel.source_places import offsets_at, required_partitions_of
-from pyspark_semel.source_read import read_range
+from pyspark_semel.source.connection import reader_of
+from pyspark_semel.source.offsets import OffsetRange, ranges
+from pyspark_semel.source.options import SourceOptions, Where
+from pyspark_semel.source.places import offsets_at, required_partitions_of
+from pyspark_semel.source.read import read_range
 
 
 class SemelBatchReader(DataSourceReader):

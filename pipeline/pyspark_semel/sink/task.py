@@ -12,11 +12,11 @@ from semel import GroupStep, PreparedTransaction, Producer
 from semel.structs import RecordMetadata
 
 from pyspark_semel.event_loop import run
-from pyspark_semel.sink_batches import Encoder, OutBatch, chunks
-from pyspark_semel.sink_identity import any_number, now_ms
-from pyspark_semel.sink_options import SinkOptions
-from pyspark_semel.sink_producers import discard, independent, keep, member
-from pyspark_semel.sink_schema import SinkSchema
+from pyspark_semel.sink.batches import Encoder, OutBatch, chunks
+from pyspark_semel.sink.identity import any_number, now_ms
+from pyspark_semel.sink.options import SinkOptions
+from pyspark_semel.sink.producers import discard, independent, keep, member
+from pyspark_semel.sink.schema import SinkSchema
 
 SPREAD = 1 << 20
 

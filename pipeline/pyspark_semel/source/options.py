@@ -12,7 +12,7 @@ from semel.batch_reader import BatchReaderConfig
 from semel.structs import TopicPartition
 
 from pyspark_semel.options import ClientSettings, OptionError, Options, client_settings, whole_number
-from pyspark_semel.source_offsets import Splitting
+from pyspark_semel.source.offsets import Splitting
 
 TOPICS = ("assign", "subscribe", "subscribePattern")
 STARTING = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from semel import GroupStep, Producer
 
 from pyspark_semel.options import ClientSettings
-from pyspark_semel.sink_identity import fresh_name
+from pyspark_semel.sink.identity import fresh_name
 
 log = logging.getLogger(__name__)
 

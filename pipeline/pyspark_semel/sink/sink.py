@@ -21,12 +21,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 from semel import GroupStep
 
-from pyspark_semel import sink_driver
-from pyspark_semel.sink_identity import fresh_name, recall, remember
-from pyspark_semel.sink_options import Delivery, SinkOptions, sink_options
-from pyspark_semel.sink_schema import SinkSchema, sink_schema
-from pyspark_semel.sink_step import is_to_be_written, token
-from pyspark_semel.sink_task import Written, write_at_least_once, write_exactly_once
+from pyspark_semel.sink import driver as sink_driver
+from pyspark_semel.sink.identity import fresh_name, recall, remember
+from pyspark_semel.sink.options import Delivery, SinkOptions, sink_options
+from pyspark_semel.sink.schema import SinkSchema, sink_schema
+from pyspark_semel.sink.step import is_to_be_written, token
+from pyspark_semel.sink.task import Written, write_at_least_once, write_exactly_once
 
 log = logging.getLogger(__name__)
 

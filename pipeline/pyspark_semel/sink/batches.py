@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pyspark_semel.columns.encode import Ints, as_binary, batch_starts, encode, header_tails, size_bounds
 from pyspark_semel.columns.partitions import for_keys
-from pyspark_semel.sink_schema import SchemaError, SinkSchema
+from pyspark_semel.sink.schema import SchemaError, SinkSchema
 
 FREE = -1
 """The partition of a row that may go anywhere."""

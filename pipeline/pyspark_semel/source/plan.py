@@ -15,10 +15,10 @@ from semel.batch_reader import BatchReader
 from semel.errors import KafkaTimeoutError
 from semel.structs import TopicPartition
 
-from pyspark_semel.source_offsets import BEGIN, INITIAL, OffsetRange, Offsets, as_json, from_json, limited, ranges
-from pyspark_semel.source_options import SourceOptions, Where
-from pyspark_semel.source_places import offsets_at, partitions_of, required_partitions_of
-from pyspark_semel.source_read import DataLossError
+from pyspark_semel.source.offsets import BEGIN, INITIAL, OffsetRange, Offsets, as_json, from_json, limited, ranges
+from pyspark_semel.source.options import SourceOptions, Where
+from pyspark_semel.source.places import offsets_at, partitions_of, required_partitions_of
+from pyspark_semel.source.read import DataLossError
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from semel.batch_reader import BatchReader
 from semel.structs import TopicPartition
 
 from pyspark_semel.options import OptionError
-from pyspark_semel.source_offsets import Offsets
-from pyspark_semel.source_options import EARLIEST, LATEST, Position, Topics, Where
+from pyspark_semel.source.offsets import Offsets
+from pyspark_semel.source.options import EARLIEST, LATEST, Position, Topics, Where
 
 
 async def partitions_of(reader: BatchReader, topics: Topics) -> list[TopicPartition]:

@@ -17,9 +17,9 @@ from pyspark.sql.types import (
 )
 
 from pyspark_semel.options import OptionError
-from pyspark_semel.source_batch import SemelBatchReader
-from pyspark_semel.source_options import batch_options, source_options, stream_options
-from pyspark_semel.source_stream import SemelStreamReader
+from pyspark_semel.source.batch import SemelBatchReader
+from pyspark_semel.source.options import batch_options, source_options, stream_options
+from pyspark_semel.source.stream import SemelStreamReader
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 COLUMNS = StructType(

@@ -9,10 +9,10 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from pyspark_semel.event_loop import run
-from pyspark_semel.source_connection import reader_of
-from pyspark_semel.source_options import SourceOptions
-from pyspark_semel.source_plan import StreamPlan
-from pyspark_semel.source_read import read_range
+from pyspark_semel.source.connection import reader_of
+from pyspark_semel.source.options import SourceOptions
+from pyspark_semel.source.plan import StreamPlan
+from pyspark_semel.source.read import read_range
 
 
 class SemelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -13,9 +13,9 @@ from semel.structs import TopicPartition
 
 from pyspark_semel.columns.decode import Slice, arrow_batches
 from pyspark_semel.event_loop import run
-from pyspark_semel.source_connection import reader_of
-from pyspark_semel.source_offsets import OffsetRange
-from pyspark_semel.source_options import SourceOptions
+from pyspark_semel.source.connection import reader_of
+from pyspark_semel.source.offsets import OffsetRange
+from pyspark_semel.source.options import SourceOptions
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""The sink: writes data frames into topics, exactly once."""

@@ -1,0 +1,1 @@
+"""The source: reads topics into data frames, batch and stream."""

@@ -1,0 +1,91 @@
+"""All settings as a file and as a page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from semel_broker.__main__ import serve
+from semel_broker.config.kafka_names import NAMES, PREFIXES, instead
+from semel_broker.config.listing import as_markdown, as_toml
+from semel_broker.config.loading import BROKER_SETTINGS, ConfigError, load
+from semel_broker.config.topic_configs import TOPIC_SETTINGS
+
+PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
+
+
+def test_the_file_means_the_defaults_with_and_without_its_comment_signs() -> None:
+    assert load(as_toml()).given == {}
+    everything = "\n".join(re.findall(r"^#([a-z0-9.]+ = .+)$", as_toml(), re.MULTILINE))
+    config = load(everything)
+    for name, setting in BROKER_SETTINGS.items():
+        assert getattr(config, setting.field) == setting.default, name
+        assert (name in config.given) is (setting.default is not None), name
+
+
+def test_every_setting_is_in_both() -> None:
+    for name, setting in BROKER_SETTINGS.items():
+        assert f"\n#{name} =" in f"\n{as_toml()}"
+        assert f"| `{name}` |" in as_markdown()
+        assert not setting.documentation.endswith("of ."), name
+    for name in TOPIC_SETTINGS:
+        assert f"| `{name}` | `" in as_markdown()
+
+
+def test_the_page_is_what_the_command_prints() -> None:
+    printed = CliRunner().invoke(serve, ["--settings", "markdown"])
+    assert printed.exit_code == 0
+    assert PAGE.read_text() == printed.stdout, "semel serve --settings markdown > docs/settings.md"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("listeners=PLAINTEXT://:9092", "host.name and port"),
+        ("advertised.listeners=PLAINTEXT://a:9092", "advertised.host.name and advertised.port"),
+        ("process.roles=broker,controller", "etcd.endpoints"),
+    ],
+)
+def test_what_kafka_calls_otherwise_is_named(given: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        load(overrides=[given])
+
+
+def test_what_is_named_in_place_of_kafkas_settings_is_there() -> None:
+    for name, words in {**NAMES, **PREFIXES}.items():
+        assert name not in BROKER_SETTINGS
+        assert name not in TOPIC_SETTINGS
+        named = set(re.findall(r"[a-z]+(?:\.[a-z]+)+", words)) - {"group.protocol"}
+        assert named <= {*BROKER_SETTINGS, *TOPIC_SETTINGS}, name
+        assert named or words.endswith("leave it out") or "leave it out" in words, name
+
+
+def test_few_settings_that_are_here_look_like_those_that_are_not() -> None:
+    """They are looked up first."""
+    assert [name for name in {**BROKER_SETTINGS, **TOPIC_SETTINGS} if instead(name)] == [
+        "socket.request.max.bytes",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("num.io.threads", "one event loop"),
+        ("ssl.keystore.location", "no TLS"),
+        ("zookeeper.session.timeout.ms", "etcd.endpoints"),
+        ("inter.broker.protocol.version", "negotiated"),
+        ("fetch.purgatory.purge.interval.requests", "leave it out"),
+        ("log.cleaner.io.max.bytes.per.second", "paces itself"),
+        ("remote.log.storage.system.enable", "no tiered storage"),
+    ],
+)
+def test_settings_that_people_bring_along_are_answered_with_what_to_do(name: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name}: there is no such setting here; .*{words}"):
+        load(f'"{name}" = 1')
+    with pytest.raises(ConfigError, match=words):
+        load().alter(dynamic_default={name: "1"}, dynamic={})

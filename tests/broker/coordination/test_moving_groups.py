@@ -1,0 +1,288 @@
+"""Groups and their offsets go where the leadership of their partition goes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from broker.cluster.brokers import until
+from broker.coordination.seats import Seat, Seats, code_of
+from broker.members import GroupMember
+from semel_broker.context import Broker, RequestContext
+from semel_broker.coordination.shards import Stage
+from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
+from semel_broker.handlers import k10_find_coordinator
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from semel_protocol.messages.k10_find_coordinator import FindCoordinatorRequest
+from semel_protocol.messages.k15_describe_groups import DescribeGroupsRequest
+from semel_protocol.messages.k16_list_groups import ListGroupsRequest
+from semel_storage.internal_topics import CONSUMER_OFFSETS
+
+NOT_COORDINATOR = ErrorCode.NOT_COORDINATOR
+
+
+async def commit(seat: Seat, group: str, offset: int, topic: str = "t") -> None:
+    topic_id = seat.topics.required(topic).topic_id
+    await seat.groups.commit(
+        group,
+        [OffsetRecord(topic, 0, CommittedOffset(offset, topic_id=topic_id))],
+        member_id="",
+        instance_id=None,
+        generation_id=-1,
+    )
+
+
+async def offset(seat: Seat, group: str, topic: str = "t") -> int:
+    found = (await seat.groups.offsets(group)).get(topic, 0)
+    return -1 if found is None else found.offset
+
+
+async def test_offsets_are_found_at_the_next_coordinator_and_the_last_one_says_that_it_is_none(seats: Seats) -> None:
+    one, two = await seats.open(1, 2)
+    group = seats.name_at(0, "g")
+    await commit(one, group, 5)
+    assert await code_of(commit(two, group, 6)) is NOT_COORDINATOR
+    await seats.move(CONSUMER_OFFSETS, 0, 2)
+    assert await code_of(commit(one, group, 6)) is NOT_COORDINATOR
+    assert await code_of(offset(one, group)) is NOT_COORDINATOR
+    assert await offset(two, group) == 5
+    await commit(two, group, 7)
+    await seats.move(CONSUMER_OFFSETS, 0, 1)
+    assert await offset(one, group) == 7
+
+
+async def test_offset_fetch_of_a_former_coordinator_has_its_error_in_each_partition_too(seats: Seats) -> None:
+    """aiokafka looks nowhere else, and took it for "nothing committed". With all topics asked for there are no rows."""
+    one, _ = await seats.open(1, 2)
+    group = seats.name_at(0, "g")
+    await commit(one, group, 5)
+    await seats.move(CONSUMER_OFFSETS, 0, 2)
+    wire = await one.wire()
+    topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])]
+    for version in range(1, 8):
+        response = await wire.call(OffsetFetchRequest(group_id=group, topics=topics), version)
+        assert response.error_code == (NOT_COORDINATOR if version >= 2 else 0)
+        assert [
+            (topic.name, row.partition_index, row.committed_offset, row.error_code)
+            for topic in response.topics
+            for row in topic.partitions
+        ] == [("t", 0, -1, NOT_COORDINATOR), ("t", 1, -1, NOT_COORDINATOR)]
+        if version >= 2:
+            response = await wire.call(OffsetFetchRequest(group_id=group, topics=None), version)
+            assert (response.error_code, response.topics) == (NOT_COORDINATOR, [])
+
+
+async def test_offset_fetch_of_a_stopping_coordinator_says_in_the_rows_to_look_for_another_one(seats: Seats) -> None:
+    """Of what ends soon, clients that look at rows alone know these two: COORDINATOR_LOAD_IN_PROGRESS is the other."""
+    one, _ = await seats.open(1, 2)
+    group = seats.name_at(0, "g")
+    await commit(one, group, 5)
+    await one.groups.close()
+    request = OffsetFetchRequest(group_id=group, topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])])
+    response = await (await one.wire()).call(request, 5)
+    (row,) = response.topics[0].partitions
+    assert (response.error_code, row.error_code) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR)
+
+
+async def test_aiokafka_finds_what_is_committed_at_the_next_coordinator(seats: Seats) -> None:
+    one, two = await seats.open(1, 2)
+    group = seats.name_at(0, "g")
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=[f"127.0.0.1:{seat.port}" for seat in (one, two)],
+        group_id=group,
+        enable_auto_commit=False,
+        retry_backoff_ms=20,
+    )
+    consumer.assign([TopicPartition("t", 0)])
+    await consumer.start()
+    try:
+        await commit(one, group, 5)
+        assert await consumer.committed(TopicPartition("t", 0)) == 5
+        await seats.move(CONSUMER_OFFSETS, 0, 2)
+        assert await consumer.committed(TopicPartition("t", 0)) == 5
+    finally:
+        await consumer.stop()
+
+
+async def test_members_go_on_with_their_generation_at_the_next_coordinator(seats: Seats) -> None:
+    one, two = await seats.open(1, 2)
+    member = GroupMember(await one.wire(), seats.name_at(0, "g"))
+    await member.enter()
+    await seats.move(CONSUMER_OFFSETS, 0, 2)
+    assert await member.heartbeat() == NOT_COORDINATOR
+    member.wire = await two.wire()
+    assert await member.heartbeat() == 0
+    assert await member.commit({0: 7}) == [0]
+
+
+async def test_who_waits_in_a_rebalance_is_sent_to_the_next_coordinator_at_once(seats: Seats) -> None:
+    one, _ = await seats.open(1, 2)
+    group = seats.name_at(0, "g")
+    first, second = GroupMember(await one.wire(), group), GroupMember(await one.wire(), group)
+    await first.enter()
+    joining = asyncio.create_task(second.join())  # waits for the first one to join again
+    (shard,) = [each for each in one.groups.shards.here() if group in each.groups]
+    await until(lambda: shard.groups[group].joining_count == 1)
+    await seats.move(CONSUMER_OFFSETS, 0, 2)
+    assert (await joining).error_code == NOT_COORDINATOR
+    assert shard.stage is Stage.GONE
+
+
+async def test_a_commit_under_way_when_leadership_is_lost_is_for_the_log_to_decide(seats: Seats) -> None:
+    """The new leader has it: then it counts, whatever the member has heard."""
+    one, two = await seats.open(1, 2)
+    group = seats.name_at(0, "g")
+    await commit(one, group, 5)
+    one.disk.hold_syncs()
+    committing = asyncio.create_task(code_of(commit(one, group, 6)))
+    end = one.partition(0, CONSUMER_OFFSETS).end_offset
+    await until(lambda: two.partition(0, CONSUMER_OFFSETS).durable_end > end)
+    await seats.move(CONSUMER_OFFSETS, 0, 2)
+    assert await committing is NOT_COORDINATOR
+    one.disk.release_syncs()
+    assert await offset(two, group) == 6
+
+
+async def test_a_commit_that_no_other_replica_has_is_nowhere(seats: Seats) -> None:
+    one, two = await seats.open(1, 2)
+    group = seats.name_at(0, "g")
+    await commit(one, group, 5)
+    two.unplug()
+    committing = asyncio.create_task(code_of(commit(one, group, 6)))
+    await asyncio.sleep(0)
+    await seats.move(CONSUMER_OFFSETS, 0, 2)
+    assert await committing is NOT_COORDINATOR
+    two.plug_in()
+    assert await offset(two, group) == 5
+    await commit(two, group, 8)
+    await seats.same(1, 2, topic=CONSUMER_OFFSETS)
+
+
+async def test_what_a_former_leader_wrote_is_waited_for_until_all_in_sync_have_it(seats: Seats) -> None:
+    """Until then it might be lost again with its new leader; so nobody hears of it."""
+    one, two, three = await seats.open(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
+    group = seats.name_at(0, "g")
+    await commit(one, group, 5)
+    three.disk.hold_syncs()
+    committing = asyncio.create_task(code_of(commit(one, group, 6)))
+    end = one.partition(0, CONSUMER_OFFSETS).end_offset
+    await until(lambda: two.partition(0, CONSUMER_OFFSETS).durable_end > end)
+    await seats.move(CONSUMER_OFFSETS, 0, 2)
+    assert await committing is NOT_COORDINATOR
+    shard = two.groups.shards.at(0)
+    assert shard is not None
+    asking = asyncio.create_task(offset(two, group))
+    await asyncio.sleep(0.1)
+    assert (shard.stage, asking.done()) == (Stage.LOADING, False)
+    three.disk.release_syncs()
+    assert await asking == 6
+
+
+async def test_who_asks_while_the_log_is_being_read_is_held_for_a_while_and_then_told_to_try_again(
+    seats: Seats,
+) -> None:
+    Seat.patience_ms = 50
+    try:
+        _, two, three = await seats.open(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
+    finally:
+        del Seat.patience_ms
+        Seat.patience_ms = 20_000
+    group = seats.name_at(1, "g")
+    three.disk.hold_syncs()
+    committing = asyncio.create_task(code_of(commit(two, group, 6)))
+    one = seats.brokers[1]
+    await until(lambda: one.partition(1, CONSUMER_OFFSETS).durable_end > 0)
+    await seats.move(CONSUMER_OFFSETS, 1, 1)
+    await committing
+    assert await code_of(offset(one, group)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert await code_of(one.groups.groups()) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    three.disk.release_syncs()
+    await seats.ready(CONSUMER_OFFSETS, 1, 1)
+    assert await offset(one, group) == 6
+
+
+async def test_a_coordinator_whose_session_is_over_answers_nothing_from_memory(seats: Seats) -> None:
+    """A paused process wakes before it hears that others have taken over."""
+    one, two = await seats.open(1, 2)
+    group = seats.name_at(0, "g")
+    await commit(one, group, 5)
+    one.cut_off()
+    await seats.move(CONSUMER_OFFSETS, 0, 2)
+    await commit(two, group, 9)
+    assert one.partition(0, CONSUMER_OFFSETS).is_leading, "as far as it knows"
+    one.session.deadline = 0.0
+    assert await code_of(offset(one, group)) is NOT_COORDINATOR
+    assert await code_of(one.groups.heartbeat(group, 1, "m", None)) is NOT_COORDINATOR
+    assert await one.groups.groups() == []
+
+
+async def test_each_coordinator_forgets_the_offsets_of_a_topic_that_any_broker_deleted(seats: Seats) -> None:
+    one, two = await seats.open(1, 2)
+    await seats.topic([1, 2], name="doomed")
+    groups = {seat: seats.name_at(index, "g") for index, seat in enumerate((one, two))}
+    for seat, group in groups.items():
+        await commit(seat, group, 5, "doomed")
+        await commit(seat, group, 6)
+    await one.topics.delete("doomed")
+    for seat, group in groups.items():
+        await until(lambda seat=seat, group=group: not _known(seat, group).of_topic("doomed"))  # type: ignore[misc]
+        assert await offset(seat, group) == 6
+
+
+def _known(seat: Seat, group: str):  # type: ignore[no-untyped-def]
+    shard = seat.groups.shards.of(group)
+    assert shard is not None
+    return shard.offsets(group)
+
+
+@pytest.mark.parametrize("version", [2, 4])
+async def test_find_coordinator_names_the_leader_of_the_partition_with_its_address(seats: Seats, version: int) -> None:
+    one, two = await seats.open(1, 2)
+
+    async def find(key: str) -> tuple[int, str, int, int]:
+        request = FindCoordinatorRequest(key=key, key_type=0, coordinator_keys=[key])
+        ctx = RequestContext(cast("Broker", one), version, "", "", "")
+        found = await k10_find_coordinator.handle(request, ctx)
+        row = found.coordinators[0] if version == 4 else found
+        return row.error_code, row.host, row.node_id, row.port
+
+    here, there = seats.name_at(0, "g"), seats.name_at(1, "g")
+    assert await find(here) == (0, "127.0.0.1", 1, one.port)
+    assert await find(there) == (0, "127.0.0.1", 2, two.port)
+    await seats.move(CONSUMER_OFFSETS, 0, 2)
+    assert await find(here) == (0, "127.0.0.1", 2, two.port)
+
+
+async def test_nobody_coordinates_while_nobody_leads(seats: Seats) -> None:
+    one, two = await seats.start(1, 2)
+    await seats.topic([1], [2], name=CONSUMER_OFFSETS)
+    assert await offset(two, seats.name_at(1, "g")) == -1
+    await two.die()
+    await until(lambda: not one.feed.image.is_admitted(2))
+    found = await (await one.wire()).call(FindCoordinatorRequest(key=seats.name_at(1, "g")), 2)
+    assert (found.error_code, found.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+    assert await code_of(offset(one, seats.name_at(1, "g"))) is NOT_COORDINATOR
+
+
+async def test_the_internal_topic_is_made_for_whoever_looks_for_a_coordinator(seats: Seats) -> None:
+    (one,) = await seats.start(1)
+    wire = await one.wire()
+    for key_type in (0, 1):
+        found = await wire.call(FindCoordinatorRequest(key="x", key_type=key_type), 2)
+        assert (found.error_code, found.node_id) == (0, 1)
+    assert one.topics.names() == ["__consumer_offsets", "__transaction_state"]
+
+
+async def test_each_broker_lists_and_describes_its_own_groups(seats: Seats) -> None:
+    one, two = await seats.open(1, 2)
+    mine, other = seats.name_at(0, "g"), seats.name_at(1, "g")
+    await commit(one, mine, 1)
+    await commit(two, other, 1)
+    wire = await one.wire()
+    assert [row.group_id for row in (await wire.call(ListGroupsRequest())).groups] == [mine]
+    described = await wire.call(DescribeGroupsRequest(groups=[mine, other]))
+    assert [row.error_code for row in described.groups] == [0, NOT_COORDINATOR]
+    assert await code_of(one.groups.delete_group(other)) is NOT_COORDINATOR

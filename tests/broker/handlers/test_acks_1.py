@@ -1,0 +1,141 @@
+"""acks=1: an acknowledged record is on the leader's disk; where the leader is alone, readers see it (decision 18)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from broker.cluster.brokers import until
+from broker.conftest import StartBroker
+from broker.coordination.seats import Seat, Seats
+from broker.handlers.test_list_offsets import look_up
+from broker.wire import Wire, batch, produce_request, records_of
+from semel_broker.partitions.partition import LATEST
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k00_produce import ProduceRequest, ProduceResponsePartition
+from semel_storage.disk.os_disk import OsDisk
+
+LEADER = 1
+
+
+@pytest.fixture
+async def seats() -> AsyncIterator[Seats]:
+    seats = Seats()
+    yield seats
+    await seats.close()
+
+
+async def alone(seats: Seats, **settings: str) -> Seat:
+    (one,) = await seats.start(1, **settings)
+    await seats.topic([1])
+    return one
+
+
+def send(wire: Wire, *, timeout_ms: int = 10_000) -> asyncio.Task[ProduceResponsePartition]:
+    """A record with acks=1, and what becomes of it."""
+    request: ProduceRequest = produce_request("t", batch(b"x"), acks=LEADER)
+    request.timeout_ms = timeout_ms
+    wire.send(request)
+
+    async def answer() -> ProduceResponsePartition:
+        row: ProduceResponsePartition = (await wire.receive()).responses[0].partition_responses[0]
+        return row
+
+    return asyncio.create_task(answer())
+
+
+async def latest(wire: Wire) -> int:
+    return int((await look_up(wire, LATEST)).offset)
+
+
+async def test_what_is_acknowledged_is_seen_by_everybody_at_once(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where syncs take their time: in a thread, as on a disk that is not quick."""
+    monkeypatch.setattr(OsDisk, "sync_if_quick", lambda *_: False)
+    broker = await start_broker(durability="fsync")
+    writer, reader = await broker.wire(), await broker.wire()
+    await writer.create_topic("t")
+    for n in range(50):
+        assert (await writer.produce("t", batch(b"%d" % n), acks=LEADER)).base_offset == n
+        assert await latest(reader) == n + 1
+        row = await reader.fetch("t", n, max_wait_ms=0)
+        assert [record.value for record in records_of(row.records)] == [b"%d" % n]
+
+
+async def test_it_is_acknowledged_once_it_is_on_the_leaders_disk_and_not_before(seats: Seats) -> None:
+    one = await alone(seats)
+    writer, reader = await one.wire(), await one.wire()
+    one.disk.hold_syncs()
+    sent = send(writer)
+    await until(lambda: one.partition().end_offset == 1)
+    assert await latest(reader) == 0
+    assert not sent.done()
+    one.disk.release_syncs()
+    assert (await sent).error_code == 0
+    assert await latest(reader) == 1
+
+
+async def test_no_follower_is_waited_for(seats: Seats) -> None:
+    """As Kafka: it is in the leader's log, and readers see it once all in sync have it."""
+    one, two = await seats.start(1, 2, **{"replica.lag.time.max.ms": "60000"})
+    await seats.topic([1, 2])
+    await one.put(b"both")
+    two.disk.hold_syncs()
+    writer = await one.wire()
+    assert (await send(writer)).base_offset == 1
+    assert (one.partition().durable_end, await latest(writer)) == (2, 1)
+    two.disk.release_syncs()
+    await until(lambda: one.partition().high_watermark == 2)
+
+
+async def test_a_leader_that_is_replaced_meanwhile_does_not_acknowledge_it(seats: Seats) -> None:
+    one, _ = await seats.start(1, 2, **{"replica.lag.time.max.ms": "60000"})
+    await seats.topic([1, 2])
+    await one.put(b"both")
+    writer = await one.wire()
+    one.disk.hold_syncs()
+    sent = send(writer)
+    await until(lambda: one.partition().end_offset == 2)
+    await seats.move("t", 0, 2)
+    assert (await sent).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    one.disk.release_syncs()
+
+
+async def test_the_timeout_of_the_request_is_about_followers_and_not_about_the_leaders_disk(seats: Seats) -> None:
+    """As Kafka. A producer that was told of a timeout would send the record again."""
+    one = await alone(seats)
+    one.disk.hold_syncs()
+    sent = send(await one.wire(), timeout_ms=0)
+    await until(lambda: one.partition().end_offset == 1)
+    await latest(await one.wire())
+    assert not sent.done()
+    one.disk.release_syncs()
+    assert (await sent).error_code == 0
+
+
+async def test_with_durability_os_nothing_is_waited_for(seats: Seats) -> None:
+    one = await alone(seats, durability="os")
+    one.disk.hold_syncs()
+    wire = await one.wire()
+    assert (await send(wire)).error_code == 0
+    assert await latest(wire) == 1
+    one.disk.release_syncs()
+
+
+async def test_a_batch_that_is_sent_again_waits_for_the_first_one(seats: Seats) -> None:
+    one = await alone(seats)
+    wires = [await one.wire(), await one.wire()]
+    one.disk.hold_syncs()
+    data = batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0)
+    for wire in wires:
+        wire.send(produce_request("t", data, acks=LEADER))
+    answers = [asyncio.create_task(wire.receive()) for wire in wires]
+    await until(lambda: one.partition().end_offset == 1)
+    await latest(await one.wire())
+    assert not any(answer.done() for answer in answers)
+    one.disk.release_syncs()
+    for answer in answers:
+        row = (await answer).responses[0].partition_responses[0]
+        assert (row.error_code, row.base_offset) == (0, 0)

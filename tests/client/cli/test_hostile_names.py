@@ -1,0 +1,175 @@
+"""Names, ids and records that would steer a terminal or fake lines are shown escaped, by every command."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import semel.cli.shared.common
+from client.shell import Shell
+from rich.text import Text
+from semel import Consumer, ConsumerRecord, Producer, TopicPartition, TransactionGroup
+from semel.cli.consume import shower
+from semel.cli.shared.common import console, say, table
+from support.processes import BrokerProcess
+
+EVIL = "\x1b[2Jred\x9b31m\nFAKED 0 0\r[bold]:smile:[/]\u202e"
+CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
+TOPIC = "hostile"
+
+
+def assert_harmless(out: str) -> None:
+    assert not CONTROL.search(out), out
+    assert not any(line.startswith("FAKED") for line in out.splitlines()), out
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path_factory.mktemp("broker"), **{"group.initial.rebalance.delay.ms": "0"}).start()
+    asyncio.run(fill(process.address))
+    yield process
+    assert process.stop() == 0
+
+
+async def fill(address: str) -> None:
+    """Every name that a client may choose is hostile."""
+    async with Producer(bootstrap_servers=address, client_id=EVIL) as producer:
+        await producer.send_and_wait(TOPIC, EVIL.encode(), EVIL.encode(), headers=[(EVIL, EVIL.encode())])
+    for evil_id in (EVIL, f"{EVIL} 2"):
+        producer = Producer(bootstrap_servers=address, client_id=EVIL, transactional_id=evil_id)
+        async with producer, producer.transaction():
+            await producer.send(TOPIC, b"in a transaction")
+            await producer.send_offsets_to_transaction({TopicPartition(TOPIC, 0): 1}, EVIL)
+    async with TransactionGroup(EVIL, owner=EVIL, bootstrap_servers=address, client_id=EVIL) as group:
+        step = await group.begin()
+        member = Producer(
+            bootstrap_servers=address, client_id=EVIL, transactional_id=f"{EVIL}/m", transaction_group_step=step
+        )
+        async with member as producer:
+            await producer.begin_transaction()
+            await producer.send(TOPIC, b"of a group")
+            prepared = await producer.prepare_transaction()
+            assert prepared is not None
+            await group.commit(step, EVIL, [prepared])
+
+
+@pytest.fixture
+def shell(broker: BrokerProcess) -> Shell:
+    return Shell(broker)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cluster",
+        "cluster --json",
+        "topic list",
+        f"topic describe {TOPIC}",
+        f"topic stuck {TOPIC}",
+        f"topic reassign {TOPIC}",
+        f"topic elect {TOPIC}",
+        "group list",
+        "group list -q",
+        "group describe EVIL",
+        "group stuck EVIL --wait 0",
+        "group reset EVIL --to earliest",
+        "txn list",
+        "txn list -q",
+        "txn describe EVIL",
+        "txn why EVIL",
+        "txn why UNKNOWN",
+        "txn abort EVIL -y",
+        "txn groups",
+        "txn groups EVIL",
+        f"txn timeline {TOPIC}",
+        f"txn timeline {TOPIC} --list",
+        "txn hanging",
+        f"consume {TOPIC} --from-beginning -e -g EVIL --json",
+        "topic create UNKNOWN",
+        "topic describe UNKNOWN",
+        "group describe UNKNOWN",
+        "group delete UNKNOWN -y",
+        "group delete UNKNOWN -y --if-exists",
+        "topic delete UNKNOWN -y --if-exists",
+    ],
+)
+def test_every_command_escapes_what_it_did_not_choose(shell: Shell, command: str) -> None:
+    names = {"EVIL": EVIL, "UNKNOWN": f"{EVIL} unknown"}
+    done = shell.run(*(names.get(word, word) for word in command.split()))
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    assert_harmless(done.output)
+
+
+def test_the_names_are_there(shell: Shell) -> None:
+    assert "\\x1b[2Jred" in shell("group", "list")
+    assert "[bold]:smile:[/]" in shell("txn", "list", "-q")
+    assert len(shell("group", "list", "-q").splitlines()) == 1
+
+
+async def test_members_of_a_group_are_escaped(shell: Shell) -> None:
+    consumer = Consumer(
+        TOPIC, bootstrap_servers=shell.address, group_id=f"{EVIL} members", client_id=EVIL, group_instance_id=EVIL
+    )
+    async with consumer:
+        for command in ("describe", "stuck"):
+            wait = ("--wait", "0") if command == "stuck" else ()
+            done = await asyncio.to_thread(shell.run, "group", command, f"{EVIL} members", *wait)
+            assert_harmless(done.output)
+            assert "smile" in done.output
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_dump_is_escaped(shell: Shell, broker: BrokerProcess, form: tuple[str, ...]) -> None:
+    homes = [home for home in Path(broker.data_dir).iterdir() if list(home.glob("*.log"))]
+    dumped = ""
+    for home in homes:
+        out = shell.run("log", "dump", str(home), "--values", *form).output
+        assert_harmless(out)
+        dumped += out
+    assert "\\u001b[2Jred" in dumped or "\\x1b[2Jred" in dumped
+
+
+def record() -> ConsumerRecord[Any, Any]:
+    fields = ConsumerRecord.__struct_fields__
+    given: dict[str, Any] = dict.fromkeys(fields, 0)
+    given |= {"topic": "t", "key": EVIL.encode(), "value": EVIL.encode() + b"\xff", "headers": ((EVIL, EVIL.encode()),)}
+    return ConsumerRecord(**given)
+
+
+def test_records_are_raw_to_a_pipe_and_escaped_to_a_terminal() -> None:
+    pattern = "%k\\t%v\\t%h\\n"
+    raw = shower(pattern, as_json=False, escaped=False)(record())
+    assert raw == b"\t".join([EVIL.encode(), EVIL.encode() + b"\xff", EVIL.encode() + b"=" + EVIL.encode()]) + b"\n"
+    shown = shower(pattern, as_json=False, escaped=True)(record()).decode()
+    assert shown.count("\n") == 1
+    assert_harmless(shown.replace("\t", " "))
+    shown = shower("", as_json=True, escaped=True)(record()).decode()
+    assert_harmless(shown)
+    assert json.loads(shown) == json.loads(shower("", as_json=True, escaped=False)(record()))
+
+
+def test_what_a_broker_calls_itself_is_escaped_in_tables_and_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = table(EVIL, "a")
+    shown.add_row(EVIL)
+    shown.add_row(Text("bold", "bold"))
+    console().print(shown)
+    console().print(EVIL)
+    console().print(Text(EVIL, "bold").append("end"))
+    say(EVIL)
+    out = capsys.readouterr().out
+    assert_harmless(out)
+    assert out.count("smile") == 5
+
+
+def test_commands_print_by_what_escapes() -> None:
+    """`say`, `confirm`, `failure`, `console` and `table` of semel.cli.shared.common; JSON escapes by itself."""
+    unsafe = re.compile(r"click\.(echo|confirm|ClickException)\((?!json\.dumps)|\bTable\(|(?<!\w)Console\((?!stderr)")
+    folder = Path(semel.cli.shared.common.__file__).parents[1]
+    for file in folder.glob("*.py"):
+        if file.name not in ("common.py", "main.py"):
+            assert not unsafe.search(file.read_text()), file

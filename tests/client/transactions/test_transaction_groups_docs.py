@@ -1,0 +1,27 @@
+"""The example of docs/transaction-groups.md does what the page says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from client.cli.test_txn import Shell
+from semel_broker.testing.in_process import EphemeralBroker
+
+DOCS = Path(__file__).parents[3] / "docs/transaction-groups.md"
+ROWS = sorted(str(row) for row in range(18))
+
+
+def test_the_example_writes_each_row_once_however_often_it_runs(semel_broker: EphemeralBroker) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    assert "localhost:9092" in code
+    code = code.replace("localhost:9092", semel_broker.bootstrap_servers)
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+    read = Shell(semel_broker)(
+        "consume", "payments", "--from-beginning", "--exit-at-end", "--isolation", "read_committed"
+    )
+    assert sorted(read.split()) == ROWS

@@ -13,6 +13,7 @@
 # make strangers  other people's programs and test suites against a broker, fetched by their languages' package clients
 #             (NAME=kafka-clients); BROKERS=3: against three; AGAINST=kafka: against Apache Kafka, to compare
 # make check  format, lint, types, floors, tidy
+# make map    writes the file map of ARCHITECTURE.md from the docstrings of the files
 # make cluster  the three brokers and the etcd of docker-compose.yml, as processes (ARGS=-d leaves them running)
 # make bench  the figures of README, measured on this machine
 # Each target does all the set-up it needs; it wants python3 (3.11 or newer), make and a package registry.
@@ -24,7 +25,7 @@ JOBS   ?= 2
 MINUTES ?= 2
 BROKERS ?= 1
 
-.PHONY: help demo demo-client test crashes sim ablations fuzz faults strangers cluster check bench format clean
+.PHONY: help demo demo-client test crashes sim ablations fuzz faults strangers map cluster check bench format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -97,6 +98,9 @@ check: $(VENV)/.dev
 	MYPYPATH=tests $(BIN)/mypy -p sim -p faults -p fuzz -p support
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests/tidy
+
+map: $(VENV)/.dev
+	@PYTHONPATH=tests $(BIN)/python -m tidy.file_map --write
 
 cluster: $(VENV)/.dev
 	@$(BIN)/python -m cluster up $(ARGS)

@@ -1,31 +1,31 @@
-"""ARCHITECTURE.md is the map: every file of the packages is on it, and nothing that is not there."""
+"""ARCHITECTURE.md has the file map that the docstrings make."""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
-ROOT = Path(__file__).parents[2]
-PACKAGES = (
-    "protocol/semel_protocol",
-    "storage/semel_storage",
-    "broker/semel_broker",
-    "client/semel",
-    "pipeline/pyspark_semel",
-)
-NUMBERED = re.compile(r"k\d+_\w+\.py")
-"""The shelves (messages/, handlers/) are one line each: their files name themselves."""
+from tidy.file_map import PACKAGES, ROOT, file_map, rows, summary, written
 
 
-def files() -> set[str]:
-    found = {path.name for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
-    return {name for name in found if name != "__init__.py" and not NUMBERED.fullmatch(name)}
+def test_the_map_is_what_the_docstrings_say() -> None:
+    document = (ROOT / "ARCHITECTURE.md").read_text()
+    assert written(document) == document, "run `make map`"
 
 
-def named() -> set[str]:
-    return set(re.findall(r"^\| `([a-z_]+\.py)` \|", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE))
+def test_the_map_has_a_row_for_each_file() -> None:
+    text = file_map()
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            if path.name != "__init__.py" and not path.name.startswith("k"):
+                assert f"| `{path.name}` |" in text
 
 
-def test_every_file_is_on_the_map_and_the_map_names_no_other() -> None:
-    assert sorted(files() - named()) == [], "put these on the map in ARCHITECTURE.md"
-    assert sorted(named() - files()) == [], "these are on the map but not there"
+def test_every_folder_says_what_it_is() -> None:
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("__init__.py"):
+            assert summary(path), path
+
+
+def test_a_row_is_the_first_sentence_and_a_remark(tmp_path: object) -> None:
+    folder = ROOT / "broker/semel_broker"
+    table = "\n".join(rows(folder, folder))
+    assert "| `__main__.py` | `semel serve`" in table
+    assert "*(edge)*" in table

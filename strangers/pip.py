@@ -71,12 +71,18 @@ def source(package: str, version: str, into: Path) -> Path:
     return top
 
 
+PYTEST_FILES = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
+"""The files in which pytest looks for its settings; the folder of the first found is its root."""
+
+
 def pytest(
     python: Path, folder: Path, log: Path, words: list[str], variables: Mapping[str, str], without: str = ""
 ) -> list[Result]:
     """Runs pytest in a folder; what came of each test. `log`: what it wrote. Raises PipError if it could not begin."""
     xml = log.with_suffix(".xml")
     xml.unlink(missing_ok=True)
+    if not any((folder / name).exists() for name in PYTEST_FILES):
+        (folder / "pytest.ini").write_text("[pytest]\n")  # else pytest takes the settings of a folder above: ours
     command = [str(python), "-c", PYTEST, "-v", "-p", "no:cacheprovider", f"--junitxml={xml}", "--tb=short", *words]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     with log.open("wb") as out:

@@ -1,11 +1,49 @@
-"""Settings of the whole suite: in CI the property tests draw the same examples every time, elsewhere new ones."""
+"""Settings of the whole suite: virtual time for tests of broker and client; in CI the same examples every time."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Callable
+from pathlib import Path
 
-from hypothesis import settings
+import pytest
+from hypothesis import HealthCheck, settings
+from support.virtual_time import virtual_loop, virtual_time
 
-settings.register_profile("ci", derandomize=True, print_blob=True)
+__all__ = ["virtual_time"]
+
+TOO_SLOW = [HealthCheck.too_slow]
+"""How busy the machine is says nothing of the code."""
+settings.register_profile("default", suppress_health_check=TOO_SLOW)
+settings.register_profile("ci", derandomize=True, print_blob=True, suppress_health_check=TOO_SLOW)
+settings.load_profile("default")
 if os.environ.get("CI"):
     settings.load_profile("ci")
+
+ROOT = Path(__file__).parent
+VIRTUAL = (ROOT / "broker", ROOT / "client")
+"""The folders whose tests run in virtual time, but for those marked `real_time`."""
+REAL = (ROOT / "broker" / "cluster", ROOT / "broker" / "troubles", ROOT / "client" / "cli")
+"""Folders among them whose tests talk to an etcd, or to clients and commands in threads of their own."""
+
+
+def _is_virtual(item: pytest.Item) -> bool:
+    if item.get_closest_marker("real_time") or any(item.path.is_relative_to(folder) for folder in REAL):
+        return False
+    if "semel_broker" in getattr(item, "fixturenames", ()):  # it has a thread of its own
+        return False
+    return any(item.path.is_relative_to(folder) for folder in VIRTUAL)
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The loop of a test: one of each, so that it is not told in the test's name."""
+    return {"virtual": virtual_loop} if _is_virtual(item) else {"asyncio": asyncio.new_event_loop}
+
+
+@pytest.fixture(autouse=True)
+def _virtual_time_where_it_is(request: pytest.FixtureRequest) -> None:
+    if _is_virtual(request.node):
+        request.getfixturevalue("virtual_time")

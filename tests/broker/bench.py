@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from time import monotonic
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -17,6 +16,7 @@ from semel_broker.scheduling.turns import Turns
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k00_produce import ProduceRequest, ProduceResponse
 from semel_protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
+from support.virtual_time import loop_time
 
 FETCH, PRODUCE, HEARTBEAT, API_VERSIONS, INIT_PRODUCER_ID = 1, 0, 12, 18, 22
 
@@ -40,7 +40,7 @@ class Bench:
         config = load(overrides=[f"{key.replace('_', '.')}={value}" for key, value in settings.items()])
         config.limits = limits or Limits()
         loop = asyncio.get_running_loop()
-        turns = Turns(loop, monotonic)
+        turns = Turns(loop, loop_time)
         broker = cast("Broker", SimpleNamespace(log=self.log, config=config, turns=turns))
         self.server = Server(Dispatcher(broker, self.handlers), config, self.log, loop, turns)
         self.port = await self.server.listen("127.0.0.1", 0)

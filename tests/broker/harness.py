@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
-from time import monotonic, time
 
 from broker.wire import EventLog, Wire, batch, fetch_request, headers_of, produce_request, records_of
 from semel_broker.config.loading import load
 from semel_broker.node import Node
 from semel_broker.world import World
-from semel_storage.disk.os_disk import OsDisk
+from support.virtual_time import disk_here, loop_time, wall_ms
 
 __all__ = ["EventLog", "Harness", "Wire", "batch", "fetch_request", "headers_of", "produce_request", "records_of"]
 
@@ -32,7 +31,7 @@ class Harness:
 
     async def start(self) -> Harness:
         self.directory.mkdir(parents=True, exist_ok=True)
-        world = World(now_ms=lambda: int(time() * 1000), monotonic=monotonic, rng=Random(), disk=OsDisk(), log=self.log)
+        world = World(now_ms=wall_ms, monotonic=loop_time, rng=Random(), disk=disk_here(), log=self.log)
         settings = {"log.dir": str(self.directory), "port": "0", **self.settings}
         self.node = await Node.start(load(overrides=[f"{key}={value}" for key, value in settings.items()]), world)
         return self

@@ -19,6 +19,8 @@ from semel_protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupRe
 from semel_protocol.messages.k16_list_groups import ListGroupsRequest
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest
 
+pytestmark = pytest.mark.real_time
+
 COMMAND = (sys.executable, "-m", "semel_broker", "--log-format", "json")
 
 

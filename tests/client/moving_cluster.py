@@ -49,6 +49,12 @@ from semel_protocol.messages.k08_offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from semel_protocol.messages.k09_offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
 from semel_protocol.messages.k10_find_coordinator import FindCoordinatorResponse
 from semel_protocol.messages.k19_create_topics import (
     CreateTopicsRequest,
@@ -64,7 +70,7 @@ from semel_protocol.messages.k23_offset_for_leader_epoch import (
 from semel_protocol.records import Record, build_batch
 
 Place = tuple[str, int]
-PRODUCE, FETCH, LIST, COMMIT, CREATE, EPOCH_END = 0, 1, 2, 8, 19, 23
+PRODUCE, FETCH, LIST, COMMIT, COMMITTED, CREATE, EPOCH_END = 0, 1, 2, 8, 9, 19, 23
 VERSIONS = {PRODUCE: (0, 11), FETCH: (0, 12), LIST: (0, 7), 3: (0, 12), EPOCH_END: (0, 4)}
 """What the brokers offer where it differs from semel's own: leader epochs everywhere, hints at who leads now."""
 DEPOSED = "stored, and then no leader any more: the answer says only that"
@@ -116,6 +122,7 @@ class ClusterBroker(FakeBroker):
             FETCH: self.fetch,
             LIST: self.list_offsets,
             COMMIT: self.commit,
+            COMMITTED: self.committed,
             CREATE: self.create_topics,
             EPOCH_END: self.end_of_epoch,
         }
@@ -277,6 +284,22 @@ class ClusterBroker(FakeBroker):
                 rows.append(OffsetCommitResponsePartition(partition_index=row.partition_index, error_code=code))
             topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=rows))
         return OffsetCommitResponse(topics=topics)
+
+    async def committed(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
+        code = ErrorCode.NONE if self.cluster.coordinator == self.node_id else ErrorCode.NOT_COORDINATOR
+        topics = []
+        for topic in request.topics or ():
+            rows = [
+                OffsetFetchResponsePartition(
+                    partition_index=index,
+                    committed_offset=-1 if code else self.cluster.committed.get((topic.name, index), -1),
+                    metadata="",
+                    error_code=code,
+                )
+                for index in topic.partition_indexes
+            ]
+            topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=rows))
+        return OffsetFetchResponse(topics=topics, error_code=code)
 
     async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
         code = ErrorCode.NONE if self.cluster.controller == self.node_id else ErrorCode.NOT_CONTROLLER

@@ -19,13 +19,13 @@ from broker.wire import Wire, batch
 from fuzz.bystander import Bystander
 from fuzz.oracle import Answers
 from fuzz.record_batches import Producer, any_batch
-from fuzz.virtual import VirtualLoop
 from semel_broker.config.loading import load
 from semel_broker.config.topic_configs import TopicSettings
 from semel_broker.node import Node
 from semel_broker.world import SilentLogger, World
 from semel_protocol.headers import encode_request_frame
 from semel_storage.disk.memory_disk import MemoryDisk
+from support.virtual_loop import VirtualLoop
 
 T = TypeVar("T")
 

@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from fuzz.arena import WALL_MS
 from fuzz.mutations import SIZE_BYTES, framed, misframed, mutate, splice
-from fuzz.virtual import Transport, VirtualLoop
 from semel._edge import Edge
+from support.virtual_loop import Transport, VirtualLoop
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from fuzz.virtual import VirtualLoop
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.handlers.api_versions import offered
 from semel_protocol.api import APIS, Api
 from semel_protocol.errors import ProtocolError
 from semel_protocol.headers import RequestHeader, read_correlation_id, read_request_header, response_body_at
+from support.virtual_loop import VirtualLoop
 
 PRODUCE, FETCH, JOIN_GROUP, SYNC_GROUP, API_VERSIONS = 0, 1, 11, 14, 18
 JUDGED_AT_BYTES = 6

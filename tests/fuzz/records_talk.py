@@ -7,7 +7,6 @@ from random import Random
 from broker.wire import Wire, produce_request
 from fuzz.arena import WALL_MS, Arena
 from fuzz.record_batches import Producer, any_batch
-from fuzz.virtual import VirtualLoop
 from semel_protocol.batch import BatchHeader, iterate
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k00_produce import ProduceRequest
@@ -18,6 +17,7 @@ from semel_protocol.messages.k02_list_offsets import (
 )
 from semel_protocol.messages.k61_describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic
 from semel_protocol.records import decode_batch
+from support.virtual_loop import VirtualLoop
 
 COMPACTED = "c"
 TOPICS = ("t", COMPACTED, "stamped")

@@ -11,8 +11,8 @@ from fuzz.arena import Arena
 from fuzz.conversations import SERVED, Speaker
 from fuzz.mutations import framed
 from fuzz.shrink import smallest
-from fuzz.virtual import Stuck, VirtualLoop
 from semel_broker.handlers import HANDLERS
+from support.virtual_loop import Stuck, VirtualLoop
 
 
 def test_time_jumps_to_the_next_timer() -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from time import monotonic
 from typing import Any, cast
 
 from broker.cluster.brokers import until
@@ -33,6 +32,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import coordinator_partition
 from semel_protocol.schema import Message
 from semel_storage.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from support.virtual_time import loop_time
 
 VERIFY, MARKERS = 24, 27
 PARTITIONS = 2
@@ -76,7 +76,7 @@ class Seat(Replicant):
             self.config.limits, coordinator_load_hold_ms_max=self.patience_ms, peer_hold_ms_max=300
         )
         loop = asyncio.get_running_loop()
-        self.clients = Server(Dispatcher(cast("Broker", self)), self.config, self.log, loop, Turns(loop, monotonic))
+        self.clients = Server(Dispatcher(cast("Broker", self)), self.config, self.log, loop, Turns(loop, loop_time))
         self.port = self.client_port = await self.clients.bind("127.0.0.1", 0)
         await super().start()
         self.contacts = Contacts(self.feed, self.world.monotonic)

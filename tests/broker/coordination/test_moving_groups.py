@@ -87,6 +87,7 @@ async def test_offset_fetch_of_a_stopping_coordinator_says_in_the_rows_to_look_f
     assert (response.error_code, row.error_code) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR)
 
 
+@pytest.mark.real_time
 async def test_aiokafka_finds_what_is_committed_at_the_next_coordinator(seats: Seats) -> None:
     one, two = await seats.open(1, 2)
     group = seats.name_at(0, "g")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from random import Random
-from time import monotonic, time_ns
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from semel_broker.config.loading import load
 from semel_broker.node import Node
 from semel_broker.world import World
 from semel_storage.disk.memory_disk import MemoryDisk
+from support.virtual_time import loop_time, wall_ms
 
 SETTINGS = {
     "durability": "os",
@@ -56,8 +56,8 @@ class Nodes:
 
     async def start(self, node_id: int) -> None:
         world = World(
-            now_ms=lambda: time_ns() // 1_000_000,
-            monotonic=monotonic,
+            now_ms=wall_ms,
+            monotonic=loop_time,
             rng=Random(node_id),
             disk=self.disks[node_id],
             log=self.logs[node_id],

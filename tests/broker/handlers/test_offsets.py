@@ -217,6 +217,7 @@ async def test_a_late_commit_over_a_connection_that_its_member_has_left_takes_no
     assert [line["reason"] for line in broker.log.of("connection_closed")] == ["stale_connection"]
 
 
+@pytest.mark.real_time
 async def test_acknowledged_commit_survives_sigkill(tmp_path: Path) -> None:
     process = BrokerProcess(tmp_path, **{"group.initial.rebalance.delay.ms": "0"})
     await asyncio.to_thread(process.start)

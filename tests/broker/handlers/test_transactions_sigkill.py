@@ -16,6 +16,8 @@ from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k01_fetch import FetchResponsePartition
 from support.processes import BrokerProcess
 
+pytestmark = pytest.mark.real_time
+
 KILLS = 4
 LOST = (ConnectionError, asyncio.IncompleteReadError)
 

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 from broker.bench import Bench, heartbeat, until
 from broker.wire import fetch_request, produce_request
-from fuzz.virtual import in_virtual_time
 from semel_broker.config.limits import Limits
 from semel_broker.context import RequestContext
 from semel_protocol.messages.k00_produce import ProduceRequest, ProduceResponse
 from semel_protocol.messages.k01_fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from support.virtual_loop import in_virtual_time
 
 FETCH, PRODUCE, HEARTBEAT, API_VERSIONS, INIT_PRODUCER_ID = 1, 0, 12, 18, 22
 

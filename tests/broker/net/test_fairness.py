@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from broker.bench import Bench, heartbeat
 from broker.wire import fetch_request, produce_request
-from fuzz.virtual import in_virtual_time
 from semel_broker.config.limits import Limits
 from semel_broker.context import RequestContext
 from semel_protocol.messages.k00_produce import ProduceResponse
 from semel_protocol.messages.k01_fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic
 from semel_protocol.messages.k12_heartbeat import HeartbeatResponse
+from support.virtual_loop import in_virtual_time
 
 MIB = 1 << 20
 FETCH, PRODUCE = 1, 0

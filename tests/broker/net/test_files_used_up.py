@@ -15,6 +15,8 @@ import pytest
 from broker.harness import Wire, batch
 from semel_protocol.errors import ErrorCode
 
+pytestmark = pytest.mark.real_time
+
 LIMIT = 96
 
 

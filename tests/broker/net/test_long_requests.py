@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from broker.wire import Wire, batch
-from fuzz.virtual import VirtualLoop
 from semel_broker.config.loading import load
 from semel_broker.node import Node
 from semel_broker.world import World
@@ -59,6 +58,7 @@ from semel_protocol.messages.k47_offset_delete import (
 from semel_protocol.messages.k61_describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic
 from semel_protocol.messages.k65_describe_transactions import DescribeTransactionsRequest
 from semel_storage.disk.memory_disk import MemoryDisk
+from support.virtual_loop import VirtualLoop
 
 CALLS_MAX = 150_000
 

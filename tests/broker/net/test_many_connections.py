@@ -14,6 +14,8 @@ import pytest
 from broker.wire import Wire, batch
 from support.processes import BrokerProcess
 
+pytestmark = pytest.mark.real_time
+
 IDLE = 10_000
 RSS_BYTES_EACH_MAX = 10_000
 """A connection that has asked for nothing has no buffers of its own."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from random import Random
-from time import monotonic, time_ns
 from typing import Any, cast
 
 import msgspec
@@ -33,6 +32,7 @@ from semel_storage.disk.memory_disk import MemoryDisk
 from semel_storage.log_directory import LogDirectory
 from storage.batches import make_batch
 from storage.replication import content
+from support.virtual_time import loop_time, wall_ms
 
 SETTINGS = {
     "replica.lag.time.max.ms": "400",
@@ -45,7 +45,7 @@ SETTINGS = {
 class RealTime(LocalGround):
     def __init__(self) -> None:
         super().__init__()
-        self.clock = monotonic
+        self.clock = loop_time
 
 
 class Replicant:
@@ -69,10 +69,10 @@ class Replicant:
     async def start(self) -> Replicant:
         self.boots += 1
         loop = asyncio.get_running_loop()
-        self.store = GatedStore(self.cluster.ground.store(), monotonic)
+        self.store = GatedStore(self.cluster.ground.store(), loop_time)
         self.world = world = World(
-            now_ms=lambda: time_ns() // 1_000_000,
-            monotonic=monotonic,
+            now_ms=wall_ms,
+            monotonic=loop_time,
             rng=Random(1000 * self.node_id + self.boots),
             disk=self.disk,
             log=self.log,
@@ -106,7 +106,7 @@ class Replicant:
         )
         self.replicator.start()
         dispatcher = Dispatcher(cast("Broker", self), peer_handlers(self.replicator.sessions), PEER_VERSIONS)
-        self.turns = Turns(loop, monotonic)
+        self.turns = Turns(loop, loop_time)
         self.server = Server(dispatcher, self.config, self.log, loop, self.turns)
         port = await self.server.bind("127.0.0.1", 0)
         await self.server.serve()

@@ -19,6 +19,8 @@ from semel_broker.world import World
 from semel_storage.disk.os_disk import OsDisk
 from support.etcd import EtcdProcess
 
+pytestmark = pytest.mark.real_time
+
 namespaces = count()
 SETTINGS = ("replica.lag.time.max.ms=2000", "broker.session.timeout.ms=2000", "auto.leader.rebalance.enable=false")
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import nullcontext
 from random import Random
-from time import monotonic
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -27,6 +26,7 @@ from semel_protocol.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from semel_storage.disk.memory_disk import MemoryDisk
+from support.virtual_time import loop_time
 
 API, VERSION = 23, 4
 QUESTION = OffsetForLeaderEpochRequest(topics=[])
@@ -76,7 +76,7 @@ class Asker:
     def __init__(self) -> None:
         self.image = Image()
         self.feed = SimpleNamespace(image=self.image, listeners=[])
-        world = World(now_ms=lambda: 0, monotonic=monotonic, rng=Random(1), disk=MemoryDisk())
+        world = World(now_ms=lambda: 0, monotonic=loop_time, rng=Random(1), disk=MemoryDisk())
         self.peers = Peers(world, cast("Feed", self.feed), cast("Any", SimpleNamespace(node_id=1)))
         self.revision = 0
 

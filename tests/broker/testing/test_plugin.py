@@ -18,6 +18,8 @@ from semel_broker.config.loading import ConfigError
 from semel_broker.testing.in_process import EphemeralBroker
 from semel_storage.disk.memory_disk import MemoryDisk
 
+pytestmark = pytest.mark.real_time
+
 pytest_plugins = ["pytester"]
 
 READY_MS_MAX = 50

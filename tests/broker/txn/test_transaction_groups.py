@@ -467,6 +467,7 @@ async def test_a_begin_is_answered_when_what_it_aborted_has_its_markers(office: 
     assert joining.done(), "who comes to the new step does not wait for what is left of the old one"
     office.release_markers()
     assert (await following).epoch == 2
+    assert isinstance(joining.exception(), KafkaError), "the step that it came to is over"
 
 
 async def test_closing_lets_go_of_whoever_is_held(office: Office) -> None:

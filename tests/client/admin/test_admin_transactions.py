@@ -123,6 +123,7 @@ async def test_fencing_bumps_the_epoch_aborts_and_is_in_the_ledger(admin: Admin,
     assert "the till is closed" in a.fences[-1].text
 
 
+@pytest.mark.real_time
 async def test_producers_of_partitions_are_described(semel_broker: EphemeralBroker, admin: Admin, wire: Wire) -> None:
     hang(semel_broker, 77)
     found = await admin.describe_producers([AT, TopicPartition("t", 1)])
@@ -133,6 +134,7 @@ async def test_producers_of_partitions_are_described(semel_broker: EphemeralBrok
         await admin.describe_producers([AT, TopicPartition("nosuch", 0)])
 
 
+@pytest.mark.real_time
 async def test_a_hanging_transaction_is_ended_and_a_known_one_is_not(
     semel_broker: EphemeralBroker, admin: Admin, wire: Wire
 ) -> None:
@@ -175,6 +177,7 @@ async def test_a_coordinator_that_has_moved_is_looked_up_again(fake_broker: Fake
     assert lookups == 2
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("version", [1, 2])
 async def test_the_fenced_producer_is_told_who_and_why(version: int) -> None:
     with EphemeralBroker({"transaction.version": version}) as broker:

@@ -111,6 +111,7 @@ def test_the_names_are_there(shell: Shell) -> None:
     assert len(shell("group", "list", "-q").splitlines()) == 1
 
 
+@pytest.mark.real_time
 async def test_members_of_a_group_are_escaped(shell: Shell) -> None:
     consumer = Consumer(
         TOPIC, bootstrap_servers=shell.address, group_id=f"{EVIL} members", client_id=EVIL, group_instance_id=EVIL

@@ -156,6 +156,7 @@ def test_offsets_of_topics_that_are_gone_are_passed_over(semel: Shell) -> None:
     assert "both has no committed offsets" in semel.fails("group", "reset", "both", "--to", "earliest")
 
 
+@pytest.mark.real_time
 async def test_a_group_with_members_is_left_alone_and_they_are_named(semel: Shell) -> None:
     await asyncio.to_thread(reader, semel, "busy")
     async with Consumer("busy", bootstrap_servers=semel.address, group_id="busy", client_id="waits-here") as consumer:

@@ -226,6 +226,7 @@ def test_bootstrap_servers_from_a_generator_are_looked_at_once() -> None:
     assert config.servers() == config.servers() == [("h0", 1), ("h1", 1)]
 
 
+@pytest.mark.real_time
 async def test_ssl_speaks_tls_and_checks_the_brokers_name() -> None:
     broker = FakeBroker()
     broker.tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -240,6 +241,7 @@ async def test_ssl_speaks_tls_and_checks_the_brokers_name() -> None:
             await Producer(**given, ssl_context=ssl.create_default_context(), bootstrap_timeout_ms=1_000).start()
 
 
+@pytest.mark.real_time
 async def test_tls_where_it_is_not_and_plaintext_where_tls_is_are_told() -> None:
     async def answer_as_tls(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(10)

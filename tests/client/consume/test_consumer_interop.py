@@ -11,6 +11,8 @@ from client.consume.test_consumer import grow
 from client.consuming import Reader, produce, until
 from client.group.test_group import member_of
 
+pytestmark = pytest.mark.real_time
+
 aiokafka = pytest.importorskip("aiokafka")
 confluent_kafka = pytest.importorskip("confluent_kafka")
 

@@ -410,7 +410,7 @@ async def test_leader_that_has_not_caught_up_resets_nobody(cluster: MovingCluste
 
 async def test_commit_finds_the_coordinator_again(cluster: MovingCluster) -> None:
     cluster.truth().put(*values(3))
-    async with Consumer(bootstrap_servers=cluster.bootstrap, group_id="g", **QUICK) as reader:
+    async with Consumer(bootstrap_servers=cluster.bootstrap, group_id="g", enable_auto_commit=False, **QUICK) as reader:
         reader.assign([tp(0)])
         await reader.commit({tp(0): 1})
         cluster.coordinator = 2
@@ -420,7 +420,7 @@ async def test_commit_finds_the_coordinator_again(cluster: MovingCluster) -> Non
 
 
 async def test_commit_goes_on_when_the_coordinator_is_dead(cluster: MovingCluster) -> None:
-    async with Consumer(bootstrap_servers=cluster.bootstrap, group_id="g", **QUICK) as reader:
+    async with Consumer(bootstrap_servers=cluster.bootstrap, group_id="g", enable_auto_commit=False, **QUICK) as reader:
         reader.assign([tp(0)])
         await reader.commit({tp(0): 1})
         await cluster.brokers[0].close()
@@ -431,7 +431,9 @@ async def test_commit_goes_on_when_the_coordinator_is_dead(cluster: MovingCluste
 
 
 async def test_coordinator_is_asked_of_another_when_the_one_that_was_asked_is_cut_off(cluster: MovingCluster) -> None:
-    async with Consumer(bootstrap_servers=cluster.brokers[0].address, group_id="g", **QUICK) as reader:
+    async with Consumer(
+        bootstrap_servers=cluster.brokers[0].address, group_id="g", enable_auto_commit=False, **QUICK
+    ) as reader:
         reader.assign([tp(0)])
         await reader.commit({tp(0): 1})
         cluster.brokers[0].freeze()

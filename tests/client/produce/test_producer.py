@@ -406,6 +406,7 @@ def test_help_shows_every_setting() -> None:
     assert "bootstrap_servers" in parameters
 
 
+@pytest.mark.real_time  # the producer looks at the clock while nothing else can run
 async def test_a_caller_that_never_suspends_lets_others_run() -> None:
     async with FakeBroker({"t": 500}) as broker, producer(broker) as sender:
         await sender.partitions_for("t")

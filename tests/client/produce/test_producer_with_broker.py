@@ -46,6 +46,7 @@ async def test_a_broker_restarted_in_mid_produce_holds_each_value_once_and_in_or
     assert [record.value for record in await stored(port, "t", 0)] == [b"%d" % number for number in range(6000)]
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 async def test_a_killed_broker_costs_nothing_and_doubles_nothing(tmp_path: Path, durability: str) -> None:
     broker = BrokerProcess(tmp_path / "data", durability=durability)

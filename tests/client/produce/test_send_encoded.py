@@ -21,6 +21,7 @@ async def read(broker: EphemeralBroker, count: int) -> list[tuple[int, bytes | N
         ]
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 async def test_what_was_encoded_is_read(semel_broker: EphemeralBroker, codec: str) -> None:
     values = [b"%d" % row for row in range(100)]
@@ -37,6 +38,7 @@ async def test_what_was_encoded_is_read(semel_broker: EphemeralBroker, codec: st
     ]
 
 
+@pytest.mark.real_time
 async def test_it_is_part_of_the_transaction(semel_broker: EphemeralBroker) -> None:
     settings = {"bootstrap_servers": semel_broker.bootstrap_servers, "transactional_id": "t"}
     async with Producer(**settings) as producer:
@@ -50,6 +52,7 @@ async def test_it_is_part_of_the_transaction(semel_broker: EphemeralBroker) -> N
     assert [row[2] for row in await read(semel_broker, 1)] == [b"committed"]
 
 
+@pytest.mark.real_time
 async def test_what_is_too_large_is_refused_by_either_side(semel_broker: EphemeralBroker) -> None:
     settings = {"bootstrap_servers": semel_broker.bootstrap_servers, "max_request_size": 2_000_000}
     async with Producer(**settings) as producer:
@@ -59,6 +62,7 @@ async def test_what_is_too_large_is_refused_by_either_side(semel_broker: Ephemer
             await (await producer.send_encoded("t", 0, encoded([bytes(700_000)] * 2), 2, 0, 0))
 
 
+@pytest.mark.real_time
 async def test_timestamps_out_of_range_are_refused(semel_broker: EphemeralBroker) -> None:
     async with Producer(bootstrap_servers=semel_broker.bootstrap_servers) as producer:
         with pytest.raises(ValueError, match="timestamp"):

@@ -225,6 +225,7 @@ async def test_groups_are_described_with_who_drives_them(broker: Harness, group:
             await group.commit(step, "batch 1", [])
 
 
+@pytest.mark.real_time
 async def test_killed_brokers_neither_tear_nor_double_a_step(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "data")
     await asyncio.to_thread(broker.start)

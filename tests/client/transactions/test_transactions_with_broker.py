@@ -275,6 +275,7 @@ async def test_a_restart_in_the_middle_of_a_transaction_does_no_harm(broker: Har
     assert await read(broker.port, "t", 8) == expected
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("version", ["1", "2"])
 async def test_killed_brokers_neither_tear_nor_double_a_transaction(tmp_path: Path, version: str) -> None:
     settings = {"transaction.version": version}

@@ -109,9 +109,9 @@ def test_a_topic_that_is_gone_is_an_error_or_left_out(filled: EphemeralBroker) -
 
 FORKING = """
 import os, sys
-from pyspark_semel.source_offsets import OffsetRange
-from pyspark_semel.source_options import source_options
-from pyspark_semel.source_read import read_range
+from pyspark_semel.source.offsets import OffsetRange
+from pyspark_semel.source.options import source_options
+from pyspark_semel.source.read import read_range
 
 options = source_options({"kafka.bootstrap.servers": sys.argv[1], "subscribe": "t"})
 

@@ -73,6 +73,7 @@ def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, 
     from semel_broker.config.loading import ConfigError, load
     from semel_broker.logging import make_logger
     from semel_broker.net.open_files import OpenFiles
+    from semel_broker.net.socket_queue import unacknowledged
     from semel_broker.world import World
 
     given = [f"{SETTING_OF[flag]}={value}" for flag, value in flags.items() if value is not None]
@@ -92,6 +93,7 @@ def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, 
         disk=disk,
         log=log,
         may_be_held=files.may_be_held,
+        unacknowledged=unacknowledged,
     )
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         sys.exit(runner.run(_serve(config, world, files)))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from semel_broker.answer_memory import AnswerHolding
 from semel_broker.partitions.refused_batches import TurnedAway
 from semel_broker.scheduling.recompressor import Recompressor
 from semel_broker.scheduling.turns import Slices, Turns
@@ -57,7 +58,7 @@ class Broker(msgspec.Struct, kw_only=True):
 class RequestContext(msgspec.Struct, frozen=True, gc=False):
     """One request's circumstances. `client_host` is the peer's address without port; `turn` counts the requests of
     the connection, `connection` the connections of the broker (0: there is none). `followers`: requests that have come
-    behind this one and wait to be started. `answer_bytes_max`: for answers that can be as large as one likes."""
+    behind this one and wait to be started. `answers`: the memory of the connection's answers; None: unbounded."""
 
     broker: Broker
     api_version: int
@@ -67,7 +68,12 @@ class RequestContext(msgspec.Struct, frozen=True, gc=False):
     turn: int = 0
     connection: int = 0
     followers: int = 0
-    answer_bytes_max: int = INT32_MAX
+    answers: AnswerHolding | None = None
+
+    @property
+    def answer_bytes_max(self) -> int:
+        """Of an answer that can be as large as one likes, and that is made now."""
+        return INT32_MAX if self.answers is None else self.answers.answer_bytes_max
 
     def slices(self) -> Slices:
         """For a request that may be long: it works in slices, so that others are answered meanwhile."""

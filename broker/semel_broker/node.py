@@ -68,6 +68,7 @@ class Node:
                 get_running_loop(),
                 broker.turns,
                 may_be_held=world.may_be_held,
+                unacknowledged=world.unacknowledged,
             )
             parts.push_async_callback(server.abort)
             port = await server.bind(config.host_name, config.port)
@@ -174,7 +175,8 @@ async def _listen_to_peers(
     parts.push_async_callback(replicator.close)
     dispatcher = Dispatcher(broker, peer_handlers(replicator.sessions), PEER_VERSIONS)
     # Turns of their own: other brokers do not stand in line behind clients.
-    server = Server(dispatcher, config, world.log, get_running_loop(), Turns(get_running_loop(), world.monotonic))
+    turns = Turns(get_running_loop(), world.monotonic)
+    server = Server(dispatcher, config, world.log, get_running_loop(), turns, unacknowledged=world.unacknowledged)
     parts.push_async_callback(server.abort)
     return await server.listen(config.peer_host_name or config.host_name, config.peer_port)
 

@@ -45,3 +45,5 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     log: Logger = SilentLogger()
     may_be_held: Callable[[int], bool] = lambda descriptor: True
     """Whether a connection may keep its descriptor, or that one is for logs; then the operator has been told."""
+    unacknowledged: Callable[[int], int] = lambda descriptor: 0
+    """Bytes that the kernel has taken for a connection, and its peer has not acknowledged yet."""

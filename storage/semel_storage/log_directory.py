@@ -5,7 +5,7 @@ Layout as Kafka's: `<topic>-<partition>/` per log, `meta.properties`, `recovery-
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from semel_storage import checkpoints
@@ -161,19 +161,25 @@ class LogDirectory:
 
         `unique` keeps the doomed directory's name from meeting another's (a number or id never used before).
         """
-        key = (topic, partition)
-        log = self.logs.pop(key, None)
-        if log is not None:
-            log.abandon()
-        self.forget(topic, partition)
+        self.delete_logs(topic, [partition], unique=unique)
+
+    def delete_logs(self, topic: str, partitions: Iterable[int], *, unique: str) -> None:
+        """Delete partitions of a topic as `delete_log` does one; all share the syncs, for which the caller waits."""
+        paths = []
+        for partition in partitions:
+            log = self.logs.pop((topic, partition), None)
+            if log is not None:
+                log.abandon()
+            self.forget(topic, partition)
+            paths.append(self._partition_path(topic, partition))
         self.save_checkpoints()  # first: a directory that they know of and that is gone is missed at the next start
-        path = self._partition_path(topic, partition)
-        if not self.disk.exists(path):
-            return
-        doomed = f"{path}.{unique}{DELETE_SUFFIX}"
-        self.disk.rename(path, doomed)
-        self.disk.sync_dir(self.root)
-        self.disk.remove_later(doomed)
+        doomed = {path: f"{path}.{unique}{DELETE_SUFFIX}" for path in paths if self.disk.exists(path)}
+        for path, aside in doomed.items():
+            self.disk.rename(path, aside)
+        if doomed:
+            self.disk.sync_dir(self.root)
+        for aside in doomed.values():
+            self.disk.remove_later(aside)
 
     async def checkpoint(self) -> None:
         """Make every log durable and move its recovery point to its end (log.flush.offset.checkpoint.interval.ms)."""

@@ -58,8 +58,6 @@ LIMITS = Limits(
     in_flight_bytes_max=2 * MIB,
     total_in_flight_bytes_max=8 * MIB,
     small_frame_bytes=512 * KIB,
-    write_buffer_high_bytes=64 * KIB,
-    write_buffer_low_bytes=16 * KIB,
     total_write_buffer_bytes_max=4 * MIB,
     answer_bytes_min=16 * KIB,
 )
@@ -319,10 +317,13 @@ def exceeded(server: Server) -> Iterator[str]:
     if is_there != taken:
         yield f"{is_there} bytes of requests are held, {taken} are accounted for"
     unsent = sum(_unsent(connection._transport) for connection in connections)
-    most = limits.total_write_buffer_bytes_max + len(connections) * limits.write_buffer_high_bytes
-    most += limits.total_write_buffer_bytes_max // limits.answer_part_of_free
-    if unsent > most:
-        yield f"{unsent} bytes of answers are held, {most} may be"
+    if unsent > commons.answers.taken:
+        yield f"{unsent} bytes of answers are held, {commons.answers.taken} are accounted for"
+    most = limits.total_write_buffer_bytes_max + max(
+        LARGE_FRAME_BYTES, limits.total_write_buffer_bytes_max // limits.answer_part_of_free
+    )
+    if commons.answers.taken > most:
+        yield f"{commons.answers.taken} bytes of answers are held, {most} may be"
 
 
 def held(server: Server) -> list[str]:
@@ -331,11 +332,11 @@ def held(server: Server) -> list[str]:
     found = [f"{server.connection_count} connections"] if server.connection_count > 1 else []
     for what, count in (
         ("bytes of requests", commons.memory.taken),
-        ("bytes of answers", commons._unsent_bytes),
+        ("bytes of answers", commons.answers.taken),
         ("requests that wait", len(commons.tasks)),
         ("connections in line for memory", int(commons.memory.has_waiting)),
         ("connections in line for their turn", int(commons.turns.has_waiting)),
-        ("connections in line for their answers", len(commons._fetches_held)),
+        ("connections in line for their answers", commons.answers.waiting),
     ):
         found += [f"{count} {what}"] if count else []
     return found

@@ -259,3 +259,21 @@ def test_a_directory_that_is_gone_is_missed_unless_its_partition_went_in_good_or
     assert directory.missing() == {("gone", 0): 3}
     directory.forget("gone", 0)
     assert directory.missing() == {}
+
+
+def test_the_partitions_of_a_topic_are_deleted_with_the_syncs_of_one() -> None:
+    """The event loop of the caller waits for them."""
+    syncs = []
+    for count in (1, 50):
+        disk = MemoryDisk()
+        directory = open_directory(disk)
+        for partition in range(count):
+            add(directory, "doomed", partition, batches=1)
+        add(directory, "kept", batches=1)
+        asyncio.run(directory.checkpoint())
+        before = disk.syncs
+        directory.delete_logs("doomed", range(count), unique="1")
+        syncs.append(disk.syncs - before)
+        disk.crash()
+        assert open_directory(disk).partitions() == [("kept", 0)]
+    assert syncs[0] == syncs[1] > 0

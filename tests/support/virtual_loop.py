@@ -67,7 +67,8 @@ class _Clock(selectors.DefaultSelector):  # type: ignore[misc, valid-type, unuse
 
 
 class Transport(asyncio.Transport):
-    """One end of a connection. What is written waits at the other end until that end reads."""
+    """One end of a connection. What is written waits at the other end until that end reads; `kernel_bytes` of it are in
+    the kernel, and the rest is in the transport's buffer."""
 
     def __init__(self, loop: VirtualLoop, protocol: asyncio.BaseProtocol, port: int) -> None:
         super().__init__({"peername": ("127.0.0.1", port)})
@@ -81,6 +82,8 @@ class Transport(asyncio.Transport):
         self._peer_closed = False
         self._high, self._low = HIGH_WATER_BYTES, HIGH_WATER_BYTES // 4
         self._write_paused = False
+        self._written = 0
+        self._writes: deque[tuple[int, int]] = deque()  # where each ends, and its size
         self.other = self
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
@@ -101,7 +104,9 @@ class Transport(asyncio.Transport):
         other._inbox.append(bytes(data))
         other._inbox_bytes += len(data)
         other._deliver_soon()
-        if other._inbox_bytes > self._high and not self._write_paused:
+        self._written += len(data)
+        self._writes.append((self._written, len(data)))
+        if self.get_write_buffer_size() > self._high and not self._write_paused:
             self._write_paused = True
             cast(asyncio.Protocol, self._protocol).pause_writing()
 
@@ -116,7 +121,14 @@ class Transport(asyncio.Transport):
         self._low = self._high // 4 if low is None else low
 
     def get_write_buffer_size(self) -> int:
-        return self.other._inbox_bytes
+        return max(0, self.other._inbox_bytes - self._loop.kernel_bytes)
+
+    def kept_bytes(self) -> int:
+        """Of all that was written at once and of which the kernel has not taken the last byte, as uvloop keeps it."""
+        taken = self._written - self.get_write_buffer_size()
+        while self._writes and self._writes[0][0] <= taken:
+            self._writes.popleft()
+        return sum(size for _, size in self._writes)
 
     # Reading
 
@@ -163,7 +175,7 @@ class Transport(asyncio.Transport):
     def _taken(self, size: int) -> None:
         self._inbox_bytes -= size
         other = self.other
-        if other._write_paused and self._inbox_bytes <= other._low and not other._is_closing:
+        if other._write_paused and other.get_write_buffer_size() <= other._low and not other._is_closing:
             other._write_paused = False
             cast(asyncio.Protocol, other._protocol).resume_writing()
 
@@ -211,13 +223,15 @@ class Listener:
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """`errors`: what reached the loop because nobody had caught it. `longest_turn_s`: CPU time between two looks."""
+    """`errors`: what reached the loop because nobody had caught it. `longest_turn_s`: CPU time between two looks.
+    `kernel_bytes`: what the kernel takes of a connection in each direction before its peer reads."""
 
     def __init__(self) -> None:
         self._clock = _Clock()
         super().__init__(self._clock)
         self.listeners: dict[int, Callable[[], asyncio.BaseProtocol]] = {}
         self.errors: list[str] = []
+        self.kernel_bytes = 0
         self._next_port = FIRST_PORT
         self.set_exception_handler(self._note)
 

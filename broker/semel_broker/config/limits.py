@@ -22,11 +22,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # Requests read from one connection and not yet answered. At either bound the connection is no longer read.
     in_flight_requests_max: int = 256
     in_flight_bytes_max: int = 128 * MIB
-    # Bytes of answers that one peer has not taken yet. Above the high mark its requests are no longer read.
-    write_buffer_high_bytes: int = 1 * MIB
-    write_buffer_low_bytes: int = 256 * KIB
-    # The same two sums over all connections together. An answer to Fetch takes at most a part of what is left of the
-    # second, so that those who do not read leave some of it to the others.
+    # The same sum over all connections together; and the bytes of all answers that wait for others, or of which the
+    # kernel has not taken the last byte. An answer to Fetch takes at most a part of what is left of the second, so that
+    # peers that do not read leave some of it to the others.
     total_in_flight_bytes_max: int = 512 * MIB
     total_write_buffer_bytes_max: int = 256 * MIB
     answer_part_of_free: int = 16
@@ -38,8 +36,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     stalled_frame_timeout_ms: int = 500
     # A frame begun must be complete within this time (slow loris).
     partial_frame_timeout_ms: int = 60_000
-    # While that last bound is reached, a peer that takes nothing for so long is closed.
-    stalled_reader_timeout_ms: int = 2_000
+    # While Fetches wait for the memory of answers: a peer that takes less than `stalled_frame_bytes` within this time
+    # is closed.
+    stalled_reader_timeout_ms: int = 500
 
     topic_name_length_max: int = 249  # so that "<topic>-<partition>.<id>-delete" stays a legal file name
     partitions_per_topic_max: int = 10_000

@@ -14,7 +14,7 @@ partitions reads them in slices, and beyond `WOKEN_PARTITIONS_MAX` it does not h
 
 from __future__ import annotations
 
-from asyncio import get_running_loop, sleep
+from asyncio import Future, get_running_loop, sleep
 from collections.abc import Coroutine
 from itertools import islice
 from typing import Any, cast
@@ -65,15 +65,18 @@ async def _in_slices(fetch: Fetch, max_wait_ms: int, slices: Slices) -> FetchRes
     await fetch.read_in_slices(slices)
     if not fetch.is_ready:
         if fetch.partition_count > WOKEN_PARTITIONS_MAX:
+            fetch.let_go()
             await sleep(min(max_wait_ms, UNWOKEN_WAIT_MS) / 1000)
         else:
             await _woken(fetch, max_wait_ms)
+        await fetch.has_room()
         await fetch.read_in_slices(slices)
     return fetch.response()
 
 
 async def _when_ready(fetch: Fetch, max_wait_ms: int) -> FetchResponse:
     await _woken(fetch, max_wait_ms)
+    await fetch.has_room()
     fetch.read()
     return fetch.response()
 
@@ -101,7 +104,9 @@ class Fetch:
         self._topics, self._log = ctx.broker.topics, ctx.broker.log
         self._wanted = [(topic.topic, row) for topic in request.topics for row in topic.partitions]
         self._first = ctx.turn  # another partition comes first with every request of the connection
-        self._bytes_max = min(request.max_bytes, ctx.broker.config.fetch_max_bytes, ctx.answer_bytes_max)
+        self._ctx = ctx
+        self._asked_bytes = min(request.max_bytes, ctx.broker.config.fetch_max_bytes)
+        self._bytes_max = min(self._asked_bytes, ctx.answer_bytes_max)
         self.partition_count = count = len(self._wanted)
         self._rows: list[FetchResponsePartition | None] = [None] * count
         self._partitions: list[Partition | None] = [None] * count
@@ -116,6 +121,24 @@ class Fetch:
     @property
     def is_ready(self) -> bool:
         return self._has_error or self.bytes_missing <= 0 or self._request.max_wait_ms <= 0 or not self._wanted
+
+    async def has_room(self) -> None:
+        """Wait until an answer may be made: many may be woken by the same records. Not more than is free then."""
+        if (answers := self._ctx.answers) is None:
+            return
+        while not answers.has_room:
+            future = get_running_loop().create_future()
+
+            def once_there_is_room(future: Future[None] = future) -> None:
+                if not future.done():
+                    future.set_result(None)
+
+            answers.wait(once_there_is_room)
+            try:
+                await future
+            finally:
+                answers.leave(once_there_is_room)
+        self._bytes_max = min(self._asked_bytes, answers.answer_bytes_max)
 
     def read(self) -> None:
         """One pass over the partitions, as far as the limits go."""
@@ -154,6 +177,8 @@ class Fetch:
             return
         assert row.records is not None
         self._bytes_read += len(row.records)
+        if row.records and self._ctx.answers is not None:
+            self._ctx.answers.reserve(len(row.records))
         self._partitions[at], self._seen[at] = partition, partition.bytes_readable(self._isolation)
 
     def _refuse(self, at: int, code: int) -> None:
@@ -186,15 +211,21 @@ class Fetch:
             snapshot_id=NO_SNAPSHOT,
         )
 
+    def let_go(self) -> None:
+        """Of what was read: it is read again when the wait is over."""
+        self._bytes_read = 0
+        if self._ctx.answers is not None:
+            self._ctx.answers.unreserve()
+        for at, row in enumerate(self._rows):
+            if row is not None and row.records:
+                self._rows[at] = None
+
     def wait(self, waiter: FetchWaiter) -> list[Partition]:
         """Let go of what was read (it is little) and have `waiter` told of what comes, and of what came since."""
-        self._bytes_read = 0
+        self.let_go()
         partitions = []
         for at, partition in enumerate(self._partitions):
             assert partition is not None, "a fetch with an error does not wait"
-            row = self._rows[at]
-            if row is not None and row.records:
-                self._rows[at] = None
             partition.add_fetch_waiter(waiter, self._isolation)
             partitions.append(partition)
             waiter.wake(partition.bytes_readable(self._isolation) - self._seen[at])

@@ -19,6 +19,7 @@ from typing import cast
 from semel_protocol.errors import ProtocolError
 from semel_protocol.foreign import explained
 
+from semel_broker.answer_memory import AnswerHolding
 from semel_broker.answers import InOrder
 from semel_broker.closing import CloseConnectionError
 from semel_broker.net.connection_context import Commons
@@ -44,7 +45,7 @@ class Hold(IntFlag):
 class Request:
     """A request that was started: its place in the order of answers."""
 
-    __slots__ = ("chunks", "frame_bytes", "is_fetch", "pipelined", "task")
+    __slots__ = ("answer_bytes", "chunks", "frame_bytes", "is_fetch", "pipelined", "task")
 
     def __init__(self, frame: bytearray) -> None:
         api_key = frame[:2]
@@ -52,6 +53,7 @@ class Request:
         self.pipelined = api_key == PRODUCE
         self.is_fetch = api_key == FETCH
         self.chunks: Chunks | None = None  # None: not answered yet
+        self.answer_bytes = 0  # counted, because the answer stands behind one that is not made yet
         self.task: Task[Chunks] | None = None
 
 
@@ -74,7 +76,9 @@ class Connection(BufferedProtocol):
         self._blocked: Request | None = None  # started and unanswered, and not a Produce
         self._in_flight_bytes = 0
         self._holding: Holding | None = None  # between `connection_made` and `connection_lost`
-        self._unsent_bytes = 0  # of answers, while the peer does not take them
+        self._answers: AnswerHolding | None = None  # likewise
+        self._unsent_bytes = 0  # of whole answers, while the kernel has not taken all of them
+        self._left_bytes = 0  # of these, in the transport when last looked at
         self._holds = Hold(0)
         self._write_paused = False
         self._closed = ""  # the reason
@@ -96,8 +100,9 @@ class Connection(BufferedProtocol):
         if isinstance(address, tuple):
             self.peer.host, self.peer.port = str(address[0]), int(address[1])
         self._holding = self._commons.memory.open(self.peer.host, self._evict)
-        limits = self._commons.limits
-        self._transport.set_write_buffer_limits(limits.write_buffer_high_bytes, limits.write_buffer_low_bytes)
+        self._answers = self.peer.answers = self._commons.answers.open(self._untaken_bytes, self._does_not_read)
+        # Paused from the first byte that the kernel does not take to the last: meanwhile the answers count.
+        self._transport.set_write_buffer_limits(0, 0)
         self._opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -130,12 +135,14 @@ class Connection(BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._write_paused = True
-        self._note_unsent()
 
     def resume_writing(self) -> None:
         self._active_at = self._commons.loop.time()
         self._write_paused = False
-        self._note_unsent()
+        self._left_bytes = 0
+        count, self._unsent_bytes = self._unsent_bytes, 0
+        if self._answers is not None:
+            self._answers.give_back(count)
         self.advance()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -145,14 +152,16 @@ class Connection(BufferedProtocol):
         self._queue.clear()
         self._requests.clear()
         commons = self._commons
-        commons.forget_fetch(self.take_turn)
         commons.turns.leave(self.take_turn)
         if self._holding is not None:
             commons.memory.close(self._holding)
             self._holding = None
-        self._in_flight_bytes = 0
+        if self._answers is not None:
+            commons.answers.leave(self._queue_turn)
+            commons.answers.close(self._answers)
+            self._answers = None
+        self._in_flight_bytes = self._unsent_bytes = 0
         self._write_paused = False
-        self._note_unsent()
         self._lost(self)
 
     # --- requests --------------------------------------------------------------------------------------------
@@ -178,16 +187,19 @@ class Connection(BufferedProtocol):
             if requests <= 0 or size <= 0:
                 commons.turns.queue(self.take_turn)
                 break
-            if self._queue[0].startswith(FETCH) and not commons.may_fetch(self.take_turn):
+            if self._queue[0].startswith(FETCH) and commons.answers.is_exhausted:
+                commons.answers.wait(self._queue_turn)
                 break
             frame = self._queue.popleft()
             requests -= 1
             size -= len(frame)
             self.peer.waiting = len(self._queue)
-            self.peer.answer_bytes_max = commons.answer_bytes_max
             self._start(frame)
             size -= self._write()  # at once: it may be large, and pause writing
         self._check_in_flight()
+
+    def _queue_turn(self) -> None:
+        self._commons.turns.queue(self.take_turn)
 
     def _may_start(self) -> bool:
         """Whether a request waits, and nothing keeps it from being started but this connection's turn."""
@@ -212,7 +224,7 @@ class Connection(BufferedProtocol):
             self.close(reason.reason, **reason.fields)
             return
         if isinstance(begun, list):
-            request.chunks = begun
+            self._answer(request, begun)
             return
         if not request.pipelined:
             self._blocked = request
@@ -228,9 +240,9 @@ class Connection(BufferedProtocol):
             if self._blocked is request:
                 self._blocked = None
             try:
-                request.chunks = task.result()
+                self._answer(request, task.result())
             except CancelledError:
-                request.chunks = []
+                self._answer(request, [])
                 self._finishing = True
                 self.advance()
             except CloseConnectionError as reason:
@@ -240,13 +252,26 @@ class Connection(BufferedProtocol):
 
         task.add_done_callback(answered)
 
+    def _answer(self, request: Request, chunks: Chunks) -> None:
+        """Its answer is made; it is written when its turn comes."""
+        request.chunks = chunks
+        if (answers := self._answers) is None:
+            return
+        if request.is_fetch:
+            answers.unreserve()
+        if self._requests[0] is not request:
+            request.answer_bytes = sum(map(len, chunks))
+            answers.take(request.answer_bytes)
+
     def _write(self) -> int:
         """Hand over the answers that are ready and whose turn it is; the number of their bytes."""
         ready: Chunks = []
-        done_bytes = 0
+        done_bytes = waited_bytes = 0
         requests = self._requests
         while requests and (chunks := requests[0].chunks) is not None:
-            done_bytes += requests.popleft().frame_bytes
+            request = requests.popleft()
+            done_bytes += request.frame_bytes
+            waited_bytes += request.answer_bytes
             ready += chunks
         if done_bytes:
             self._in_flight_bytes -= done_bytes
@@ -254,13 +279,24 @@ class Connection(BufferedProtocol):
                 self._commons.memory.give_back(self._holding, done_bytes)
         if self._transport is None or self._transport.is_closing():
             return 0
+        size = sum(map(len, ready))
         if ready:
             self._transport.writelines(ready)
-            if self._write_paused:
-                self._note_unsent()
+            self._note_written(size, waited_bytes)
         if self._finishing and not requests:
             self.close("stopping")
-        return sum(map(len, ready))
+        return size
+
+    def _note_written(self, size: int, waited_bytes: int) -> None:
+        """Answers of so many bytes have been handed over; so many of these count already."""
+        if (answers := self._answers) is None:
+            return
+        if self._write_paused:
+            self._left_bytes += size
+            self._unsent_bytes += size
+            answers.take(size)
+        if waited_bytes:
+            answers.give_back(waited_bytes)
 
     # --- bounds ----------------------------------------------------------------------------------------------
 
@@ -308,12 +344,18 @@ class Connection(BufferedProtocol):
         """Others wait for the memory that this connection holds, and it does not move."""
         self.abort("memory_reclaimed")
 
-    def _note_unsent(self) -> None:
-        unsent = self._transport.get_write_buffer_size() if self._transport and self._write_paused else 0
-        if unsent < self._unsent_bytes:
-            self._active_at = self._commons.loop.time()
-        change, self._unsent_bytes = unsent - self._unsent_bytes, unsent
-        self._commons.note_unsent(change)
+    def _does_not_read(self) -> None:
+        """Others wait for the memory of the answers that the peer does not take."""
+        self.abort("does_not_read")
+
+    def _untaken_bytes(self) -> int:
+        """Of answers: in the transport, or in the kernel behind them, or behind an answer that is not made yet."""
+        untaken = sum(request.answer_bytes for request in self._requests)
+        if self._write_paused and self._transport is not None:
+            untaken += self._transport.get_write_buffer_size()
+            if (descriptor := self.descriptor) >= 0:
+                untaken += self._commons.unacknowledged(descriptor)
+        return untaken
 
     def _hold(self, why: Hold) -> None:
         if not self._holds and self._transport is not None and not self._transport.is_closing():
@@ -332,10 +374,11 @@ class Connection(BufferedProtocol):
     def expired(self, now: float) -> str:
         """Why this connection is to be closed at loop time `now`; "" if it is not."""
         commons = self._commons
-        if self._write_paused:
-            self._note_unsent()
-            if commons.unsent_exhausted and now - self._active_at > commons.stalled_s:
-                return "does_not_read"
+        if self._write_paused and self._transport is not None:
+            left = self._transport.get_write_buffer_size()
+            if left < self._left_bytes:
+                self._active_at = now
+            self._left_bytes = left
         elif self._requests:
             return ""  # it waits for us
         if self._partial_since is not None and not self._holds and now - self._partial_since > commons.partial_s:

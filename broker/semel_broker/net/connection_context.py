@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, Task, TimerHandle
+from asyncio import AbstractEventLoop, Handle, Task, TimerHandle
 from collections.abc import Callable
 from typing import Any
 
+from semel_broker.answer_memory import AnswerMemory
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.net.dispatch import Dispatcher
 from semel_broker.net.frame_buffer import SCRATCH_BYTES
@@ -13,10 +14,13 @@ from semel_broker.net.frame_memory import FrameMemory
 from semel_broker.scheduling.turns import Turns
 from semel_broker.world import Logger
 
+LOOKS = 4
+"""For peers that do not take their answers, in the time after which one is closed."""
+
 
 class Commons:
-    """One for all connections. `tasks`: the requests that wait for something, kept until they are done. `answers_wait`:
-    called when an answer cannot be made because others are not taken."""
+    """One for all connections. `tasks`: the requests that wait for something, kept until they are done. `memory`: of
+    requests; `answers`: of answers. `unacknowledged`: see `World`."""
 
     def __init__(
         self,
@@ -25,7 +29,7 @@ class Commons:
         log: Logger,
         loop: AbstractEventLoop,
         turns: Turns,
-        answers_wait: Callable[[], None],
+        unacknowledged: Callable[[int], int],
     ) -> None:
         self.dispatcher = dispatcher
         self.config = config
@@ -34,13 +38,20 @@ class Commons:
         self.limits = config.limits
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.turns = turns
-        self.memory = FrameMemory(config.limits.total_in_flight_bytes_max, config.limits.small_frame_bytes)
+        limits = config.limits
+        self.memory = FrameMemory(limits.total_in_flight_bytes_max, limits.small_frame_bytes)
+        self.answers = AnswerMemory(
+            limits.total_write_buffer_bytes_max,
+            limits.answer_part_of_free,
+            limits.answer_bytes_min,
+            loop.time,
+            self._watch_answers,
+        )
         self.tasks: dict[Task[Any], None] = {}
         self.connections_made = 0
-        self._unsent_bytes = 0
-        self._fetches_held: dict[Callable[[], None], None] = {}
-        self._answers_wait = answers_wait
+        self.unacknowledged = unacknowledged
         self._watch: TimerHandle | None = None
+        self._answers_watch: Handle | None = None
 
     @property
     def produce_bytes_max(self) -> int:
@@ -59,21 +70,6 @@ class Commons:
     def partial_s(self) -> float:
         return self.limits.partial_frame_timeout_ms / 1000
 
-    @property
-    def stalled_s(self) -> float:
-        return self.limits.stalled_reader_timeout_ms / 1000
-
-    @property
-    def unsent_exhausted(self) -> bool:
-        """Peers have let as many bytes of answers pile up as may be."""
-        return self._unsent_bytes > self.limits.total_write_buffer_bytes_max
-
-    @property
-    def answer_bytes_max(self) -> int:
-        """Of an answer that can be as large as one likes: a part of what may still pile up."""
-        free = self.limits.total_write_buffer_bytes_max - self._unsent_bytes
-        return max(self.limits.answer_bytes_min, free // self.limits.answer_part_of_free)
-
     def watch_memory(self) -> None:
         """A connection waits for memory: look after a while whether others hold some and do not move."""
         if self._watch is None:
@@ -89,24 +85,20 @@ class Commons:
 
     def close(self) -> None:
         """No connection is left."""
-        if self._watch is not None:
-            self._watch.cancel()
+        for watch in (self._watch, self._answers_watch):
+            if watch is not None:
+                watch.cancel()
 
-    def may_fetch(self, once_it_may: Callable[[], None]) -> bool:
-        """Whether an answer that may be large can be made now; if not, `once_it_may` is called when it can."""
-        if not self.unsent_exhausted:
-            return True
-        self._fetches_held[once_it_may] = None
-        self._answers_wait()
-        return False
+    def _watch_answers(self) -> None:
+        """A Fetch waits for memory: look whether others hold some and do not take their answers, now and again."""
+        if self._answers_watch is None:
+            self._answers_watch = self.loop.call_soon(self._look_for_stalled_readers)
 
-    def forget_fetch(self, once_it_may: Callable[[], None]) -> None:
-        self._fetches_held.pop(once_it_may, None)
-
-    def note_unsent(self, change: int) -> None:
-        """The bytes of answers that peers have not taken yet have changed by so much."""
-        self._unsent_bytes += change
-        while change < 0 and self._fetches_held and not self.unsent_exhausted:
-            once_it_may = next(iter(self._fetches_held))
-            del self._fetches_held[once_it_may]
-            self.turns.queue(once_it_may)
+    def _look_for_stalled_readers(self) -> None:
+        self._answers_watch = None
+        if not self.answers.waiting:
+            return
+        stalled_s = self.limits.stalled_reader_timeout_ms / 1000
+        for holding in self.answers.stalled(self.limits.stalled_frame_bytes, stalled_s):
+            holding.evict()
+        self._answers_watch = self.loop.call_later(stalled_s / LOOKS, self._look_for_stalled_readers)

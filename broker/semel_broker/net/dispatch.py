@@ -14,9 +14,10 @@ from semel_protocol.headers import encode_response_frame, encode_response_frame_
 from semel_protocol.primitives import Buffer
 from semel_protocol.schema import Message
 
+from semel_broker.answer_memory import AnswerHolding
 from semel_broker.answers import InOrder
 from semel_broker.closing import CloseConnectionError
-from semel_broker.context import INT32_MAX, Broker, RequestContext
+from semel_broker.context import Broker, RequestContext
 from semel_broker.handlers import HANDLERS, LONG_ANSWERS, Handler, k18_api_versions
 from semel_broker.handlers.api_versions import Versions, offered
 from semel_broker.scheduling.turns import Slices
@@ -31,7 +32,7 @@ Chunks = list[Buffer]
 
 class Peer(msgspec.Struct, kw_only=True):
     """Who is at the other end of a connection. `requests`: how many of its requests have been started; `waiting`: how
-    many wait to be; `number`: connections are counted as they come; `answer_bytes_max`: see RequestContext."""
+    many wait to be; `number`: connections are counted as they come; `answers`: see RequestContext."""
 
     host: str
     port: int
@@ -40,7 +41,7 @@ class Peer(msgspec.Struct, kw_only=True):
     requests: int = 0
     waiting: int = 0
     number: int = 0
-    answer_bytes_max: int = INT32_MAX
+    answers: AnswerHolding | None = None
 
 
 class Dispatcher:
@@ -88,7 +89,7 @@ class Dispatcher:
             peer.requests,
             peer.number,
             peer.waiting,
-            peer.answer_bytes_max,
+            peer.answers,
         )
         try:
             body_at = header.body_at(api, frame)

@@ -20,7 +20,7 @@ BACKLOG = 1024
 class Server:
     """Accepts connections. Their order is the order they came in.
 
-    `may_be_held`: see `World`.
+    `may_be_held`, `unacknowledged`: see `World`.
     """
 
     def __init__(
@@ -32,9 +32,10 @@ class Server:
         turns: Turns,
         *,
         may_be_held: Callable[[int], bool] = lambda descriptor: True,
+        unacknowledged: Callable[[int], int] = lambda descriptor: 0,
     ) -> None:
         self._may_be_held = may_be_held
-        self.commons = Commons(dispatcher, config, log, loop, turns, self._sweep_soon)
+        self.commons = Commons(dispatcher, config, log, loop, turns, unacknowledged)
         self._connections: dict[Connection, None] = {}
         self._listener: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
@@ -86,15 +87,7 @@ class Server:
     def _sweep_later(self) -> None:
         commons = self.commons
         shortest = min(commons.idle_s, commons.partial_s)
-        if commons.unsent_exhausted:
-            shortest = min(shortest, commons.stalled_s)
         self._sweep = commons.loop.call_later(max(SWEEP_S_MIN, min(SWEEP_S_MAX, shortest / 4)), self._sweep_now)
-
-    def _sweep_soon(self) -> None:
-        """Answers wait because others are not taken: those whose peers do not take them are looked for often."""
-        if self._sweep is not None and self._sweep.when() > self.commons.loop.time() + self.commons.stalled_s:
-            self._sweep.cancel()
-            self._sweep_later()
 
     def _sweep_now(self) -> None:
         """Close the connections whose time is up: one timer for all of them."""

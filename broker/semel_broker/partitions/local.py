@@ -230,11 +230,14 @@ class LocalPartitions:
         """Delete the logs of a deleted topic, if the directories are its own and not of a successor of that name. One
         that has lost its topic id (to a power cut) is the successor's, if there is one."""
         unnamed = None if not has_successor else record.id_bytes
+        own = []
         for index in range(len(record.replicas)):
             if not self._logs.has_directory(record.name, index):
                 self._logs.forget(record.name, index)
             elif self._logs.topic_id(record.name, index) in (record.id_bytes, unnamed):
-                self._logs.delete_log(record.name, index, unique=record.topic_id)
+                own.append(index)
+        if own:
+            self._logs.delete_logs(record.name, own, unique=record.topic_id)
 
     def delete(self, partition: Partition) -> None:
         """Delete the log of a partition that is closed."""

@@ -1,13 +1,15 @@
 """Asking the coordinator of a transactional id, which is another broker, before something is appended (KIP-890).
 
-With transaction version 2 the question enrols the partitions, before that it only asks whether they are enrolled. What
-one turn of the loop wants to know of one broker goes out as one request.
+With transaction version 2 the question enrols the partitions, before that it only asks whether they are enrolled. A
+broker gets one request at a time, with all that has gathered meanwhile: it answers the requests of a connection one
+after the other, and each may wait for a write of the coordinator, so that requests would wait for each other's writes.
 """
 
 from __future__ import annotations
 
 from asyncio import Future, Task, get_running_loop
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -44,6 +46,9 @@ class Verification:
         self._timeout_ms = timeout_ms
         self._queues: dict[int, list[Question]] = {}
         self._tasks: dict[Task[None], None] = {}
+        self._asked: dict[int, None] = {}  # brokers that have a request under way
+        self._is_scheduled = False
+        self._is_closed = False
 
     async def ask(
         self,
@@ -55,26 +60,45 @@ class Verification:
         verify_only: bool,
     ) -> Codes:
         """What the coordinator on `node` says of each partition. Raises KafkaError or OSError if it says nothing."""
-        loop = get_running_loop()
-        question = Question(transactional_id, producer, partitions, verify_only, loop.create_future())
-        if not self._queues:
-            loop.call_soon(self._flush)
+        if self._is_closed:
+            raise ConnectionError("this broker is stopping")
+        question = Question(transactional_id, producer, partitions, verify_only, get_running_loop().create_future())
         self._queues.setdefault(node, []).append(question)
+        self._flush_soon()
         return await question.answer
 
     def close(self) -> None:
-        """Wait for no answer any more."""
+        """Wait for no answer any more, and ask nothing."""
+        self._is_closed = True
         for task in self._tasks:
             task.cancel()
+        queues, self._queues = self._queues, {}
+        for questions in queues.values():
+            _fail(questions, ConnectionError("this broker is stopping"))
 
     # --- inside ---
 
+    def _flush_soon(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            get_running_loop().call_soon(self._flush)
+
     def _flush(self) -> None:
-        queues, self._queues = self._queues, {}
-        for node, questions in queues.items():
+        """Ask what has gathered, of brokers that have answered what they were asked before."""
+        self._is_scheduled = False
+        for node in [node for node in self._queues if node not in self._asked]:
+            self._asked[node] = None
+            questions = self._queues.pop(node)
             task = get_running_loop().create_task(self._send(node, questions))
             self._tasks[task] = None
-            task.add_done_callback(self._tasks.pop)
+            task.add_done_callback(partial(self._sent, node, questions))
+
+    def _sent(self, node: int, questions: Sequence[Question], task: Task[None]) -> None:
+        del self._tasks[task], self._asked[node]
+        if task.cancelled():  # perhaps before it began
+            _fail(questions, ConnectionError("this broker is stopping"))
+        if self._queues:
+            self._flush_soon()
 
     async def _send(self, node: int, questions: Sequence[Question]) -> None:
         request = AddPartitionsToTxnRequest(transactions=[_row(question) for question in questions])
@@ -85,15 +109,19 @@ class Verification:
             answers = _answers(questions, response)
         except BaseException as error:
             told = error if isinstance(error, KafkaError | OSError) else ConnectionError(f"no answer: {error!r}")
-            for question in questions:
-                if not question.answer.done():
-                    question.answer.set_exception(told)
+            _fail(questions, told)
             if told is not error:
                 raise
             return
         for question, codes in zip(questions, answers, strict=True):
             if not question.answer.done():
                 question.answer.set_result(codes)
+
+
+def _fail(questions: Sequence[Question], error: Exception) -> None:
+    for question in questions:
+        if not question.answer.done():
+            question.answer.set_exception(error)
 
 
 def _row(question: Question) -> AddPartitionsToTxnRequestTransaction:

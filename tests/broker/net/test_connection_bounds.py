@@ -119,7 +119,7 @@ async def test_when_answers_pile_up_fetches_wait_and_who_does_not_read_is_closed
     stalled, reads = await bench.wire(), await bench.wire()
     stalled.reader._transport.pause_reading()  # type: ignore[attr-defined]
     stalled.send(fetch_request("t", 0))
-    await until(lambda: bench.server is not None and bench.server.commons.unsent_exhausted)
+    await until(lambda: bench.server is not None and bench.server.commons.answers.is_exhausted)
     reads.send(fetch_request("t", 0))
     await asyncio.sleep(0.05)
     assert bench.started == ["fetch"]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from broker.bench import Bench, heartbeat
@@ -32,6 +33,16 @@ async def until(condition: Callable[[], bool]) -> None:
                 if condition():
                     return
             await asyncio.sleep(0.001)
+
+
+def virtual_loop() -> VirtualLoop:
+    return cast("VirtualLoop", asyncio.get_running_loop())
+
+
+def kept_bytes(bench: Bench) -> int:
+    """Of answers, by the transports of the broker's connections."""
+    assert bench.server is not None
+    return sum(cast("Transport", each._transport).kept_bytes() for each in bench.server._connections)
 
 
 def announced(size: int, sent: int = 0) -> bytes:
@@ -193,7 +204,7 @@ async def test_requests_that_wait_behind_one_that_is_not_answered_do_not_hold_up
 # --- memory of answers ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("count", "wait_s"), [(12, 0.1), (100, 5.0)])
+@pytest.mark.parametrize(("count", "wait_s"), [(12, 0.1), (100, 1.0)])
 @in_virtual_time
 async def test_those_who_do_not_read_leave_room_for_the_answers_of_others(count: int, wait_s: float) -> None:
     bench = Bench()
@@ -212,8 +223,76 @@ async def test_those_who_do_not_read_leave_room_for_the_answers_of_others(count:
     answer = await bystander.call(fetch_request("t", 0))
     assert len(answer.responses[0].partitions[0].records) >= 64 * 1024
     assert loop.time() - began < wait_s
-    unsent = sum(connection._unsent_bytes for connection in bench.server._connections)
-    assert unsent < 66 * MIB
+    assert kept_bytes(bench) == bench.server.commons.answers.taken < 66 * MIB
+    await bench.stop()
+
+
+@in_virtual_time
+async def test_answers_of_which_the_kernel_has_taken_a_part_count_whole() -> None:
+    """A transport keeps all of a buffer until its last byte is taken."""
+    virtual_loop().kernel_bytes = 3 * MIB
+    bench = Bench()
+    started = fetches_of(bench, 4 * MIB)
+    await bench.start(
+        Limits(total_write_buffer_bytes_max=64 * MIB, answer_part_of_free=4, stalled_reader_timeout_ms=60_000)
+    )
+    assert bench.server is not None
+    for _ in range(100):
+        wire = await bench.wire()
+        wire.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        for _ in range(10):
+            wire.send(fetch_request("t", 0))
+    await asyncio.sleep(1)
+    assert len(started) > 16
+    assert kept_bytes(bench) < 68 * MIB
+    assert bench.server.commons.answers.taken == kept_bytes(bench)
+    await bench.stop()
+
+
+@in_virtual_time
+async def test_answers_that_stand_behind_one_that_is_not_made_count() -> None:
+    bench = Bench()
+    started = fetches_of(bench, MIB)
+    await bench.start(Limits(total_write_buffer_bytes_max=16 * MIB, answer_part_of_free=1))
+    assert bench.server is not None
+    bench.hold("1")
+    wire, other = await bench.wire(), await bench.wire()
+    wire.send(produce_request("1", b"x"))
+    for _ in range(100):
+        wire.send(fetch_request("t", 0))
+    await asyncio.sleep(0.1)
+    assert len(started) == 16, "16 MiB, and some bytes around each"
+    await other.call(fetch_request("t", 0))
+    assert bench.reasons() == ["does_not_read"], "others wait, and its answers do not move"
+    bench.let("1")
+    await until(lambda: bench.server is not None and not bench.server.commons.tasks)
+    assert bench.server.commons.answers.taken == 0
+    await bench.stop()
+
+
+@in_virtual_time
+async def test_a_peer_that_takes_its_answers_slowly_is_not_closed() -> None:
+    """The kernel frees its buffer in large steps; what the peer has acknowledged counts."""
+    left = {"bytes": 10 * MIB}
+    bench = Bench()
+    fetches_of(bench, 8 * MIB)
+    await bench.start(Limits(total_write_buffer_bytes_max=MIB, answer_bytes_min=8 * MIB))
+    assert bench.server is not None
+    commons = bench.server.commons
+    slow, waits = await bench.wire(), await bench.wire()
+    slow.reader._transport.pause_reading()  # type: ignore[attr-defined]
+    commons.unacknowledged = lambda descriptor: left["bytes"]
+    for connection in bench.server._connections:
+        cast("Any", connection._transport)._extra["socket"] = SimpleNamespace(fileno=lambda: 3)
+    slow.send(fetch_request("t", 0))
+    await until(lambda: commons.answers.is_exhausted)
+    waits.send(fetch_request("t", 0))
+    for _ in range(20):
+        await asyncio.sleep(0.1)
+        left["bytes"] -= 20_000
+    assert bench.reasons() == []
+    await until(lambda: bench.reasons() == ["does_not_read"])
+    assert await waits.receive()
     await bench.stop()
 
 
@@ -221,7 +300,8 @@ async def test_those_who_do_not_read_leave_room_for_the_answers_of_others(count:
 async def test_a_large_answer_ends_the_turn_of_its_connection() -> None:
     bench = Bench()
     started = fetches_of(bench, 2 * MIB)
-    await bench.start(Limits(write_buffer_high_bytes=1 << 30))
+    virtual_loop().kernel_bytes = 1 << 30
+    await bench.start()
     greedy, other = await bench.wire(), await bench.wire()
     for _ in range(4):
         greedy.send(fetch_request("t", 0), client_id="greedy")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from semel_broker.answer_memory import AnswerMemory
 from semel_broker.context import INT32_MAX
 from semel_broker.net.connection import Connection
 from semel_broker.net.connection_context import Commons
@@ -80,4 +81,4 @@ def one_line(seam: Seam) -> None:
 
 @of_fairness("a part of what is free", "answers that are left unread leave room for those of others")
 def answers_of_any_size(seam: Seam) -> None:
-    seam.replace(Commons, "answer_bytes_max", property(lambda self: INT32_MAX))
+    seam.replace(AnswerMemory, "answer_bytes_max", property(lambda self: INT32_MAX))

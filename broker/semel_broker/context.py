@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from semel_broker.answer_memory import AnswerHolding
 from semel_broker.partitions.refused_batches import TurnedAway
+from semel_broker.scheduling.answer_memory import AnswerHolding
 from semel_broker.scheduling.recompressor import Recompressor
 from semel_broker.scheduling.turns import Slices, Turns
 from semel_broker.scheduling.work_turns import WorkTurns

@@ -12,10 +12,8 @@ import selectors
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import wraps
-from inspect import signature
 from time import thread_time
 from typing import Any, cast
 
@@ -298,22 +296,3 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _note(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.errors.append(f"{context.get('message')}: {context.get('exception')!r}")
-
-
-def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """The test runs on a `VirtualLoop`."""
-
-    @wraps(test)
-    def run(**given: Any) -> None:
-        loop = VirtualLoop()
-        asyncio.set_event_loop(loop)
-        try:
-            loop.run_until_complete(test(**given))
-            assert not loop.errors, loop.errors
-        finally:
-            asyncio.set_event_loop(None)
-            loop.close()
-
-    run.__signature__ = signature(test)  # type: ignore[attr-defined]
-    del run.__wrapped__  # type: ignore[attr-defined, unused-ignore]  # else it is taken for a coroutine
-    return run

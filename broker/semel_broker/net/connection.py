@@ -19,14 +19,14 @@ from typing import cast
 from semel_protocol.errors import ProtocolError
 from semel_protocol.foreign import explained
 
-from semel_broker.answer_memory import AnswerHolding
 from semel_broker.answers import InOrder
 from semel_broker.closing import CloseConnectionError
 from semel_broker.net.connection_context import Commons
 from semel_broker.net.dispatch import Chunks, Peer
 from semel_broker.net.eager import begin
 from semel_broker.net.frame_buffer import FrameBuffer
-from semel_broker.net.frame_memory import Holding
+from semel_broker.scheduling.answer_memory import AnswerHolding
+from semel_broker.scheduling.frame_memory import Holding
 
 PRODUCE = b"\x00\x00"
 FETCH = b"\x00\x01"

@@ -6,11 +6,11 @@ from asyncio import AbstractEventLoop, Handle, Task, TimerHandle
 from collections.abc import Callable
 from typing import Any
 
-from semel_broker.answer_memory import AnswerMemory
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.net.dispatch import Dispatcher
 from semel_broker.net.frame_buffer import SCRATCH_BYTES
-from semel_broker.net.frame_memory import FrameMemory
+from semel_broker.scheduling.answer_memory import AnswerMemory
+from semel_broker.scheduling.frame_memory import FrameMemory
 from semel_broker.scheduling.turns import Turns
 from semel_broker.world import Logger
 

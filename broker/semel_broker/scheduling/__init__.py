@@ -1,1 +1,1 @@
-"""How requests share the event loop: turns, slices of long work, and futures for what is not there yet."""
+"""How requests share the event loop and memory: turns, slices of long work, bounds, futures of waiting requests."""

@@ -12,7 +12,6 @@ from semel_broker.context import RequestContext
 from semel_protocol.messages.k00_produce import ProduceRequest, ProduceResponse
 from semel_protocol.messages.k01_fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from support.virtual_loop import in_virtual_time
 
 FETCH, PRODUCE, HEARTBEAT, API_VERSIONS, INIT_PRODUCER_ID = 1, 0, 12, 18, 22
 
@@ -111,7 +110,6 @@ async def test_a_client_that_never_reads_is_not_read_either(bench: Bench) -> Non
     await wire.close()
 
 
-@in_virtual_time
 async def test_when_answers_pile_up_fetches_wait_and_who_does_not_read_is_closed() -> None:
     bench = Bench()
     big_fetch(bench, 8 << 20)
@@ -128,7 +126,6 @@ async def test_when_answers_pile_up_fetches_wait_and_who_does_not_read_is_closed
     await bench.stop()
 
 
-@in_virtual_time
 async def test_idle_connections_are_closed_those_that_wait_for_us_are_not() -> None:
     bench = Bench()
     await bench.start(connections_max_idle_ms="150")

@@ -18,7 +18,7 @@ from semel_broker.context import RequestContext
 from semel_protocol.messages.k00_produce import ProduceResponse
 from semel_protocol.messages.k01_fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic
 from semel_protocol.messages.k12_heartbeat import HeartbeatResponse
-from support.virtual_loop import in_virtual_time
+from support.virtual_loop import Transport, VirtualLoop
 
 MIB = 1 << 20
 FETCH, PRODUCE = 1, 0
@@ -67,7 +67,6 @@ def fetches_of(bench: Bench, size: int) -> list[str]:
 # --- turns ---------------------------------------------------------------------------------------------------
 
 
-@in_virtual_time
 async def test_a_connection_that_pipelines_thousands_of_requests_lets_others_in_between() -> None:
     bench = Bench()
     await bench.start()
@@ -86,7 +85,6 @@ async def test_a_connection_that_pipelines_thousands_of_requests_lets_others_in_
     await bench.stop()
 
 
-@in_virtual_time
 async def test_all_who_pipeline_get_their_turn() -> None:
     bench = Bench()
     await bench.start(Limits(turn_requests_max=4))
@@ -101,7 +99,6 @@ async def test_all_who_pipeline_get_their_turn() -> None:
     await bench.stop()
 
 
-@in_virtual_time
 async def test_nothing_is_started_for_a_connection_whose_peer_has_gone() -> None:
     bench = Bench()
     started = fetches_of(bench, 4 * MIB)
@@ -125,7 +122,6 @@ async def test_nothing_is_started_for_a_connection_whose_peer_has_gone() -> None
 # --- memory of requests --------------------------------------------------------------------------------------
 
 
-@in_virtual_time
 async def test_a_frame_that_is_only_announced_takes_no_memory() -> None:
     bench = Bench()
     await bench.start()
@@ -139,7 +135,6 @@ async def test_a_frame_that_is_only_announced_takes_no_memory() -> None:
     await bench.stop()
 
 
-@in_virtual_time
 async def test_large_frames_that_stop_amid_their_way_do_not_hold_up_others() -> None:
     bench = Bench()
     await bench.start(Limits(total_in_flight_bytes_max=16 * MIB))
@@ -162,7 +157,6 @@ async def test_large_frames_that_stop_amid_their_way_do_not_hold_up_others() -> 
     await bench.stop()
 
 
-@in_virtual_time
 async def test_many_small_frames_that_stop_amid_their_way_do_not_hold_up_others_for_long() -> None:
     bench = Bench()
     await bench.start(Limits(total_in_flight_bytes_max=16 * MIB))
@@ -181,7 +175,6 @@ async def test_many_small_frames_that_stop_amid_their_way_do_not_hold_up_others_
     await bench.stop()
 
 
-@in_virtual_time
 async def test_requests_that_wait_behind_one_that_is_not_answered_do_not_hold_up_others_for_long() -> None:
     bench = Bench()
     await bench.start(Limits(total_in_flight_bytes_max=16 * MIB))
@@ -205,7 +198,6 @@ async def test_requests_that_wait_behind_one_that_is_not_answered_do_not_hold_up
 
 
 @pytest.mark.parametrize(("count", "wait_s"), [(12, 0.1), (100, 1.0)])
-@in_virtual_time
 async def test_those_who_do_not_read_leave_room_for_the_answers_of_others(count: int, wait_s: float) -> None:
     bench = Bench()
     started = fetches_of(bench, 54 * MIB)
@@ -227,7 +219,6 @@ async def test_those_who_do_not_read_leave_room_for_the_answers_of_others(count:
     await bench.stop()
 
 
-@in_virtual_time
 async def test_answers_of_which_the_kernel_has_taken_a_part_count_whole() -> None:
     """A transport keeps all of a buffer until its last byte is taken."""
     virtual_loop().kernel_bytes = 3 * MIB
@@ -249,7 +240,6 @@ async def test_answers_of_which_the_kernel_has_taken_a_part_count_whole() -> Non
     await bench.stop()
 
 
-@in_virtual_time
 async def test_answers_that_stand_behind_one_that_is_not_made_count() -> None:
     bench = Bench()
     started = fetches_of(bench, MIB)
@@ -270,7 +260,6 @@ async def test_answers_that_stand_behind_one_that_is_not_made_count() -> None:
     await bench.stop()
 
 
-@in_virtual_time
 async def test_a_peer_that_takes_its_answers_slowly_is_not_closed() -> None:
     """The kernel frees its buffer in large steps; what the peer has acknowledged counts."""
     left = {"bytes": 10 * MIB}
@@ -296,7 +285,6 @@ async def test_a_peer_that_takes_its_answers_slowly_is_not_closed() -> None:
     await bench.stop()
 
 
-@in_virtual_time
 async def test_a_large_answer_ends_the_turn_of_its_connection() -> None:
     bench = Bench()
     started = fetches_of(bench, 2 * MIB)
@@ -311,7 +299,6 @@ async def test_a_large_answer_ends_the_turn_of_its_connection() -> None:
     await bench.stop()
 
 
-@in_virtual_time
 async def test_answers_of_no_use_are_dropped_and_others_go_on() -> None:
     """A Produce whose peer has gone is finished, and the connection lets go of everything."""
     bench = Bench()

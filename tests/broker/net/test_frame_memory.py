@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from semel_broker.net.frame_memory import FrameMemory, Holding
+from semel_broker.scheduling.frame_memory import FrameMemory, Holding
 
 SMALL = 100
 

@@ -6,8 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from fuzz.virtual import in_virtual_time
-from semel_broker.txn.identity import ProducerIdentity
+from semel_broker.txn.model.identity import ProducerIdentity
 from semel_broker.txn.verification import Codes, Verification
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k24_add_partitions_to_txn import (
@@ -71,7 +70,6 @@ async def asked_in_turns(verification: Verification, count: int) -> list[asyncio
     return tasks
 
 
-@in_virtual_time
 async def test_questions_of_many_turns_do_not_wait_for_one_answer_after_the_other() -> None:
     coordinator = SlowCoordinator()
     verification = Verification(coordinator, TIMEOUT_MS)
@@ -83,7 +81,6 @@ async def test_questions_of_many_turns_do_not_wait_for_one_answer_after_the_othe
     assert loop.time() - began == pytest.approx(2 * HELD_S, abs=0.1)
 
 
-@in_virtual_time
 async def test_a_broker_that_is_slow_holds_up_no_question_to_another() -> None:
     coordinator = SlowCoordinator()
     verification = Verification(coordinator, TIMEOUT_MS)
@@ -95,7 +92,6 @@ async def test_a_broker_that_is_slow_holds_up_no_question_to_another() -> None:
     await asyncio.gather(*slow)
 
 
-@in_virtual_time
 async def test_after_a_failure_what_has_gathered_is_asked_and_after_the_end_it_is_refused() -> None:
     coordinator = SlowCoordinator()
     verification = Verification(coordinator, TIMEOUT_MS)
@@ -113,7 +109,6 @@ async def test_after_a_failure_what_has_gathered_is_asked_and_after_the_end_it_i
     assert coordinator.asked == [1, 1, 1]
 
 
-@in_virtual_time
 async def test_a_question_of_the_turn_of_the_end_is_refused() -> None:
     coordinator = SlowCoordinator()
     verification = Verification(coordinator, TIMEOUT_MS)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from semel_broker.answer_memory import AnswerMemory
 from semel_broker.context import INT32_MAX
 from semel_broker.net.connection import Connection
-from semel_broker.net.connection_context import Commons
 from semel_broker.net.frame_buffer import FrameBuffer
-from semel_broker.net.frame_memory import FrameMemory, Holding
+from semel_broker.scheduling.answer_memory import AnswerMemory
+from semel_broker.scheduling.frame_memory import FrameMemory, Holding
 from semel_broker.scheduling.turns import Slices
 
 from sim.ablations.ablation import Seam, safeguard

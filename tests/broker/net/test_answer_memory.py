@@ -8,11 +8,10 @@ from typing import cast
 
 from broker.harness import fetch_request
 from broker.machine import Machine, write
-from fuzz.virtual import in_virtual_time
-from semel_broker.answer_memory import AnswerHolding, AnswerMemory
+from semel_broker.cluster.topic_plan import NewTopic
 from semel_broker.context import Broker, RequestContext
 from semel_broker.handlers import k01_fetch
-from semel_broker.topic_plan import NewTopic
+from semel_broker.scheduling.answer_memory import AnswerHolding, AnswerMemory
 from semel_protocol.messages.k01_fetch import FetchResponse
 
 MIB = 1 << 20
@@ -113,7 +112,6 @@ def test_a_peer_that_has_taken_all_before_has_its_time_again() -> None:
     assert peers.stalled() == ["one"]
 
 
-@in_virtual_time
 async def test_fetches_that_the_same_records_wake_stay_within_the_bound() -> None:
     machine = Machine()
     topics = await machine.start()

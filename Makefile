@@ -1,7 +1,8 @@
 # make demo   a year of real flights through two streaming queries of Spark; driver, workers and broker are killed; exact
 #             (SEED=7 ROWS=5000 KILLS=6); BROKERS=3: on three brokers and an etcd, whose leaders and coordinators are killed
 # make demo-client  the same flights without Spark: counted by a group, then enriched in transactions, with kills
-# make test   every test but those of `make crashes`
+# make test   what to run before a push: units, a part of the seeds, ablations and scenarios, one stream of Spark
+# make test-all  everything: all tests, `make crashes`, `make faults`, `make sim-exhaustive`, `make strangers`; hours
 # make crashes  Spark's drivers, workers and brokers struck at every point of a batch, on a standalone cluster too; the demo
 # make sim    the simulator: 300 seeds, or SEEDS=100000; SEED=17 shows one, SHRINK=1 makes it small; WORKLOAD=plain,churn;
 #             BROKERS=3; ALONE=elections or ALONE=topics: three brokers without logs and clients; ALONE=crowd: fairness
@@ -25,7 +26,7 @@ JOBS   ?= 2
 MINUTES ?= 2
 BROKERS ?= 1
 
-.PHONY: help demo demo-client test crashes sim ablations fuzz faults strangers map cluster check bench format clean
+.PHONY: help demo demo-client test test-all crashes sim ablations fuzz faults strangers map cluster check bench format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -65,7 +66,16 @@ demo-client: $(VENV)/$(if $(filter 3,$(BROKERS)),.processes,.demo)
 	$(BIN)/python -m demo --brokers $(BROKERS) $(if $(SEED),--seed $(SEED)) $(if $(ROWS),--rows $(ROWS))
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope -m 'not crash' $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=25 -m 'not crash and not thorough' $(ARGS)
+
+test-all: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=25 -m 'not crash' $(ARGS)
+	$(MAKE) crashes
+	$(MAKE) faults
+	$(MAKE) faults BROKERS=3
+	$(MAKE) sim-exhaustive
+	$(MAKE) strangers
+	$(MAKE) strangers BROKERS=3
 
 crashes: $(VENV)/.dev
 	$(BIN)/python -m pytest -m crash tests/pipeline tests/demo $(ARGS)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 ROOT = Path(__file__).parents[2]
@@ -16,6 +17,7 @@ from demo.flights import airline_of, airlines, enriched, flights, row_of, truth 
 from demo.report import Audit, verdict  # noqa: E402
 
 
+@pytest.mark.thorough
 def test_the_demo_is_exact_although_everything_is_killed() -> None:
     command = [sys.executable, "-m", "demo", "--rows", "40000", "--kills", "3", "--seed", "1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)

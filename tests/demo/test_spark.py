@@ -21,6 +21,7 @@ from demo.spark.arrivals import Late, truth  # noqa: E402
 from demo.spark.report import show_delays, summed  # noqa: E402
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.crash
 @pytest.mark.timeout(600)

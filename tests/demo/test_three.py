@@ -20,6 +20,7 @@ SEED = "4"
 """Draws two kills of brokers."""
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.skipif(etcd.binary() is None, reason=etcd.WHY_NOT)
 def test_the_demo_is_exact_although_leaders_and_coordinators_are_killed() -> None:

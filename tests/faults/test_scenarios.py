@@ -10,11 +10,21 @@ from typing import cast
 
 import pytest
 from scenarios.language import VERBS, parse
+from support.tiers import tiered
 
 from faults.actor import Actor
 from faults.stage import Stage, Unmet, Unsupported
 
 SCENARIOS = sorted((Path(__file__).parents[1] / "scenarios").glob("*.txt"))
+QUICK = {
+    "commit_answer_lost",
+    "flipped_byte_in_synced_log",
+    "kill_amid_commit",
+    "timeout_while_paused",
+    "torn_tail_while_down",
+    "zombie_after_pause",
+}
+"""One of each kind, for `make test`."""
 LANES = 3
 """Scenarios played side by side: most of their time they wait for a timeout or for a process to start."""
 
@@ -44,7 +54,7 @@ def plays(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield {path: Play(path, tmp_path_factory.mktemp(path.stem), pool) for path in chosen}
 
 
-@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", tiered(SCENARIOS, lambda path: path.stem in QUICK), ids=lambda path: path.stem)
 def test_scenario(path: Path, plays: dict[Path, Play]) -> None:
     play = plays[path]
     try:

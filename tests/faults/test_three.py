@@ -29,6 +29,7 @@ SEED = next(
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.skipif(etcd.binary() is None, reason=etcd.WHY_NOT)
 async def test_a_round_of_few_faults_is_clean(tmp_path: Path) -> None:

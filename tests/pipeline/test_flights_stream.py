@@ -48,6 +48,7 @@ async def committed(address: str, topic: str) -> list[bytes]:
     return values
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_each_flight_and_each_window_is_there_once_over_restarts(

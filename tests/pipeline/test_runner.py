@@ -70,6 +70,7 @@ def written(directory: Path) -> list[str]:
     return sorted(line for path in directory.glob("*.txt") for line in path.read_text().splitlines())
 
 
+@pytest.mark.thorough
 def test_what_a_file_defines_is_run_and_goes_on_where_it_stopped(folder: Path) -> None:
     done = CliRunner().invoke(pipeline, ["run", str(folder / "files.toml"), "--progress", "json"])
     assert done.exit_code == 0, done.output
@@ -98,6 +99,7 @@ def test_what_a_file_defines_is_run_and_goes_on_where_it_stopped(folder: Path) -
          "queries.named: reads no streaming source"),
     ],
 )  # fmt: skip
+@pytest.mark.thorough
 def test_check_tells_what_only_spark_knows(folder: Path, was: str, now: str, told: str) -> None:
     file = folder / "files.toml"
     file.write_text(file.read_text().replace(was, now))
@@ -108,12 +110,14 @@ def test_check_tells_what_only_spark_knows(folder: Path, was: str, now: str, tol
     assert not (folder / "checkpoints").exists()
 
 
+@pytest.mark.thorough
 def test_check_says_so_when_nothing_is_wrong(folder: Path) -> None:
     done = CliRunner().invoke(pipeline, ["check", str(folder / "files.toml")])
     assert done.exit_code == 0, done.output
     assert "nothing wrong; queries: named, loud" in done.output
 
 
+@pytest.mark.thorough
 def test_a_query_that_fails_is_told_in_a_line_and_ends_with_1(folder: Path) -> None:
     file = folder / "files.toml"
     file.write_text(
@@ -139,6 +143,7 @@ path = "{at}/out"
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("as_ctrl_c", [False, True], ids=["SIGTERM", "SIGINT to all of the terminal"])
 def test_asked_to_stop_it_ends_after_the_batch_under_way(tmp_path: Path, as_ctrl_c: bool) -> None:
     (tmp_path / "rate.toml").write_text(RATE.format(at=tmp_path))
@@ -207,6 +212,7 @@ def test_check_tells_wrong_options_of_our_own_format_without_spark(
     assert f"{file}: {told}" in done.output
 
 
+@pytest.mark.thorough
 def test_check_tells_columns_that_a_topic_cannot_take(tmp_path: Path) -> None:
     file = tmp_path / "semel.toml"
     file.write_text(SEMEL.replace("SELECT value", "SELECT offset AS value"))

@@ -1,9 +1,10 @@
-"""The first seeds of `make sim BROKERS=3`, in two parts for two processes."""
+"""The first seeds of `make sim BROKERS=3`, five of them in `make test`."""
 
 from __future__ import annotations
 
 import pytest
 from semel import Producer
+from support.tiers import tiered
 
 from sim.client import SimEdge
 from sim.ending import Reading
@@ -25,16 +26,9 @@ def check(first: int) -> None:
     assert not found, "\n".join(found)
 
 
-class TestFirstHalf:
-    @pytest.mark.parametrize("first", range(0, SEEDS // 2, STEP))
-    def test_nothing_is_found(self, first: int) -> None:
-        check(first)
-
-
-class TestSecondHalf:
-    @pytest.mark.parametrize("first", range(SEEDS // 2, SEEDS, STEP))
-    def test_nothing_is_found(self, first: int) -> None:
-        check(first)
+@pytest.mark.parametrize("first", tiered(range(0, SEEDS, STEP), lambda first: first < STEP))
+def test_nothing_is_found(first: int) -> None:
+    check(first)
 
 
 def test_the_same_seed_is_the_same_run() -> None:

@@ -30,6 +30,7 @@ def found_in(chosen: list[Case]) -> list[tuple[Case, list[str]]]:
     return found
 
 
+@pytest.mark.thorough
 def test_what_can_go_wrong_with_a_client_that_keeps_its_epoch_is_exactly_this() -> None:
     chosen = [case for case in cases("keeps its epoch") if is_doubtful(case) and case.by_role]
     table = tabulate(found_in(chosen))
@@ -43,6 +44,7 @@ def test_nothing_goes_wrong_with_it_otherwise() -> None:
     assert not tabulate(found_in(chosen))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("client", ["version 2", "bumps its epoch", "semel", "semel, version 1"])
 def test_nothing_goes_wrong_where_an_epoch_tells(client: ClientKind) -> None:
     every = list(cases(client))

@@ -1,4 +1,4 @@
-"""The first seeds of `make sim`, each a run of broker and clients under its own faults, in two parts for two processes.
+"""The first seeds of `make sim`, each a run of broker and clients under its own faults, thirty of them in `make test`.
 
 `make sim SEED=n` replays one that fails, with its transcript; docs/proof.md tells how to read it.
 """
@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import pytest
+from support.tiers import tiered
 
 from sim.__main__ import SEEDS
 from sim.plan import draw
 from sim.run import run
 
 STEP = 10
-HALF = SEEDS // 2
+QUICK = 30
 
 
 def check(first: int) -> None:
@@ -24,13 +25,6 @@ def check(first: int) -> None:
     assert not found, "\n".join(found)
 
 
-class TestFirstHalf:
-    @pytest.mark.parametrize("first", range(0, HALF, STEP))
-    def test_nothing_is_found(self, first: int) -> None:
-        check(first)
-
-
-class TestSecondHalf:
-    @pytest.mark.parametrize("first", range(HALF, SEEDS, STEP))
-    def test_nothing_is_found(self, first: int) -> None:
-        check(first)
+@pytest.mark.parametrize("first", tiered(range(0, SEEDS, STEP), lambda first: first < QUICK))
+def test_nothing_is_found(first: int) -> None:
+    check(first)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from semel import TopicPartition
+from support.tiers import tiered
 
 from sim.applications import enrich
 from sim.applications.play import BLOWS, VERSIONS, Blow, play, points
@@ -30,7 +31,7 @@ def check(version: int, blow: Blow, steps: range) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("blow", BLOWS)
+@pytest.mark.parametrize("blow", tiered(BLOWS, lambda blow: blow == "kill broker"))
 def test_one_output_for_each_input_wherever_it_falls(blow: Blow, version: int) -> None:
     every = points(version, blow)
     assert len(every) > 30, "an application of two batches has more steps than that"

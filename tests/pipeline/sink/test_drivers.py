@@ -17,7 +17,7 @@ from support.processes import BrokerProcess
 
 HELD = [*(Strike(point, 1, "hold") for point in POINTS), Strike("before-decide", 0, "hold")]
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.thorough, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

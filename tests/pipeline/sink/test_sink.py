@@ -48,6 +48,7 @@ def batch_options(case: Case, **more: str) -> dict[str, str]:
 # Streams
 
 
+@pytest.mark.smoke
 def test_a_stream_goes_on_where_it_was(spark: SparkSession, case: Case) -> None:
     case.add_file(0)
     case.start(case.rows(spark)).awaitTermination()

@@ -20,6 +20,7 @@ from support import etcd
 from support.three import Three, three
 
 pytestmark = [
+    pytest.mark.thorough,
     pytest.mark.slow,
     pytest.mark.crash,
     pytest.mark.timeout(600),

@@ -117,6 +117,7 @@ def until(query: StreamingQuery, condition: Callable[[], bool]) -> None:
 # Batch
 
 
+@pytest.mark.smoke
 def test_a_batch_has_kafkas_columns_and_every_record_once(topics: Topics) -> None:
     topics.create("t")
     topics.put("t", range(1000))
@@ -216,6 +217,7 @@ def test_what_is_wrong_is_said_by_load(topics: Topics) -> None:
 # Stream
 
 
+@pytest.mark.smoke
 def test_a_stream_goes_on_where_its_checkpoint_ends(topics: Topics, tmp_path: Path) -> None:
     topics.create("t")
     topics.put("t", range(100))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,8 +13,10 @@ from sim import crowd
 from sim.ablations.ablation import ABLATIONS, Ablation
 from sim.ablations.search import Finding
 from sim.checkers import CHECKERS
+from sim.plan import RunPlan
 
-CAUGHT = Path(__file__).with_name("caught.json")
+CAUGHT = Path(__file__).with_name("caught.jsonl")
+"""Generated: a line for each safeguard; a plan in it is JSON, compressed, in base64."""
 DOCS = Path(__file__).parents[3] / "docs" / "ablations.md"
 FAILURE = "failure"
 
@@ -35,16 +39,37 @@ make ablations NAME='duplicate window'          # one
 """
 
 
+class Row(Finding, kw_only=True, omit_defaults=True):
+    """A finding as a line of the file."""
+
+    packed_plan: str = ""
+
+
 def load() -> dict[str, Finding]:
     """What was found the last time, by the name of the safeguard."""
-    findings = msgspec.json.decode(CAUGHT.read_bytes(), type=list[Finding]) if CAUGHT.exists() else []
-    return {finding.name: finding for finding in findings}
+    rows = msgspec.json.Decoder(Row).decode_lines(CAUGHT.read_bytes()) if CAUGHT.exists() else []
+    return {row.name: _unpacked(row) for row in rows}
 
 
 def save(findings: Mapping[str, Finding]) -> None:
     """Keep what was found, in the order of the safeguards; those that are no more are dropped."""
-    rows = [findings[name] for name in ABLATIONS if name in findings]
-    CAUGHT.write_bytes(msgspec.json.format(msgspec.json.encode(rows), indent=1) + b"\n")
+    rows = [_packed(findings[name]) for name in ABLATIONS if name in findings]
+    CAUGHT.write_bytes(msgspec.json.Encoder().encode_lines(rows))
+
+
+def _packed(finding: Finding) -> Row:
+    fields = msgspec.structs.asdict(finding)
+    plan = fields.pop("plan")
+    packed = b"" if plan is None else b64encode(zlib.compress(msgspec.json.encode(plan), 9))
+    return Row(**fields, packed_plan=packed.decode())
+
+
+def _unpacked(row: Row) -> Finding:
+    fields = msgspec.structs.asdict(row)
+    packed = fields.pop("packed_plan")
+    if packed:
+        fields["plan"] = msgspec.json.decode(zlib.decompress(b64decode(packed)), type=RunPlan)
+    return Finding(**fields)
 
 
 def docs(findings: Mapping[str, Finding]) -> str:

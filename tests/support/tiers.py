@@ -1,0 +1,15 @@
+"""The tiers of the suite: `make test` runs a part of what is played by seed or by name, `make test-all` everything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import pytest
+
+T = TypeVar("T")
+
+
+def tiered(values: Iterable[T], is_quick: Callable[[T], bool]) -> list[Any]:
+    """Parameters of a test: those that are not quick are marked `thorough`."""
+    return [value if is_quick(value) else pytest.param(value, marks=pytest.mark.thorough) for value in values]

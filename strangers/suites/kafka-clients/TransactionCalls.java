@@ -48,7 +48,9 @@ public final class TransactionCalls {
                 admin.describeProducers(List.of(place)).partitionResult(place).get(60, TimeUnit.SECONDS).activeProducers();
             Tier.require(active.size() == 1 && active.get(0).producerId() == found.producerId(), active.toString());
             producer.commitTransaction();
-            found = admin.describeTransactions(List.of(topic)).description(topic).get(60, TimeUnit.SECONDS);
+            do { // Kafka answers EndTxn before the markers are written
+                found = admin.describeTransactions(List.of(topic)).description(topic).get(60, TimeUnit.SECONDS);
+            } while (found.state().toString().equals("PrepareCommit"));
             Tier.require(found.state().toString().equals("CompleteCommit"), found.toString());
         }
     }

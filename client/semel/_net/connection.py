@@ -6,19 +6,18 @@ frame; a correlation id that says otherwise, or a request that gets no answer in
 
 import asyncio
 import ssl
-from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
 from semel_protocol import __version__
 from semel_protocol.api import API_OF, Api
 from semel_protocol.errors import ErrorCode, ProtocolError
-from semel_protocol.headers import encode_request_frame, read_correlation_id, response_body_at
+from semel_protocol.framing import FrameBuffer
 from semel_protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
+from semel_protocol.pipelining import PendingRequest, RequestPipeline, UnexpectedAnswerError
 from semel_protocol.schema import Message
 
 from semel._edge import Edge
-from semel._net.frame_buffer import FrameBuffer
 from semel.errors import (
     CorrelationIdError,
     KafkaConnectionError,
@@ -42,25 +41,16 @@ VERSION_MAX = {
 """The highest version this client speaks unless asked for more, where it declares more."""
 
 WRITE_BUFFER_BYTES_MAX = 1 << 20
-_CORRELATION_ID_MAX = 0x7FFFFFFF
 NO_TLS_THERE = " (with security_protocol='SSL': does this listener speak TLS, and is its certificate trusted?)"
 
 
-class _Pending:
-    """A request that waits for its answer."""
+class _Pending(PendingRequest):
+    """A pending request with the future of its response and its deadline on the edge's monotonic clock."""
 
-    __slots__ = ("api", "correlation_id", "deadline", "future", "timeout_ms", "version")
+    __slots__ = ("deadline", "future", "timeout_ms")
 
-    def __init__(
-        self,
-        api: Api,
-        version: int,
-        correlation_id: int,
-        deadline: float,
-        timeout_ms: float,
-        future: asyncio.Future[Any],
-    ) -> None:
-        self.api, self.version, self.correlation_id = api, version, correlation_id
+    def __init__(self, api: Api, version: int, deadline: float, timeout_ms: float, future: asyncio.Future[Any]) -> None:
+        super().__init__(api, version)
         self.deadline, self.timeout_ms, self.future = deadline, timeout_ms, future
 
 
@@ -75,14 +65,13 @@ class Connection(asyncio.BufferedProtocol):
         self.name = name
         self.last_used = edge.monotonic()
         self.on_lost: Callable[[], None] | None = None
-        self._edge, self._client_id = edge, client_id
+        self._edge = edge
         self._loop = asyncio.get_running_loop()
         self._frames = FrameBuffer(frame_bytes_max)
-        self._pending: deque[_Pending] = deque()
+        self._requests: RequestPipeline[_Pending] = RequestPipeline(client_id)
         self._versions: dict[int, tuple[int, int]] = {18: (0, 4)}
         self._features: dict[str, int] = {}
         self._transport: asyncio.Transport | None = None
-        self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._lost: KafkaError | None = None
@@ -98,7 +87,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def in_flight(self) -> int:
         """Requests that wait for their answer."""
-        return len(self._pending)
+        return len(self._requests.pending)
 
     @property
     def writable(self) -> bool:
@@ -132,10 +121,7 @@ class Connection(asyncio.BufferedProtocol):
         Raises at once when the connection is closed or the API is not served; does not look at `writable`.
         """
         api = API_OF[type(message)]
-        version = self.version(type(message), version_max)
-        pending = self._enqueue(api, version, timeout_ms)
-        self._write(api, version, pending.correlation_id, message)
-        return pending.future
+        return self._send(api, self.version(type(message), version_max), message, timeout_ms)
 
     async def request(self, message: Message, *, timeout_ms: float, version_max: int | None = None) -> Any:
         """Sends a request when the peer keeps up, and returns its response."""
@@ -146,8 +132,13 @@ class Connection(asyncio.BufferedProtocol):
     def send_unanswered(self, message: Message) -> None:
         """Writes a request that gets no response: Produce with acks=0."""
         self._check_open()
-        api = API_OF[type(message)]
-        self._write(api, self.version(type(message)), self._next_correlation_id(), message)
+        assert self._transport is not None
+        api, version = API_OF[type(message)], self.version(type(message))
+        try:
+            frame = self._requests.encode(api, version, message)
+        except ProtocolError as error:
+            raise self._does_not_fit(api, version, error) from error
+        self._transport.writelines(frame)
 
     async def drained(self) -> None:
         """Waits until the peer takes what we write. Raises KafkaConnectionError when it never will."""
@@ -183,11 +174,15 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         try:
             for frame in self._frames.received(nbytes):
-                self._answer(frame)
+                pending, response = self._requests.answered(frame)
+                self.last_used = self._edge.monotonic()
+                if not pending.future.done():
+                    pending.future.set_result(response)
+        except UnexpectedAnswerError as error:
+            expected = " although nothing was asked" if error.expected is None else f", expected {error.expected}"
+            self.close(CorrelationIdError(f"{self.name} answered {error.correlation_id}{expected}"))
         except ProtocolError as error:
             self.close(KafkaProtocolError(f"{self.name} sent what cannot be read: {error}"))
-        except KafkaError as error:
-            self.close(error)
 
     def pause_writing(self) -> None:
         self._writable = False
@@ -209,48 +204,25 @@ class Connection(asyncio.BufferedProtocol):
         if self._lost is not None:
             raise KafkaConnectionError(self._lost.message)
 
-    def _next_correlation_id(self) -> int:
-        self._correlation_id = (self._correlation_id + 1) & _CORRELATION_ID_MAX
-        return self._correlation_id
-
-    def _enqueue(self, api: Api, version: int, timeout_ms: float) -> _Pending:
+    def _send(self, api: Api, version: int, message: Message, timeout_ms: float) -> asyncio.Future[Any]:
         self._check_open()
+        assert self._transport is not None
         now = self._edge.monotonic()
         self.last_used = now
-        future: asyncio.Future[Any] = self._loop.create_future()
-        pending = _Pending(api, version, self._next_correlation_id(), now + timeout_ms / 1000, timeout_ms, future)
-        self._pending.append(pending)
+        pending = _Pending(api, version, now + timeout_ms / 1000, timeout_ms, self._loop.create_future())
+        try:
+            frame = self._requests.begin(pending, message)
+        except ProtocolError as error:
+            raise self._does_not_fit(api, version, error) from error
         if self._timer is None or pending.deadline < self._timer_at:
             self._watch(pending.deadline, now)
-        return pending
-
-    def _write(self, api: Api, version: int, correlation_id: int, message: Message) -> None:
-        assert self._transport is not None
-        try:
-            frame = encode_request_frame(api, version, correlation_id, self._client_id, message)
-        except ProtocolError as error:
-            if self._pending and self._pending[-1].correlation_id == correlation_id:
-                self._pending.pop()
-            raise UnsupportedVersionError(
-                f"{api.name} v{version}, the highest that {self.name} serves, cannot carry this: {error}"
-            ) from error
         self._transport.writelines(frame)
+        return pending.future
 
-    def _answer(self, frame: bytes | bytearray) -> None:
-        correlation_id = read_correlation_id(frame)
-        if not self._pending:
-            raise CorrelationIdError(f"{self.name} answered {correlation_id} although nothing was asked")
-        pending = self._pending[0]
-        if pending.correlation_id != correlation_id:
-            raise CorrelationIdError(f"{self.name} answered {correlation_id}, expected {pending.correlation_id}")
-        api, version = pending.api, pending.version
-        if api.key == 18 and int.from_bytes(frame[4:6], "big") == ErrorCode.UNSUPPORTED_VERSION:
-            version = 0  # a broker that does not know our version answers in the oldest one (KIP-511)
-        response = api.decode_response(frame, version, response_body_at(api, version, frame))
-        self._pending.popleft()
-        self.last_used = self._edge.monotonic()
-        if not pending.future.done():
-            pending.future.set_result(response)
+    def _does_not_fit(self, api: Api, version: int, error: ProtocolError) -> UnsupportedVersionError:
+        return UnsupportedVersionError(
+            f"{api.name} v{version}, the highest that {self.name} serves, cannot carry this: {error}"
+        )
 
     def _watch(self, deadline: float, now: float) -> None:
         if self._timer is not None:
@@ -260,10 +232,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _check_deadlines(self) -> None:
         self._timer = None
-        if not self._pending:
+        if not self._requests.pending:
             return
         now = self._edge.monotonic()
-        first = min(self._pending, key=lambda pending: pending.deadline)
+        first = min(self._requests.pending, key=lambda pending: pending.deadline)
         if first.deadline > now:
             self._watch(first.deadline, now)
             return
@@ -277,8 +249,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._pending:
-            future = self._pending.popleft().future
+        while self._requests.pending:
+            future = self._requests.pending.popleft().future
             if not future.done():
                 future.set_exception(type(error)(error.message))
         self._wake_writers()
@@ -297,9 +269,7 @@ class Connection(asyncio.BufferedProtocol):
         version = api.high
         request = ApiVersionsRequest(client_software_name="semel", client_software_version=__version__)
         while True:
-            pending = self._enqueue(api, version, timeout_ms)
-            self._write(api, version, pending.correlation_id, request)
-            answer: ApiVersionsResponse = await pending.future
+            answer: ApiVersionsResponse = await self._send(api, version, request, timeout_ms)
             offered = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
             if answer.error_code == ErrorCode.NONE:
                 self._versions = offered

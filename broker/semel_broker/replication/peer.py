@@ -23,14 +23,10 @@ class _Pending(PendingRequest):
 
     __slots__ = ("future", "timer")
 
-    def __init__(self, api: Api, version: int, future: Future[Any]) -> None:
-        super().__init__(api, version)
-        self.future = future
-        self.timer: TimerHandle | None = None
+    timer: TimerHandle  # set as soon as the request is pending
 
-    def stop_timer(self) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
+    def __init__(self, api: Api, version: int, future: Future[Any]) -> None:
+        self.api, self.version, self.future = api, version, future
 
 
 class PeerConnection(BufferedProtocol):
@@ -80,7 +76,7 @@ class PeerConnection(BufferedProtocol):
         try:
             for frame in self._frames.received(nbytes):
                 pending, response = self._requests.answered(frame)
-                pending.stop_timer()
+                pending.timer.cancel()
                 if not pending.future.done():
                     pending.future.set_result(response)
         except ProtocolError as error:
@@ -100,7 +96,7 @@ class PeerConnection(BufferedProtocol):
         self._lost = error
         while self._requests.pending:
             pending = self._requests.pending.popleft()
-            pending.stop_timer()
+            pending.timer.cancel()
             if not pending.future.done():
                 pending.future.set_exception(type(error)(*error.args))
         if self._transport is not None:

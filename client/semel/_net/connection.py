@@ -50,7 +50,7 @@ class _Pending(PendingRequest):
     __slots__ = ("deadline", "future", "timeout_ms")
 
     def __init__(self, api: Api, version: int, deadline: float, timeout_ms: float, future: asyncio.Future[Any]) -> None:
-        super().__init__(api, version)
+        self.api, self.version = api, version
         self.deadline, self.timeout_ms, self.future = deadline, timeout_ms, future
 
 

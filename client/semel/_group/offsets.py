@@ -35,7 +35,7 @@ from semel._net.cluster import Cluster
 from semel._net.connection import Connection
 from semel._net.pool import Role
 from semel._net.retry import Backoff, Deadline, is_lost_coordinator, is_stale_metadata, retrying
-from semel.errors import BrokerResponseError, KafkaConnectionError, KafkaError, KafkaTimeoutError, error_for
+from semel.errors import BrokerResponseError, KafkaConnectionError, KafkaError, error_for
 from semel.structs import OffsetAndMetadata, TopicPartition
 
 EARLIEST_TIMESTAMP = -2
@@ -68,22 +68,20 @@ class Offsets:
 
         Raises KafkaTimeoutError with the last reason, TopicAuthorizationFailedError and other final errors.
         """
-        deadline, backoff = Deadline(self._edge, timeout_ms), self._backoff()
         found: dict[TopicPartition, OffsetAt] = {}
-        while True:
+
+        async def attempt(deadline: Deadline) -> dict[TopicPartition, OffsetAt]:
             missing = {partition: timestamp for partition, timestamp in wanted.items() if partition not in found}
             results, failures = await self.list_once(missing, max(deadline.remaining_ms, 1))
-            found |= results
-            if not failures:
-                return {partition: found[partition] for partition in wanted}
-            error = next((e for e in failures.values() if not e.retriable), None)
-            if error is not None:
-                raise error
-            pause_ms = backoff.next_ms()
-            if pause_ms >= deadline.remaining_ms:
-                partition, error = next(iter(failures.items()))
-                raise KafkaTimeoutError(f"no offset of {partition} within {timeout_ms:.0f} ms: {error}") from error
-            await asyncio.sleep(pause_ms / 1000)
+            found.update(results)
+            if failures:
+                final = [error for error in failures.values() if not error.retriable]
+                raise [*final, *failures.values()][0]
+            return {partition: found[partition] for partition in wanted}
+
+        return await retrying(
+            attempt, edge=self._edge, backoff=self._backoff(), timeout_ms=timeout_ms, what="listing offsets"
+        )
 
     async def list_once(
         self, wanted: Mapping[TopicPartition, int], timeout_ms: float

@@ -6,6 +6,7 @@ Nothing here waits by itself but `retrying`; time and chance come from the `Edge
 import asyncio
 from collections.abc import Awaitable, Callable
 from enum import Enum
+from operator import attrgetter
 from typing import TypeVar
 
 from semel_protocol.errors import ErrorCode, error_code
@@ -14,6 +15,7 @@ from semel._edge import Edge
 from semel.errors import BrokerResponseError, KafkaError, KafkaTimeoutError
 
 T = TypeVar("T")
+FOREVER_MS = float("inf")
 
 
 class Action(Enum):
@@ -116,23 +118,28 @@ async def retrying(
     backoff: Backoff,
     timeout_ms: float,
     what: str,
+    is_retriable: Callable[[KafkaError], bool] = attrgetter("retriable"),
     on_error: Callable[[KafkaError], None] | None = None,
+    pause_ms_max: Callable[[KafkaError], float] | None = None,
 ) -> T:
-    """Runs `attempt` until it succeeds, fails for good, or `timeout_ms` has passed.
+    """Runs `attempt` until it succeeds, fails for good, or `timeout_ms` has passed (FOREVER_MS: until cancelled).
 
-    A retriable KafkaError is passed to `on_error` (forget the coordinator, ask for metadata...), then tried again
-    after a pause; any other exception goes to the caller. Raises KafkaTimeoutError from the last error seen.
+    A retriable KafkaError is passed to `on_error`, which may forget a coordinator or request metadata. The attempt is
+    repeated after the pause of `backoff`, cut down to `pause_ms_max(error)`. Any other exception goes to the caller.
+    Raises KafkaTimeoutError from the last error when the next pause would pass the deadline.
     """
     deadline = Deadline(edge, timeout_ms)
     while True:
         try:
             return await attempt(deadline)
         except KafkaError as error:
-            if not error.retriable:
+            if not is_retriable(error):
                 raise
             if on_error is not None:
                 on_error(error)
             pause_ms = backoff.next_ms()
+            if pause_ms_max is not None:
+                pause_ms = min(pause_ms, pause_ms_max(error))
             if pause_ms >= deadline.remaining_ms:
                 raise KafkaTimeoutError(f"{what} did not succeed within {timeout_ms:.0f} ms: {error}") from error
         await asyncio.sleep(pause_ms / 1000)

@@ -8,7 +8,7 @@ from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest, 
 
 from semel._config.client import ProducerConfig
 from semel._net.cluster import Cluster
-from semel._net.retry import Backoff
+from semel._net.retry import FOREVER_MS, Backoff, Deadline, retrying
 from semel._produce.sequences import TransactionManager
 from semel.errors import KafkaError, error_for
 
@@ -22,22 +22,26 @@ async def new_producer_id(cluster: Cluster, config: ProducerConfig) -> tuple[int
 
     Raises KafkaError when the brokers refuse for good.
     """
-    backoff = Backoff(cluster.edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
-    while True:
-        try:
-            connection = await cluster.any_connection()
-            answer: InitProducerIdResponse = await connection.request(
-                InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_TIMEOUT_MS),
-                timeout_ms=config.request_timeout_ms,
-            )
-            if answer.error_code:
-                raise error_for(answer.error_code, "asking for a producer id")
-            return answer.producer_id, answer.producer_epoch
-        except KafkaError as error:
-            if not error.retriable:
-                raise
-            log.warning("no producer id yet, trying again: %s", error)
-        await asyncio.sleep(backoff.next_ms() / 1000)
+
+    async def attempt(_: Deadline) -> tuple[int, int]:
+        connection = await cluster.any_connection()
+        answer: InitProducerIdResponse = await connection.request(
+            InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_TIMEOUT_MS),
+            timeout_ms=config.request_timeout_ms,
+        )
+        if answer.error_code:
+            raise error_for(answer.error_code, what)
+        return answer.producer_id, answer.producer_epoch
+
+    what = "asking for a producer id"
+    return await retrying(
+        attempt,
+        edge=cluster.edge,
+        backoff=Backoff(cluster.edge, config.retry_backoff_ms, config.retry_backoff_max_ms),
+        timeout_ms=FOREVER_MS,
+        what=what,
+        on_error=lambda error: log.warning("no producer id yet, trying again: %s", error),
+    )
 
 
 class ProducerIdSource:

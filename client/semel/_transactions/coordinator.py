@@ -6,7 +6,6 @@ what it means to the transaction is for `_transactions` to decide.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
@@ -34,7 +33,7 @@ from semel._config.client import ProducerConfig
 from semel._net.calls import grouped
 from semel._net.cluster import GROUP, TRANSACTION, Cluster
 from semel._net.connection import Connection
-from semel._net.retry import Backoff, Deadline, is_lost_coordinator, is_unsettled
+from semel._net.retry import FOREVER_MS, Backoff, Deadline, is_lost_coordinator, is_unsettled, retrying
 from semel._produce.request import check_serves
 from semel._produce.sequences import NO_EPOCH, NO_PRODUCER_ID, TransactionManager
 from semel._produce.transaction_state import Verdict, verdict_on
@@ -42,7 +41,6 @@ from semel.errors import (
     BrokerResponseError,
     KafkaConnectionError,
     KafkaError,
-    KafkaTimeoutError,
     UnsupportedVersionError,
     error_for,
 )
@@ -206,42 +204,44 @@ class TransactionCoordinator:
         *,
         key: tuple[str, int] | None = None,
         version_max: int | None = None,
-        timeout_ms: float | None = None,
+        timeout_ms: float = FOREVER_MS,
     ) -> Any:
-        """The answer, once there is one without an error. Without `timeout_ms` it is asked for until cancelled.
+        """The first answer without an error. Without `timeout_ms` the request is repeated until cancelled.
 
-        Raises the first error that asking again does not help against, KafkaTimeoutError.
+        Raises the first error that is not RETRY in the table of verdicts, KafkaTimeoutError.
         """
         config = self._config
-        backoff = Backoff(self._cluster.edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
-        deadline = None if timeout_ms is None else Deadline(self._cluster.edge, timeout_ms)
         name, key_type = key or (self._id, TRANSACTION)
-        while True:
-            left_ms = config.request_timeout_ms if deadline is None else max(deadline.remaining_ms, 1)
-            try:
-                connection = await self._cluster.coordinator_connection(name, key_type, timeout_ms=left_ms)
-                if key_type == TRANSACTION:
-                    self.version = 2 if connection.feature_level(FEATURE) >= 2 else 1
-                message = request(connection)
-                answer = await self._answer(connection, message, min(config.request_timeout_ms, left_ms), version_max)
-                code = next((code for code in codes(answer) if code), 0)
-                if not code:
-                    return answer
-                why = getattr(answer, "error_message", None)  # semel's brokers tell
-                raise error_for(code, f"{what}: {why}" if why else what)
-            except KafkaError as error:
-                if verdict_on(error) is not Verdict.RETRY:
-                    raise
-                self.maybe_done = self.maybe_done or is_unsettled(error)
-                if is_lost_coordinator(error) or not isinstance(error, BrokerResponseError):
-                    self._cluster.forget_coordinator(name, key_type)
-                pause_ms = backoff.next_ms()
-                if isinstance(error, BrokerResponseError) and error.code == ErrorCode.CONCURRENT_TRANSACTIONS:
-                    pause_ms = min(pause_ms, CONCURRENT_PAUSE_MS)
-                if deadline is not None and pause_ms >= deadline.remaining_ms:
-                    raise KafkaTimeoutError(f"{what} did not succeed within {timeout_ms:.0f} ms: {error}") from error
-                log.debug("%s: asking again: %s", what, error)
-            await asyncio.sleep(pause_ms / 1000)
+
+        async def attempt(deadline: Deadline) -> Any:
+            left_ms = config.request_timeout_ms if timeout_ms == FOREVER_MS else max(deadline.remaining_ms, 1)
+            connection = await self._cluster.coordinator_connection(name, key_type, timeout_ms=left_ms)
+            if key_type == TRANSACTION:
+                self.version = 2 if connection.feature_level(FEATURE) >= 2 else 1
+            message = request(connection)
+            answer = await self._answer(connection, message, min(config.request_timeout_ms, left_ms), version_max)
+            code = next((code for code in codes(answer) if code), 0)
+            if not code:
+                return answer
+            why = getattr(answer, "error_message", None)  # a field of semel's own, which other brokers do not send
+            raise error_for(code, f"{what}: {why}" if why else what)
+
+        def on_error(error: KafkaError) -> None:
+            self.maybe_done = self.maybe_done or is_unsettled(error)
+            if is_lost_coordinator(error) or not isinstance(error, BrokerResponseError):
+                self._cluster.forget_coordinator(name, key_type)
+            log.debug("%s: asking again: %s", what, error)
+
+        return await retrying(
+            attempt,
+            edge=self._cluster.edge,
+            backoff=Backoff(self._cluster.edge, config.retry_backoff_ms, config.retry_backoff_max_ms),
+            timeout_ms=timeout_ms,
+            what=what,
+            is_retriable=lambda error: verdict_on(error) is Verdict.RETRY,
+            on_error=on_error,
+            pause_ms_max=_pause_ms_max,
+        )
 
     async def _answer(
         self, connection: Connection, message: Message, timeout_ms: float, version_max: int | None
@@ -254,6 +254,11 @@ class TransactionCoordinator:
         finally:
             self.in_doubt = self.in_doubt or not answered
             self.maybe_done = self.maybe_done or not answered
+
+
+def _pause_ms_max(error: KafkaError) -> float:
+    is_concurrent = isinstance(error, BrokerResponseError) and error.code == ErrorCode.CONCURRENT_TRANSACTIONS
+    return CONCURRENT_PAUSE_MS if is_concurrent else FOREVER_MS
 
 
 def _error_code(answer: Any) -> Iterable[int]:

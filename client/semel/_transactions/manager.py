@@ -149,10 +149,6 @@ class Transactions:
     def is_fatal(self) -> bool:
         return self._state.state is State.ENDED
 
-    @property
-    def can_only_abort(self) -> bool:
-        return self._state.state is State.ABORTABLE
-
     async def close(self) -> None:
         """Aborts what is open but not prepared, hears a commit or abort out, and stops; each within its timeout."""
         self._closed = True

@@ -183,9 +183,9 @@ class Admin:
         """The brokers that are there, with their racks; controller and id of the cluster."""
         return await _admin_topics.describe_cluster(self._calls)
 
-    async def knock(self, node_ids: Iterable[int], timeout_ms: float = 2_000) -> dict[int, BrokerStatus]:
+    async def check_brokers(self, node_ids: Iterable[int], timeout_ms: float = 2_000) -> dict[int, BrokerStatus]:
         """Whether brokers answer, asked of each of them at once; raises nothing for those that do not."""
-        return await _admin_topics.knock(self._calls, node_ids, timeout_ms)
+        return await _admin_topics.check_brokers(self._calls, node_ids, timeout_ms)
 
     # Replicas
 

@@ -25,7 +25,7 @@ from semel._consume.positions import Positions
 from semel._consume.records import Records
 from semel._consume.topic_watch import TopicWatch
 from semel._group.group import Group
-from semel._group.heartbeat import Calls
+from semel._group.heartbeat import PollCalls
 from semel._group.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Offsets
 from semel._net.background import Background
 from semel._net.cluster import Cluster
@@ -55,7 +55,7 @@ class Consumer:
         self._positions = Positions(
             cluster.edge, config, self._subscription, self._offsets, found=self._fetcher.wake, fail=self._fetcher.fail
         )
-        self._calls = Calls()
+        self._calls = PollCalls()
         self._group: Group | None = None
         self._commits: Commits | None = None
         if config.group_id is not None:
@@ -108,7 +108,7 @@ class Consumer:
 
         A rebalance listener is told that its partitions are revoked, as Kafka's own client does.
         """
-        self._records.came_back()
+        self._records.mark_consumed()
         await self._close()
 
     async def __aenter__(self) -> Consumer:
@@ -370,8 +370,8 @@ class Consumer:
             if failure is not None:
                 raise failure
         if self._group is not None:
-            if self._group.complaints:
-                raise self._group.complaints.pop(0)
+            if self._group.listener_errors:
+                raise self._group.listener_errors.pop(0)
             if self._group.failure is not None:
                 raise self._group.failure
 

@@ -96,14 +96,14 @@ class TransactionGroup:
         self._check_mine(step)
         if not token:
             raise ValueError("token='': give what is committed a name that no other step has")
-        doubt = _Doubt()
+        doubt = _Uncertainty()
         try:
             answer = await transaction_groups.decide(
-                self._calls, step, token=token, committed=True, transactions=prepared, doubted=doubt.note
+                self._calls, step, token=token, committed=True, transactions=prepared, on_uncertain=doubt.note
             )
         except KafkaError as error:
             if doubt.is_there:
-                error.add_words(AGAIN if error.retriable else UNKNOWN_OUTCOME)
+                error.extend_message(AGAIN if error.retriable else UNKNOWN_OUTCOME)
             raise
         return answer.decided_epoch == step.epoch
 
@@ -116,7 +116,7 @@ class TransactionGroup:
         self._check_mine(step)
         try:
             await transaction_groups.decide(
-                self._calls, step, token="", committed=False, transactions=(), doubted=lambda: None
+                self._calls, step, token="", committed=False, transactions=(), on_uncertain=lambda: None
             )
         except InvalidTxnState as error:
             raise TransactionWasCommitted(error.message) from error
@@ -136,7 +136,7 @@ class TransactionGroup:
             raise ValueError(f"step {step.epoch} is one of transaction group {step.group!r}, not of {self.name!r}")
 
 
-class _Doubt:
+class _Uncertainty:
     """Whether a request may have had effect that nobody has heard of."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ from semel_protocol.messages.k47_offset_delete import (
 
 from semel._admin.types import ConsumerGroupDescription, ConsumerGroupListing, MemberDescription
 from semel._assignment.protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
-from semel._net.calls import Calls, Outcomes, grouped, settled
+from semel._net.calls import CallOutcomes, Calls, grouped, settled
 from semel._net.connection import Connection
 from semel._net.pool import Role
 from semel._net.retry import Deadline
@@ -184,11 +184,11 @@ async def delete_consumer_group_offsets(calls: Calls, group_id: str, partitions:
     outcomes.results()
 
 
-def _of_partitions(partitions: Iterable[TopicPartition], what: str) -> Outcomes[TopicPartition, None]:
-    return Outcomes(partitions, lambda at: f"{what}: {at.topic}-{at.partition}")
+def _of_partitions(partitions: Iterable[TopicPartition], what: str) -> CallOutcomes[TopicPartition, None]:
+    return CallOutcomes(partitions, lambda at: f"{what}: {at.topic}-{at.partition}")
 
 
-def _note(outcomes: Outcomes[TopicPartition, None], partition: TopicPartition, code: int) -> None:
+def _note(outcomes: CallOutcomes[TopicPartition, None], partition: TopicPartition, code: int) -> None:
     if code != ErrorCode.NONE:
         outcomes.refused(partition, code)
     else:

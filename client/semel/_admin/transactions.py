@@ -33,9 +33,9 @@ from semel._admin.types import (
     ProducerState,
     TransactionDescription,
     TransactionListing,
-    client_words,
+    client_text,
 )
-from semel._net.calls import Calls, Outcomes, grouped, settled
+from semel._net.calls import CallOutcomes, Calls, grouped, settled
 from semel._net.cluster import TRANSACTION
 from semel._net.connection import Connection
 from semel._net.pool import Role
@@ -75,7 +75,7 @@ async def list_transactions(
 
 async def describe_transactions(calls: Calls, transactional_ids: Sequence[str]) -> list[TransactionDescription]:
     """All ids of one coordinator in one request."""
-    outcomes: Outcomes[str, TransactionDescription] = Outcomes(
+    outcomes: CallOutcomes[str, TransactionDescription] = CallOutcomes(
         transactional_ids, lambda name: f"describing transactional id {name!r}"
     )
     tries = 0
@@ -110,7 +110,7 @@ async def describe_transactions(calls: Calls, transactional_ids: Sequence[str]) 
 async def describe_producers(
     calls: Calls, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, list[ProducerState]]:
-    outcomes: Outcomes[TopicPartition, list[ProducerState]] = Outcomes(
+    outcomes: CallOutcomes[TopicPartition, list[ProducerState]] = CallOutcomes(
         partitions, lambda at: f"describing the producers of {at.topic}-{at.partition}"
     )
 
@@ -156,7 +156,7 @@ async def fence_producers(calls: Calls, transactional_ids: Sequence[str], reason
 
 
 async def abort_transaction(calls: Calls, partition: TopicPartition, producer: ProducerState) -> None:
-    outcomes: Outcomes[TopicPartition, None] = Outcomes(
+    outcomes: CallOutcomes[TopicPartition, None] = CallOutcomes(
         [partition],
         lambda at: f"aborting the transaction of producer {producer.producer_id} in {at.topic}-{at.partition}",
     )
@@ -199,7 +199,7 @@ def _description(row: DescribeTransactionsResponseTransaction, node_id: int) -> 
         partitions=tuple(
             sorted(TopicPartition(topic.topic, index) for topic in row.topics for index in topic.partitions)
         ),
-        owner=client_words(row.client_id, row.client_host),
+        owner=client_text(row.client_id, row.client_host),
         last_update_time_ms=None if row.last_update_time_ms < 0 else row.last_update_time_ms,
         fences=tuple(map(_fence, row.fences)),
         group_epoch=row.group_epoch,
@@ -214,7 +214,7 @@ def _fence(row: DescribeTransactionsResponseFence) -> FenceRecord:
         old_epoch=row.old_epoch,
         new_producer_id=row.new_producer_id,
         new_epoch=row.new_epoch,
-        by=client_words(row.client_id, row.client_host),
+        by=client_text(row.client_id, row.client_host),
         note=row.note,
         text=row.text,
     )

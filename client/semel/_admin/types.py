@@ -108,7 +108,7 @@ class ClusterDescription(msgspec.Struct, frozen=True):
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):
-    """What came of a knock at a broker. `error`: why it does not answer, "" when it does.
+    """What came of a check_brokers at a broker. `error`: why it does not answer, "" when it does.
 
     session_left_ms, session_timeout_ms: of its session with the cluster's store (etcd); None where brokers do not tell
     (other than semel's) or have no store in common.
@@ -123,7 +123,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
         return not self.error
 
     @property
-    def misses_store(self) -> bool:
+    def is_store_unreachable(self) -> bool:
         """The store does not answer this broker: a session is renewed three times in its timeout."""
         if self.session_left_ms is None or self.session_timeout_ms is None:
             return False
@@ -203,7 +203,7 @@ class FenceRecord(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
 
 
-def client_words(client_id: str, host: str) -> str:
+def client_text(client_id: str, host: str) -> str:
     """A client as people call it; "" when nothing is known of it."""
     if not client_id:
         return host

@@ -56,7 +56,7 @@ class Commits:
         member = self._group.member
         if not self._subscription.is_automatic:
             return ConsumerGroupMetadata(member.group_id)
-        return ConsumerGroupMetadata(member.group_id, *msgspec.structs.astuple(member.standing))
+        return ConsumerGroupMetadata(member.group_id, *msgspec.structs.astuple(member.transaction_membership))
 
     async def run(self) -> None:
         """Auto-commit, until cancelled."""

@@ -24,11 +24,11 @@ from semel._config.consumer import ConsumerConfig
 from semel._consume import truncation
 from semel._net.cluster import Cluster
 from semel._net.connection import Connection
-from semel._net.leader_watch import Lookout
+from semel._net.leader_watch import LeaderWatch
 from semel._net.pool import Role
 from semel._net.retry import Action, Backoff, action_for
 from semel._net.signal import Signal
-from semel._subscription.fetch_buffer import Tally
+from semel._subscription.fetch_buffer import ByteCount
 from semel._subscription.subscription import PartitionState, Reset, Subscription
 from semel.errors import (
     CorruptRecordException,
@@ -68,11 +68,13 @@ class Fetcher:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
-        self._tallies: dict[int, Tally] = {}
+        self._tallies: dict[int, ByteCount] = {}
         self._share_bytes = config.fetch_buffer_bytes
-        self._starved: dict[int, None] = {}
-        self._away: dict[int, None] = {}
-        self._lookout = Lookout(self._edge, config.retry_backoff_ms, lambda: bool(self._away), cluster.request_refresh)
+        self._out_of_room: dict[int, None] = {}
+        self._unreachable: dict[int, None] = {}
+        self._leader_watch = LeaderWatch(
+            self._edge, config.retry_backoff_ms, lambda: bool(self._unreachable), cluster.request_refresh
+        )
         self.arrived = Signal()
         self.ready: dict[TopicPartition, PartitionState] = {}
         self.failure: BaseException | None = None
@@ -81,8 +83,8 @@ class Fetcher:
         """Something may have become fetchable: an assignment, a position, room, a leader."""
         if self._stopped:
             return
-        if self._away:
-            self._lookout.look()
+        if self._unreachable:
+            self._leader_watch.look()
         metadata = self._cluster.metadata
         leaderless = False
         for partition, state in self._subscription.states.items():
@@ -102,7 +104,7 @@ class Fetcher:
         if leaderless:
             self._cluster.request_refresh()
 
-    def room_made(self, state: PartitionState) -> None:
+    def records_taken(self, state: PartitionState) -> None:
         """The application took records of this partition. As `wake`, at a cost that does not grow with partitions."""
         leader = self._cluster.metadata.leader(*state.topic_partition)
         if self._stopped:
@@ -111,7 +113,7 @@ class Fetcher:
             self._wake_later(RETRY_LEADER_MS)  # while it was full nobody missed a leader
             return
         # A starved broker waits for more than a few bytes of room: a fetch of all its partitions has to be worth it.
-        if self._room(leader) >= self._room_min if leader in self._starved else self._fetchable(state):
+        if self._room(leader) >= self._room_min if leader in self._out_of_room else self._fetchable(state):
             self._ensure_task(leader)
 
     def _ensure_task(self, leader: int) -> None:
@@ -124,7 +126,7 @@ class Fetcher:
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
-        self._lookout.close()
+        self._leader_watch.close()
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -175,7 +177,7 @@ class Fetcher:
         finally:
             # Here and not in a callback, which would run later: whoever wakes us in between would think we live.
             self._tasks.pop(node_id, None)
-            self._away.pop(node_id, None)
+            self._unreachable.pop(node_id, None)
 
     async def _keep_fetching(self, node_id: int) -> None:
         """Until there is nothing to ask this broker for."""
@@ -196,13 +198,13 @@ class Fetcher:
             except KafkaError as error:
                 log.info("fetch from broker %d failed, trying again: %s", node_id, error)
                 self._cluster.request_refresh()
-                self._away[node_id] = None
-                self._lookout.look()
+                self._unreachable[node_id] = None
+                self._leader_watch.look()
                 await asyncio.sleep(backoff.next_ms() / 1000)
                 continue
-            if node_id in self._away:
-                del self._away[node_id]
-                self._lookout.found()
+            if node_id in self._unreachable:
+                del self._unreachable[node_id]
+                self._leader_watch.found()
             if response.error_code:
                 log.warning("broker %d refused to fetch: %s", node_id, error_for(response.error_code))
                 await asyncio.sleep(backoff.next_ms() / 1000)
@@ -213,7 +215,7 @@ class Fetcher:
     def _wanted_from(self, node_id: int) -> tuple[Asked, bool]:
         """What to fetch from this broker now, and whether something was left out because enough of it is buffered."""
         leader_of = self._cluster.metadata.leader
-        tally = self._tallies.setdefault(node_id, Tally())
+        tally = self._tallies.setdefault(node_id, ByteCount())
         asked: Asked = {}
         leaders: dict[int, None] = {}
         left_out = False
@@ -222,7 +224,7 @@ class Fetcher:
             leaders[leader] = None
             if leader != node_id:
                 continue
-            state.buffer.count_in(tally)
+            state.buffer.count_into(tally)
             if self._fetchable(state):
                 assert state.buffer.fetch_offset is not None
                 asked[partition] = (state, state.buffer.fetch_offset)
@@ -231,9 +233,9 @@ class Fetcher:
                 left_out = left_out or (full and not state.paused and not state.held)
         self._share_bytes = self._config.fetch_buffer_bytes // max(len(leaders), 1)
         if asked and self._room(node_id) < self._room_min:
-            self._starved[node_id] = None
+            self._out_of_room[node_id] = None
         else:
-            self._starved.pop(node_id, None)
+            self._out_of_room.pop(node_id, None)
         return asked, left_out
 
     async def _check_logs(self, connection: Connection, asked: Asked) -> bool:
@@ -244,7 +246,7 @@ class Fetcher:
         needed = truncation.is_needed(connection)
         read: dict[TopicPartition, truncation.Read] = {}
         for partition, (state, offset) in asked.items():
-            epoch, last_epoch = self._cluster.metadata.leader_epoch(*partition), state.buffer.trail.last
+            epoch, last_epoch = self._cluster.metadata.leader_epoch(*partition), state.buffer.epochs.last
             if needed and last_epoch >= 0 and epoch not in (-1, state.leader_epoch):
                 read[partition] = truncation.Read(offset, last_epoch, epoch)
             else:
@@ -259,7 +261,7 @@ class Fetcher:
                 continue
             if finding is None or finding.code:
                 self._refused(state, offset, ErrorCode.REQUEST_TIMED_OUT if finding is None else finding.code)
-            elif finding.parts:
+            elif finding.diverges:
                 self._truncated(state, finding.leader)
             else:
                 state.leader_epoch = one.leader_epoch
@@ -275,7 +277,7 @@ class Fetcher:
                     partition=index,
                     current_leader_epoch=state.leader_epoch,
                     fetch_offset=offset,
-                    last_fetched_epoch=state.buffer.trail.last,
+                    last_fetched_epoch=state.buffer.epochs.last,
                     partition_max_bytes=config.max_partition_fetch_bytes,
                 )
             )
@@ -298,7 +300,7 @@ class Fetcher:
                 if state is None or not self._subscription.in_charge(state) or state.buffer.fetch_offset != offset:
                     continue  # revoked, or sought elsewhere, since the request was sent
                 if row.error_code:
-                    self._cluster.heard_of_leader(
+                    self._cluster.update_leader(
                         *partition, row.current_leader.leader_id, row.current_leader.leader_epoch
                     )
                     arrived = self._refused(state, offset, row.error_code) or arrived
@@ -377,7 +379,7 @@ class Fetcher:
         """
         position = state.position
         assert position is not None
-        to = state.buffer.trail.parting(leader.epoch, leader.end_offset)
+        to = state.buffer.epochs.divergence(leader.epoch, leader.end_offset)
         message = f"{_name(state)} was truncated: records from offset {to} on, read up to {position}, are gone"
         if to >= position:
             state.buffer.restart(position)  # the application has not had them

@@ -19,7 +19,7 @@ from semel_protocol.messages.k01_fetch import (
 
 from semel._config.consumer import ConsumerConfig
 from semel._group.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Offsets
-from semel._net.cluster import PATIENCE_MS, Cluster
+from semel._net.cluster import ANSWER_TIMEOUT_MS, Cluster
 from semel._net.pool import Role
 from semel._net.retry import Backoff, Deadline
 from semel._subscription.fetch_buffer import Chunk
@@ -152,7 +152,7 @@ class RangeFetch:
             rack_id=config.client_rack,
         )
         connection = await self._cluster.connection(leader, Role.FETCH)
-        timeout_ms = min(config.request_timeout_ms, max(deadline.remaining_ms, PATIENCE_MS))
+        timeout_ms = min(config.request_timeout_ms, max(deadline.remaining_ms, ANSWER_TIMEOUT_MS))
         answer: FetchResponse = await connection.request(request, timeout_ms=timeout_ms)
         if answer.error_code:
             raise error_for(answer.error_code, f"fetch from {self._name}")
@@ -165,7 +165,7 @@ class RangeFetch:
     def _checked(self, row: FetchResponsePartition, at: int) -> FetchResponsePartition:
         if not row.error_code:
             return row
-        self._cluster.heard_of_leader(*self._partition, row.current_leader.leader_id, row.current_leader.leader_epoch)
+        self._cluster.update_leader(*self._partition, row.current_leader.leader_id, row.current_leader.leader_epoch)
         if row.error_code == ErrorCode.CORRUPT_MESSAGE:
             raise CorruptRecordException(f"{self._name} at offset {at}: its broker cannot read what is stored there")
         raise error_for(row.error_code, f"fetch from {self._name} at offset {at}")

@@ -10,7 +10,7 @@ from semel._config.consumer import ConsumerConfig
 from semel._consume.fetcher import Fetcher
 from semel._edge import Edge
 from semel._group.group import Group
-from semel._group.heartbeat import Calls
+from semel._group.heartbeat import PollCalls
 from semel._net.retry import Deadline
 from semel._subscription.fetch_buffer import Decoding, Record
 from semel._subscription.subscription import PartitionState, Subscription
@@ -36,7 +36,7 @@ class Records:
         *,
         check: Callable[[], None],
         group: Group | None,
-        calls: Calls,
+        calls: PollCalls,
     ) -> None:
         self._edge, self._config = edge, config
         self._subscription, self._fetcher = subscription, fetcher
@@ -61,8 +61,8 @@ class Records:
         return await self._until(lambda: self._collect(partitions, max_records), timeout_ms) or {}
 
     async def _until(self, look: Callable[[], Any], timeout_ms: float | None) -> Any:
-        """Calls `look` until it finds something. Nothing is taken before the last await: cancelling loses nothing."""
-        self.came_back()
+        """PollCalls `look` until it finds something. Nothing is taken before the last await: cancelling loses nothing."""
+        self.mark_consumed()
         # A loop over buffered records must leave room for the tasks that fetch, beat and commit.
         await asyncio.sleep(0)
         self._check()
@@ -81,15 +81,15 @@ class Records:
             self._calls.open -= 1
         return found
 
-    def came_back(self) -> None:
+    def mark_consumed(self) -> None:
         """The application asks for more, or stops: the records it was handed are done."""
         current, self.current = self.current, None
         if current is not None:
             _skip_what_is_no_record(current)
-        self._subscription.came_back()
+        self._subscription.mark_consumed()
         self._calls.made += 1
         if self._group is not None:
-            self._group.application_came_back()
+            self._group.application_polled()
 
     def _pick(self, partitions: Sequence[TopicPartition]) -> Record | None:
         for state in self._servable(partitions):
@@ -108,7 +108,7 @@ class Records:
             state.position = record.offset + 1
             self._subscription.handed_out.append(state)
             self._to_the_end(state)
-            self._fetcher.room_made(state)
+            self._fetcher.records_taken(state)
             return record
         return None
 
@@ -135,7 +135,7 @@ class Records:
             _skip_what_is_no_record(state)
             self._subscription.handed_out.append(state)
             self._to_the_end(state)
-            self._fetcher.room_made(state)
+            self._fetcher.records_taken(state)
         return found
 
     def _servable(self, partitions: Sequence[TopicPartition]) -> Iterator[PartitionState]:
@@ -161,7 +161,7 @@ class Records:
         if state.error is not None:
             raise state.error
         self._fetcher.ready.pop(state.topic_partition, None)
-        self._fetcher.room_made(state)
+        self._fetcher.records_taken(state)
         return False
 
     def _to_the_end(self, state: PartitionState) -> None:

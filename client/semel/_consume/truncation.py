@@ -31,11 +31,11 @@ class Read(msgspec.Struct, frozen=True):
 class Finding(msgspec.Struct, frozen=True):
     """What the leader says: an error code, or where its log ends that was written up to that epoch.
 
-    `parts`: before the offset that was read.
+    `diverges`: before the offset that was read.
     """
 
     code: int
-    parts: bool
+    diverges: bool
     leader: FetchResponseDivergingEpoch
 
 
@@ -69,7 +69,7 @@ async def check(
             if partition in read:
                 one = read[partition]
                 # A leader that knows nothing of the time says nothing about what was read then.
-                parts = row.end_offset >= 0 and (row.leader_epoch < one.last_epoch or row.end_offset < one.offset)
+                diverges = row.end_offset >= 0 and (row.leader_epoch < one.last_epoch or row.end_offset < one.offset)
                 leader = FetchResponseDivergingEpoch(epoch=row.leader_epoch, end_offset=row.end_offset)
-                found[partition] = Finding(row.error_code, parts, leader)
+                found[partition] = Finding(row.error_code, diverges, leader)
     return found

@@ -20,13 +20,13 @@ from semel_protocol.errors import ErrorCode, ProtocolError
 from semel._assignment.assignors import rebalance_protocol
 from semel._assignment.protocol import NO_GENERATION
 from semel._config.consumer import ConsumerConfig
-from semel._group.heartbeat import Calls, Heartbeats, SilentError
+from semel._group.heartbeat import Heartbeats, MaxPollExceededError, PollCalls
 from semel._group.member import Joined, Member
 from semel._group.offsets import Membership
 from semel._net.cluster import Cluster
 from semel._net.retry import Action, Backoff, Deadline, action_for
 from semel._net.signal import Signal
-from semel._subscription.listener import tell
+from semel._subscription.listener import notify_listener
 from semel._subscription.subscription import Mode, Subscription, partition_counts
 from semel.errors import (
     BrokerResponseError,
@@ -75,7 +75,7 @@ class Group:
         cluster: Cluster,
         config: ConsumerConfig,
         subscription: Subscription,
-        calls: Calls,
+        calls: PollCalls,
         *,
         before_revocation: Callable[[Sequence[TopicPartition]], Awaitable[None]],
         changed: Callable[[], None],
@@ -87,7 +87,7 @@ class Group:
         self._backoff = Backoff(self._edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._task: asyncio.Task[None] | None = None
         self._wake = Signal()
-        self._silent = False
+        self._max_poll_exceeded = False
         self._rejoin: str | None = None
         self._lost: KafkaError | None = None
         self._had: tuple[TopicPartition, ...] = ()
@@ -103,7 +103,7 @@ class Group:
         """Notified at every change of state."""
         self.failure: KafkaError | None = None
         """Why this member can never join; raised by every call for records."""
-        self.complaints: list[BaseException] = []
+        self.listener_errors: list[BaseException] = []
         """What listeners raised, to be raised by the next call for records."""
         self.assignments = 0
         """How often partitions were assigned; `start` waits for the first."""
@@ -117,7 +117,7 @@ class Group:
             await self._until_wanted()
             self._to(State.PREPARING)
             await self._give_up_before_joining()
-            if self._silent:
+            if self._max_poll_exceeded:
                 continue
             try:
                 await self._join_and_adopt()
@@ -156,7 +156,7 @@ class Group:
         elif self._counts and partition_counts(metadata, self._counts, self._counts) != self._counts:
             self.request_rejoin("partitions of a topic changed")
 
-    def application_came_back(self) -> None:
+    def application_polled(self) -> None:
         """Called whenever the application asks for more: records that it had in hand are done."""
         self.member.outdated = None
         self._wake.notify()
@@ -192,7 +192,7 @@ class Group:
         owned = list(self._subscription.states)
         if owned and self._lost is None and self.failure is None:
             await self._before_revocation(owned)
-            await self._tell("on_partitions_revoked", owned)
+            await self._notify_listener("on_partitions_revoked", owned)
         await self.heartbeats.end()
         self._subscription.drop(owned)
         await self.member.leave()
@@ -206,14 +206,16 @@ class Group:
 
     async def _until_wanted(self) -> None:
         """UNJOINED is left once topics are wanted and the application shows that it lives."""
-        while not self._subscription.is_automatic or (self._silent and self.heartbeats.is_silent()):
+        while not self._subscription.is_automatic or (
+            self._max_poll_exceeded and self.heartbeats.is_max_poll_exceeded()
+        ):
             await self.heartbeats.end()
             self._to(State.UNJOINED)
             await self._lose_all()
             await self.member.leave()
             self._rejoin = None
             await self._wake.wait()
-        self._silent = False
+        self._max_poll_exceeded = False
 
     async def _give_up_before_joining(self) -> None:
         if self._lost is None:
@@ -292,7 +294,7 @@ class Group:
             # What stays may have been held, too, by a subscription that was changed and changed back.
             state.held = partition in new
         self._changed()
-        await self._tell("on_partitions_assigned", new)
+        await self._notify_listener("on_partitions_assigned", new)
         for state in subscription.states.values():
             state.held = False
         self.assignments += 1
@@ -313,21 +315,21 @@ class Group:
         for state in states:
             state.hold()
         config = self._config
-        patience_ms = max(config.rebalance_wait_ms - 2 * config.heartbeat_interval_ms, config.rebalance_wait_ms / 2)
-        deadline = Deadline(self._edge, patience_ms)
+        wait_ms = max(config.rebalance_wait_ms - 2 * config.heartbeat_interval_ms, config.rebalance_wait_ms / 2)
+        deadline = Deadline(self._edge, wait_ms)
         self._changed()
         while self._lost is None and any(state.in_hand for state in states):
             if deadline.expired or not await self._wake.wait(deadline.remaining_ms):
                 log.warning(
                     "group %r: %s revoked while their records are being processed for %d ms; they will be read again",
-                    self.member.group_id, _names(partitions), patience_ms,
+                    self.member.group_id, _names(partitions), wait_ms,
                 )  # fmt: skip
                 break
         if self._lost is not None:
             return
         await self._before_revocation(partitions)
-        await self._tell("on_partitions_revoked", partitions)
-        self._take_away(partitions)
+        await self._notify_listener("on_partitions_revoked", partitions)
+        self._drop(partitions)
         self._changed()
 
     async def _lose_all(self) -> None:
@@ -336,7 +338,7 @@ class Group:
         if error is None:
             return
         owned = list(self._subscription.states)
-        self._take_away(owned)
+        self._drop(owned)
         self._changed()
         if isinstance(error, BrokerResponseError) and error.code == ErrorCode.UNKNOWN_MEMBER_ID:
             self.member.forget_identity()
@@ -344,21 +346,21 @@ class Group:
             self.member.forget_generation()
         if owned:
             log.warning("group %r: lost %s: %s", self.member.group_id, _names(owned), error)
-            await self._tell("on_partitions_lost", owned)
+            await self._notify_listener("on_partitions_lost", owned)
 
-    def _take_away(self, partitions: Iterable[TopicPartition]) -> None:
+    def _drop(self, partitions: Iterable[TopicPartition]) -> None:
         states = self._subscription.states
         if self.member.outdated is None and any(states[each].in_hand for each in partitions if each in states):
             self.member.outdated = self.member.membership
         self._subscription.drop(partitions)
 
-    async def _tell(self, method: str, partitions: Iterable[TopicPartition]) -> None:
-        """Calls the application's listener; what it raises is raised again by the next call for records."""
+    async def _notify_listener(self, method: str, partitions: Iterable[TopicPartition]) -> None:
+        """PollCalls the application's listener; what it raises is raised again by the next call for records."""
         try:
-            await tell(self._subscription.listener, method, partitions)
+            await notify_listener(self._subscription.listener, method, partitions)
         except Exception as error:
             log.exception("group %r: %s of the rebalance listener failed", self.member.group_id, method)
-            self.complaints.append(error)
+            self.listener_errors.append(error)
             self._changed()
 
     # Errors
@@ -390,7 +392,7 @@ class Group:
         self._changed()
 
     def _expelled(self, error: KafkaError) -> None:
-        self._silent = isinstance(error, SilentError)
+        self._max_poll_exceeded = isinstance(error, MaxPollExceededError)
         self._lost = self._lost or error
         self._wake.notify()
 

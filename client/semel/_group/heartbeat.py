@@ -17,13 +17,13 @@ from semel.errors import KafkaError, RebalanceInProgressError
 log = logging.getLogger(__name__)
 
 
-class SilentError(KafkaError):
+class MaxPollExceededError(KafkaError):
     """The application has not asked for records for max_poll_interval_ms."""
 
     advice = "Raise max_poll_interval_ms, lower max_poll_records, or process the records in a task of its own"
 
 
-class Calls(msgspec.Struct):
+class PollCalls(msgspec.Struct):
     """The application's calls for records: how many were made, and how many wait now."""
 
     made: int = 0
@@ -42,7 +42,7 @@ class Heartbeats:
         cluster: Cluster,
         config: ConsumerConfig,
         member: Member,
-        calls: Calls,
+        calls: PollCalls,
         *,
         on_rebalance: Callable[[str], None],
         on_expelled: Callable[[KafkaError], None],
@@ -68,7 +68,7 @@ class Heartbeats:
         if isinstance(outcome, Exception):
             raise outcome
 
-    def is_silent(self) -> bool:
+    def is_max_poll_exceeded(self) -> bool:
         """Whether the application has not asked for records for max_poll_interval_ms."""
         now = self._edge.monotonic()
         if self._calls.open or self._calls.made != self._calls_seen:
@@ -82,8 +82,8 @@ class Heartbeats:
         while True:
             await asyncio.sleep(pause_ms / 1000)
             pause_ms = config.heartbeat_interval_ms
-            if self.is_silent():
-                self._on_expelled(SilentError(f"no call for records within {config.max_poll_interval_ms} ms"))
+            if self.is_max_poll_exceeded():
+                self._on_expelled(MaxPollExceededError(f"no call for records within {config.max_poll_interval_ms} ms"))
                 return
             try:
                 await self._member.heartbeat()

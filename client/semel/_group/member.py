@@ -40,7 +40,7 @@ STATIC_SINCE = 5
 """JoinGroup version that knows group_instance_id (KIP-345)."""
 REBALANCE_GRACE_MS = 5_000
 """What JoinGroup and SyncGroup may take beyond the rebalance timeout, as Kafka's own client allows."""
-GOODBYE_TIMEOUT_MS = 2_000
+LEAVE_TIMEOUT_MS = 2_000
 """A member that cannot say goodbye in time just goes: its session ends by itself."""
 
 
@@ -79,7 +79,7 @@ class Member:
         return Membership(self.generation, self.member_id, self._config.group_instance_id)
 
     @property
-    def standing(self) -> Membership:
+    def transaction_membership(self) -> Membership:
         """As whom to commit in a transaction. Who was a member says so, for nobody would be refused who is none."""
         return self.outdated or (self._last if self.generation == NO_GENERATION else self.membership)
 
@@ -122,10 +122,10 @@ class Member:
             )
             for assignor in config.assignors
         ]
-        answer = await self._ask_to_join(protocols)
+        answer = await self._send_join(protocols)
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = answer.member_id
-            answer = await self._ask_to_join(protocols)
+            answer = await self._send_join(protocols)
         self._check(answer.error_code, "join")
         self.member_id, self.generation = answer.member_id, answer.generation_id
         self._last = self.membership
@@ -144,7 +144,7 @@ class Member:
             ),
         )
 
-    async def _ask_to_join(self, protocols: list[JoinGroupRequestProtocol]) -> JoinGroupResponse:
+    async def _send_join(self, protocols: list[JoinGroupRequestProtocol]) -> JoinGroupResponse:
         config = self._config
         connection = await self._connection()
         if self.is_static and connection.version(JoinGroupRequest) < STATIC_SINCE:
@@ -209,13 +209,13 @@ class Member:
         member_id = self.member_id
         self.forget_identity()
         try:
-            await self._say_goodbye(member_id)
+            await self._send_leave(member_id)
         except KafkaError as error:
             log.info("group %r: could not say goodbye: %s", self.group_id, error)
 
-    async def _say_goodbye(self, member_id: str) -> None:
+    async def _send_leave(self, member_id: str) -> None:
         # Not on the connection that a JoinGroup may still be waiting on: the goodbye would wait behind it.
-        node_id = await self._cluster.coordinator(self.group_id, timeout_ms=GOODBYE_TIMEOUT_MS)
+        node_id = await self._cluster.coordinator(self.group_id, timeout_ms=LEAVE_TIMEOUT_MS)
         connection = await self._cluster.connection(node_id, Role.DATA)
         answer: LeaveGroupResponse = await connection.request(
             LeaveGroupRequest(
@@ -223,7 +223,7 @@ class Member:
                 member_id=member_id,
                 members=[LeaveGroupRequestMember(member_id=member_id)],
             ),
-            timeout_ms=GOODBYE_TIMEOUT_MS,
+            timeout_ms=LEAVE_TIMEOUT_MS,
         )
         self._check(answer.error_code, "leave")
 

@@ -26,7 +26,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
 
-ASK_AGAIN = frozenset(
+RETRIED_CODES = frozenset(
     {
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -46,10 +46,10 @@ ASK_AGAIN = frozenset(
 """Who is asked is not, or not yet, the one to answer. An unknown topic is not among them: an admin wants to hear it."""
 
 
-class Outcomes(Generic[K, V]):
+class CallOutcomes(Generic[K, V]):
     """What became of each of several things; `open` are those without a final answer yet.
 
-    `keys` None: all that there are, and the answer says which (`told_of`).
+    `keys` None: all that there are, and the answer says which (`add`).
     """
 
     def __init__(self, keys: Iterable[K] | None, what: Callable[[K], str]) -> None:
@@ -62,7 +62,7 @@ class Outcomes(Generic[K, V]):
         self._failures: dict[K, KafkaError] = {}
         self._again: KafkaError | None = None
 
-    def told_of(self, key: K) -> None:
+    def add(self, key: K) -> None:
         """The answer to a request for all names this one."""
         if self.of_all and key not in self._values and key not in self._failures and key not in self.open:
             self.keys.append(key)
@@ -75,7 +75,7 @@ class Outcomes(Generic[K, V]):
     def refused(self, key: K, code: int, message: str | None = None) -> None:
         """A broker refused: for good, or so that it is asked again."""
         error = error_for(code, ": ".join(part for part in (self._what(key), message) if part))
-        if code in ASK_AGAIN:
+        if code in RETRIED_CODES:
             self._again = error
         else:
             self.failed(key, error)
@@ -125,7 +125,7 @@ class Calls:
         *,
         what: str,
         timeout_ms: float | None = None,
-        outcomes: Outcomes[K, V] | None = None,
+        outcomes: CallOutcomes[K, V] | None = None,
         coordinated: tuple[str, int] | None = None,
     ) -> T:
         """Runs `attempt` until it has an answer that stands. Raises as `semel._net.retry.retrying`."""
@@ -150,7 +150,7 @@ class Calls:
     async def on_controller(
         self,
         attempt: Callable[[Connection, Deadline], Awaitable[None]],
-        outcomes: Outcomes[K, V],
+        outcomes: CallOutcomes[K, V],
         *,
         what: str,
         timeout_ms: float | None,
@@ -184,7 +184,7 @@ class Calls:
     async def on_leaders(
         self,
         attempt: Callable[[Connection, list[TopicPartition], Deadline], Awaitable[None]],
-        outcomes: Outcomes[TopicPartition, V],
+        outcomes: CallOutcomes[TopicPartition, V],
         *,
         what: str,
         timeout_ms: float | None,
@@ -224,7 +224,7 @@ class Calls:
         return merged(Metadata(brokers={}, topics={}), answer)
 
 
-def _by_leader(metadata: Metadata, outcomes: Outcomes[TopicPartition, V]) -> dict[int, list[TopicPartition]]:
+def _by_leader(metadata: Metadata, outcomes: CallOutcomes[TopicPartition, V]) -> dict[int, list[TopicPartition]]:
     """The open partitions by leader; those without are refused."""
     leaders: dict[int, list[TopicPartition]] = {}
     for partition in list(outcomes.open):

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 GROUP, TRANSACTION = 0, 1
 """Key types of a coordinator."""
-PATIENCE_MS = 5_000
+ANSWER_TIMEOUT_MS = 5_000
 """What any broker can answer at once is asked of another one after this time."""
 STAGGER_MS = 300
 """A connection that takes longer to open does not keep us from trying the next broker."""
@@ -142,12 +142,12 @@ class Cluster:
         self._distrusted = self._asked
         self._stale.set()
 
-    def heard_of_leader(self, topic: str, partition: int, leader: int, leader_epoch: int) -> None:
+    def update_leader(self, topic: str, partition: int, leader: int, leader_epoch: int) -> None:
         """A broker that refused says who leads the partition (KIP-951); taken if that is news, and `leader` known."""
         picture = with_leader(self.metadata, topic, partition, leader, leader_epoch)
         if picture is not None and self.pool.knows(leader):
             self.metadata = picture
-            self._tell_listeners()
+            self._notify_listeners()
 
     async def refresh(self, timeout_ms: float | None = None) -> Metadata:
         """A picture asked for after this call. Raises KafkaTimeoutError (max_block_ms by default)."""
@@ -246,7 +246,7 @@ class Cluster:
             connection = await self.any_connection()
             answer: FindCoordinatorResponse = await connection.request(
                 FindCoordinatorRequest(key=key, key_type=key_type),
-                timeout_ms=min(self._patience_ms, max(deadline.remaining_ms, 1)),
+                timeout_ms=min(self._answer_timeout_ms, max(deadline.remaining_ms, 1)),
             )
             if answer.error_code:
                 raise error_for(answer.error_code, f"coordinator of {key!r}: {answer.error_message or 'none'}")
@@ -270,8 +270,8 @@ class Cluster:
     # Inside
 
     @property
-    def _patience_ms(self) -> float:
-        return min(self.config.request_timeout_ms, PATIENCE_MS)
+    def _answer_timeout_ms(self) -> float:
+        return min(self.config.request_timeout_ms, ANSWER_TIMEOUT_MS)
 
     async def _any_node(self) -> tuple[int, Connection]:
         """Whoever is connected, else whoever connects first; one that is distrusted only if there is nobody else."""
@@ -347,7 +347,7 @@ class Cluster:
         topics = None if self._wants_all else [MetadataRequestTopic(name=name) for name in self._wanted]
         answer: MetadataResponse = await connection.request(
             MetadataRequest(topics=topics, allow_auto_topic_creation=self._auto_create_topics and topics is not None),
-            timeout_ms=self._patience_ms,
+            timeout_ms=self._answer_timeout_ms,
         )
         if not answer.brokers:
             raise KafkaConnectionError(f"{connection.name} knows no broker yet")
@@ -358,13 +358,13 @@ class Cluster:
         if node_id < 0:
             for broker in answer.brokers:
                 self.pool.adopt(node_id, broker.node_id)
-        self._tell_listeners()
+        self._notify_listeners()
         waiters, self._waiters = self._waiters[:served], self._waiters[served:]
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(self.metadata)
 
-    def _tell_listeners(self) -> None:
+    def _notify_listeners(self) -> None:
         for listener in self._listeners:
             listener()
 

@@ -10,16 +10,16 @@ SELDOM = 2
 """Times retry_backoff_ms: the longest pause. A dead leader has a successor from one moment to the next."""
 
 
-class Lookout:
-    """Calls `ask` after a pause, if somebody `is_missed` then. Whoever finds it so after the answer, too, says `look`
+class LeaderWatch:
+    """Calls `ask` after a pause, if somebody `is_needed` then. Whoever finds it so after the answer, too, says `look`
     again."""
 
     __slots__ = ("_ask", "_backoff", "_is_missed", "_timer")
 
     def __init__(
-        self, edge: Edge, retry_backoff_ms: float, is_missed: Callable[[], bool], ask: Callable[[], None]
+        self, edge: Edge, retry_backoff_ms: float, is_needed: Callable[[], bool], ask: Callable[[], None]
     ) -> None:
-        self._is_missed, self._ask = is_missed, ask
+        self._is_missed, self._ask = is_needed, ask
         self._backoff = Backoff(edge, retry_backoff_ms, SELDOM * retry_backoff_ms)
         self._timer: asyncio.TimerHandle | None = None
 

@@ -91,7 +91,7 @@ class Pool:
             link = self._links[node_id, role] = _Link(backoff)
         if link.connecting is None:
             link.connecting = asyncio.create_task(self._open(node_id, link), name=f"connect {node_id} {role.value}")
-            link.connecting.add_done_callback(_look_at_exception)
+            link.connecting.add_done_callback(_discard_exception)
         return link.connecting
 
     def adopt(self, bootstrap_id: int, node_id: int) -> None:
@@ -161,7 +161,7 @@ class Pool:
         link.retry_at = self._edge.monotonic() + link.backoff.next_ms() / 1000
 
 
-def _look_at_exception(attempt: asyncio.Task[Connection]) -> None:
+def _discard_exception(attempt: asyncio.Task[Connection]) -> None:
     # Those who wait for the attempt hear of its failure; when all were cancelled, nobody needs to.
     if not attempt.cancelled():
         attempt.exception()

@@ -116,12 +116,12 @@ class Batch:
             offset += step
         self._told()
 
-    def records_failed(self, error: KafkaError, *, told_otherwise: bool) -> None:
-        """Tells every record that it failed. told_otherwise: whoever ignores the futures hears of it all the same."""
+    def records_failed(self, error: KafkaError, *, reported_elsewhere: bool) -> None:
+        """Tells every record that it failed. reported_elsewhere: whoever ignores the futures hears of it all the same."""
         for future in self.futures:
             if not future.done():
                 future.set_exception(error)
-                if told_otherwise:
+                if reported_elsewhere:
                     future.exception()
         self._told()
 

@@ -12,25 +12,25 @@ NO_LEADER = -1
 """The node id of no broker: what nobody leads at the moment is listed there."""
 
 
-def any_missed(nodes: Mapping[int, Node]) -> bool:
+def any_batch_unreachable(nodes: Mapping[int, Node]) -> bool:
     """Whether something waits for a node that is away."""
-    return any(node.is_away and (node.ready or node.partial) for node in nodes.values())
+    return any(node.is_unreachable and (node.ready or node.partial) for node in nodes.values())
 
 
 class Node:
     """ready: to be sent as soon as a request is free. partial: their only batch still has room.
 
-    connecting: what has to happen before anything is sent, a connection or its peer reading on. is_away: it cannot be
+    connecting: what has to happen before anything is sent, a connection or its peer reading on. is_unreachable: it cannot be
     sent to at the moment, as there is no connection, or no leader.
     """
 
-    __slots__ = ("connecting", "in_flight", "is_away", "node_id", "partial", "ready")
+    __slots__ = ("connecting", "in_flight", "is_unreachable", "node_id", "partial", "ready")
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
         self.in_flight = 0
         self.connecting: asyncio.Task[Connection] | None = None
-        self.is_away = node_id == NO_LEADER
+        self.is_unreachable = node_id == NO_LEADER
         self.ready: dict[PartitionQueue, None] = {}
         self.partial: dict[PartitionQueue, None] = {}
 
@@ -47,7 +47,7 @@ class Node:
         self.ready.pop(queue, None)
         self.partial.pop(queue, None)
 
-    def wait_no_longer(self) -> None:
+    def send_partial(self) -> None:
         """What still has room is sent as well."""
         self.ready.update(self.partial)
         self.partial.clear()

@@ -36,7 +36,7 @@ LOST_DATA = (
 """A gap before a batch although each one before it was acknowledged."""
 
 
-class Outcomes:
+class BatchOutcomes:
     """Applies answers, and their absence, to batches. `apply` and `lost` give True for what has to be sent again."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Outcomes:
             return self._retry(batch, error)
         if action is Action.REFRESH:
             leads = row.current_leader
-            self._cluster.heard_of_leader(queue.topic, queue.partition, leads.leader_id, leads.leader_epoch)
+            self._cluster.update_leader(queue.topic, queue.partition, leads.leader_id, leads.leader_epoch)
             self._cluster.request_refresh()
         if action in (Action.REFRESH, Action.BACKOFF):
             return self._retry(batch, error)
@@ -111,7 +111,7 @@ class Outcomes:
             queue.abandoned = queue.abandoned or batch.maybe_stored
         queue.resolve(batch)
         self._memory.release(batch.reserved_bytes)
-        batch.records_failed(error, told_otherwise=self._transaction is not None)
+        batch.records_failed(error, reported_elsewhere=self._transaction is not None)
 
     def expire(self, queue: PartitionQueue, now: float) -> float | None:
         """Fails what is past its deadline; gives the next deadline of the queue."""
@@ -120,7 +120,7 @@ class Outcomes:
                 return batch.deadline
             if batch.state is BatchState.IN_FLIGHT:
                 batch.records_failed(
-                    self._too_late(batch), told_otherwise=self._transaction is not None
+                    self._too_late(batch), reported_elsewhere=self._transaction is not None
                 )  # its answer still decides about the sequences
                 if self._transaction is not None:
                     self._transaction.fail(self._too_late(batch))
@@ -143,7 +143,7 @@ class Outcomes:
         if self._edge.monotonic() >= batch.deadline:
             self.failed(batch, self._too_late(batch, error))
             return False
-        if self._transaction is not None and self._transaction.is_doomed:
+        if self._transaction is not None and self._transaction.must_abort:
             self.failed(batch, error)
             return False
         log.debug("produce to %s is tried again: %s", batch.queue.name, error)

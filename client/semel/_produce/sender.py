@@ -23,14 +23,14 @@ from semel_protocol.records import BatchBuilder
 from semel._config.client import CODEC_OF, ProducerConfig
 from semel._net.cluster import Cluster
 from semel._net.connection import Connection
-from semel._net.leader_watch import Lookout
+from semel._net.leader_watch import LeaderWatch
 from semel._net.pool import Role
 from semel._net.retry import Backoff
 from semel._net.signal import Signal
 from semel._produce.accumulator import Batch, BatchState, BufferMemory, Countdown, PartitionQueue
 from semel._produce.linger import Linger
-from semel._produce.node import NO_LEADER, Node, any_missed
-from semel._produce.outcomes import Outcomes
+from semel._produce.node import NO_LEADER, Node, any_batch_unreachable
+from semel._produce.outcomes import BatchOutcomes
 from semel._produce.producer_id import ProducerIdSource
 from semel._produce.request import produce_request, produce_version_max
 from semel._produce.sequences import TransactionManager
@@ -39,7 +39,7 @@ from semel.errors import KafkaError, ProducerClosed, TransactionAborted
 
 log = logging.getLogger(__name__)
 
-SILENCE = ProduceResponsePartition(error_code=ErrorCode.REQUEST_TIMED_OUT)
+NOT_ANSWERED = ProduceResponsePartition(error_code=ErrorCode.REQUEST_TIMED_OUT)
 """What a broker that leaves a partition out of its answer has told us about it."""
 LEAVING_GRACE_MS = 2_000
 """How long batches in flight to a leader that was replaced are waited for: what follows has to wait as well."""
@@ -65,7 +65,7 @@ class Sender:
         self._transaction = transaction
         self._cluster, self._config, self._memory = cluster, config, memory
         self._edge, self._loop = cluster.edge, asyncio.get_running_loop()
-        self._outcomes = Outcomes(cluster, config, memory, self.manager, transaction)
+        self._outcomes = BatchOutcomes(cluster, config, memory, self.manager, transaction)
         self._identity: ProducerIdSource | None = None
         if self.manager is not None and transaction is None:
             self._identity = ProducerIdSource(cluster, config, self.manager, found=self.wake, failed=self.end)
@@ -77,8 +77,8 @@ class Sender:
         self._linger = Linger(self._loop, config.linger_ms, self._lingered)
         self._scheduled: asyncio.Handle | None = None
         self._expiry: asyncio.TimerHandle | None = None
-        missed = partial(any_missed, self._nodes)
-        self._lookout = Lookout(self._edge, config.retry_backoff_ms, missed, cluster.request_refresh)
+        missed = partial(any_batch_unreachable, self._nodes)
+        self._leader_watch = LeaderWatch(self._edge, config.retry_backoff_ms, missed, cluster.request_refresh)
         cluster.on_change(self._rebind)
 
     # What the producer uses
@@ -117,8 +117,8 @@ class Sender:
             return
         node = self._node(queue.node_id)
         node.place(queue)
-        if node.is_away:
-            self._lookout.look()
+        if node.is_unreachable:
+            self._leader_watch.look()
         self.wake()
 
     async def flush(self) -> None:
@@ -157,7 +157,7 @@ class Sender:
             for batch in [batch for batch in (*queue.sent, *queue.waiting) if batch.state is not BatchState.IN_FLIGHT]:
                 self._outcomes.failed(batch, error)
 
-    async def quiet(self) -> None:
+    async def wait_for_answers(self) -> None:
         """Until no answer is outstanding."""
         while any(node.in_flight for node in self._nodes.values()):
             await self._answers.wait()
@@ -195,7 +195,7 @@ class Sender:
             return
         for node in list(self._nodes.values()):
             if not node.in_flight and node.partial and self._config.linger_ms <= 0:
-                node.wait_no_longer()
+                node.send_partial()
             if node.ready and node.node_id != NO_LEADER:
                 self._pump_node(node)
         if self._transaction is not None and self._transaction.wanted:
@@ -278,7 +278,7 @@ class Sender:
             self._settle(
                 node,
                 batches,
-                [apply(batch, rows.get((batch.queue.topic, batch.queue.partition), SILENCE)) for batch in batches],
+                [apply(batch, rows.get((batch.queue.topic, batch.queue.partition), NOT_ANSWERED)) for batch in batches],
             )
 
     def _unanswered(self, node: Node, batches: list[Batch], error: KafkaError, *, sent: bool) -> None:
@@ -334,8 +334,8 @@ class Sender:
 
     def _connect(self, node: Node) -> None:
         if node.connecting is None:
-            node.is_away = True
-            self._lookout.look()
+            node.is_unreachable = True
+            self._leader_watch.look()
             self._pump_after(node, self._cluster.pool.connecting(node.node_id, Role.DATA))
 
     def _send_when_writable(self, node: Node, connection: Connection) -> None:
@@ -349,11 +349,11 @@ class Sender:
     def _connected(self, node: Node, attempt: asyncio.Task[Connection]) -> None:
         node.connecting = None
         if not attempt.cancelled():
-            node.is_away = attempt.exception() is not None
-            if node.is_away:
+            node.is_unreachable = attempt.exception() is not None
+            if node.is_unreachable:
                 self._cluster.request_refresh()
             else:
-                self._lookout.found()
+                self._leader_watch.found()
             self.run()
 
     async def _drained(self, connection: Connection) -> Connection:
@@ -390,11 +390,11 @@ class Sender:
             return
         self.fatal = error
         self._linger.close()
-        self._lookout.close()
+        self._leader_watch.close()
         if self._expiry is not None:
             self._expiry.cancel()
         for queue in self._queues.values():
             for batch in (*queue.sent, *queue.waiting):
                 batch.closed = True
-                batch.records_failed(error, told_otherwise=self._transaction is not None)
+                batch.records_failed(error, reported_elsewhere=self._transaction is not None)
         self._memory.fail_waiters(error)

@@ -238,7 +238,7 @@ class TransactionState:
         self.cause = None
 
     @property
-    def is_doomed(self) -> bool:
+    def must_abort(self) -> bool:
         """Nothing more is to be sent or tried again in this transaction."""
         return self.state in (State.ABORTABLE, State.ABORTING, State.ENDED)
 

@@ -11,7 +11,7 @@ EPOCHS_MAX = 64
 """The oldest are forgotten."""
 
 
-class EpochTrail:
+class EpochHistory:
     """(epoch, offset from which it was read), ascending; everything from there to `end` was read."""
 
     __slots__ = ("_entries", "end")
@@ -33,7 +33,7 @@ class EpochTrail:
             self._entries.append((epoch, offset))
             del self._entries[:-EPOCHS_MAX]
 
-    def go_back_to(self, offset: int | None) -> None:
+    def truncate(self, offset: int | None) -> None:
         """Reading goes on at `offset`: what is known of the records below it stays, if they were read."""
         if offset is None or self.end is None or offset > self.end:
             self._entries.clear()
@@ -41,7 +41,7 @@ class EpochTrail:
             self._entries = [entry for entry in self._entries if entry[1] < offset]
         self.end = offset
 
-    def parting(self, epoch: int, end_offset: int) -> int:
+    def divergence(self, epoch: int, end_offset: int) -> int:
         """Where this log and the leader's part, or a little above: up to `epoch`, the latest that both may know, the
         leader's goes to `end_offset`."""
         ours = next((first for known, first in self._entries if known > epoch), self.end)

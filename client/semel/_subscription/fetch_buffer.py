@@ -20,7 +20,7 @@ from semel_protocol.errors import KafkaError as WireError
 from semel_protocol.records import Columns, decode_columns
 
 from semel._config.client import Deserializer
-from semel._subscription.epoch_history import EpochTrail
+from semel._subscription.epoch_history import EpochHistory
 from semel.errors import CorruptRecordException
 from semel.structs import ConsumerRecord, TopicPartition
 
@@ -62,13 +62,13 @@ class Chunk(msgspec.Struct):
         return header.is_transactional and header.producer_id in self.open
 
 
-class Tally(msgspec.Struct):
+class ByteCount(msgspec.Struct):
     """What several buffers hold together, so that nobody has to add them up."""
 
     size_bytes: int = 0
 
 
-class PoisonError(Exception):
+class DeserializationError(Exception):
     """A deserializer failed at `offset`; `rows` are the records of the batch before it."""
 
     def __init__(self, rows: list[Record], offset: int, error: Exception) -> None:
@@ -83,26 +83,34 @@ class FetchBuffer:
     """
 
     __slots__ = (
-        "_chunks", "_tally", "_topic_partition", "at", "fetch_offset", "next_offset", "records", "size_bytes", "trail"
+        "_chunks",
+        "_tally",
+        "_topic_partition",
+        "at",
+        "epochs",
+        "fetch_offset",
+        "next_offset",
+        "records",
+        "size_bytes"
     )  # fmt: skip
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self._topic_partition = topic_partition
-        self._tally = Tally()
+        self._tally = ByteCount()
         self._chunks: deque[Chunk] = deque()
         self.records: list[Record] = []
         self.at = 0
         self.next_offset: int | None = None
         self.fetch_offset: int | None = None
         self.size_bytes = 0
-        self.trail = EpochTrail()
+        self.epochs = EpochHistory()
 
     def restart(self, offset: int | None) -> None:
         """Forgets everything; what is added next is for `offset`."""
         self._chunks.clear()
         self.records, self.at = [], 0
         self.next_offset = self.fetch_offset = offset
-        self.trail.go_back_to(offset)
+        self.epochs.truncate(offset)
         self._grow(-self.size_bytes)
 
     @property
@@ -125,8 +133,8 @@ class FetchBuffer:
                     break
                 end += header.size
                 if header.next_offset > next_offset:
-                    if header.partition_leader_epoch != self.trail.last:
-                        self.trail.read(header.partition_leader_epoch, next_offset)
+                    if header.partition_leader_epoch != self.epochs.last:
+                        self.epochs.read(header.partition_leader_epoch, next_offset)
                     next_offset = header.next_offset
         except CorruptBatch as e:
             raise self._corrupt(e.message) from e
@@ -135,7 +143,7 @@ class FetchBuffer:
         whole = data if end == len(data) else data[:end]
         self._chunks.append(Chunk(whole, aborted=None if aborted is None else deque(sorted(aborted))))
         self._grow(end)
-        self.fetch_offset = self.trail.end = next_offset
+        self.fetch_offset = self.epochs.end = next_offset
         return True
 
     def fill(self, decoding: Decoding, count: int) -> None:
@@ -155,7 +163,7 @@ class FetchBuffer:
                 if self.records:
                     return
                 raise self._unreadable(e.message) from e
-            except PoisonError as e:
+            except DeserializationError as e:
                 self.records += e.rows
                 self.next_offset = e.offset
                 if self.records:
@@ -190,7 +198,7 @@ class FetchBuffer:
         if end >= len(chunk.data):
             self._chunks.popleft()
 
-    def count_in(self, tally: Tally) -> None:
+    def count_into(self, tally: ByteCount) -> None:
         """From now on what is held counts there."""
         if tally is not self._tally:
             self._tally.size_bytes -= self.size_bytes
@@ -238,7 +246,7 @@ class FetchBuffer:
             topic, partition = self._topic_partition
             bad = offsets[len(made)]
             e.add_note(f"while deserializing {topic}-{partition} at offset {bad}; seek({bad + 1}) goes on without it")
-            raise PoisonError(made, bad, e) from e
+            raise DeserializationError(made, bad, e) from e
         return made
 
     def _unreadable(self, message: str) -> CorruptRecordException:

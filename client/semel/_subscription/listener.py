@@ -37,7 +37,9 @@ class ConsumerRebalanceListener:
         return self.on_partitions_revoked(lost)
 
 
-async def tell(listener: ConsumerRebalanceListener | None, method: str, partitions: Iterable[TopicPartition]) -> None:
+async def notify_listener(
+    listener: ConsumerRebalanceListener | None, method: str, partitions: Iterable[TopicPartition]
+) -> None:
     """Calls one method of the listener, and waits for it if it is `async`.
 
     A listener written for aiokafka has no on_partitions_lost: it is told that they were revoked.

@@ -200,7 +200,7 @@ class Subscription:
 
     # What may be committed
 
-    def came_back(self) -> None:
+    def mark_consumed(self) -> None:
         """The application has come back: all that it was handed counts as consumed."""
         for state in self.handed_out:
             state.consumed = state.position

@@ -9,7 +9,7 @@ from typing import Any
 from semel._net.signal import Signal
 
 
-class Ending:
+class CommitOutcome:
     """A commit or abort whose outcome nobody has heard yet."""
 
     __slots__ = ("_work", "commit", "over", "task")
@@ -27,13 +27,13 @@ class Ending:
             self.over.notify()  # and not later: by the time that those who wait run, the task is done
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        look_at_exception(task)
+        discard_exception(task)
         # For a task that was cancelled before it ran:
         self._work.close()
         self.over.notify()
 
 
-def look_at_exception(task: asyncio.Task[None]) -> None:
+def discard_exception(task: asyncio.Task[None]) -> None:
     """A task's failure: those who wait for it hear of it; when all were cancelled, the next call does."""
     if not task.cancelled():
         task.exception()

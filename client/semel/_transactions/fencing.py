@@ -22,7 +22,7 @@ from semel_protocol.messages.k20003_describe_transaction_groups import (
 )
 from semel_protocol.schema import Message
 
-from semel._admin.types import client_words
+from semel._admin.types import client_text
 from semel._config.client import ProducerConfig
 from semel._net.cluster import TRANSACTION, Cluster
 from semel._produce.sequences import TransactionManager
@@ -32,7 +32,7 @@ from semel.structs import GroupStep
 log = logging.getLogger(__name__)
 
 ASKING_TIMEOUT_MS_MAX = 5_000
-"""The story is not worth more waiting."""
+"""The text is not worth more waiting."""
 
 
 async def fenced(
@@ -43,22 +43,22 @@ async def fenced(
     *,
     proven: bool = False,
 ) -> ProducerFenced | None:
-    """The exception of a producer that was fenced, with the story; None when the coordinator does not confirm it.
+    """The exception of a producer that was fenced, with the text; None when the coordinator does not confirm it.
 
-    proven: the coordinator has said so itself; whether it tells the story or not.
+    proven: the coordinator has said so itself; whether it tells the text or not.
     """
     if proven and not manager.has_producer_id:
         return None  # not let in at all: the refusal has said why
     row = await _described(cluster, config)
     is_other = row is not None and not row.error_code and _identity(row) != _identity(manager)
-    story = _story(row, manager) if row is not None else ""
-    if not story and config.transaction_group_step is not None:
-        story = await _story_of_step(cluster, config, config.transaction_group_step)
-    if not proven and not is_other and not story:
+    text = _fence_text(row, manager) if row is not None else ""
+    if not text and config.transaction_group_step is not None:
+        text = await _step_end_text(cluster, config, config.transaction_group_step)
+    if not proven and not is_other and not text:
         return None
-    if not story and row is not None and is_other:
-        story = f"producer id {row.producer_id} epoch {row.producer_epoch} has it now ({row.transaction_state})"
-    made = ProducerFenced(f"{_who(config, manager)}: {story or 'the coordinator does not say by whom'}")
+    if not text and row is not None and is_other:
+        text = f"producer id {row.producer_id} epoch {row.producer_epoch} has it now ({row.transaction_state})"
+    made = ProducerFenced(f"{_producer_text(config, manager)}: {text or 'the coordinator does not say by whom'}")
     made.__cause__ = error
     return made
 
@@ -73,23 +73,23 @@ async def is_committed(cluster: Cluster, config: ProducerConfig, manager: Transa
     row, group = await _described(cluster, config), await _described_group(cluster, config, step)
     if row is None or row.error_code or group is None:
         return False
-    return group.decided_epoch == step.epoch and not _story(row, manager)
+    return group.decided_epoch == step.epoch and not _fence_text(row, manager)
 
 
 async def forgotten(
     cluster: Cluster, config: ProducerConfig, manager: TransactionManager, error: InvalidProducerIdMapping
 ) -> InvalidProducerIdMapping:
-    """The exception of a producer whose transactional id the coordinator does not know (any more), with the story."""
+    """The exception of a producer whose transactional id the coordinator does not know (any more), with the text."""
     row = await _described(cluster, config)
-    story = _story(row, manager) if row is not None else ""
-    if not story:
+    text = _fence_text(row, manager) if row is not None else ""
+    if not text:
         return error
-    made = InvalidProducerIdMapping(f"{_who(config, manager)}: {story}")
+    made = InvalidProducerIdMapping(f"{_producer_text(config, manager)}: {text}")
     made.__cause__ = error
     return made
 
 
-def _who(config: ProducerConfig, manager: TransactionManager) -> str:
+def _producer_text(config: ProducerConfig, manager: TransactionManager) -> str:
     return (
         f"transactional_id {config.transactional_id!r}, producer id {manager.producer_id} "
         f"epoch {manager.producer_epoch}"
@@ -100,7 +100,7 @@ def _identity(of: TransactionManager | DescribeTransactionsResponseTransaction) 
     return of.producer_id, of.producer_epoch
 
 
-def _story(row: DescribeTransactionsResponseTransaction, manager: TransactionManager) -> str:
+def _fence_text(row: DescribeTransactionsResponseTransaction, manager: TransactionManager) -> str:
     """The line of the ledger that shut us out: of all that are past our epoch, the oldest."""
     for fence in row.fences:
         if fence.old_producer_id == manager.producer_id and fence.old_epoch >= manager.producer_epoch:
@@ -108,17 +108,17 @@ def _story(row: DescribeTransactionsResponseTransaction, manager: TransactionMan
     return ""
 
 
-async def _story_of_step(cluster: Cluster, config: ProducerConfig, step: GroupStep) -> str:
+async def _step_end_text(cluster: Cluster, config: ProducerConfig, step: GroupStep) -> str:
     """How the step ended; "" when it is not over, or nobody tells."""
     row = await _described_group(cluster, config, step)
     if row is None or (row.group_epoch, row.state) == (step.epoch, "Open"):
         return ""
-    return f"step {step.epoch} of transaction group {step.group!r} is over: {_end_of_step(row, step)}"
+    return f"step {step.epoch} of transaction group {step.group!r} is over: {_how_step_ended(row, step)}"
 
 
-def _end_of_step(row: DescribeTransactionGroupsResponseGroup, step: GroupStep) -> str:
+def _how_step_ended(row: DescribeTransactionGroupsResponseGroup, step: GroupStep) -> str:
     if row.group_epoch != step.epoch:
-        by = ", ".join(part for part in (row.owner, client_words(row.client_id, row.client_host)) if part)
+        by = ", ".join(part for part in (row.owner, client_text(row.client_id, row.client_host)) if part)
         return f"step {row.group_epoch} was begun at {_moment(row.begin_time_ms)} by {by or 'somebody'}"
     how = f"committed as {row.decided_token!r}" if row.decided_epoch == step.epoch else "aborted"
     return f"it was {how} at {_moment(row.last_update_time_ms)}" + (f": {row.note}" if row.note else "")
@@ -154,5 +154,5 @@ async def _asked(cluster: Cluster, config: ProducerConfig, request: Message) -> 
             return None
         return await connection.request(request, timeout_ms=timeout_ms)
     except KafkaError as trouble:
-        log.debug("no story of how %r was fenced: %s", config.transactional_id, trouble)
+        log.debug("no text of how %r was fenced: %s", config.transactional_id, trouble)
         return None

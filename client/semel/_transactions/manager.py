@@ -15,7 +15,7 @@ from semel._config.client import ProducerConfig
 from semel._net.cluster import Cluster
 from semel._produce.sender import Sender
 from semel._produce.transaction_state import State, TransactionState, Verdict, is_not_ongoing, verdict_on
-from semel._transactions.commit_outcome import Ending, look_at_exception
+from semel._transactions.commit_outcome import CommitOutcome, discard_exception
 from semel._transactions.coordinator import TransactionCoordinator
 from semel._transactions.fencing import fenced, forgotten, is_committed
 from semel.errors import (
@@ -51,7 +51,7 @@ class Transactions:
         self._cluster, self._config, self._sender = cluster, config, sender
         self._state, self._manager = state, sender.manager
         self._coordinator = TransactionCoordinator(cluster, config, sender.manager)
-        self._ending: Ending | None = None
+        self._commit_outcome: CommitOutcome | None = None
         self._enrolling: asyncio.Task[None] | None = None
         self._committing_offsets: dict[asyncio.Task[None], None] = {}
         self._closed = False
@@ -70,7 +70,7 @@ class Transactions:
 
     async def begin(self) -> None:
         """Raises IllegalStateError inside a transaction, and while nobody has heard of the last commit."""
-        ending = self._ending
+        ending = self._commit_outcome
         if ending is not None and ending.commit:
             raise IllegalStateError(
                 "begin_transaction(): nobody has heard yet what became of the last commit; call commit_transaction() "
@@ -89,7 +89,7 @@ class Transactions:
         Raises TransactionHasFailed when it can only be aborted, KafkaTimeoutError (max_block_ms) when it goes on, and
         why the producer has ended, such as ProducerFenced.
         """
-        ending = self._ending
+        ending = self._commit_outcome
         if ending is None:
             self._state.start_commit()
             ending = self._start(self._commit(self._sender.flushed()), commit=True)
@@ -118,10 +118,10 @@ class Transactions:
 
         Raises TransactionWasCommitted when the commit was through already, KafkaTimeoutError, ProducerFenced.
         """
-        ending = self._ending
+        ending = self._commit_outcome
         if ending is not None and ending.commit:
             await self._stop_commit(ending)
-            ending = self._ending
+            ending = self._commit_outcome
         if ending is None:
             self._state.start_abort()
             ending = self._start(self._abort(), commit=False)
@@ -156,24 +156,26 @@ class Transactions:
             if self._state.state in (State.IN_TRANSACTION, State.PREPARING, State.ABORTABLE):
                 self._state.start_abort()
                 self._start(self._abort(), commit=False)
-            if self._ending is not None:
-                await asyncio.wait([self._ending.task], timeout=self._config.request_timeout_ms / 1000)
+            if self._commit_outcome is not None:
+                await asyncio.wait([self._commit_outcome.task], timeout=self._config.request_timeout_ms / 1000)
         finally:
             await self.leave()
 
     async def leave(self) -> None:
         """Stops at once; what is open is for others to end."""
         self._closed = True
-        await self._cancel([self._ending.task] if self._ending is not None else [])
+        await self._cancel([self._commit_outcome.task] if self._commit_outcome is not None else [])
         await self._cancel_requests()
 
-    # Ending a transaction
+    # CommitOutcome a transaction
 
-    def _start(self, work: Coroutine[Any, Any, None], *, commit: bool) -> Ending:
-        self._ending = Ending(commit, work, f"{'commit' if commit else 'abort'} of {self._state.transactional_id}")
-        return self._ending
+    def _start(self, work: Coroutine[Any, Any, None], *, commit: bool) -> CommitOutcome:
+        self._commit_outcome = CommitOutcome(
+            commit, work, f"{'commit' if commit else 'abort'} of {self._state.transactional_id}"
+        )
+        return self._commit_outcome
 
-    async def _outcome(self, ending: Ending) -> None:
+    async def _outcome(self, ending: CommitOutcome) -> None:
         """Waits for a commit or abort at most max_block_ms, and passes on what it came to."""
         if not ending.task.done() and not await ending.over.wait(self._config.max_block_ms):
             call = "commit_transaction()" if ending.commit else "abort_transaction()"
@@ -182,8 +184,8 @@ class Transactions:
                 f"asked for; call {call} again to hear it"
                 + (", or abort_transaction() to give up" if ending.commit else "")
             )
-        if self._ending is ending:
-            self._ending = None
+        if self._commit_outcome is ending:
+            self._commit_outcome = None
         if ending.task.cancelled():
             if self._closed:
                 raise ProducerClosed("the producer was stopped before the outcome of the transaction was known")
@@ -227,30 +229,30 @@ class Transactions:
         elif not self._coordinator.maybe_done:
             await self._failed(error)
         else:
-            (await self._failed(error, ends=True)).add_words(UNKNOWN_OUTCOME)
+            (await self._failed(error, ends=True)).extend_message(UNKNOWN_OUTCOME)
         self._state.check_usable()
         raise error
 
     async def _abort(self) -> None:
         await self._cancel_requests()
         self._sender.drop_waiting(TransactionAborted("the transaction is being aborted"))
-        await self._sender.quiet()
+        await self._sender.wait_for_answers()
         state, new_epoch = self._state, False
         if state.touched:
             try:
                 new_epoch = await self._coordinator.end(commit=False, version=state.version)
             except KafkaError as error:
                 if state.commit_sent:
-                    await self._hear_commit_out(error)
+                    await self._confirm_commit(error)
                 if state.is_prepared:
-                    await self._hear_group_out(error)
+                    await self._confirm_group_commit(error)
                 if not is_not_ongoing(error) and verdict_on(error) is not Verdict.RENEW:
                     raise await self._failed(error, ends=True) from None
                 # Neither open nor committed: the coordinator never had it, or forgot it.
                 state.needs_new_epoch = True
         self._close_transaction(new_epoch=new_epoch)
 
-    async def _hear_commit_out(self, error: KafkaError) -> NoReturn:
+    async def _confirm_commit(self, error: KafkaError) -> NoReturn:
         """An abort was refused, and a commit had been sent before: did that get there? Only asking tells."""
         try:
             if not is_not_ongoing(error):
@@ -258,14 +260,14 @@ class Transactions:
             new_epoch = await self._coordinator.end(commit=True, version=self._state.version)
         except KafkaError as refusal:
             failure = await self._failed(refusal, ends=True)
-            failure.add_words(UNKNOWN_OUTCOME)
+            failure.extend_message(UNKNOWN_OUTCOME)
             raise failure from None
         self._close_transaction(new_epoch=new_epoch)
         raise TransactionWasCommitted(
             f"the transaction of {self._state.transactional_id!r} cannot be aborted: its commit is through"
         )
 
-    async def _hear_group_out(self, error: KafkaError) -> NoReturn:
+    async def _confirm_group_commit(self, error: KafkaError) -> NoReturn:
         """An abort was refused of what was prepared: has its group committed it?"""
         is_fenced = verdict_on(error) is Verdict.FENCED
         if is_not_ongoing(error) or (is_fenced and await is_committed(self._cluster, self._config, self._manager)):
@@ -282,11 +284,11 @@ class Transactions:
         state.needs_new_epoch = state.needs_new_epoch or state.is_prepared or self._coordinator.in_doubt
         state.closed(new_epoch=new_epoch)
 
-    async def _stop_commit(self, ending: Ending) -> None:
+    async def _stop_commit(self, ending: CommitOutcome) -> None:
         """Gives up on a commit; returns when the transaction may be aborted. Raises what the commit came to if not."""
         await self._cancel([ending.task])
-        if self._ending is ending:
-            self._ending = None
+        if self._commit_outcome is ending:
+            self._commit_outcome = None
         if not ending.task.cancelled():
             if ending.task.exception() is None:
                 raise TransactionWasCommitted(
@@ -304,7 +306,7 @@ class Transactions:
             if error.retriable:  # nothing has changed
                 new = "make a new Producer and start it" if self._state.step is None else "join() the step again"
                 again = "call begin_transaction() again" if resume else new
-                error.add_words(f"It is safe to try again: {again}")
+                error.extend_message(f"It is safe to try again: {again}")
                 raise
             raise await self._failed(error, ends=True) from None
         self._state.initialized()
@@ -314,12 +316,12 @@ class Transactions:
         """There are partitions to be added to the transaction (version 1)."""
         if self._enrolling is None:
             self._enrolling = asyncio.create_task(self._add_partitions(), name="AddPartitionsToTxn")
-            self._enrolling.add_done_callback(look_at_exception)
+            self._enrolling.add_done_callback(discard_exception)
 
     async def _add_partitions(self) -> None:
         state = self._state
         try:
-            while state.wanted and not state.is_doomed:
+            while state.wanted and not state.must_abort:
                 partitions = list(state.wanted)
                 state.touched = True
                 await self._coordinator.add_partitions(partitions)
@@ -348,7 +350,7 @@ class Transactions:
 
     def _offsets_done(self, task: asyncio.Task[None]) -> None:
         self._committing_offsets.pop(task, None)
-        look_at_exception(task)
+        discard_exception(task)
 
     # Errors
 

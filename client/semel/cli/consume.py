@@ -14,7 +14,7 @@ from semel_protocol.visible import visible_bytes, visible_json
 from semel import Admin, Consumer, ConsumerRecord, TopicPartition
 from semel.admin import EARLIEST, LATEST
 from semel.cli.shared.common import bootstrap_option, failure, run
-from semel.cli.shared.whence import FORMS, Whence, parse
+from semel.cli.shared.start_position import FORMS, StartPosition, parse
 
 ESCAPES = {"\\n": b"\n", "\\t": b"\t", "\\0": b"\0", "\\r": b"\r", "\\\\": b"\\", "%%": b"%"}
 
@@ -96,7 +96,7 @@ async def _read(
     consumer: Consumer,
     topic: str,
     places: list[TopicPartition],
-    start: Whence,
+    start: StartPosition,
     max_records: int | None,
     exit_at_end: bool,
     show: Callable[[Any], bytes],
@@ -131,7 +131,7 @@ async def _read(
 
 
 async def _starts(
-    consumer: Consumer, places: list[TopicPartition], start: Whence, ends: dict[TopicPartition, int]
+    consumer: Consumer, places: list[TopicPartition], start: StartPosition, ends: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """Offsets to begin at; none for the ends of partitions, which a consumer finds by itself."""
     if start.offset is not None:

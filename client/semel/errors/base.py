@@ -20,7 +20,7 @@ class KafkaError(Exception):
         self.message = message
         super().__init__(_joined(message, self.advice))
 
-    def add_words(self, words: str) -> None:
+    def extend_message(self, words: str) -> None:
         """Says more, where only a caller knows it."""
         self.message = _joined(self.message, words)
         self.args = (_joined(str(self), words),)

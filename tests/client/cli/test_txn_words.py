@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 from semel.admin import ConsumerGroupDescription, FenceRecord, MemberDescription, ProducerState, TransactionDescription
-from semel.cli.shared.holders import TIMEOUT_NEVER_MS, Holder, Verdict, explain, judge
+from semel.cli.shared.open_transactions import (
+    TIMEOUT_NEVER_MS,
+    OpenTransaction,
+    Verdict,
+    classify,
+    describe_transaction,
+)
 from semel.cli.stuck.group import Findings, diagnosis
 from semel.cli.stuck.partition import Ends, held_back
-from semel.cli.txn.why import story
+from semel.cli.txn.why import summary
 from semel.structs import TopicPartition
 
 NOW_MS = 1_700_000_000_000
@@ -53,11 +59,11 @@ def producer(first_offset: int = 731) -> ProducerState:
 def test_a_transaction_hangs_when_no_coordinator_has_it_open_in_that_partition(
     known: list[TransactionDescription], verdict: Verdict
 ) -> None:
-    assert judge(AT, producer(), known).verdict is verdict
+    assert classify(AT, producer(), known).verdict is verdict
 
 
 def said(*known: TransactionDescription) -> dict[str, str]:
-    return dict(explain(judge(AT, producer(), known), NOW_MS))
+    return dict(describe_transaction(classify(AT, producer(), known), NOW_MS))
 
 
 def test_an_open_transaction_is_explained_with_its_owner_its_end_and_a_safe_action() -> None:
@@ -92,8 +98,8 @@ def test_a_hanging_one_is_explained_with_the_command_that_ends_it() -> None:
     assert found["safe"].startswith("semel txn abort --partition orders:0 --producer-id 7 ")
 
 
-def holder(first_offset: int = 731) -> Holder:
-    return judge(AT, producer(first_offset), [transaction()])
+def holder(first_offset: int = 731) -> OpenTransaction:
+    return classify(AT, producer(first_offset), [transaction()])
 
 
 def test_a_partition_held_back_names_the_first_holder_and_those_behind_it() -> None:
@@ -122,7 +128,7 @@ def fence(old_epoch: int, text: str) -> FenceRecord:
 
 def test_why_tells_state_owner_places_and_who_fenced_whom_the_latest_first() -> None:
     fences = (fence(1, "epoch 1 gave way"), fence(2, "epoch 2 gave way"))
-    assert story(transaction(fences=fences), {"orders-0": 731, "orders-1": None}, NOW_MS) == [
+    assert summary(transaction(fences=fences), {"orders-0": 731, "orders-1": None}, NOW_MS) == [
         (
             "shop: Ongoing. Open since 22:13:08 UTC (12.0 s). It waits for its producer to commit or abort; else the "
             "coordinator aborts it in 48.0 s (transaction.timeout.ms = 60000)."
@@ -143,7 +149,7 @@ def test_why_tells_state_owner_places_and_who_fenced_whom_the_latest_first() -> 
 
 
 def test_why_says_when_the_last_transaction_ended() -> None:
-    (first, *_) = story(transaction("CompleteCommit", last_update_time_ms=NOW_MS - 90_000), {}, NOW_MS)
+    (first, *_) = summary(transaction("CompleteCommit", last_update_time_ms=NOW_MS - 90_000), {}, NOW_MS)
     assert "was committed at 22:11:50 UTC, 1 min 30 s ago; it waits for nothing" in first
 
 
@@ -160,7 +166,7 @@ def test_why_says_when_the_last_transaction_ended() -> None:
     ],
 )
 def test_why_says_in_every_state_what_the_id_waits_for(state: str, words: str) -> None:
-    lines = story(transaction(state), {}, NOW_MS)
+    lines = summary(transaction(state), {}, NOW_MS)
     assert words in lines[0]
     assert lines[-1] == "  Nobody has fenced it."
 
@@ -178,8 +184,8 @@ def group_lines(
     moved: int = 0,
     is_done: bool = False,
     state: str = "Stable",
-    holders: tuple[Holder, ...] = (),
-    pending: tuple[Holder, ...] = (),
+    open_transactions: tuple[OpenTransaction, ...] = (),
+    pending: tuple[OpenTransaction, ...] = (),
 ) -> str:
     after = {} if offset is None else {AT: offset}
     found = Findings(
@@ -189,7 +195,7 @@ def group_lines(
         waited_s=2.0,
         ends={AT: ends},
         done=[AT] if is_done else [],
-        holders=holders,
+        open_transactions=open_transactions,
         pending=pending,
     )
     return "\n".join(line.plain for line in diagnosis(found, NOW_MS))
@@ -210,14 +216,14 @@ def test_a_group_that_stands_is_told_why(offset: int | None, ends: Ends, words: 
 
 
 def test_a_group_behind_an_open_transaction_is_told_whose_it_is() -> None:
-    said = group_lines(731, Ends(0, 731, 1_200), holders=(holder(),))
+    said = group_lines(731, Ends(0, 731, 1_200), open_transactions=(holder(),))
     assert "a reader of committed records can go no further" in said
     assert "held by     transactional id shop" in said
 
 
 def test_a_group_with_nothing_but_markers_ahead_is_at_the_end_or_held_back() -> None:
     assert "at the end, only markers and aborted records follow" in group_lines(95, Ends(0, 100, 100), is_done=True)
-    assert "can go no further" in group_lines(700, Ends(0, 731, 1_200), is_done=True, holders=(holder(),))
+    assert "can go no further" in group_lines(700, Ends(0, 731, 1_200), is_done=True, open_transactions=(holder(),))
 
 
 def test_a_group_that_moves_is_not_called_stuck() -> None:

@@ -17,7 +17,7 @@ from semel.errors import UnknownTopicOrPartitionError
 from semel.structs import TopicMetadata
 
 SHOWN = 20
-KNOCK_TIMEOUT_MS = 2_000
+CHECK_TIMEOUT_MS = 2_000
 LEAST_IN_SYNC = "min.insync.replicas"
 
 
@@ -33,7 +33,7 @@ def cluster(bootstrap: str, as_object: bool) -> None:
 
     async def work() -> Health:
         async with Admin(bootstrap_servers=bootstrap) as admin:
-            return await look(admin)
+            return await cluster_health(admin)
 
     health = run(work())
     if as_object:
@@ -44,18 +44,18 @@ def cluster(bootstrap: str, as_object: bool) -> None:
         raise SystemExit(1)
 
 
-async def look(admin: Admin) -> Health:
+async def cluster_health(admin: Admin) -> Health:
     """How the cluster is at this moment."""
-    health = await _look_once(admin)
+    health = await _cluster_health_once(admin)
     # Brokers and partitions are two questions: between them somebody may have come or gone.
-    return await _look_once(admin) if health.verdict is Verdict.OFFLINE else health
+    return await _cluster_health_once(admin) if health.verdict is Verdict.OFFLINE else health
 
 
-async def _look_once(admin: Admin) -> Health:
+async def _cluster_health_once(admin: Admin) -> Health:
     topics = await admin.describe_topics()
     cluster = await admin.describe_cluster()
-    statuses = await admin.knock(cluster.brokers, KNOCK_TIMEOUT_MS)
-    if not any(status.answers and not status.misses_store for status in statuses.values()):
+    statuses = await admin.check_brokers(cluster.brokers, CHECK_TIMEOUT_MS)
+    if not any(status.answers and not status.is_store_unreachable for status in statuses.values()):
         return health_of(cluster, topics, {}, {}, statuses)  # who is asked for more would wait for the controller
     return health_of(cluster, topics, await moves_of(admin, cluster), await _least_in_sync(admin, topics), statuses)
 
@@ -90,8 +90,8 @@ def _show(health: Health) -> None:
     _show_troubled(health)
     if health.moving:
         out.print(f"{plural(len(health.moving), 'partition')} on the move: `semel topic reassign --watch` follows.")
-    if health.misled:
-        count = plural(len(health.misled), "partition")
+    if health.not_preferred:
+        count = plural(len(health.not_preferred), "partition")
         out.print(f"{count} not led by the preferred broker: `semel topic elect` changes that.")
     out.print(sentence(health), soft_wrap=True)
 

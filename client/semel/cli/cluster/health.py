@@ -51,7 +51,7 @@ class PartitionHealth(msgspec.Struct, frozen=True):
 class BrokerHealth(msgspec.Struct, frozen=True):
     """How many partitions a broker leads, should lead, holds, and holds in sync. `metadata` None: it is away.
 
-    status: what came of a knock at it; None: not tried.
+    status: what came of a check_brokers at it; None: not tried.
     """
 
     node_id: int
@@ -69,13 +69,13 @@ class BrokerHealth(msgspec.Struct, frozen=True):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """A whole cluster. `misled`: partitions whose preferred leader is in sync, but is not the one who leads."""
+    """A whole cluster. `not_preferred`: partitions whose preferred leader is in sync, but is not the one who leads."""
 
     cluster_id: str | None
     controller_id: int
     brokers: tuple[BrokerHealth, ...]
     partitions: tuple[PartitionHealth, ...]
-    misled: tuple[TopicPartition, ...]
+    not_preferred: tuple[TopicPartition, ...]
     moving: tuple[TopicPartition, ...]
 
     def of_state(self, state: State) -> list[PartitionHealth]:
@@ -95,7 +95,7 @@ class Health(msgspec.Struct, frozen=True):
     def without_store(self) -> list[int]:
         """Brokers that answer, and cannot reach the cluster's store."""
         found = [(broker.node_id, broker.status) for broker in self.brokers]
-        return [node_id for node_id, status in found if status is not None and status.misses_store]
+        return [node_id for node_id, status in found if status is not None and status.is_store_unreachable]
 
     @property
     def is_store_away(self) -> bool:
@@ -132,10 +132,10 @@ def health_of(
     least_in_sync: Mapping[str, int],
     statuses: Mapping[int, BrokerStatus] | None = None,
 ) -> Health:
-    """`least_in_sync`: min.insync.replicas by topic, where it is known. statuses: see `Admin.knock`."""
+    """`least_in_sync`: min.insync.replicas by topic, where it is known. statuses: see `Admin.check_brokers`."""
     statuses = statuses or {}
     silent = [node_id for node_id, status in statuses.items() if not status.answers]
-    partitions, misled = [], []
+    partitions, not_preferred = [], []
     for topic in topics:
         for each in topic.partitions:
             at = TopicPartition(topic.name, each.partition)
@@ -147,13 +147,13 @@ def health_of(
             partitions.append(PartitionHealth(at, state, each.leader, each.replicas, each.isr, missing))
             preferred = each.replicas[0] if each.replicas else each.leader
             if at not in moves and each.leader != preferred and preferred in each.isr and preferred in cluster.brokers:
-                misled.append(at)
+                not_preferred.append(at)
     return Health(
         cluster.cluster_id,
         cluster.controller_id,
         _brokers(cluster, partitions, statuses),
         tuple(partitions),
-        tuple(misled),
+        tuple(not_preferred),
         tuple(moves),
     )
 
@@ -235,7 +235,9 @@ def _without_store(health: Health) -> str:
     """No broker that answers can reach the store: it is to be brought back, not they."""
     ids = health.without_store
     answer = f"{_named(ids)} {'answers' if len(ids) == 1 else 'answer'}, but cannot reach the cluster's store (etcd)"
-    left_ms = [b.status.session_left_ms or 0 for b in health.brokers if b.status is not None and b.status.misses_store]
+    left_ms = [
+        b.status.session_left_ms or 0 for b in health.brokers if b.status is not None and b.status.is_store_unreachable
+    ]
     if any(left_ms):
         then = f"their sessions end in {max(left_ms) / 1000:.0f} s, and then nobody leads"
     else:
@@ -278,14 +280,14 @@ def as_json(health: Health) -> dict[str, Any]:
             for each in health.partitions
             if each.state is not State.OK
         ],
-        "not_led_by_preferred": [f"{at.topic}-{at.partition}" for at in health.misled],
+        "not_led_by_preferred": [f"{at.topic}-{at.partition}" for at in health.not_preferred],
         "moving": [f"{at.topic}-{at.partition}" for at in health.moving],
     }
 
 
 def _reaches_store(status: BrokerStatus | None) -> bool | None:
     """None where the broker does not tell."""
-    return None if status is None or status.session_left_ms is None else not status.misses_store
+    return None if status is None or status.session_left_ms is None else not status.is_store_unreachable
 
 
 def _named(ids: Sequence[int]) -> str:

@@ -8,7 +8,7 @@ from semel import Admin, TopicPartition
 from semel.admin import LATEST, ConsumerGroupDescription
 from semel.cli.group.reset import reset
 from semel.cli.shared.common import bootstrap_option, confirm, console, delete_each, failure, run, say, table
-from semel.cli.shared.places import known_offsets, partitions_of
+from semel.cli.shared.partition_names import known_offsets, partitions_of
 from semel.cli.stuck.group import stuck_group
 from semel.errors import GroupIdNotFound
 

@@ -10,9 +10,9 @@ import msgspec
 from semel import Admin, TopicPartition
 from semel.admin import EARLIEST, LATEST, ConsumerGroupDescription
 from semel.cli.shared.common import bootstrap_option, confirm, console, failure, run, say, table
-from semel.cli.shared.places import partitions_of
+from semel.cli.shared.partition_names import partitions_of
+from semel.cli.shared.start_position import FORMS, StartPosition, parse
 from semel.cli.shared.times import plural
-from semel.cli.shared.whence import FORMS, Whence, parse
 from semel.structs import OffsetAndMetadata
 
 
@@ -57,7 +57,7 @@ def reset(
     say(f"{plural(len(changes), 'offset')} of {group} set")
 
 
-async def _plan(bootstrap: str, group: str, names: Sequence[str], to: Whence | None, by: int) -> list[Move]:
+async def _plan(bootstrap: str, group: str, names: Sequence[str], to: StartPosition | None, by: int) -> list[Move]:
     """`to` None: by so many offsets from what is committed."""
     async with Admin(bootstrap_servers=bootstrap) as admin:
         (described,) = await admin.describe_consumer_groups([group])

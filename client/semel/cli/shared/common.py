@@ -64,17 +64,17 @@ class SafeTable(Table):
     """A table whose texts come from elsewhere: shown as they are, without markup and control characters."""
 
     def add_row(self, *cells: RenderableType | None, style: StyleType | None = None, end_section: bool = False) -> None:
-        super().add_row(*map(_harmless, cells), style=style, end_section=end_section)
+        super().add_row(*map(_escaped_text, cells), style=style, end_section=end_section)
 
 
 class SafeConsole(Console):
     """A console for texts from elsewhere: no markup, no control characters. A line end of our own may end a text."""
 
     def print(self, *texts: Any, **options: Any) -> None:
-        super().print(*map(_harmless, texts), **options)
+        super().print(*map(_escaped_text, texts), **options)
 
 
-def _harmless(shown: Any) -> Any:
+def _escaped_text(shown: Any) -> Any:
     """What `visible` makes of a text; anything else as it is."""
     if isinstance(shown, str):
         kept = shown.removesuffix("\n")

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from semel import Admin, TopicPartition
 from semel.admin import ClusterDescription, PartitionReassignment
 from semel.cli.shared.common import failure, say
-from semel.cli.shared.places import partitions_of
+from semel.cli.shared.partition_names import partitions_of
 from semel.cli.shared.times import plural
 from semel.errors import UnsupportedVersionError
 

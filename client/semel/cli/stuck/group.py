@@ -15,9 +15,9 @@ from semel._consume.log_scan import scan
 from semel._edge import Edge
 from semel.admin import ConsumerGroupDescription
 from semel.cli.shared.common import bootstrap_option, console, failure, run
-from semel.cli.shared.holders import Holder, holders
+from semel.cli.shared.open_transactions import OpenTransaction, open_transactions
 from semel.cli.shared.times import duration, plural
-from semel.cli.stuck.partition import Ends, ends_of, held_back, holder_lines
+from semel.cli.stuck.partition import Ends, ends_of, held_back, transaction_lines
 from semel.cli.txn.timeline_spans import Outcome, Spans
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -44,8 +44,8 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     waited_s: float
     ends: Mapping[TopicPartition, Ends]
     done: Sequence[TopicPartition]
-    holders: Sequence[Holder]
-    pending: Sequence[Holder]
+    open_transactions: Sequence[OpenTransaction]
+    pending: Sequence[OpenTransaction]
 
 
 @click.command("stuck")
@@ -80,10 +80,10 @@ async def _find_out(admin: Admin, name: str, wait_s: float) -> Findings:
     partitions = [at for at in sorted({*after, *owned}) if at.partition < existing.get(at.topic, 0)]
     ends = await ends_of(admin, partitions) if partitions else {}
     held = [at for at, each in ends.items() if each.held_back]
-    pending: list[Holder] = []
+    pending: list[OpenTransaction] = []
     if count := existing.get(OFFSETS_TOPIC, 0):
         home = TopicPartition(OFFSETS_TOPIC, coordinator_partition(name, count))
-        pending = await holders(admin, [home])
+        pending = await open_transactions(admin, [home])
     return Findings(
         group=group,
         before=before,
@@ -91,7 +91,7 @@ async def _find_out(admin: Admin, name: str, wait_s: float) -> Findings:
         waited_s=wait_s,
         ends=ends,
         done=[at for at, each in ends.items() if at in after and await _is_done(admin, at, after[at], each)],
-        holders=await holders(admin, held) if held else [],
+        open_transactions=await open_transactions(admin, held) if held else [],
         pending=pending,
     )
 
@@ -132,7 +132,7 @@ def diagnosis(found: Findings, now_ms: int) -> list[Text]:
             )
         )
         for holder in found.pending:
-            lines += [Text(), *holder_lines(holder, now_ms)]
+            lines += [Text(), *transaction_lines(holder, now_ms)]
     return lines
 
 
@@ -162,7 +162,7 @@ def _partition(found: Findings, at: TopicPartition, ends: Ends, now_ms: int) -> 
         return [Text(f"{said}at the end, only markers and aborted records follow.")]
     if offset >= ends.last_stable or at in found.done:
         head = Text(f"{said}a reader of committed records can go no further.", "yellow")
-        mine = [holder for holder in found.holders if holder.partition == at]
+        mine = [holder for holder in found.open_transactions if holder.partition == at]
         return [head, *held_back(at, ends, mine, now_ms)]
     return [
         Text(

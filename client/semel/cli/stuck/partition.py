@@ -12,8 +12,8 @@ from semel import Admin, TopicPartition
 from semel._edge import Edge
 from semel.admin import EARLIEST, LATEST
 from semel.cli.shared.common import bootstrap_option, console, run
-from semel.cli.shared.holders import Holder, explain, holders
-from semel.cli.shared.places import places
+from semel.cli.shared.open_transactions import OpenTransaction, describe_transaction, open_transactions
+from semel.cli.shared.partition_names import places
 from semel.cli.shared.times import plural
 
 CAPTION_COLUMNS = 12
@@ -50,11 +50,11 @@ def stuck_topic(bootstrap: str, place: str) -> None:
     that is, since when, when it will end, and which action is safe.
     """
 
-    async def work() -> tuple[dict[TopicPartition, Ends], list[Holder]]:
+    async def work() -> tuple[dict[TopicPartition, Ends], list[OpenTransaction]]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
             ends = await ends_of(admin, await places(admin, place))
             held = [at for at, each in ends.items() if each.held_back]
-            return ends, await holders(admin, held) if held else []
+            return ends, await open_transactions(admin, held) if held else []
 
     ends, found = run(work())
     out = console()
@@ -72,7 +72,7 @@ def stuck_topic(bootstrap: str, place: str) -> None:
             out.print(line, soft_wrap=True)
 
 
-def held_back(at: TopicPartition, ends: Ends, found: Sequence[Holder], now_ms: int) -> list[Text]:
+def held_back(at: TopicPartition, ends: Ends, found: Sequence[OpenTransaction], now_ms: int) -> list[Text]:
     """PURE. What to print of one partition; `found`: its open transactions in order of their first offsets."""
     head = Text(f"{at.topic}-{at.partition}", "bold").append(
         f"  last stable offset {ends.last_stable:,}, high watermark {ends.high_watermark:,}: "
@@ -81,7 +81,7 @@ def held_back(at: TopicPartition, ends: Ends, found: Sequence[Holder], now_ms: i
     )
     if not found:
         return [head, Text("  What held it back has ended just now: ask again.")]
-    lines = [head, *holder_lines(found[0], now_ms)]
+    lines = [head, *transaction_lines(found[0], now_ms)]
     for behind in found[1 : 1 + BEHIND_SHOWN]:
         whose = "no transactional id" if behind.transaction is None else behind.transaction.transactional_id
         lines.append(
@@ -95,8 +95,9 @@ def held_back(at: TopicPartition, ends: Ends, found: Sequence[Holder], now_ms: i
     return lines
 
 
-def holder_lines(holder: Holder, now_ms: int) -> list[Text]:
+def transaction_lines(holder: OpenTransaction, now_ms: int) -> list[Text]:
     """PURE. Who holds back, since when, when it ends and what is safe: one line each."""
     return [
-        Text(f"  {caption:<{CAPTION_COLUMNS}}", "dim").append(said, "") for caption, said in explain(holder, now_ms)
+        Text(f"  {caption:<{CAPTION_COLUMNS}}", "dim").append(said, "")
+        for caption, said in describe_transaction(holder, now_ms)
     ]

@@ -29,7 +29,7 @@ from semel.cli.shared.common import (
     table,
 )
 from semel.cli.shared.moves import moves_of
-from semel.cli.shared.places import known_offsets
+from semel.cli.shared.partition_names import known_offsets
 from semel.cli.stuck.partition import stuck_topic
 from semel.cli.topic.alter import alter
 from semel.cli.topic.elect import elect

@@ -8,7 +8,7 @@ import click
 
 from semel import Admin, TopicPartition
 from semel.cli.shared.common import bootstrap_option, run, say
-from semel.cli.shared.places import partitions_of
+from semel.cli.shared.partition_names import partitions_of
 from semel.cli.shared.times import plural
 from semel.structs import PartitionMetadata
 
@@ -29,14 +29,16 @@ def elect(bootstrap: str, names: tuple[str, ...]) -> None:
         async with Admin(bootstrap_servers=bootstrap) as admin:
             partitions = await partitions_of(admin, names)
             live = (await admin.describe_cluster()).brokers
-            misled = {at: p for at, p in partitions.items() if p.replicas and p.leader != p.replicas[0]}
-            hindered = {at: _hindrance(partition, live) for at, partition in misled.items()}
-            elected = await admin.elect_leaders([at for at, why in hindered.items() if not why])
-            done = [f"{_name(at)}: leader {_leader(misled[at])} -> {misled[at].replicas[0]}" for at in elected]
-            not_done = [
-                f"{_name(at)}: leader stays {_leader(misled[at])}: {why}" for at, why in hindered.items() if why
+            not_preferred = {at: p for at, p in partitions.items() if p.replicas and p.leader != p.replicas[0]}
+            blocked = {at: _why_not_electable(partition, live) for at, partition in not_preferred.items()}
+            elected = await admin.elect_leaders([at for at, why in blocked.items() if not why])
+            done = [
+                f"{_name(at)}: leader {_leader(not_preferred[at])} -> {not_preferred[at].replicas[0]}" for at in elected
             ]
-            as_it_was = plural(len(partitions) - len(misled), "partition")
+            not_done = [
+                f"{_name(at)}: leader stays {_leader(not_preferred[at])}: {why}" for at, why in blocked.items() if why
+            ]
+            as_it_was = plural(len(partitions) - len(not_preferred), "partition")
             return [*done, f"{plural(len(done), 'new leader')}; {as_it_was} had the preferred one."], not_done
 
     done, not_done = run(work())
@@ -49,7 +51,7 @@ def elect(bootstrap: str, names: tuple[str, ...]) -> None:
         raise SystemExit(1)
 
 
-def _hindrance(partition: PartitionMetadata, live: Container[int]) -> str:
+def _why_not_electable(partition: PartitionMetadata, live: Container[int]) -> str:
     preferred = partition.replicas[0]
     if preferred not in live:
         return f"broker {preferred} is away"

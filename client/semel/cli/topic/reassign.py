@@ -10,7 +10,7 @@ from semel import Admin, TopicPartition
 from semel.admin import ClusterDescription
 from semel.cli.shared.common import bootstrap_option, confirm, console, run, say, table
 from semel.cli.shared.moves import Replicas, moves_of, watch
-from semel.cli.shared.places import partitions_of
+from semel.cli.shared.partition_names import partitions_of
 from semel.cli.shared.times import plural
 from semel.cli.topic.reassign_plan import plan
 

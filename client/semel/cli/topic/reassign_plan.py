@@ -80,11 +80,11 @@ class _Planner:
         return moved > 0
 
     def _moves_leaders(self, topics: Mapping[str, Placement]) -> bool:
-        moved, leads = 0, _Leads(self.placed, self.racks)
+        moved, leads = 0, _LeaderCounts(self.placed, self.racks)
         for name, pool in topics.items():
-            while leads.pass_one_on(pool, leads.in_topic[name], evenly=False):
+            while leads.move_one(pool, leads.in_topic[name], evenly=False):
                 moved += 1
-        while leads.pass_one_on(self.placed, leads.in_all, evenly=True):
+        while leads.move_one(self.placed, leads.in_all, evenly=True):
             moved += 1
         return moved > 0
 
@@ -136,7 +136,7 @@ class _Planner:
         return len(dict.fromkeys(self.racks[broker] for broker in replicas))
 
 
-class _Leads:
+class _LeaderCounts:
     """Who leads how many partitions, of each topic and in all."""
 
     def __init__(self, placed: Placement, brokers: Iterable[int]) -> None:
@@ -146,7 +146,7 @@ class _Leads:
             self.in_all[replicas[0]] += 1
             self.in_topic[at.topic][replicas[0]] += 1
 
-    def pass_one_on(self, pool: Placement, leads: Mapping[int, int], *, evenly: bool) -> bool:
+    def move_one(self, pool: Placement, leads: Mapping[int, int], *, evenly: bool) -> bool:
         """Takes one leadership from a broker with at least two more than another; whether there was one to take.
 
         If need be along a chain: each broker in it leads one partition less and one more. `evenly`: no topic may become
@@ -167,11 +167,13 @@ class _Leads:
                                 reached.append(taker)
             low = min(reached, key=lambda b: leads[b])
             if leads[high] - leads[low] >= 2:
-                self._pass_on(pool, came, low, high)
+                self._apply_chain(pool, came, low, high)
                 return True
         return False
 
-    def _pass_on(self, pool: Placement, came: Mapping[int, tuple[int, TopicPartition]], low: int, high: int) -> None:
+    def _apply_chain(
+        self, pool: Placement, came: Mapping[int, tuple[int, TopicPartition]], low: int, high: int
+    ) -> None:
         while low != high:
             giver, at = came[low]
             pool[at].remove(low)

@@ -10,8 +10,8 @@ from semel import Admin, TopicPartition
 from semel._edge import Edge
 from semel.admin import TransactionDescription, TransactionGroupDescription, TransactionListing
 from semel.cli.shared.common import bootstrap_option, confirm, console, failure, run, say, table
-from semel.cli.shared.holders import Holder, Verdict, describe_known, holders
-from semel.cli.shared.places import places
+from semel.cli.shared.open_transactions import OpenTransaction, Verdict, describe_known, open_transactions
+from semel.cli.shared.partition_names import places
 from semel.cli.shared.times import duration, moment, plural
 from semel.cli.txn.groups import abort_group, groups, overdue, show_groups
 from semel.cli.txn.timeline import timeline
@@ -145,11 +145,11 @@ def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
     """
     now_ms = Edge().now_ms()
 
-    async def work() -> tuple[int, list[Holder], list[TransactionGroupDescription]]:
+    async def work() -> tuple[int, list[OpenTransaction], list[TransactionGroupDescription]]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
             found = await admin.describe_topics(topics or None)
             partitions = [TopicPartition(each.name, p.partition) for each in found for p in each.partitions]
-            open_ones = await holders(admin, partitions)
+            open_ones = await open_transactions(admin, partitions)
             hanging = [each for each in open_ones if each.verdict is Verdict.HANGING]
             return len(partitions), hanging, [] if topics else await overdue(admin, now_ms)
 
@@ -165,7 +165,7 @@ def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
     raise SystemExit(1)
 
 
-def _show_hanging(found: list[Holder], now_ms: int) -> None:
+def _show_hanging(found: list[OpenTransaction], now_ms: int) -> None:
     numbers = ("producer", "epoch", "first offset")
     shown = table("", "partition", *numbers, "transactional id", "last record", right=numbers)
     for each in found:
@@ -251,7 +251,9 @@ async def _abort_hanging(bootstrap: str, place: str, producer_id: int, yes: bool
         if ":" not in place:
             raise click.BadParameter(f"{place!r}: write TOPIC:PARTITION, such as orders:0", param_hint="--partition")
         (partition,) = await places(admin, place)
-        open_ones = [each for each in await holders(admin, [partition]) if each.producer.producer_id == producer_id]
+        open_ones = [
+            each for each in await open_transactions(admin, [partition]) if each.producer.producer_id == producer_id
+        ]
         if not open_ones:
             raise failure(f"producer {producer_id} has no transaction open in {place}")
         (found,) = open_ones

@@ -10,7 +10,7 @@ from semel import Admin, TopicPartition
 from semel._consume.log_scan import scan
 from semel.admin import EARLIEST, LATEST
 from semel.cli.shared.common import bootstrap_option, console, run, say, table
-from semel.cli.shared.places import places
+from semel.cli.shared.partition_names import places
 from semel.cli.shared.times import duration, moment
 from semel.cli.txn.timeline_spans import Outcome, PartitionTimeline, Spans
 from semel.cli.txn.timeline_svg import render

@@ -10,7 +10,7 @@ from semel import Admin
 from semel._edge import Edge
 from semel.admin import TransactionDescription
 from semel.cli.shared.common import bootstrap_option, failure, run, say
-from semel.cli.shared.holders import TIMEOUT_NEVER_MS, holders
+from semel.cli.shared.open_transactions import TIMEOUT_NEVER_MS, open_transactions
 from semel.cli.shared.times import duration, moment, plural
 from semel.errors import TransactionalIdNotFound
 
@@ -19,7 +19,7 @@ from semel.errors import TransactionalIdNotFound
 @bootstrap_option
 @click.argument("name", metavar="TRANSACTIONAL_ID")
 def why(bootstrap: str, name: str) -> None:
-    """Tell the story of a transactional id: its state, what it waits for, who fenced it and why."""
+    """Tell the summary of a transactional id: its state, what it waits for, who fenced it and why."""
 
     async def work() -> list[str]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
@@ -27,7 +27,7 @@ def why(bootstrap: str, name: str) -> None:
                 (found,) = await admin.describe_transactions([name])
             except TransactionalIdNotFound as e:
                 return await _unknown(admin, name, e)
-            return story(found, await _where(admin, found), Edge().now_ms())
+            return summary(found, await _where(admin, found), Edge().now_ms())
 
     say(*run(work()))
 
@@ -52,13 +52,13 @@ async def _where(admin: Admin, found: TransactionDescription) -> dict[str, int |
         return {}
     first = {
         each.partition: each.first_offset
-        for each in await holders(admin, found.partitions)
+        for each in await open_transactions(admin, found.partitions)
         if each.producer.producer_id == found.producer_id
     }
     return {f"{at.topic}-{at.partition}": first.get(at) for at in found.partitions}
 
 
-def story(found: TransactionDescription, where: dict[str, int | None], now_ms: int) -> list[str]:
+def summary(found: TransactionDescription, where: dict[str, int | None], now_ms: int) -> list[str]:
     """PURE. The lines to print. `where`: see `_where`."""
     lines = [f"{found.transactional_id}: {found.state}. {_waits_for(found, now_ms)}"]
     lines.append(

@@ -14,19 +14,19 @@ EXAMPLE = "2026-11-22T08:00"
 FORMS = f"earliest, latest, an offset, or a time such as {EXAMPLE} (UTC unless it says otherwise)"
 
 
-class Whence(msgspec.Struct, frozen=True):
+class StartPosition(msgspec.Struct, frozen=True):
     """One of two: an offset, or a `timestamp` in ms, which may be EARLIEST or LATEST, for Admin.list_offsets."""
 
     timestamp: int | None = None
     offset: int | None = None
 
 
-def parse(words: str, option: str) -> Whence:
+def parse(words: str, option: str) -> StartPosition:
     """Raises click.BadParameter, naming the option that the words were given to."""
     if words in WORDS:
-        return Whence(timestamp=WORDS[words])
+        return StartPosition(timestamp=WORDS[words])
     if words.isascii() and words.isdigit():
-        return Whence(offset=int(words))
+        return StartPosition(offset=int(words))
     try:
         moment = datetime.fromisoformat(words)
     except ValueError:
@@ -34,4 +34,4 @@ def parse(words: str, option: str) -> Whence:
             f"{words!r} is neither earliest, latest, an offset nor a time such as {EXAMPLE}", param_hint=option
         ) from None
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return Whence(timestamp=max(0, round(aware.timestamp() * 1000)))
+    return StartPosition(timestamp=max(0, round(aware.timestamp() * 1000)))

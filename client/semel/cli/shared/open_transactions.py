@@ -28,7 +28,7 @@ class Verdict(Enum):
     """No coordinator knows of it: nothing will ever end it."""
 
 
-class Holder(msgspec.Struct, frozen=True, kw_only=True):
+class OpenTransaction(msgspec.Struct, frozen=True, kw_only=True):
     """A transaction open in `partition`, and what its coordinator says; None when no coordinator has it."""
 
     partition: TopicPartition
@@ -42,19 +42,21 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
         return self.producer.current_txn_start_offset
 
 
-def judge(partition: TopicPartition, producer: ProducerState, known: Sequence[TransactionDescription]) -> Holder:
+def classify(
+    partition: TopicPartition, producer: ProducerState, known: Sequence[TransactionDescription]
+) -> OpenTransaction:
     """PURE. `known`: the transactional ids that have this producer id, as their coordinators describe them."""
     for transaction in known:
         if transaction.is_open and partition in transaction.partitions:
             verdict = Verdict.ENDING
             if transaction.state == "Ongoing":
                 verdict = Verdict.TWO_PHASE if transaction.timeout_ms == TIMEOUT_NEVER_MS else Verdict.ONGOING
-            return Holder(partition=partition, producer=producer, verdict=verdict, transaction=transaction)
+            return OpenTransaction(partition=partition, producer=producer, verdict=verdict, transaction=transaction)
     newest = known[0] if known else None
-    return Holder(partition=partition, producer=producer, verdict=Verdict.HANGING, transaction=newest)
+    return OpenTransaction(partition=partition, producer=producer, verdict=Verdict.HANGING, transaction=newest)
 
 
-async def holders(admin: Admin, partitions: Iterable[TopicPartition]) -> list[Holder]:
+async def open_transactions(admin: Admin, partitions: Iterable[TopicPartition]) -> list[OpenTransaction]:
     """The transactions open in these partitions, by partition and first offset.
 
     One that ends while it is asked about might look as if no coordinator knew it, so the partition is asked again
@@ -78,7 +80,7 @@ async def holders(admin: Admin, partitions: Iterable[TopicPartition]) -> list[Ho
     return sorted(found, key=lambda each: (each.partition, each.first_offset))
 
 
-async def _judged(admin: Admin, states: Mapping[TopicPartition, Sequence[ProducerState]]) -> list[Holder]:
+async def _judged(admin: Admin, states: Mapping[TopicPartition, Sequence[ProducerState]]) -> list[OpenTransaction]:
     open_ones = [
         (partition, state)
         for partition, listed in states.items()
@@ -94,7 +96,7 @@ async def _judged(admin: Admin, states: Mapping[TopicPartition, Sequence[Produce
         known.setdefault(transaction.producer_id, []).append(transaction)
     for row in listings:  # its producer id may have changed since
         known.setdefault(row.producer_id, [])
-    return [judge(partition, state, known.get(state.producer_id, ())) for partition, state in open_ones]
+    return [classify(partition, state, known.get(state.producer_id, ())) for partition, state in open_ones]
 
 
 async def describe_known(admin: Admin, names: Sequence[str]) -> list[TransactionDescription]:
@@ -111,7 +113,7 @@ async def describe_known(admin: Admin, names: Sequence[str]) -> list[Transaction
         return found
 
 
-def explain(holder: Holder, now_ms: int) -> list[tuple[str, str]]:
+def describe_transaction(holder: OpenTransaction, now_ms: int) -> list[tuple[str, str]]:
     """PURE. Who it is, since when, when it ends, and what is safe to do: pairs of a caption and a sentence."""
     producer, transaction = holder.producer, holder.transaction
     who = f"producer {producer.producer_id}, epoch {producer.producer_epoch}"
@@ -124,7 +126,7 @@ def explain(holder: Holder, now_ms: int) -> list[tuple[str, str]]:
     return [*lines, ("ends", _end(holder, now_ms)), ("safe", _safe_action(holder))]
 
 
-def _since(holder: Holder, now_ms: int) -> str:
+def _since(holder: OpenTransaction, now_ms: int) -> str:
     transaction = holder.transaction
     if transaction is not None and holder.verdict is not Verdict.HANGING and transaction.start_time_ms is not None:
         return f"{moment(transaction.start_time_ms, now_ms)}, {duration(now_ms - transaction.start_time_ms)} ago"
@@ -134,7 +136,7 @@ def _since(holder: Holder, now_ms: int) -> str:
     )
 
 
-def _end(holder: Holder, now_ms: int) -> str:
+def _end(holder: OpenTransaction, now_ms: int) -> str:
     transaction = holder.transaction
     match holder.verdict:
         case Verdict.HANGING:
@@ -161,7 +163,7 @@ def _end(holder: Holder, now_ms: int) -> str:
             )
 
 
-def _safe_action(holder: Holder) -> str:
+def _safe_action(holder: OpenTransaction) -> str:
     topic, partition = holder.partition
     transaction = holder.transaction
     match holder.verdict:

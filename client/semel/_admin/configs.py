@@ -1,4 +1,4 @@
-"""Settings of topics and brokers: describe, alter. A broker's own settings are asked of that broker."""
+"""Settings of topics and brokers: describe, alter. A broker's own settings are requested from that broker."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ ANY = -1
 
 
 def _by_node(resources: Sequence[ConfigResource]) -> dict[int, list[ConfigResource]]:
-    """The resources by the broker to be asked; ANY for those that every broker knows."""
+    """The resources by the broker to ask; ANY for those that every broker has."""
     parts: dict[int, list[ConfigResource]] = {}
     for resource in resources:
         node_id = ANY

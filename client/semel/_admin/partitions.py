@@ -1,4 +1,4 @@
-"""Partitions: the offsets of their ends or of a time, and the deletion of records."""
+"""Offsets of partitions by time or at their ends, and deletion of records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where partitions are and who leads them: elections, and moves to other brokers (KIP-455, KIP-460)."""
+"""Leader elections and reassignments of partitions (KIP-455, KIP-460)."""
 
 from __future__ import annotations
 

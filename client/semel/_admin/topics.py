@@ -1,4 +1,4 @@
-"""Topics and the cluster: create, delete, grow, list, describe."""
+"""Topics and the cluster: create, delete, add partitions, list, describe, check brokers."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def describe_cluster(calls: Calls) -> ClusterDescription:
 
 
 async def check_brokers(calls: Calls, node_ids: Iterable[int], timeout_ms: float) -> dict[int, BrokerStatus]:
-    """Asks all at once, each for `timeout_ms` at most, connecting included."""
+    """Asks all brokers at once, each for at most `timeout_ms`, connecting included."""
     asked = list(node_ids)
     answers = await asyncio.gather(*[_check_broker(calls, node_id, timeout_ms) for node_id in asked])
     return dict(zip(asked, answers, strict=True))
@@ -129,7 +129,7 @@ async def _check_broker(calls: Calls, node_id: int, timeout_ms: float) -> Broker
         async with asyncio.timeout(timeout_ms / 1000):
             connection = await calls.cluster.connection(node_id, Role.CONTROL)
             if not connection.serves(DescribeClusterRequest):
-                # It has answered ApiVersions once; what it serves since Kafka 0.8 shows that it still does.
+                # A broker of another make: any broker answers Metadata.
                 await connection.request(MetadataRequest(topics=[]), timeout_ms=timeout_ms)
                 return BrokerStatus()
             answer: DescribeClusterResponse = await connection.request(request, timeout_ms=timeout_ms)

@@ -1,4 +1,4 @@
-"""Transactions: list, describe, fence, and the markers that end a hanging one (KIP-664)."""
+"""Transactions: list, describe, fence, and abort hanging ones (KIP-664)."""
 
 from __future__ import annotations
 
@@ -44,13 +44,15 @@ from semel.errors import InvalidRequestError, error_for
 from semel.structs import TopicPartition
 
 FENCING_TIMEOUT_MS = 1
-"""Fencing takes the transactional id for no transaction at all; the next producer brings its own timeout."""
+"""The transaction timeout sent with a fencing InitProducerId. No transaction begins with it; the next producer sends
+its own.
+"""
 
 
 async def list_transactions(
     calls: Calls, states: Sequence[str], producer_ids: Sequence[int]
 ) -> list[TransactionListing]:
-    """Every broker lists the transactional ids that it coordinates."""
+    """Requests from every broker the transactional ids that it coordinates."""
 
     async def of_broker(node_id: int) -> list[TransactionListing]:
         async def attempt(deadline: Deadline) -> list[TransactionListing]:
@@ -74,7 +76,7 @@ async def list_transactions(
 
 
 async def describe_transactions(calls: Calls, transactional_ids: Sequence[str]) -> list[TransactionDescription]:
-    """All ids of one coordinator in one request."""
+    """Describes all ids of one coordinator in one request."""
     outcomes: CallOutcomes[str, TransactionDescription] = CallOutcomes(
         transactional_ids, lambda name: f"describing transactional id {name!r}"
     )
@@ -134,7 +136,7 @@ async def describe_producers(
 
 
 async def fence_producers(calls: Calls, transactional_ids: Sequence[str], reason: str) -> dict[str, FencedProducer]:
-    """As a new producer of the id would: its coordinator bumps the epoch and aborts what is open."""
+    """Sends InitProducerId as a new producer would: the coordinator bumps the epoch and aborts the open transaction."""
 
     async def of_id(transactional_id: str) -> FencedProducer:
         what = f"fencing the producer of {transactional_id!r}"
@@ -221,7 +223,7 @@ def _fence(row: DescribeTransactionsResponseFence) -> FenceRecord:
 
 
 def _why_refused(row: DescribeTransactionsResponseTransaction) -> str | None:
-    """The broker's words, and for an id that is gone the last line of its ledger."""
+    """The broker's message; for an expired id also the last entry of its ledger."""
     last = row.fences[-1].text if row.fences else ""
     words = row.error_message or ""
     return ". ".join(part for part in (words, "" if last in words else last) if part) or None

@@ -1,7 +1,6 @@
-"""ListOffsets, OffsetFetch and OffsetCommit: what brokers and the group's coordinator know of positions.
+"""ListOffsets, OffsetFetch and OffsetCommit: offsets of partitions, and committed offsets of the group.
 
-Offsets travel on a data connection to the coordinator, not on the one that waits in JoinGroup: a rebalance must not
-hold up a commit.
+Commits use a data connection to the coordinator, not the one that waits in JoinGroup: a rebalance must not delay them.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ NO_OFFSET = -1
 
 T = TypeVar("T")
 OffsetAt = tuple[int, int]
-"""(offset, timestamp); (-1, -1) when no record is that young."""
+"""(offset, timestamp in ms); (-1, -1) without such a record."""
 
 
 class Membership(msgspec.Struct, frozen=True):
-    """Who commits. A consumer that is no member of a group commits as nobody, which an empty group allows."""
+    """The committing member. The default is no member, which a group without members accepts."""
 
     generation: int = -1
     member_id: str = ""
@@ -56,12 +55,12 @@ class Membership(msgspec.Struct, frozen=True):
 
 
 class Offsets:
-    """Questions and statements about offsets; each public call retries until its deadline."""
+    """Requests about offsets. Each public call but `list_once` retries until its deadline."""
 
     def __init__(self, cluster: Cluster, config: ConsumerConfig) -> None:
         self._cluster, self._config, self._edge = cluster, config, cluster.edge
 
-    # What the leaders know
+    # From the leaders
 
     async def list(self, wanted: Mapping[TopicPartition, int], timeout_ms: float) -> dict[TopicPartition, OffsetAt]:
         """Offset and timestamp at each wanted timestamp (ms, or -1 latest, -2 earliest).
@@ -86,7 +85,7 @@ class Offsets:
     async def list_once(
         self, wanted: Mapping[TopicPartition, int], timeout_ms: float
     ) -> tuple[dict[TopicPartition, OffsetAt], dict[TopicPartition, KafkaError]]:
-        """One try: what was found, and why the others were not. Asks all leaders at the same time."""
+        """One try: the offsets found, and the errors of the other partitions. Asks all leaders at the same time."""
         metadata = self._cluster.metadata
         by_leader: dict[int, dict[TopicPartition, int]] = {}
         failures: dict[TopicPartition, KafkaError] = {}
@@ -151,14 +150,14 @@ class Offsets:
                 refused[partition] = KafkaConnectionError(f"{connection.name} left {partition} out of its answer")
         return found, refused
 
-    # What the coordinator knows
+    # From the coordinator
 
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The group's committed positions; None where there is none.
+        """The group's committed offsets; None where there is none.
 
-        A read_committed consumer waits while a transaction that commits them is being completed (KIP-447).
+        A read_committed consumer waits while a transaction with such offsets completes (KIP-447).
         """
         wanted = list(partitions)
         request = OffsetFetchRequest(
@@ -187,10 +186,10 @@ class Offsets:
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], membership: Membership, timeout_ms: float
     ) -> None:
-        """Stores positions as `membership`.
+        """Commits offsets as `membership`.
 
         Raises RebalanceInProgressError, IllegalGenerationError, UnknownMemberIdError, FencedInstanceIdError when the
-        group has moved on, KafkaTimeoutError, and other final errors such as OffsetMetadataTooLargeError.
+        group has rebalanced, KafkaTimeoutError, and other final errors such as OffsetMetadataTooLargeError.
         """
         request = OffsetCommitRequest(
             group_id=self._group_id,
@@ -258,7 +257,7 @@ def _commit_row(index: int, at: OffsetAndMetadata) -> OffsetCommitRequestPartiti
 def _check_complete(
     told: Mapping[TopicPartition, object], wanted: Iterable[TopicPartition], connection: Connection
 ) -> None:
-    """Nothing said of a partition is no answer about it: ask again."""
+    """Raises a retriable error when the answer leaves a partition out."""
     for partition in wanted:
         if partition not in told:
             raise KafkaConnectionError(f"{connection.name} left {partition} out of its answer")

@@ -1,7 +1,7 @@
-"""One TCP connection to one broker: requests pipelined, responses matched in order, versions agreed first.
+"""One connection to one broker: negotiates versions, pipelines requests, matches the answers in order.
 
-Kafka answers the requests of a connection in the order they were sent, so the oldest pending request owns the next
-frame; a correlation id that says otherwise, or a request that gets no answer in time, ends the connection.
+Kafka answers the requests of a connection in the order in which they were sent. An answer out of order, or a request
+without an answer in time, closes the connection.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ VERSION_MAX = {
     26: 4,  # EndTxn 5 is transaction version 2
     28: 4,  # TxnOffsetCommit 5 is transaction version 2
 }
-"""The highest version this client speaks unless asked for more, where it declares more."""
+"""The highest version that this client uses unless a caller asks for more; for APIs that declare a higher one."""
 
 WRITE_BUFFER_BYTES_MAX = 1 << 20
 NO_TLS_THERE = " (with security_protocol='SSL': does this listener speak TLS, and is its certificate trusted?)"
@@ -55,7 +55,7 @@ class _Pending(PendingRequest):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """An open connection whose versions are agreed. Make one with `connect`.
+    """An open connection with negotiated versions. `connect` makes one.
 
     Every request raises KafkaTimeoutError when it is not answered in time, KafkaConnectionError when the connection
     ends first, UnsupportedVersionError when broker and client have no version in common.
@@ -78,7 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         self._writable = True
         self._drain_waiters: list[asyncio.Future[None]] = []
 
-    # What the client uses
+    # Calls of the client
 
     @property
     def closed(self) -> bool:
@@ -86,45 +86,45 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def in_flight(self) -> int:
-        """Requests that wait for their answer."""
+        """The number of requests without an answer."""
         return len(self._requests.pending)
 
     @property
     def writable(self) -> bool:
-        """False while the peer takes less than we write: do not send, or await `drained`."""
+        """False while the peer reads too slowly: await `drained` before sending."""
         return self._writable
 
     def feature_level(self, name: str) -> int:
-        """The level that the cluster has finalized a feature at (KIP-584), 0 when it has not."""
+        """The finalized level of a cluster feature (KIP-584); 0 when it is not finalized."""
         return self._features.get(name, 0)
 
     def serves(self, request: type[Message], version_min: int = 0) -> bool:
-        """Whether broker and client have a version of this API in common, from `version_min` on."""
+        """Whether broker and client have a version of this API in common, of at least `version_min`."""
         common = self._common(API_OF[request], API_OF[request].high if version_min else None)
         return common is not None and common[1] >= version_min
 
     def version(self, request: type[Message], version_max: int | None = None) -> int:
-        """The version `request` would be sent in. Raises UnsupportedVersionError."""
+        """The version in which `request` is sent. Raises UnsupportedVersionError."""
         api = API_OF[request]
         common = self._common(api, version_max)
         if common is None:
             offered = self._versions.get(api.key)
-            said = f"v{offered[0]} to v{offered[1]}" if offered else "none"
+            served = f"v{offered[0]} to v{offered[1]}" if offered else "none"
             raise UnsupportedVersionError(
-                f"{api.name}: {self.name} serves {said}, this client speaks v{api.low} to v{_highest(api, version_max)}"
+                f"{api.name}: {self.name} serves {served}, this client uses v{api.low} to v{_highest(api, version_max)}"
             )
         return common[1]
 
     def send(self, message: Message, *, timeout_ms: float, version_max: int | None = None) -> asyncio.Future[Any]:
         """Writes a request now; the future is its response. Cancelling the future only drops the answer.
 
-        Raises at once when the connection is closed or the API is not served; does not look at `writable`.
+        Raises at once when the connection is closed or the API is not served. Does not look at `writable`.
         """
         api = API_OF[type(message)]
         return self._send(api, self.version(type(message), version_max), message, timeout_ms)
 
     async def request(self, message: Message, *, timeout_ms: float, version_max: int | None = None) -> Any:
-        """Sends a request when the peer keeps up, and returns its response."""
+        """Sends a request as soon as the connection is writable, and returns its response."""
         if not self._writable:
             await self.drained()
         return await self.send(message, timeout_ms=timeout_ms, version_max=version_max)
@@ -141,7 +141,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.writelines(frame)
 
     async def drained(self) -> None:
-        """Waits until the peer takes what we write. Raises KafkaConnectionError when it never will."""
+        """Waits until the connection is writable. Raises KafkaConnectionError when it is closed."""
         while not self._writable:
             self._check_open()
             waiter: asyncio.Future[None] = self._loop.create_future()
@@ -150,16 +150,16 @@ class Connection(asyncio.BufferedProtocol):
         self._check_open()
 
     def close(self, reason: KafkaError | None = None) -> None:
-        """Closes at once; pending requests fail with `reason`. Harmless when already closed."""
+        """Closes at once; pending requests fail with `reason`. Calling it again has no effect."""
         if self._lost is None:
             self._fail(reason or KafkaConnectionError(f"the connection to {self.name} was closed"))
             if self._transport is not None:
                 self._transport.abort()
 
-    # What asyncio calls
+    # The transport's callbacks
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports do everything asyncio.Transport does without being of that class.
+        # uvloop's transports have all methods of asyncio.Transport without inheriting from it.
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
 
@@ -179,10 +179,10 @@ class Connection(asyncio.BufferedProtocol):
                 if not pending.future.done():
                     pending.future.set_result(response)
         except UnexpectedAnswerError as error:
-            expected = " although nothing was asked" if error.expected is None else f", expected {error.expected}"
+            expected = " while no request is pending" if error.expected is None else f", expected {error.expected}"
             self.close(CorrelationIdError(f"{self.name} answered {error.correlation_id}{expected}"))
         except ProtocolError as error:
-            self.close(KafkaProtocolError(f"{self.name} sent what cannot be read: {error}"))
+            self.close(KafkaProtocolError(f"cannot read an answer of {self.name}: {error}"))
 
     def pause_writing(self) -> None:
         self._writable = False
@@ -264,7 +264,9 @@ class Connection(asyncio.BufferedProtocol):
                 waiter.set_result(None)
 
     async def agree_on_versions(self, timeout_ms: float) -> None:
-        """Asks for the broker's versions, stepping down when it does not know ours (wire contract: error 35)."""
+        """Requests the broker's versions; after UNSUPPORTED_VERSION repeats the request in a lower version
+        (KIP-511).
+        """
         api = API_OF[ApiVersionsRequest]
         version = api.high
         request = ApiVersionsRequest(client_software_name="semel", client_software_version=__version__)
@@ -295,7 +297,7 @@ async def connect(
     frame_bytes_max: int = 104_857_600,
     tls: ssl.SSLContext | None = None,
 ) -> Connection:
-    """Connects and agrees on versions within `timeout_ms`. Raises KafkaConnectionError, UnsupportedVersionError."""
+    """Connects and negotiates versions within `timeout_ms`. Raises KafkaConnectionError, UnsupportedVersionError."""
     name = f"{host}:{port}"
     connection = Connection(edge, name, client_id, frame_bytes_max)
     try:

@@ -1,7 +1,7 @@
-"""A transactional producer's talk with its coordinators: InitProducerId to EndTxn, one method each.
+"""Requests of a transactional producer to its coordinators, InitProducerId to EndTxn, one method each.
 
-Every call asks again, reconnecting and looking the coordinator up, until there is an answer that means something;
-what it means to the transaction is for `_transactions` to decide.
+Each request is retried, with reconnects and FindCoordinator, until an answer is final. `manager` decides what the
+answer means for the transaction.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ log = logging.getLogger(__name__)
 
 FEATURE = "transaction.version"
 RESUME_VERSION_MIN = 3
-"""InitProducerId that takes the old producer id and epoch along (KIP-360)."""
+"""The InitProducerId version that carries the old producer id and epoch (KIP-360)."""
 GROUP_METADATA_VERSION_MIN = 3
-"""TxnOffsetCommit that takes generation and member along (KIP-447)."""
+"""The TxnOffsetCommit version that carries generation and member id (KIP-447)."""
 END_TXN_VERSION = {1: 4, 2: 5}
 TXN_OFFSET_COMMIT_VERSION = {1: 4, 2: 5}
-"""By version of the transaction: at most this, and with version 2 at least as well."""
+"""By transaction version (KIP-890): the highest version to use; for transaction version 2 also the lowest."""
 CONCURRENT_PAUSE_MS = 20
-"""A broker that answers CONCURRENT_TRANSACTIONS is usually done with the previous transaction in a few ms."""
+"""The longest pause after CONCURRENT_TRANSACTIONS: the previous transaction usually completes within a few ms."""
 
 
 class TransactionCoordinator:
     """The coordinators of one transactional id and of the groups whose offsets it commits.
 
-    in_doubt: a request may have arrived, or may still arrive, that was never answered.
-    maybe_done: the same since the last call of `end` began, or what was answered was no outcome.
+    in_doubt: a request without an answer may have arrived, or may still arrive.
+    maybe_done: the same, since the last call of `end` began; also after an answer that is not a final outcome.
     """
 
     def __init__(self, cluster: Cluster, config: ProducerConfig, manager: TransactionManager) -> None:
@@ -76,10 +76,10 @@ class TransactionCoordinator:
         self.version = 1
 
     async def init_producer_id(self, *, resume: bool, timeout_ms: float) -> None:
-        """A producer id and epoch that fence off what came before; open transactions of the id are aborted.
+        """Obtains a producer id and epoch that fence earlier producers. Open transactions of the id are aborted.
 
-        resume: this producer itself, not a new one (KIP-360): it fails when somebody else has taken over meanwhile.
-        In a step of a transaction group it fails once that step is over.
+        resume: this producer asks for a new epoch (KIP-360). That fails when another producer has taken the id. In a
+        step of a transaction group, it fails once the step is over.
         """
         manager, step = self._manager, self._config.transaction_group_step
 
@@ -87,7 +87,7 @@ class TransactionCoordinator:
             if resume and connection.version(InitProducerIdRequest) < RESUME_VERSION_MIN:
                 raise UnsupportedVersionError(f"{connection.name} cannot give a running producer a new epoch")
             if step is not None and not connection.serves(BeginTransactionGroupRequest):
-                raise UnsupportedVersionError(f"{connection.name} knows no transaction groups")
+                raise UnsupportedVersionError(f"{connection.name} does not serve transaction groups")
             return InitProducerIdRequest(
                 transactional_id=self._id,
                 transaction_timeout_ms=self._config.transaction_timeout_ms,
@@ -107,7 +107,7 @@ class TransactionCoordinator:
         self.in_doubt = False
 
     async def add_partitions(self, partitions: Collection[TopicPartition]) -> None:
-        """Enrols partitions in the transaction (version 1)."""
+        """Adds partitions to the transaction (transaction version 1)."""
         topics = [
             AddPartitionsToTxnRequestTopic(name=topic, partitions=indexes)
             for topic, indexes in grouped(partitions).items()
@@ -122,7 +122,7 @@ class TransactionCoordinator:
         await self._ask(lambda _: request, what, partial(_added, list(partitions)))
 
     async def add_group(self, group_id: str, *, timeout_ms: float) -> None:
-        """Enrols a group, whose offsets are to be part of the transaction (version 1)."""
+        """Adds a group whose offsets will be part of the transaction (transaction version 1)."""
         request = AddOffsetsToTxnRequest(
             transactional_id=self._id,
             producer_id=self._manager.producer_id,
@@ -140,7 +140,7 @@ class TransactionCoordinator:
         version: int,
         timeout_ms: float,
     ) -> None:
-        """Puts offsets of a group into the transaction, at the group's coordinator."""
+        """Adds offsets of a group to the transaction, at the group's coordinator."""
         request = TxnOffsetCommitRequest(
             transactional_id=self._id,
             group_id=group.group_id,
@@ -164,7 +164,7 @@ class TransactionCoordinator:
                 check_serves(connection, TxnOffsetCommitRequest, version_max)
             if group.member_id and connection.version(TxnOffsetCommitRequest) < GROUP_METADATA_VERSION_MIN:
                 raise UnsupportedVersionError(
-                    f"{connection.name} takes no group metadata with a transaction's offsets: pass the group_id alone"
+                    f"{connection.name} accepts no group metadata with a transaction's offsets: pass the group_id alone"
                 )
             return request
 
@@ -178,7 +178,9 @@ class TransactionCoordinator:
         )
 
     async def end(self, *, commit: bool, version: int) -> bool:
-        """Commits or aborts, asked until the coordinator says what became of it. True: with a new epoch (KIP-890)."""
+        """Commits or aborts; retries until the coordinator gives an outcome. True: the answer carried a new epoch
+        (KIP-890).
+        """
         request = EndTxnRequest(
             transactional_id=self._id,
             producer_id=self._manager.producer_id,
@@ -230,7 +232,7 @@ class TransactionCoordinator:
             self.maybe_done = self.maybe_done or is_unsettled(error)
             if is_lost_coordinator(error) or not isinstance(error, BrokerResponseError):
                 self._cluster.forget_coordinator(name, key_type)
-            log.debug("%s: asking again: %s", what, error)
+            log.debug("%s: trying again: %s", what, error)
 
         return await retrying(
             attempt,
@@ -266,7 +268,7 @@ def _error_code(answer: Any) -> Iterable[int]:
 
 
 def _added(asked: Collection[TopicPartition], answer: AddPartitionsToTxnResponse) -> Iterable[int]:
-    """Where one partition is refused the others are not even tried: the reason comes first."""
+    """The codes, the actual reason first: after one refused partition the others are OPERATION_NOT_ATTEMPTED."""
     codes = {
         TopicPartition(topic.name, row.partition_index): row.partition_error_code
         for topic in answer.results_by_topic_v3_and_below
@@ -285,7 +287,7 @@ def _offset_codes(asked: Collection[TopicPartition], answer: TxnOffsetCommitResp
 
 
 def _complete(asked: Collection[TopicPartition], codes: Mapping[TopicPartition, int]) -> list[int]:
-    """The code of each partition asked for. Nothing said of one is no answer: raises what makes us ask again."""
+    """The code of each requested partition. Raises a retriable error when the answer leaves one out."""
     for partition in asked:
         if partition not in codes:
             raise KafkaConnectionError(f"the coordinator left {partition} out of its answer")

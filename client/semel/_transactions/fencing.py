@@ -1,7 +1,7 @@
-"""Who fenced this producer, when and why: asked of the coordinator once, for the exception's text.
+"""The reason why this producer was fenced, requested from its coordinator once, for the text of the exception.
 
-A member of a transaction group is shut out as well when its step is over, without anybody having taken its id. Other
-brokers than semel keep no ledger of it; there the exception tells who has the transactional id now.
+A member of a transaction group is also fenced when its step is over. The fence ledger is semel's own. With other
+brokers the exception names the producer that has the transactional id now.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from semel.structs import GroupStep
 log = logging.getLogger(__name__)
 
 ASKING_TIMEOUT_MS_MAX = 5_000
-"""The text is not worth more waiting."""
+"""Bounds the wait for the reason: the exception is raised without it."""
 
 
 async def fenced(
@@ -43,12 +43,13 @@ async def fenced(
     *,
     proven: bool = False,
 ) -> ProducerFenced | None:
-    """The exception of a producer that was fenced, with the text; None when the coordinator does not confirm it.
+    """The exception of a fenced producer, with the reason; None when the coordinator does not confirm that it is
+    fenced.
 
-    proven: the coordinator has said so itself; whether it tells the text or not.
+    proven: the coordinator itself has refused the producer, so no confirmation is needed.
     """
     if proven and not manager.has_producer_id:
-        return None  # not let in at all: the refusal has said why
+        return None  # the producer was never initialised: the refusal says why
     row = await _described(cluster, config)
     is_other = row is not None and not row.error_code and _identity(row) != _identity(manager)
     text = _fence_text(row, manager) if row is not None else ""
@@ -64,9 +65,10 @@ async def fenced(
 
 
 async def is_committed(cluster: Cluster, config: ProducerConfig, manager: TransactionManager) -> bool:
-    """Whether the prepared transaction of a producer whose epoch is over was committed with its step.
+    """Whether the step has committed the prepared transaction of a producer with an old epoch.
 
-    A step that aborts one writes that into the ledger of its id. False also when nobody tells.
+    A step that aborts a transaction writes that into the ledger of its id. False also when the coordinator does not
+    answer.
     """
     step = config.transaction_group_step
     assert step is not None
@@ -79,7 +81,7 @@ async def is_committed(cluster: Cluster, config: ProducerConfig, manager: Transa
 async def forgotten(
     cluster: Cluster, config: ProducerConfig, manager: TransactionManager, error: InvalidProducerIdMapping
 ) -> InvalidProducerIdMapping:
-    """The exception of a producer whose transactional id the coordinator does not know (any more), with the text."""
+    """The exception for a transactional id that the coordinator does not know (any more), with the reason if known."""
     row = await _described(cluster, config)
     text = _fence_text(row, manager) if row is not None else ""
     if not text:
@@ -101,7 +103,7 @@ def _identity(of: TransactionManager | DescribeTransactionsResponseTransaction) 
 
 
 def _fence_text(row: DescribeTransactionsResponseTransaction, manager: TransactionManager) -> str:
-    """The line of the ledger that shut us out: of all that are past our epoch, the oldest."""
+    """The text of the ledger entry that fenced this producer: the oldest entry past its epoch."""
     for fence in row.fences:
         if fence.old_producer_id == manager.producer_id and fence.old_epoch >= manager.producer_epoch:
             return fence.text
@@ -109,7 +111,7 @@ def _fence_text(row: DescribeTransactionsResponseTransaction, manager: Transacti
 
 
 async def _step_end_text(cluster: Cluster, config: ProducerConfig, step: GroupStep) -> str:
-    """How the step ended; "" when it is not over, or nobody tells."""
+    """How the step ended; "" when it is not over or the coordinator does not answer."""
     row = await _described_group(cluster, config, step)
     if row is None or (row.group_epoch, row.state) == (step.epoch, "Open"):
         return ""
@@ -119,7 +121,7 @@ async def _step_end_text(cluster: Cluster, config: ProducerConfig, step: GroupSt
 def _how_step_ended(row: DescribeTransactionGroupsResponseGroup, step: GroupStep) -> str:
     if row.group_epoch != step.epoch:
         by = ", ".join(part for part in (row.owner, client_text(row.client_id, row.client_host)) if part)
-        return f"step {row.group_epoch} was begun at {_moment(row.begin_time_ms)} by {by or 'somebody'}"
+        return f"step {row.group_epoch} was begun at {_moment(row.begin_time_ms)} by {by or 'an unknown client'}"
     how = f"committed as {row.decided_token!r}" if row.decided_epoch == step.epoch else "aborted"
     return f"it was {how} at {_moment(row.last_update_time_ms)}" + (f": {row.note}" if row.note else "")
 
@@ -145,7 +147,7 @@ async def _described_group(
 
 
 async def _asked(cluster: Cluster, config: ProducerConfig, request: Message) -> Any:
-    """The coordinator's answer; None when there is none."""
+    """The coordinator's answer; None without one."""
     assert config.transactional_id is not None
     timeout_ms = min(config.request_timeout_ms, ASKING_TIMEOUT_MS_MAX)
     try:
@@ -154,5 +156,5 @@ async def _asked(cluster: Cluster, config: ProducerConfig, request: Message) -> 
             return None
         return await connection.request(request, timeout_ms=timeout_ms)
     except KafkaError as trouble:
-        log.debug("no text of how %r was fenced: %s", config.transactional_id, trouble)
+        log.debug("cannot find out why %r was fenced: %s", config.transactional_id, trouble)
         return None

@@ -1,4 +1,4 @@
-"""The talk with a transaction group's coordinator: begin a step, decide it, describe groups. semel's own requests."""
+"""Requests to a transaction group's coordinator: begin a step, decide it, describe groups. The APIs are semel's own."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from semel.structs import GroupStep, PreparedTransaction
 
 
 def coordinator_key(group: str) -> str:
-    """The transactional id whose coordinator is the group's."""
+    """The transactional id that has the same coordinator as the group."""
     return f"{group}/"
 
 
 async def begin(calls: Calls, group: str, owner: str, timeout_ms: int) -> GroupStep:
-    """The next step. Asked until it is answered: a step of a try without an answer is over by then."""
+    """Begins the next step. Retries until it is answered; the step of an unanswered try is over then."""
 
     async def attempt(connection: Connection, deadline: Deadline) -> GroupStep:
         request = BeginTransactionGroupRequest(group=group, owner=owner, timeout_ms=timeout_ms)
@@ -59,7 +59,10 @@ async def decide(
     transactions: Sequence[PreparedTransaction],
     on_uncertain: Callable[[], None],
 ) -> DecideTransactionGroupResponse:
-    """The answer without an error. `on_uncertain`: a request was sent and has no outcome, so that it may have had effect."""
+    """The answer without an error.
+
+    on_uncertain: called when a request was sent without an answer, so that it may have taken effect.
+    """
     request = DecideTransactionGroupRequest(
         group=step.group,
         group_epoch=step.epoch,
@@ -95,7 +98,7 @@ async def decide(
 
 
 async def describe(calls: Calls, names: Sequence[str] | None) -> list[TransactionGroupDescription]:
-    """These groups in the order asked for, each by its coordinator; or all of them by name, of every broker."""
+    """These groups in the given order, each from its coordinator; None: all groups of every broker, sorted by name."""
     if names is None:
         brokers = sorted((await calls.cluster.refresh()).brokers)
 
@@ -114,9 +117,9 @@ async def describe(calls: Calls, names: Sequence[str] | None) -> list[Transactio
 
 
 async def abort(calls: Calls, group: str, reason: str) -> TransactionGroupDescription:
-    """Begins a step in an operator's name, which aborts and fences, and ends it at once. What the group was before.
+    """Begins a step on behalf of an operator, which aborts and fences, and aborts that step. Returns the group before.
 
-    Raises TransactionalIdNotFound: nothing is begun where there is no group.
+    Raises TransactionalIdNotFound when there is no such group; nothing is begun then.
     """
     (before,) = await describe(calls, [group])
     step = await begin(calls, group, reason, before.timeout_ms)
@@ -129,7 +132,7 @@ async def abort(calls: Calls, group: str, reason: str) -> TransactionGroupDescri
 
 
 def is_superseded(error: KafkaError) -> bool:
-    """Whether an abort came to nothing because a newer step, or no group, is there: nothing is left to abort."""
+    """Whether there was nothing to abort: a newer step has begun, or the group does not exist."""
     return isinstance(error, ProducerFenced | TransactionalIdNotFound)
 
 

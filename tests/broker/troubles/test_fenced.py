@@ -16,7 +16,7 @@ WHO_AND_WHY = (
     "'TEST-TID-0'",
     "a new producer with this transactional.id was initialised",
     "client 'web-2' at 127.0.0.1",
-    "Stop this producer; a new one goes on from the last committed transaction",
+    "Stop this producer; a new one continues from the last committed transaction",
 )
 
 

@@ -21,7 +21,7 @@ async def test_a_slow_producer_is_fenced_and_told_for_how_long_it_was_open(scene
         await producer.send_and_wait(TOPIC, b"slow")
         await scene.wait_for("was aborted", "txn", "why", "TEST-TID-0")
         for call in (producer.commit_transaction, producer.abort_transaction, producer.begin_transaction):
-            with refused(ProducerFenced, *WHY_EXPIRED, "Stop this producer; a new one goes on"):
+            with refused(ProducerFenced, *WHY_EXPIRED, "Stop this producer; a new one continues"):
                 await call()
     assert await scene.read_nothing()
     assert "allowed were 100 ms" in await scene.semel("txn", "why", "TEST-TID-0")

@@ -62,7 +62,7 @@ async def test_an_admin_is_used_while_it_runs_and_not_after(bootstrap: str) -> N
     await admin.close()
     with pytest.raises(IllegalStateError):
         await admin.list_topics()
-    with pytest.raises(IllegalStateError, match="make a new one"):
+    with pytest.raises(IllegalStateError, match="create a new one"):
         await admin.start()
 
 

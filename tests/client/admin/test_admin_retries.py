@@ -77,7 +77,7 @@ async def test_a_lost_answer_is_asked_again_and_a_refusal_then_says_it_may_be_ou
     async with admin_of(fake_broker) as admin:
         with pytest.raises(TopicAlreadyExistsError) as caught:
             await admin.create_topics([NewTopic("a")])
-    assert "may have done it" in caught.value.__notes__[-1]
+    assert "may have taken effect" in caught.value.__notes__[-1]
 
 
 async def test_a_controller_that_never_comes_back_is_given_up_on_in_time(fake_broker: FakeBroker) -> None:

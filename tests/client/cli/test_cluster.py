@@ -268,7 +268,7 @@ async def test_what_the_controller_refuses_is_told_for_each(
         monkeypatch.setattr(node, "_elect", lambda at: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
     first, second = (await semel("topic", "elect", code=1)).splitlines()
     assert "PreferredLeaderNotAvailableError: [80 PREFERRED_LEADER_NOT_AVAILABLE] electing a leader of t-0." in first
-    assert first.endswith("bring it back, and elect again")
+    assert first.endswith("wait until it is in sync, and elect again")
     assert second.startswith("and [80 PREFERRED_LEADER_NOT_AVAILABLE] electing a leader of t-1.")
 
 

@@ -125,7 +125,9 @@ async def test_an_open_transaction_holds_the_latest_offset_back_and_reading_on_w
 async def test_what_cannot_be_read_yet_is_waited_for_no_longer_than_set(bootstrap: str) -> None:
     await produce(bootstrap, numbered(0, 3))
     async with reader(bootstrap, default_api_timeout_ms=300, fetch_max_wait_ms=50) as one:
-        with pytest.raises(KafkaTimeoutError, match=r"nothing at offset 3 up to 4 yet: t-0 can be read up to offset 3"):
+        with pytest.raises(
+            KafkaTimeoutError, match=r"no records from offset 3 to 4 yet: t-0 is readable up to offset 3"
+        ):
             await values(one, 0, 4)
 
 

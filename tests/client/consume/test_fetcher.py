@@ -171,7 +171,7 @@ def test_a_damaged_batch_is_an_error_once_the_records_before_it_are_taken() -> N
     assert values(taken(buffer)) == [b"a"]
     for _ in range(2):
         with pytest.raises(
-            CorruptRecordException, match=r"t-0 at offset 1: the batch at offset 1 .*CRC.*seek\(2\) goes on behind it"
+            CorruptRecordException, match=r"t-0 at offset 1: the batch at offset 1 .*CRC.*seek\(2\) continues after it"
         ):
             taken(buffer)
     unchecked = buffer_at(0)
@@ -185,7 +185,7 @@ def test_an_unreadable_batch_is_named_with_the_offset_behind_it() -> None:
     lie = bytearray(batch(1, b"b", b"b", b"b"))
     lie[HEADER_BYTES:] = b"\xff" * (len(lie) - HEADER_BYTES)
     seal(lie)
-    words = r"t-0 at offset 1: the batch at offset 1 cannot be read: .*seek\(4\) goes on behind it"
+    words = r"t-0 at offset 1: the batch at offset 1 cannot be read: .*seek\(4\) continues after it"
     for behind in (b"", batch(4, b"e")):
         buffer = buffer_at(0)
         buffer.add(batch(0, b"a") + bytes(lie) + behind)

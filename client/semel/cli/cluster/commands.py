@@ -1,4 +1,4 @@
-"""`semel cluster`: the brokers, who leads what, and whether everything has its leader and its replicas."""
+"""`semel cluster`: shows the brokers, their partitions, and the partitions with problems."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ LEAST_IN_SYNC = "min.insync.replicas"
 
 @click.command()
 @bootstrap_option
-@click.option("--json", "as_object", is_flag=True, help="One JSON object, with all partitions that are not well.")
+@click.option("--json", "as_object", is_flag=True, help="One JSON object, with all partitions with problems.")
 def cluster(bootstrap: str, as_object: bool) -> None:
-    """Show the brokers of the cluster, what they lead, and the partitions that are not well.
+    """Show the brokers of the cluster, their partitions, and the partitions with problems.
 
-    Each broker is asked whether it answers. The last line is the verdict. Exit status 1 when a partition has no leader
-    that answers, or too few replicas in sync for writes with acks=all, or no broker can reach the cluster's store.
+    Asks each broker whether it answers. The last line is the verdict. Exit status 1 when a partition has no leader that
+    answers, or too few replicas in sync for writes with acks=all, or when no broker can reach the cluster's store.
     """
 
     async def work() -> Health:
@@ -45,9 +45,9 @@ def cluster(bootstrap: str, as_object: bool) -> None:
 
 
 async def cluster_health(admin: Admin) -> Health:
-    """How the cluster is at this moment."""
+    """The health of the cluster now."""
     health = await _cluster_health_once(admin)
-    # Brokers and partitions are two questions: between them somebody may have come or gone.
+    # Brokers and partitions are two requests. A broker may start or stop between them, so ask again.
     return await _cluster_health_once(admin) if health.verdict is Verdict.OFFLINE else health
 
 
@@ -56,12 +56,12 @@ async def _cluster_health_once(admin: Admin) -> Health:
     cluster = await admin.describe_cluster()
     statuses = await admin.check_brokers(cluster.brokers, CHECK_TIMEOUT_MS)
     if not any(status.answers and not status.is_store_unreachable for status in statuses.values()):
-        return health_of(cluster, topics, {}, {}, statuses)  # who is asked for more would wait for the controller
+        return health_of(cluster, topics, {}, {}, statuses)  # further requests would wait for the controller
     return health_of(cluster, topics, await moves_of(admin, cluster), await _least_in_sync(admin, topics), statuses)
 
 
 async def _least_in_sync(admin: Admin, topics: Sequence[TopicMetadata]) -> dict[str, int]:
-    """Of the topics for which it makes a difference now."""
+    """min.insync.replicas of the topics with a replica out of sync; for others it makes no difference."""
     doubtful = [each.name for each in topics if any(len(p.isr) < len(p.replicas) for p in each.partitions)]
     resources = [ConfigResource(ConfigResourceType.TOPIC, name, [LEAST_IN_SYNC]) for name in doubtful]
     try:

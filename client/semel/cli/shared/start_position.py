@@ -1,4 +1,4 @@
-"""PURE: where in a partition, in words: earliest, latest, an offset, a time."""
+"""PURE: a start position in a partition, parsed from text: earliest, latest, an offset, or a time."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from semel.admin import EARLIEST, LATEST
 
 WORDS = {"earliest": EARLIEST, "latest": LATEST}
 EXAMPLE = "2026-11-22T08:00"
-FORMS = f"earliest, latest, an offset, or a time such as {EXAMPLE} (UTC unless it says otherwise)"
+FORMS = f"earliest, latest, an offset, or a time such as {EXAMPLE} (UTC without a zone)"
 
 
 class StartPosition(msgspec.Struct, frozen=True):
-    """One of two: an offset, or a `timestamp` in ms, which may be EARLIEST or LATEST, for Admin.list_offsets."""
+    """Either an offset or a `timestamp` in ms for Admin.list_offsets, which may be EARLIEST or LATEST."""
 
     timestamp: int | None = None
     offset: int | None = None
 
 
 def parse(words: str, option: str) -> StartPosition:
-    """Raises click.BadParameter, naming the option that the words were given to."""
+    """Parses a start position. Raises click.BadParameter, with the option that the text was given to."""
     if words in WORDS:
         return StartPosition(timestamp=WORDS[words])
     if words.isascii() and words.isdigit():

@@ -1,4 +1,4 @@
-"""`semel topic elect`: the preferred replicas of partitions become their leaders again."""
+"""`semel topic elect`: elects the preferred replicas of partitions as leaders."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ SHOWN = 50
 @bootstrap_option
 @click.argument("names", nargs=-1, metavar="[TOPIC[:PARTITION]]...")
 def elect(bootstrap: str, names: tuple[str, ...]) -> None:
-    """Make the preferred brokers leaders again.
+    """Elect the preferred replicas as leaders.
 
-    Of the topics named, or of all: the preferred broker is the first of a partition's replicas. After it was away
-    others lead its partitions, until the balancer or this command gives them back. Exit status 1 when one could not be.
+    For the given topics or partitions, or for all. The preferred replica is the first of a partition's replicas. After
+    its broker was offline, other replicas lead, until the balancer or this command changes that. Exit status 1 when a
+    preferred replica could not be elected.
     """
 
     async def work() -> tuple[list[str], list[str]]:
@@ -54,8 +55,8 @@ def elect(bootstrap: str, names: tuple[str, ...]) -> None:
 def _why_not_electable(partition: PartitionMetadata, live: Container[int]) -> str:
     preferred = partition.replicas[0]
     if preferred not in live:
-        return f"broker {preferred} is away"
-    return "" if preferred in partition.isr else f"broker {preferred} has not caught up yet"
+        return f"broker {preferred} is offline"
+    return "" if preferred in partition.isr else f"broker {preferred} is not in sync yet"
 
 
 def _leader(partition: PartitionMetadata) -> str:

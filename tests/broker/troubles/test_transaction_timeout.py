@@ -62,7 +62,7 @@ async def test_a_dangling_transaction_holds_up_the_committed_ones_behind_it_and_
         "last stable offset 0",
         "held by transactional id gone",
         "client 'worker-7' at 127.0.0.1",
-        "else the coordinator aborts it at",
+        "otherwise the coordinator aborts it at",
         "(transaction.timeout.ms)",
         "semel txn abort gone",
     ):

@@ -59,7 +59,7 @@ def test_a_single_broker_is_a_healthy_cluster(semel: Shell) -> None:
     assert json.loads(semel("cluster", "--json"))["verdict"] == "healthy"
     described = semel("topic", "describe", "cli-cluster").splitlines()
     assert [line.split()[-1] for line in described if line.split()[:1] in (["0"], ["1"], ["2"])] == ["ok"] * 3
-    assert "Nothing to move: 3 partitions lie evenly." in semel("topic", "reassign", "cli-cluster")
+    assert "Nothing to move: 3 partitions already spread evenly." in semel("topic", "reassign", "cli-cluster")
     assert "0 new leaders; 3 partitions had the preferred one." in semel("topic", "elect", "cli-cluster")
 
 

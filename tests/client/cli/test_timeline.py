@@ -133,7 +133,7 @@ def test_no_line_of_the_picture_is_wider_than_the_terminal(width: int, stable: i
 def test_a_part_of_a_log_is_drawn_with_what_began_before_it() -> None:
     text = "\n".join(line.plain for line in draw(timeline(stable=2, start=5, end=15), 78))
     assert "the log starts at 0" in text
-    assert "◄ 2, before what is shown" in text
+    assert "◄ 2, before the range shown" in text
 
 
 def test_many_offsets_share_a_column_and_few_have_several() -> None:

@@ -33,7 +33,7 @@ def test_settings_that_are_not_named_stay_and_unset_ones_follow_their_default(se
     ]
     assert settings(semel, "settings") == {"retention.bytes": "9", "retention.ms": "6000", "segment.bytes": "4096"}
     out = semel("topic", "alter", "settings", "-u", "retention.ms")
-    assert out == "settings: retention.ms follows its default, 604800000 (was 6000)\n"
+    assert out == "settings: retention.ms has its default, 604800000 (was 6000)\n"
     assert settings(semel, "settings") == {"retention.bytes": "9", "segment.bytes": "4096"}
 
 
@@ -42,10 +42,10 @@ def test_topics_get_more_partitions_and_never_fewer(semel: Shell) -> None:
     semel("topic", "create", "large", "-p", "3")
     assert semel("topic", "alter", "small", "large", "-p", "3").splitlines() == [
         "small: 3 partitions (had 1)",
-        "large: 3 partitions (as before)",
+        "large: 3 partitions (unchanged)",
     ]
     assert "3 partitions" in semel("topic", "describe", "small")
-    assert "small has 3 partitions and can only get more" in semel.fails("topic", "alter", "small", "-p", "2")
+    assert "small has 3 partitions, and partitions cannot be removed" in semel.fails("topic", "alter", "small", "-p", "2")
 
 
 def test_a_dry_run_finds_what_is_wrong_and_changes_nothing(semel: Shell) -> None:
@@ -76,7 +76,7 @@ def test_the_nearest_setting_is_named_and_the_sentence_ends_once(semel: Shell) -
     ("arguments", "says"),
     [
         (("topic", "alter", "t"), "--partitions, --config or --unset"),
-        (("topic", "alter", "t", "-c", "a=1", "-u", "a"), "a: set and unset at once"),
+        (("topic", "alter", "t", "-c", "a=1", "-u", "a"), "a: both set and unset"),
         (("group", "reset", "g"), "either --to or --by"),
         (("group", "reset", "g", "--to", "1", "--by", "1"), "either --to or --by"),
         (("group", "reset", "g", "--to", "noon"), "'noon' is neither earliest"),

@@ -72,21 +72,21 @@ def test_an_open_transaction_is_explained_with_its_owner_its_end_and_a_safe_acti
         "started by": "client 'web-2' at 10.0.0.5",
         "open since": "22:13:08 UTC, 12.0 s ago",
         "ends": (
-            "when its producer commits or aborts; else the coordinator aborts it at 22:14:08 UTC, in 48.0 s, "
+            "when its producer commits or aborts; otherwise the coordinator aborts it at 22:14:08 UTC, in 48.0 s, "
             "1 min (transaction.timeout.ms) after it began"
         ),
-        "safe": "wait, or: semel txn abort shop (its producer is fenced, and nothing of it is ever read)",
+        "safe": "wait, or: semel txn abort shop (fences its producer; its records never become visible)",
     }
     late = said(transaction(start_time_ms=NOW_MS - 61_000))
     assert "at 22:13:19 UTC, at the coordinator's next sweep, 1 min" in late["ends"]
 
 
 def test_a_decided_one_is_to_be_waited_for_and_a_prepared_one_left_to_its_system() -> None:
-    assert "to commit is decided" in said(transaction("PrepareCommit"))["ends"]
-    assert "to abort is decided" in said(transaction("PrepareAbort"))["ends"]
+    assert "the commit is decided" in said(transaction("PrepareCommit"))["ends"]
+    assert "the abort is decided" in said(transaction("PrepareAbort"))["ends"]
     assert said(transaction("PrepareAbort"))["safe"].startswith("wait;")
     two_phase = said(transaction(timeout_ms=TIMEOUT_NEVER_MS))
-    assert "no timeout ends it" in two_phase["ends"]
+    assert "it has no timeout" in two_phase["ends"]
     assert "let that system decide" in two_phase["safe"]
 
 
@@ -110,7 +110,7 @@ def test_a_partition_held_back_names_the_first_holder_and_those_behind_it() -> N
     assert sum("behind it" in line for line in lines) == 5
     assert lines[-1].strip() == "and 2 transactions more"
     (_, ended) = held_back(AT, Ends(0, 731, 1_200), [], NOW_MS)
-    assert "ended just now" in ended.plain
+    assert "has just ended" in ended.plain
 
 
 def fence(old_epoch: int, text: str) -> FenceRecord:
@@ -130,7 +130,7 @@ def test_why_tells_state_owner_places_and_who_fenced_whom_the_latest_first() -> 
     fences = (fence(1, "epoch 1 gave way"), fence(2, "epoch 2 gave way"))
     assert summary(transaction(fences=fences), {"orders-0": 731, "orders-1": None}, NOW_MS) == [
         (
-            "shop: Ongoing. Open since 22:13:08 UTC (12.0 s). It waits for its producer to commit or abort; else the "
+            "shop: Ongoing. Open since 22:13:08 UTC (12.0 s). It waits for its producer to commit or abort; otherwise the "
             "coordinator aborts it in 48.0 s (transaction.timeout.ms = 60000)."
         ),
         "  Producer id 7, epoch 3, coordinated by broker 0.",
@@ -138,7 +138,7 @@ def test_why_tells_state_owner_places_and_who_fenced_whom_the_latest_first() -> 
         "  Its transaction is open in 2 partitions:",
         "    orders-0: from offset 731",
         "    orders-1: no record of it, or its marker is written",
-        "  Epochs that were taken away, the latest first:",
+        "  Fenced epochs, the latest first:",
         "    epoch 2 gave way",
         "    epoch 1 gave way",
         (
@@ -157,18 +157,18 @@ def test_why_says_when_the_last_transaction_ended() -> None:
     ("state", "words"),
     [
         ("Empty", "has no transaction; it waits"),
-        ("PrepareCommit", "To commit is decided and durable"),
-        ("PrepareAbort", "To abort is decided and durable"),
-        ("PrepareEpochFence", "To abort is decided"),
+        ("PrepareCommit", "The commit is decided and durable"),
+        ("PrepareAbort", "The abort is decided and durable"),
+        ("PrepareEpochFence", "The abort is decided"),
         ("CompleteCommit", "was committed; it waits for nothing"),
         ("CompleteAbort", "was aborted; it waits for nothing"),
-        ("Dead", "being forgotten"),
+        ("Dead", "being removed"),
     ],
 )
 def test_why_says_in_every_state_what_the_id_waits_for(state: str, words: str) -> None:
     lines = summary(transaction(state), {}, NOW_MS)
     assert words in lines[0]
-    assert lines[-1] == "  Nobody has fenced it."
+    assert lines[-1] == "  It was never fenced."
 
 
 def group(state: str = "Stable", owned: tuple[TopicPartition, ...] = (AT,)) -> ConsumerGroupDescription:
@@ -205,8 +205,8 @@ def group_lines(
     ("offset", "ends", "words"),
     [
         (100, Ends(0, 100, 100), "committed 100 of 100: at the end, nothing to read."),
-        (40, Ends(0, 100, 100), "60 offsets can be read, and nothing was committed for 2.0 s; it is with m-1"),
-        (None, Ends(0, 100, 100), "nothing committed yet; it is with m-1"),
+        (40, Ends(0, 100, 100), "60 offsets can be read, and no offset was committed for 2.0 s; it is assigned to m-1"),
+        (None, Ends(0, 100, 100), "nothing committed yet; it is assigned to m-1"),
         (5, Ends(10, 100, 100), "below the first offset, 10: records were deleted before they were read"),
         (120, Ends(0, 100, 100), "beyond the end"),
     ],
@@ -217,13 +217,13 @@ def test_a_group_that_stands_is_told_why(offset: int | None, ends: Ends, words: 
 
 def test_a_group_behind_an_open_transaction_is_told_whose_it_is() -> None:
     said = group_lines(731, Ends(0, 731, 1_200), open_transactions=(holder(),))
-    assert "a reader of committed records can go no further" in said
+    assert "a read_committed consumer cannot read further" in said
     assert "held by     transactional id shop" in said
 
 
 def test_a_group_with_nothing_but_markers_ahead_is_at_the_end_or_held_back() -> None:
     assert "at the end, only markers and aborted records follow" in group_lines(95, Ends(0, 100, 100), is_done=True)
-    assert "can go no further" in group_lines(700, Ends(0, 731, 1_200), is_done=True, open_transactions=(holder(),))
+    assert "cannot read further" in group_lines(700, Ends(0, 731, 1_200), is_done=True, open_transactions=(holder(),))
 
 
 def test_a_group_that_moves_is_not_called_stuck() -> None:
@@ -238,5 +238,5 @@ def test_a_group_that_nobody_reads_for_or_that_rebalances_is_told_so(state: str)
 
 def test_offsets_that_wait_for_a_transaction_are_told_of() -> None:
     said = group_lines(100, Ends(0, 100, 100), pending=(holder(),))
-    assert "count once it ends" in said
+    assert "take effect when it ends" in said
     assert "semel txn abort shop" in said

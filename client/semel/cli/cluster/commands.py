@@ -81,7 +81,7 @@ def _show(health: Health) -> None:
         counts = (broker.leads, broker.preferred, broker.replicas, broker.in_sync)
         shown.add_row(
             str(broker.node_id),
-            "away" if here is None else f"{here.host}:{here.port}{'' if broker.answers else ' (no answer)'}",
+            "offline" if here is None else f"{here.host}:{here.port}{'' if broker.answers else ' (no answer)'}",
             "-" if here is None or here.rack is None else here.rack,
             "controller" if broker.node_id == health.controller_id else "-",
             *(f"{count:,}" for count in counts),

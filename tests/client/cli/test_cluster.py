@@ -55,7 +55,9 @@ def cells(out: str, first: str) -> list[str]:
 # --- semel cluster ---
 
 
-async def test_a_healthy_cluster_is_shown_with_who_leads_what(semel: Shell, cluster: FakeCluster) -> None:
+async def test_a_healthy_cluster_is_shown_with_the_partitions_of_each_broker(
+    semel: Shell, cluster: FakeCluster
+) -> None:
     out = await semel("cluster")
     address = cluster.nodes[1].address
     assert cells(out, "1") == ["1", address, "a", "controller", "2", "2", "4", "4"]
@@ -65,7 +67,7 @@ async def test_a_healthy_cluster_is_shown_with_who_leads_what(semel: Shell, clus
     )
 
 
-async def test_a_broker_that_is_away_degrades_the_cluster(semel: Shell, cluster: FakeCluster) -> None:
+async def test_an_offline_broker_degrades_the_cluster(semel: Shell, cluster: FakeCluster) -> None:
     await cluster.down(3)
     out = await semel("cluster")
     assert cells(out, "3") == ["3", "offline", "-", "-", "0", "1", "3", "0"]
@@ -97,9 +99,7 @@ async def test_a_partition_whose_replica_answers_waits_for_its_election(semel: S
     )
 
 
-async def test_a_broker_that_was_just_killed_is_told_before_the_cluster_notices(
-    semel: Shell, cluster: FakeCluster
-) -> None:
+async def test_a_killed_broker_is_reported_before_its_session_expires(semel: Shell, cluster: FakeCluster) -> None:
     await cluster.nodes[3].close()
     out = await semel("cluster", code=1)
     assert f"{cluster.nodes[3].address} (no answer)" in out
@@ -120,7 +120,7 @@ async def test_a_broker_that_was_just_killed_is_told_before_the_cluster_notices(
         (3_100, 1, "their sessions expire in 3 s, and then no broker may lead"),
     ],
 )
-async def test_a_store_that_is_away_is_told_from_brokers_that_are(
+async def test_an_unreachable_store_is_distinguished_from_offline_brokers(
     semel: Shell, cluster: FakeCluster, left_ms: int, leader: int, words: str
 ) -> None:
     cluster.sessions = dict.fromkeys(cluster.nodes, left_ms)
@@ -155,7 +155,7 @@ async def test_too_few_in_sync_for_writes_are_an_exit_status_too(semel: Shell, c
     assert "(t-0): they are catching up." in await semel("cluster")
 
 
-async def test_the_same_for_machines(semel: Shell, cluster: FakeCluster) -> None:
+async def test_health_as_json_has_the_same_facts(semel: Shell, cluster: FakeCluster) -> None:
     cluster.places[T1].leader, cluster.places[T2].isr = 3, [3, 1]
     cluster.places[T0].target = [1, 2]
     cluster.stalled = True
@@ -197,7 +197,7 @@ async def test_replicas_that_a_move_adds_are_not_missing(semel: Shell, cluster: 
     assert "moving to 1,3" in await semel("topic", "describe", "u")
 
 
-async def test_without_a_controller_the_rest_is_told_at_once(semel: Shell, cluster: FakeCluster) -> None:
+async def test_without_a_controller_the_rest_is_shown_at_once(semel: Shell, cluster: FakeCluster) -> None:
     cluster.controller = NOBODY
     cluster.places[T0].isr = [1, 2]
     assert "1 of 4 partitions has replicas that are not in sync" in await semel("cluster")
@@ -209,13 +209,15 @@ async def test_without_a_controller_the_rest_is_told_at_once(semel: Shell, clust
 # --- semel topic create, describe, list ---
 
 
-async def test_a_topic_of_which_others_hear_later_is_created_all_the_same(semel: Shell, cluster: FakeCluster) -> None:
+async def test_a_created_topic_that_other_brokers_list_later_is_no_error(semel: Shell, cluster: FakeCluster) -> None:
     assert await semel("topic", "create", "new", "-p", "2") == "new created with 2 partitions\n"
     assert len(cluster.asked(3)) > 0
     assert not cluster.stale
 
 
-async def test_a_topic_is_described_with_leaders_epochs_and_what_is_missing(semel: Shell, cluster: FakeCluster) -> None:
+async def test_a_topic_is_described_with_leaders_epochs_and_offline_replicas(
+    semel: Shell, cluster: FakeCluster
+) -> None:
     assert "t: 3 partitions " in await semel("topic", "describe", "t")
     await cluster.down(3)
     out = await semel("topic", "describe", "t", "u")
@@ -224,7 +226,7 @@ async def test_a_topic_is_described_with_leaders_epochs_and_what_is_missing(seme
     assert cells(out, "2") == ["2", "1", "1", "0", "200", "3,1,2", "1,2", "under-replicated"]
 
 
-async def test_what_cannot_be_asked_is_left_open_and_the_rest_is_shown(semel: Shell, cluster: FakeCluster) -> None:
+async def test_unanswered_parts_are_left_open_and_the_rest_is_shown(semel: Shell, cluster: FakeCluster) -> None:
     place = cluster.places[T1]
     place.leader, place.isr = NOBODY, [3]
     out = await semel("topic", "describe", "t")
@@ -246,7 +248,7 @@ async def test_leadership_goes_back_to_the_preferred_brokers(semel: Shell, clust
     assert "0 new leaders; 4 partitions" in await semel("topic", "elect")
 
 
-async def test_an_election_that_cannot_be_is_explained(semel: Shell, cluster: FakeCluster) -> None:
+async def test_an_impossible_election_is_explained(semel: Shell, cluster: FakeCluster) -> None:
     cluster.places[T0].leader = cluster.places[T1].leader = 3
     cluster.places[T1].isr = [3, 1]
     await cluster.down(2)
@@ -260,7 +262,7 @@ async def test_an_election_that_cannot_be_is_explained(semel: Shell, cluster: Fa
     ]
 
 
-async def test_what_the_controller_refuses_is_told_for_each(
+async def test_refusals_of_the_controller_are_raised_for_each_part(
     semel: Shell, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.places[T0].leader = cluster.places[T1].leader = 3
@@ -314,7 +316,7 @@ async def test_a_move_under_way_is_left_alone_followed_or_cancelled(semel: Shell
     assert cluster.places[T0].replicas == [2, 3]
 
 
-async def test_a_move_that_somebody_cancels_is_not_told_as_done(semel: Shell, cluster: FakeCluster) -> None:
+async def test_a_cancelled_reassignment_is_not_reported_as_done(semel: Shell, cluster: FakeCluster) -> None:
     cluster.stalled = True
     cluster.places[T0].target = [2, 3]
     watching = asyncio.ensure_future(semel("topic", "reassign", "--watch", code=1))
@@ -334,7 +336,7 @@ async def test_a_partition_without_leader_is_left_out_of_the_plan(semel: Shell, 
     assert len(cluster.places[T1].replicas) == 3
 
 
-async def test_a_broker_that_is_away_is_named_in_the_plan(semel: Shell, cluster: FakeCluster) -> None:
+async def test_the_plan_names_an_offline_broker(semel: Shell, cluster: FakeCluster) -> None:
     await cluster.down(2)
     out = await semel("topic", "reassign", "u")
     assert cells(out, "u-0") == ["u-0", "1,2", "1,3", "1"]
@@ -363,7 +365,7 @@ async def test_mistakes_are_explained(semel: Shell, arguments: tuple[str, ...], 
     assert "Traceback" not in done.output
 
 
-async def test_brokers_that_know_of_no_moves_are_described_all_the_same(semel: Shell, cluster: FakeCluster) -> None:
+async def test_brokers_without_reassignments_are_described(semel: Shell, cluster: FakeCluster) -> None:
     for node in cluster.nodes.values():
         for key in (43, 45, 46):
             del node.versions[key]

@@ -81,7 +81,7 @@ def test_an_open_transaction_is_explained_with_its_owner_its_end_and_a_safe_acti
     assert "at 22:13:19 UTC, at the coordinator's next sweep, 1 min" in late["ends"]
 
 
-def test_a_decided_one_is_to_be_waited_for_and_a_prepared_one_left_to_its_system() -> None:
+def test_a_decided_transaction_says_to_wait_and_a_two_phase_one_names_its_system() -> None:
     assert "the commit is decided" in said(transaction("PrepareCommit"))["ends"]
     assert "the abort is decided" in said(transaction("PrepareAbort"))["ends"]
     assert said(transaction("PrepareAbort"))["safe"].startswith("wait;")
@@ -102,7 +102,7 @@ def holder(first_offset: int = 731) -> OpenTransaction:
     return classify(AT, producer(first_offset), [transaction()])
 
 
-def test_a_partition_held_back_names_the_first_holder_and_those_behind_it() -> None:
+def test_a_partition_held_back_names_its_open_transactions_in_order() -> None:
     found = [holder(offset) for offset in range(731, 739)]
     lines = [line.plain for line in held_back(AT, Ends(0, 731, 1_200), found, NOW_MS)]
     assert lines[0] == "orders-0  last stable offset 731, high watermark 1,200: 469 offsets held back"
@@ -126,12 +126,12 @@ def fence(old_epoch: int, text: str) -> FenceRecord:
     )
 
 
-def test_why_tells_state_owner_places_and_who_fenced_whom_the_latest_first() -> None:
+def test_why_shows_state_owner_partitions_and_fences_the_latest_first() -> None:
     fences = (fence(1, "epoch 1 gave way"), fence(2, "epoch 2 gave way"))
     assert summary(transaction(fences=fences), {"orders-0": 731, "orders-1": None}, NOW_MS) == [
         (
-            "shop: Ongoing. Open since 22:13:08 UTC (12.0 s). It waits for its producer to commit or abort; otherwise the "
-            "coordinator aborts it in 48.0 s (transaction.timeout.ms = 60000)."
+            "shop: Ongoing. Open since 22:13:08 UTC (12.0 s). It waits for its producer to commit or abort; "
+            "otherwise the coordinator aborts it in 48.0 s (transaction.timeout.ms = 60000)."
         ),
         "  Producer id 7, epoch 3, coordinated by broker 0.",
         "  Initialised by client 'web-2' at 10.0.0.5.",
@@ -211,11 +211,11 @@ def group_lines(
         (120, Ends(0, 100, 100), "beyond the end"),
     ],
 )
-def test_a_group_that_stands_is_told_why(offset: int | None, ends: Ends, words: str) -> None:
+def test_a_group_that_does_not_move_is_explained(offset: int | None, ends: Ends, words: str) -> None:
     assert words in group_lines(offset, ends)
 
 
-def test_a_group_behind_an_open_transaction_is_told_whose_it_is() -> None:
+def test_a_group_held_back_names_the_open_transaction() -> None:
     said = group_lines(731, Ends(0, 731, 1_200), open_transactions=(holder(),))
     assert "a read_committed consumer cannot read further" in said
     assert "held by     transactional id shop" in said
@@ -231,12 +231,12 @@ def test_a_group_that_moves_is_not_called_stuck() -> None:
 
 
 @pytest.mark.parametrize("state", ["Empty", "PreparingRebalance", "CompletingRebalance"])
-def test_a_group_that_nobody_reads_for_or_that_rebalances_is_told_so(state: str) -> None:
+def test_a_group_without_members_or_in_a_rebalance_is_explained(state: str) -> None:
     assert "Not moving:" in group_lines(40, Ends(0, 100, 100), state=state)
     assert "Not moving:" not in group_lines(40, Ends(0, 100, 100))
 
 
-def test_offsets_that_wait_for_a_transaction_are_told_of() -> None:
+def test_pending_offsets_of_a_transaction_are_reported() -> None:
     said = group_lines(100, Ends(0, 100, 100), pending=(holder(),))
     assert "take effect when it ends" in said
     assert "semel txn abort shop" in said

@@ -15,7 +15,7 @@ def trail_of(*entries: tuple[int, int], end: int) -> EpochHistory:
     return epochs
 
 
-def test_going_back_within_what_was_read_keeps_what_is_below() -> None:
+def test_truncation_within_the_read_range_keeps_the_entries_below() -> None:
     epochs = trail_of((1, 0), (3, 10), end=20)
     epochs.truncate(15)
     assert epochs.last == 3
@@ -25,18 +25,18 @@ def test_going_back_within_what_was_read_keeps_what_is_below() -> None:
     assert epochs.last == -1
 
 
-def test_going_elsewhere_forgets_all() -> None:
+def test_a_position_outside_the_read_range_drops_all_entries() -> None:
     for offset in (21, None):
         epochs = trail_of((1, 0), (3, 10), end=20)
         epochs.truncate(offset)
         assert epochs.last == -1
 
 
-def test_epochs_that_go_back_mean_nothing() -> None:
+def test_decreasing_epochs_drop_all_entries() -> None:
     assert trail_of((3, 0), (1, 5), end=9).last == -1
 
 
-def test_only_so_many_epochs_are_remembered() -> None:
+def test_the_number_of_epochs_is_bounded() -> None:
     epochs = trail_of(*((epoch, epoch) for epoch in range(1000)), end=1000)
     assert epochs.last == 999
     assert len(epochs._entries) == EPOCHS_MAX
@@ -54,7 +54,7 @@ def logs(draw: st.DrawFn) -> tuple[list[int], list[int]]:
 
 
 @given(logs())
-def test_going_back_as_often_as_told_ends_where_the_logs_part_and_never_below(
+def test_repeated_truncation_ends_at_the_divergence_of_the_logs_and_never_below(
     both: tuple[list[int], list[int]],
 ) -> None:
     ours, theirs = both

@@ -47,5 +47,5 @@ class Transaction:
         try:
             await self._transactions.abort()
         except KafkaError as error:
-            log.warning("the transaction was not aborted yet: %s", error)
-            reason.add_note(f"the transaction was not aborted yet: {error}")
+            log.warning("the transaction is not aborted yet: %s", error)
+            reason.add_note(f"the transaction is not aborted yet: {error}")

@@ -105,7 +105,9 @@ class RangeFetch:
                 empty_answers = empty_answers + 1 if stable >= self._end else 0
                 if empty_answers >= EMPTY_ANSWERS:  # compacted away
                     return CommittedBatches(self._partition, b"", [], self._end)
-                told = f"no records from offset {at} to {self._end} yet: {self._name} is readable up to offset {stable}"
+                reason = (
+                    f"no records from offset {at} to {self._end} yet: {self._name} is readable up to offset {stable}"
+                )
                 pause_ms = 0.0
                 backoff.reset()
             except KafkaError as error:
@@ -118,9 +120,9 @@ class RangeFetch:
                     raise
                 log.info("fetch from %s failed, trying again: %s", self._name, error)
                 self._cluster.request_refresh()
-                told, pause_ms = str(error), backoff.next_ms()
+                reason, pause_ms = str(error), backoff.next_ms()
             if pause_ms >= deadline.remaining_ms:
-                raise KafkaTimeoutError(f"{config.default_api_timeout_ms} ms without progress: {told}")
+                raise KafkaTimeoutError(f"{config.default_api_timeout_ms} ms without progress: {reason}")
             await asyncio.sleep(pause_ms / 1000)
 
     async def _ask(self, at: int, deadline: Deadline) -> FetchResponsePartition:
@@ -156,9 +158,9 @@ class RangeFetch:
         answer: FetchResponse = await connection.request(request, timeout_ms=timeout_ms)
         if answer.error_code:
             raise error_for(answer.error_code, f"fetch from {self._name}")
-        for told in answer.responses:
-            for row in told.partitions:
-                if (told.topic, row.partition_index) == self._partition:
+        for rows in answer.responses:
+            for row in rows.partitions:
+                if (rows.topic, row.partition_index) == self._partition:
                     return self._checked(row, at)
         raise KafkaConnectionError(f"{connection.name} left {self._name} out of its answer")
 

@@ -207,12 +207,12 @@ class Offsets:
 
         async def tell(connection: Connection, request_ms: float) -> None:
             answer: OffsetCommitResponse = await connection.request(request, timeout_ms=request_ms)
-            told: dict[TopicPartition, None] = {}
+            answered: dict[TopicPartition, None] = {}
             for topic in answer.topics:
                 for row in topic.partitions:
                     _raise_for(row.error_code, f"commit of {topic.name}-{row.partition_index}")
-                    told[TopicPartition(topic.name, row.partition_index)] = None
-            _check_complete(told, offsets, connection)
+                    answered[TopicPartition(topic.name, row.partition_index)] = None
+            _check_complete(answered, offsets, connection)
 
         await self._coordinator(tell, timeout_ms, "committing offsets")
 
@@ -255,11 +255,11 @@ def _commit_row(index: int, at: OffsetAndMetadata) -> OffsetCommitRequestPartiti
 
 
 def _check_complete(
-    told: Mapping[TopicPartition, object], wanted: Iterable[TopicPartition], connection: Connection
+    answered: Mapping[TopicPartition, object], wanted: Iterable[TopicPartition], connection: Connection
 ) -> None:
     """Raises a retriable error when the answer leaves a partition out."""
     for partition in wanted:
-        if partition not in told:
+        if partition not in answered:
             raise KafkaConnectionError(f"{connection.name} left {partition} out of its answer")
 
 

@@ -380,4 +380,4 @@ class BufferMemory:
             self.release(size_bytes)  # the bytes were granted at the same moment
         else:
             self._waiters = deque(entry for entry in self._waiters if entry[1] is not waiter)
-            self.release(0)  # those behind it may fit now
+            self.release(0)  # waiters behind it may fit now

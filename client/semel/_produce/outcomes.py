@@ -148,7 +148,7 @@ class BatchOutcomes:
         if self._transaction is not None and self._transaction.must_abort:
             self.failed(batch, error)
             return False
-        log.debug("produce to %s is tried again: %s", batch.queue.name, error)
+        log.debug("produce to %s failed, trying again: %s", batch.queue.name, error)
         batch.queue.retry(batch)
         return True
 

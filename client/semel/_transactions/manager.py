@@ -57,7 +57,7 @@ class Transactions:
         self._closed = False
         sender.enrol = self._enrol
 
-    # What the application calls
+    # Calls of the application
 
     async def init(self) -> None:
         """Initialises the transactional id once: fences older producers and aborts their open transaction.

@@ -67,7 +67,7 @@ async def _least_in_sync(admin: Admin, topics: Sequence[TopicMetadata]) -> dict[
     try:
         described = await admin.describe_configs(resources) if resources else []
     except UnknownTopicOrPartitionError:
-        return {}  # one was deleted just now
+        return {}  # a topic was deleted between the two requests
     values = {each.name: each.configs[LEAST_IN_SYNC].value for each in described if LEAST_IN_SYNC in each.configs}
     return {name: int(value) for name, value in values.items() if value is not None}
 

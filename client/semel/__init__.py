@@ -1,4 +1,10 @@
-"""semel's asyncio client: `Producer`, `Consumer`, `Admin`. Names are aiokafka's; `semel.aiokafka` helps moving over."""
+"""The asyncio client for Kafka brokers: `Producer`, `Consumer`, `Admin`, `BatchReader` and `TransactionGroup`.
+
+    async with Producer(bootstrap_servers="localhost:9092") as producer:
+        await producer.send_and_wait("flights", b"...")
+
+Names are those of aiokafka. `semel.aiokafka` has aiokafka's class names, for programs that move from it.
+"""
 
 from semel_protocol import __version__
 

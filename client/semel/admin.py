@@ -1,9 +1,12 @@
-"""The Admin: `async with Admin(bootstrap_servers=...) as admin: await admin.create_topics([NewTopic("flights", 8)])`.
+"""The Admin: creates, describes, alters and deletes topics, settings, groups, transactions and records.
 
-Names are aiokafka's; results are values of `semel.admin` and `semel.structs`. A call that names several things attempts
-all of them; if some are refused it raises the exception of the first and notes the others on it (`__notes__`), and
-the rest is done. Calls are repeated by themselves, within `max_block_ms` or their `timeout_ms`, while brokers cannot
-be reached or leaders and coordinators move.
+    async with Admin(bootstrap_servers="localhost:9092") as admin:
+        await admin.create_topics([NewTopic("flights", 8)])
+
+Names are those of aiokafka. Results are values of `semel.admin` and `semel.structs`. A call that names several things
+attempts all of them. If some are refused, it raises the first exception with the others as notes (`__notes__`); the
+rest is done. A call is retried within `max_block_ms` or its `timeout_ms` while brokers cannot be reached or leaders and
+coordinators move.
 """
 
 from __future__ import annotations
@@ -92,16 +95,16 @@ __all__ = [
 LATEST = -1
 """For `list_offsets`: the end of the partition."""
 EARLIEST = -2
-"""For `list_offsets`: the first record still there."""
+"""For `list_offsets`: the first offset of the partition."""
 MAX_TIMESTAMP = -3
-"""For `list_offsets`: the record with the greatest timestamp (KIP-734)."""
+"""For `list_offsets`: the record with the largest timestamp (KIP-734)."""
 
 
 class Admin:
-    """Creates, describes, alters and deletes what a cluster holds. See `AdminConfig` for the settings.
+    """Creates, describes, alters and deletes what a cluster holds. `AdminConfig` lists the settings.
 
-    Every call may raise KafkaTimeoutError, KafkaConnectionError, UnsupportedVersionError, and the authorization errors;
-    the docstrings name the others. Any number of tasks may share one.
+    Every call may raise KafkaTimeoutError, KafkaConnectionError, UnsupportedVersionError and the authorization errors.
+    The docstrings name the other exceptions. Any number of tasks of one event loop may share an Admin.
     """
 
     @takes_settings(AdminConfig)
@@ -111,14 +114,14 @@ class Admin:
         self._is_closed = False
 
     async def start(self) -> None:
-        """Reaches the cluster. Raises KafkaConnectionError when no bootstrap server answers."""
+        """Connects to the cluster. Raises KafkaConnectionError when no bootstrap server answers."""
         if self._is_closed or self._open is not None:
-            raise IllegalStateError(f"the admin is {'closed' if self._is_closed else 'started'}: make a new one")
+            raise IllegalStateError(f"the admin is {'closed' if self._is_closed else 'started'}: create a new one")
         await self._cluster.start()
         self._open = Calls(self._cluster)
 
     async def close(self) -> None:
-        """Closes every connection. Harmless when already closed."""
+        """Closes every connection. Calling it again has no effect."""
         self._open, self._is_closed = None, True
         await self._cluster.stop()
 
@@ -142,7 +145,7 @@ class Admin:
     async def create_topics(
         self, new_topics: Sequence[NewTopic], timeout_ms: float | None = None, validate_only: bool = False
     ) -> None:
-        """Creates topics, durably. `validate_only`: only checks whether it could.
+        """Creates topics, durably. With `validate_only` only checks the request.
 
         Raises TopicAlreadyExistsError, InvalidTopicError, InvalidPartitionsError, InvalidReplicationFactorError,
         InvalidReplicationAssignmentError, InvalidConfigurationError, PolicyViolationError.
@@ -159,33 +162,36 @@ class Admin:
         timeout_ms: float | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Grows topics to a total number of partitions. Keys may go to other partitions than before.
+        """Raises the number of partitions of topics to a total. Keys may map to other partitions afterwards.
 
         Raises UnknownTopicOrPartitionError, InvalidPartitionsError, InvalidReplicationAssignmentError.
         """
         await _admin_topics.create_partitions(self._calls, topic_partitions, timeout_ms, validate_only)
 
     async def list_topics(self) -> list[str]:
-        """The names of all topics, sorted; internal ones too."""
+        """The names of all topics, internal ones included, sorted."""
         return await _admin_topics.list_topics(self._calls)
 
     async def describe_topics(self, topics: Sequence[str] | None = None) -> list[TopicMetadata]:
-        """Topics with their partitions, in the order asked for; None: all, by name.
+        """Topics with their partitions, in the order of `topics`; None: all topics, sorted by name.
 
-        Of each partition: its leader and the leader's epoch (-1 where there is none), replicas with the preferred
-        leader first, the ISR, and the replicas of brokers that are away.
+        Each partition has its leader and leader epoch (-1 without a leader), its replicas with the preferred leader
+        first, its ISR, and the replicas on brokers that are offline.
 
         Raises UnknownTopicOrPartitionError, InvalidTopicError.
         """
         return await _admin_topics.describe_topics(self._calls, topics)
 
     async def describe_cluster(self) -> ClusterDescription:
-        """The brokers that are there, with their racks; controller and id of the cluster."""
+        """The live brokers with their racks, the controller and the cluster id."""
         return await _admin_topics.describe_cluster(self._calls)
 
-    async def knock(self, node_ids: Iterable[int], timeout_ms: float = 2_000) -> dict[int, BrokerStatus]:
-        """Whether brokers answer, asked of each of them at once; raises nothing for those that do not."""
-        return await _admin_topics.knock(self._calls, node_ids, timeout_ms)
+    async def check_brokers(self, node_ids: Iterable[int], timeout_ms: float = 2_000) -> dict[int, BrokerStatus]:
+        """Whether each of these brokers answers. All are asked at the same time, each for at most `timeout_ms`.
+
+        Raises nothing for a broker that does not answer: its BrokerStatus holds the error.
+        """
+        return await _admin_topics.check_brokers(self._calls, node_ids, timeout_ms)
 
     # Replicas
 
@@ -195,10 +201,11 @@ class Admin:
         preferred: bool = True,
         timeout_ms: float | None = None,
     ) -> list[TopicPartition]:
-        """Makes the preferred replicas (the first ones) leaders; None: of every partition that has another leader.
+        """Elects the preferred replicas (the first ones) as leaders; None: of every partition that has another leader.
 
-        `preferred=False` elects, where nobody of the ISR is there, one that has not all records: the others are lost.
-        Returns the partitions that have a new leader; where the right one leads already there is nothing to do.
+        preferred=False: where no replica of the ISR is live, elects one that may lack records. The missing records are
+        lost (unclean election, KIP-460).
+        Returns the partitions that have a new leader. A partition that has the right leader already is left out.
 
         Raises UnknownTopicOrPartitionError, PreferredLeaderNotAvailableError, EligibleLeadersNotAvailableError.
         """
@@ -207,9 +214,10 @@ class Admin:
     async def alter_partition_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: float | None = None
     ) -> None:
-        """Begins to move partitions to these brokers, the preferred leader first; None cancels what is under way.
+        """Begins to move partitions to these brokers, the preferred leader first. None cancels a reassignment
+        (KIP-455).
 
-        The brokers go on by themselves: `list_partition_reassignments` tells what is not done yet.
+        The brokers continue by themselves. `list_partition_reassignments` shows what is not done.
 
         Raises UnknownTopicOrPartitionError, InvalidReplicationAssignmentError, NoReassignmentInProgressError,
         ReassignmentInProgress.
@@ -219,7 +227,7 @@ class Admin:
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None, timeout_ms: float | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """The moves that are under way, of these partitions or of all; a partition that does not move is left out."""
+        """The reassignments in progress, of these partitions or of all. A partition without one is left out."""
         return await _admin_replicas.list_partition_reassignments(self._calls, partitions, timeout_ms)
 
     # Settings
@@ -230,19 +238,20 @@ class Admin:
         include_synonyms: bool = False,
         include_documentation: bool = False,
     ) -> list[ConfigDescription]:
-        """The settings of topics and brokers, in the order asked for; a broker's are asked of that broker.
+        """The settings of topics and brokers, in the order of `config_resources`. A broker's settings are requested
+        from it.
 
-        Raises UnknownTopicOrPartitionError, InvalidRequestError; KafkaConfigurationError for a broker that is not
-        there.
+        Raises UnknownTopicOrPartitionError, InvalidRequestError, and KafkaConfigurationError for a broker that does not
+        exist.
         """
         return await _admin_configs.describe_configs(
             self._calls, config_resources, include_synonyms, include_documentation
         )
 
     async def alter_configs(self, config_resources: Sequence[ConfigResource], validate_only: bool = False) -> None:
-        """Changes the settings named and no other (KIP-339): a value sets, None follows the default again.
+        """Changes the named settings and no others (KIP-339). A value sets; None restores the default.
 
-        aiokafka's call resets every setting that is not named; this one does not. A resource is altered wholly or
+        aiokafka's call resets every setting that is not named; this one does not. A resource is altered completely or
         not at all. Raises UnknownTopicOrPartitionError, InvalidConfigurationError, InvalidRequestError.
         """
         await _admin_configs.alter_configs(self._calls, config_resources, validate_only)
@@ -250,16 +259,16 @@ class Admin:
     # Consumer groups
 
     async def find_coordinator(self, group_id: str) -> int:
-        """Node id of the broker that coordinates the group."""
+        """The node id of the group's coordinator."""
         self._calls.cluster.forget_coordinator(group_id)
         return await self._calls.cluster.coordinator(group_id)
 
     async def list_consumer_groups(self, broker_ids: Sequence[int] | None = None) -> list[ConsumerGroupListing]:
-        """The groups of the whole cluster, or of these brokers, by name."""
+        """The groups of the cluster, or of these brokers, sorted by name."""
         return await _admin_groups.list_consumer_groups(self._calls, broker_ids)
 
     async def describe_consumer_groups(self, group_ids: Sequence[str]) -> list[ConsumerGroupDescription]:
-        """State, members and assignments of groups, in the order asked for. One that does not exist is "Dead".
+        """State, members and assignments of groups, in the order of `group_ids`. A group that does not exist is "Dead".
 
         Raises InvalidGroupIdError.
         """
@@ -272,22 +281,23 @@ class Admin:
     async def list_consumer_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The group's committed offsets, of these partitions or all; a partition without one is left out."""
+        """The group's committed offsets, of these partitions or of all. A partition without one is left out."""
         return await _admin_groups.list_consumer_group_offsets(self._calls, group_id, partitions)
 
     async def alter_consumer_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> None:
-        """Commits offsets for a group that has no members now; creates it if need be.
+        """Commits offsets for a group without members. Creates the group if it does not exist.
 
-        Raises UnknownMemberIdError while it has members, UnknownTopicOrPartitionError, OffsetMetadataTooLargeError.
+        Raises UnknownMemberIdError while the group has members, UnknownTopicOrPartitionError,
+        OffsetMetadataTooLargeError.
         """
         await _admin_groups.alter_consumer_group_offsets(self._calls, group_id, offsets)
 
     async def delete_consumer_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Drops committed offsets (KIP-496).
+        """Deletes committed offsets (KIP-496).
 
-        Raises GroupIdNotFound, GroupSubscribedToTopicError while a member subscribes to the topic.
+        Raises GroupIdNotFound, and GroupSubscribedToTopicError while a member subscribes to the topic.
         """
         await _admin_groups.delete_consumer_group_offsets(self._calls, group_id, partitions)
 
@@ -297,7 +307,9 @@ class Admin:
         self, partitions: Mapping[TopicPartition, int], read_committed: bool = False, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """Offset and timestamp of the first record at or after each timestamp (ms), or of EARLIEST, LATEST,
-        MAX_TIMESTAMP. No such record: offset and timestamp -1; the ends of a partition have timestamp -1.
+        MAX_TIMESTAMP.
+
+        Offset and timestamp are -1 without such a record. EARLIEST and LATEST have timestamp -1.
 
         Raises UnknownTopicOrPartitionError.
         """
@@ -306,7 +318,7 @@ class Admin:
     async def delete_records(
         self, records_to_delete: Mapping[TopicPartition, RecordsToDelete | int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Deletes every record below an offset (-1: all); returns the first offset still there.
+        """Deletes every record below an offset (-1: all records). Returns the first remaining offset.
 
         Raises UnknownTopicOrPartitionError, OffsetOutOfRangeError.
         """
@@ -317,20 +329,20 @@ class Admin:
     async def list_transactions(
         self, states: Sequence[str] = (), producer_ids: Sequence[int] = ()
     ) -> list[TransactionListing]:
-        """The transactional ids of the whole cluster, by name; in these states, of these producers, or all.
+        """The transactional ids of the cluster, sorted. Filters by these states and these producer ids where given.
 
         Raises InvalidRequestError for a state that does not exist.
         """
         return await _admin_transactions.list_transactions(self._calls, states, producer_ids)
 
     async def describe_transactions(self, transactional_ids: Sequence[str]) -> list[TransactionDescription]:
-        """What the coordinators know of these ids, in the order asked for. Raises TransactionalIdNotFound."""
+        """Transactional ids as their coordinators know them, in the order given. Raises TransactionalIdNotFound."""
         return await _admin_transactions.describe_transactions(self._calls, transactional_ids)
 
     async def describe_producers(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, list[ProducerState]]:
-        """The producers that each partition remembers, with the transactions they have open there.
+        """The producers that each partition knows, with their open transactions there (KIP-664).
 
         Raises UnknownTopicOrPartitionError.
         """
@@ -339,19 +351,19 @@ class Admin:
     async def fence_producers(
         self, transactional_ids: Sequence[str], reason: str = "fence_producers"
     ) -> dict[str, FencedProducer]:
-        """Takes these ids away from their producers, as a new instance would: what they have open is aborted, and
-        whatever they do next fails with ProducerFenced.
+        """Fences the producers of these ids, as a new producer would: open transactions are aborted (KIP-360).
 
-        `reason` goes into the fence ledger of a semel broker.
+        The next request of a fenced producer raises ProducerFenced. reason: a text for the fence ledger of a semel
+        broker.
         """
         return await _admin_transactions.fence_producers(self._calls, transactional_ids, reason)
 
     async def abort_transaction(self, partition: TopicPartition, producer: ProducerState) -> None:
-        """Ends a *hanging* transaction, one that no coordinator will end: writes its abort marker into the partition.
+        """Aborts a *hanging* transaction, which no coordinator will end: writes the abort marker into the partition
+        (KIP-664).
 
-        `producer`: as `describe_producers` told of it. The marker must not be written while a coordinator knows the
-        transaction: use `fence_producers` then. Raises InvalidProducerEpoch, InvalidRequestError,
-        ClusterAuthorizationFailedError.
+        producer: a value from `describe_producers`. Do not use it while a coordinator knows the transaction: use
+        `fence_producers` then. Raises InvalidProducerEpoch, InvalidRequestError, ClusterAuthorizationFailedError.
         """
         await _admin_transactions.abort_transaction(self._calls, partition, producer)
 
@@ -360,15 +372,16 @@ class Admin:
     async def describe_transaction_groups(
         self, names: Sequence[str] | None = None
     ) -> list[TransactionGroupDescription]:
-        """Groups whose transactions commit as one, in the order asked for; None: all of the cluster, by name.
+        """Transaction groups, in the order of `names`; None: all of the cluster, sorted by name.
 
-        Raises TransactionalIdNotFound; UnsupportedVersionError where the brokers are not semel's.
+        Raises TransactionalIdNotFound, and UnsupportedVersionError when the brokers are not semel's.
         """
         return await transaction_groups.describe(self._calls, names)
 
     async def abort_transaction_group(self, name: str, reason: str) -> TransactionGroupDescription:
-        """Aborts all that the group has open, and fences its members and its driver. Gives the group as it was before.
+        """Aborts the open transactions of the group and fences its members and its driver. Returns the group before the
+        abort.
 
-        `reason` is what they are told. Raises TransactionalIdNotFound.
+        reason: a text that the fenced members and driver get. Raises TransactionalIdNotFound.
         """
         return await transaction_groups.abort(self._calls, name, reason)

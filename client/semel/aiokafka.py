@@ -1,6 +1,6 @@
-"""aiokafka's class names, so that moving over is a change of import: `from semel.aiokafka import AIOKafkaProducer`.
+"""aiokafka's class names for semel's classes: `from semel.aiokafka import AIOKafkaProducer`.
 
-Settings and methods carry aiokafka's names in semel already; what differs is in the README.
+Settings and methods have aiokafka's names already. docs/moving-from-aiokafka.md lists the differences.
 """
 
 from semel._assignment.assignors import RangeAssignor as RangePartitionAssignor

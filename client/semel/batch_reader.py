@@ -1,11 +1,11 @@
-"""The BatchReader: whole record batches of committed data, as they are stored, for those who decode them by themselves.
+"""The BatchReader: reads the stored record batches of an offset range, without decoding the records.
 
     async with BatchReader(bootstrap_servers="...") as reader:
         async for fetched in reader.read(TopicPartition("flights", 0), start, end):
             for header, at in fetched.batches:
                 ... fetched.data[at : at + header.size] ...
 
-No group, no positions: a range of offsets goes in, the batches that lie in it come out, as compressed as they are.
+There are no groups and no positions. The batches come out as stored, compressed ones compressed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["BatchReader", "BatchReaderConfig", "Bounds", "CommittedBatches"]
 
 
 class BatchReaderConfig(ClientConfig, frozen=True, kw_only=True):
-    """Settings of `BatchReader`; those of the consumer have the consumer's names."""
+    """Settings of `BatchReader`. Settings of the consumer have the consumer's names."""
 
     isolation_level: Literal["read_uncommitted", "read_committed"] = "read_committed"
     check_crcs: bool = True
@@ -37,10 +37,10 @@ class BatchReaderConfig(ClientConfig, frozen=True, kw_only=True):
     fetch_max_bytes: int = 52_428_800
     fetch_max_wait_ms: int = 500
     max_partition_fetch_bytes: int = 4_194_304
-    """More than the consumer's: one partition is read at a time, and what is fetched is handed out at once."""
+    """Larger than the consumer's: one partition is read at a time, and fetched data is handed out at once."""
     client_rack: str = ""
     default_api_timeout_ms: int = 60_000
-    """How long a call may take, and how long `read` may go without any progress, retries included."""
+    """How long a call may take, retries included, and how long `read` may go without progress."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,9 +52,9 @@ class BatchReaderConfig(ClientConfig, frozen=True, kw_only=True):
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """Of a partition: the first offset that is there, and the one after the last that can be read.
+    """The first offset of a partition, and the offset after the last readable record.
 
-    Under read_committed that is the last stable offset: an open transaction holds it back.
+    Under read_committed `latest` is the last stable offset: open transactions hold it back.
     """
 
     earliest: int
@@ -62,7 +62,7 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class BatchReader:
-    """Reads ranges of partitions, several at a time if need be. See `BatchReaderConfig` for the settings."""
+    """Reads offset ranges of partitions, several at the same time if needed. `BatchReaderConfig` lists the settings."""
 
     @takes_settings(BatchReaderConfig)
     def __init__(self, config: BatchReaderConfig) -> None:
@@ -72,12 +72,12 @@ class BatchReader:
         self._is_running = False
 
     async def start(self) -> None:
-        """Reaches the cluster. Raises KafkaConnectionError when no bootstrap server answers."""
+        """Connects to the cluster. Raises KafkaConnectionError when no bootstrap server answers."""
         await self._cluster.start()
         self._is_running = True
 
     async def stop(self) -> None:
-        """Closes every connection. Harmless when already stopped."""
+        """Closes every connection. Calling it again has no effect."""
         self._is_running = False
         await self._cluster.stop()
 
@@ -91,14 +91,16 @@ class BatchReader:
         await self.stop()
 
     async def read(self, partition: TopicPartition, start: int, end: int) -> AsyncIterator[CommittedBatches]:
-        """The batches with records from `start` up to, and not including, `end`, in order; one fetch ahead.
+        """The batches with records from offset `start` up to, not including, `end`, in order. Fetches one response
+        ahead.
 
-        First and last batch may hold records outside of it. Control batches are left out, and under read_committed
-        those of aborted transactions; a range of nothing else gives nothing. Ends when all below `end` was seen.
+        The first and last batch may hold records outside of the range. Control batches are left out, under
+        read_committed also batches of aborted transactions. A range with nothing else yields nothing. The iteration
+        ends when all offsets below `end` are covered.
 
-        Raises OffsetOutOfRangeError when records from where it reads on are gone; KafkaTimeoutError when
-        default_api_timeout_ms pass without progress, as when `end` cannot be read yet; CorruptRecordException,
-        RecordTooLargeError, UnknownTopicOrPartitionError.
+        Raises OffsetOutOfRangeError when the next records are deleted; KafkaTimeoutError after default_api_timeout_ms
+        without progress, for example while `end` cannot be read; CorruptRecordException, RecordTooLargeError,
+        UnknownTopicOrPartitionError.
         """
         self._check_running()
         ranged = RangeFetch(self._cluster, self._config, self._offsets, partition, start, end)
@@ -110,7 +112,7 @@ class BatchReader:
             ranged.close()
 
     async def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        """Where partitions begin and end now. Raises KafkaTimeoutError, TopicAuthorizationFailedError."""
+        """The bounds of partitions now. Raises KafkaTimeoutError, TopicAuthorizationFailedError."""
         wanted = list(partitions)
         earliest = await self.earliest(wanted)
         latest = await self.latest(wanted)
@@ -119,25 +121,25 @@ class BatchReader:
     async def earliest(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The first offset that is there, of each partition. Raises as `bounds`."""
+        """The first offset of each partition. Raises as `bounds`."""
         return await self._list(partitions, EARLIEST_TIMESTAMP, timeout_ms)
 
     async def latest(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The offset after the last that can be read, of each partition. Raises as `bounds`."""
+        """The offset after the last readable record of each partition. Raises as `bounds`."""
         return await self._list(partitions, LATEST_TIMESTAMP, timeout_ms)
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after each time (ms); None where there is none. Raises as `bounds`."""
+        """The first record at or after each time (ms since the epoch); None where there is none. Raises as `bounds`."""
         self._check_running()
         found = await self._offsets.list(timestamps, self._config.default_api_timeout_ms)
         return {at: None if row[0] < 0 else OffsetAndTimestamp(*row) for at, row in found.items()}
 
     async def partitions_of(self, topics: Iterable[str] | re.Pattern[str]) -> list[TopicPartition]:
-        """All partitions of these topics, or of those whose whole name matches; asked for now.
+        """All partitions of these topics, or of the topics whose whole name matches the pattern. Requests metadata.
 
         A topic that does not exist has none. Internal topics match no pattern. Raises KafkaTimeoutError.
         """

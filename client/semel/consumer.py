@@ -1,13 +1,17 @@
-"""The Consumer: `async with Consumer("flights", group_id="count") as consumer: async for record in consumer: ...`.
+"""The Consumer: reads records of topics, alone or as a member of a consumer group.
 
-Names are aiokafka's. What is different on purpose:
+    async with Consumer("flights", bootstrap_servers="localhost:9092", group_id="count") as consumer:
+        async for record in consumer:
+            ...
 
-- A record counts as consumed when the application comes back for more (the next getone, getmany or iteration), and only
-  what was consumed is auto-committed. `stop()` counts as coming back; leaving `async with` by an exception does not.
-- A rebalance does not take partitions away while their records are in the application's hands, at most for about
-  rebalance_timeout_ms; after a revocation no record of the partition is handed out.
-- What is fetched ahead is bounded by fetch_buffer_bytes over all partitions, and held as it came, compressed.
-- What a rebalance listener raises comes out of the next call for records.
+Names are those of aiokafka. Differences from it:
+
+- A record counts as consumed when the application asks for the next one (getone, getmany or iteration). Auto-commit
+commits consumed records only. `stop()` counts as asking; leaving `async with` by an exception does not.
+- A rebalance waits while the application processes records of a revoked partition, for at most about
+rebalance_timeout_ms. After the revocation no record of the partition is handed out.
+- fetch_buffer_bytes bounds the fetched bytes over all partitions. They are held compressed, as the broker sent them.
+- An exception of a rebalance listener is raised by the next call for records.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from semel._consume.positions import Positions
 from semel._consume.records import Records
 from semel._consume.topic_watch import TopicWatch
 from semel._group.group import Group
-from semel._group.heartbeat import Calls
+from semel._group.heartbeat import PollCalls
 from semel._group.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Offsets
 from semel._net.background import Background
 from semel._net.cluster import Cluster
@@ -38,10 +42,11 @@ from semel.structs import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTim
 
 
 class Consumer:
-    """Reads records of the topics given, or of what `subscribe` or `assign` name. Settings: `ConsumerConfig`.
+    """Reads records of the topics given, or of those that `subscribe` or `assign` name. `ConsumerConfig` lists the
+    settings.
 
-    Not for use from several threads. One task at a time should ask for records: asking for the next says that the ones
-    before are done.
+    It must not be used from several threads. One task at a time should ask for records, because the next call marks the
+    earlier records as consumed.
     """
 
     def __init__(self, *topics: str, **settings: Unpack[ConsumerSettings]) -> None:
@@ -55,7 +60,7 @@ class Consumer:
         self._positions = Positions(
             cluster.edge, config, self._subscription, self._offsets, found=self._fetcher.wake, fail=self._fetcher.fail
         )
-        self._calls = Calls()
+        self._calls = PollCalls()
         self._group: Group | None = None
         self._commits: Commits | None = None
         if config.group_id is not None:
@@ -81,12 +86,12 @@ class Consumer:
     # Life
 
     async def start(self) -> None:
-        """Reaches the cluster and, when topics are subscribed, waits for the first assignment.
+        """Connects to the cluster. With subscribed topics, waits for the first assignment.
 
-        Raises KafkaConnectionError when no bootstrap server answers, and what the group's coordinator refuses with.
+        Raises KafkaConnectionError when no bootstrap server answers, and the exceptions of the group's coordinator.
         """
         if self._life is not Life.NEW:
-            raise IllegalStateError(f"the consumer is {self._life.value}: make a new one")
+            raise IllegalStateError(f"the consumer is {self._life.value}: create a new one")
         self._life = Life.RUNNING
         try:
             await self._cluster.start()
@@ -104,11 +109,11 @@ class Consumer:
             raise
 
     async def stop(self) -> None:
-        """Commits what was handed out (when auto-commit is on), leaves the group and closes. Harmless when stopped.
+        """Commits the consumed offsets (with auto-commit), leaves the group and closes. Calling it again has no effect.
 
-        A rebalance listener is told that its partitions are revoked, as Kafka's own client does.
+        The rebalance listener gets on_partitions_revoked, as in Kafka's own client.
         """
-        self._records.came_back()
+        self._records.mark_consumed()
         await self._close()
 
     async def __aenter__(self) -> Consumer:
@@ -121,7 +126,7 @@ class Consumer:
         if error is None:
             await self.stop()
         else:
-            # The records in hand were not processed: whoever gets the partitions reads them again.
+            # The records handed out last were not processed. They are not committed and will be read again.
             await self._close()
 
     async def _close(self) -> None:
@@ -144,11 +149,11 @@ class Consumer:
     # Records
 
     async def getone(self, *partitions: TopicPartition) -> Record:
-        """The next record, of these partitions or of any; waits for it.
+        """The next record of these partitions, or of any assigned partition. Waits for it.
 
         Raises ConsumerStoppedError, OffsetOutOfRangeError, NoOffsetForPartitionError, CorruptRecordException,
-        TopicAuthorizationFailedError, whatever a deserializer or a rebalance listener raised, and why the consumer
-        cannot be a member of its group.
+        TopicAuthorizationFailedError, the exception of a deserializer or a rebalance listener, and the reason why the
+        consumer cannot join its group.
         """
         if not partitions and (record := self._next()) is not None:
             return record
@@ -157,7 +162,10 @@ class Consumer:
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: float = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[Record]]:
-        """Records that are there, by partition; waits at most `timeout_ms` for the first. Raises as `getone`."""
+        """Buffered records by partition. Without any, waits for the first for at most `timeout_ms`. Raises as `getone`.
+
+        max_records: at most this many in total; None takes `max_poll_records` from the settings.
+        """
         if max_records is not None and max_records < 1:
             raise ValueError(f"max_records={max_records}: ask for at least one")
         return await self._records.many(partitions, timeout_ms, max_records or self._config.max_poll_records)
@@ -166,7 +174,7 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Record:
-        """As `getone`; ends when the consumer is stopped."""
+        """As `getone`; the iteration ends when the consumer is stopped."""
         record = self._next()
         if record is not None:
             return record
@@ -176,7 +184,7 @@ class Consumer:
             raise StopAsyncIteration from None
 
     def _next(self) -> Record | None:
-        """The next record of the partition that iteration is in the middle of, without a detour."""
+        """The next decoded record of the partition that the iteration reads now. A short path for the common case."""
         state = self._records.current
         if state is None or state.paused:
             return None
@@ -199,9 +207,10 @@ class Consumer:
         pattern: str | re.Pattern[str] | None = None,
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
-        """Topics by name, or all that match a pattern (from the start of the name on), now and later.
+        """Subscribes to topics by name, or to all topics that match a pattern from the start of their names.
 
-        Raises IllegalStateError after `assign`, TypeError for neither or both, ValueError for a bad pattern.
+        New topics that match the pattern are added when metadata shows them. Replaces the previous subscription.
+        Raises IllegalStateError after `assign`, TypeError for neither or both, ValueError for an invalid pattern.
         """
         self._check_not_stopped()
         topics = [topics] if isinstance(topics, str) else list(topics)
@@ -217,16 +226,16 @@ class Consumer:
         self._topic_watch.subscription_changed()
 
     def subscription(self) -> frozenset[str]:
-        """The topics subscribed to, as named or as the pattern finds them now."""
+        """The subscribed topics: the given names, or the topics that match the pattern now."""
         return frozenset(self._subscription.wanted_topics(self._cluster.metadata))
 
     def unsubscribe(self) -> None:
-        """Gives up topics or partitions, and leaves the group. Nothing is committed: commit first."""
+        """Gives up all topics or partitions and leaves the group. Commits nothing: commit first."""
         self._subscription.unsubscribe()
         self._topic_watch.subscription_changed()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reads exactly these partitions, without a group's sharing. Those assigned before keep their positions.
+        """Reads exactly these partitions, without group assignment. Partitions assigned before keep their positions.
 
         Raises IllegalStateError after `subscribe`.
         """
@@ -236,56 +245,64 @@ class Consumer:
         self._changed()
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions this consumer reads now."""
+        """The partitions that this consumer reads now."""
         return frozenset(self._subscription.states)
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """The partitions of a topic as metadata has them; None for a topic that is unknown or not asked about."""
+        """The partition numbers of a topic in the metadata known now; None for an unknown topic."""
         found = self._cluster.metadata.topics.get(topic)
         return None if found is None else set(range(len(found.partitions)))
 
     async def fetch_partitions(self, topic: str) -> set[int]:
-        """The partitions of a topic, asked for when need be. Raises KafkaTimeoutError when it does not exist."""
+        """The partition numbers of a topic, from a request if needed. Raises KafkaTimeoutError for a missing topic."""
         return set(range(len((await self._cluster.wait_for_topic(topic)).partitions)))
 
     async def topics(self) -> set[str]:
-        """All topics of the cluster that this client may see."""
+        """The names of all topics that this client may read. Raises KafkaConnectionError, KafkaTimeoutError."""
         return await self._topic_watch.all_topics()
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Hands out nothing of these partitions until `resume`; they stay assigned."""
+        """Hands out no records of these partitions until `resume`. They stay assigned."""
         for state in self._states(partitions):
             state.paused = True
 
     def resume(self, *partitions: TopicPartition) -> None:
+        """Hands out records of these partitions again."""
         for state in self._states(partitions):
             state.paused = False
         self._changed()
 
     def paused(self) -> frozenset[TopicPartition]:
+        """The partitions that are paused now."""
         return frozenset(partition for partition, state in self._subscription.states.items() if state.paused)
 
     # Positions
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Goes on from `offset`. Raises IllegalStateError when the partition is not assigned here."""
+        """Continues reading from `offset`. Raises IllegalStateError when the partition is not assigned, ValueError
+        below 0.
+        """
         if offset < 0:
             raise ValueError(f"offset={offset}: offsets start at 0; see seek_to_beginning and seek_to_end")
         self._subscription.state(partition).seek(offset)
         self._changed()
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> bool:
-        """Goes on from the first record of these partitions, or of all assigned."""
+        """Continues from the first record of these partitions, or of all assigned ones. Raises as `position`."""
         await self._positions.reset(self._states(partitions), Reset.EARLIEST)
         return True
 
     async def seek_to_end(self, *partitions: TopicPartition) -> bool:
-        """Goes on behind the last record of these partitions, or of all assigned."""
+        """Continues after the last record of these partitions, or of all assigned ones. Raises as `position`."""
         await self._positions.reset(self._states(partitions), Reset.LATEST)
         return True
 
     async def seek_to_committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int | None]:
-        """Goes on from what is committed, or else from where `auto_offset_reset` says; returns what is committed."""
+        """Continues from the committed offsets, or from `auto_offset_reset` where there is none. Returns the committed
+        offsets.
+
+        Raises IllegalOperation without group_id, KafkaTimeoutError after default_api_timeout_ms.
+        """
         states = self._states(partitions)
         self._require_group()
         found = await self._offsets.committed([s.topic_partition for s in states], self._timeout_ms)
@@ -298,26 +315,32 @@ class Consumer:
         return {partition: None if at is None else at.offset for partition, at in found.items()}
 
     async def position(self, partition: TopicPartition) -> int:
-        """Offset of the next record to be handed out. Raises KafkaTimeoutError, and why there is no position."""
+        """The offset of the next record to hand out.
+
+        Raises KafkaTimeoutError after default_api_timeout_ms, NoOffsetForPartitionError, IllegalStateError when the
+        partition is revoked, and other reasons why there is no position.
+        """
         return await self._positions.position(self._subscription.state(partition))
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """The high watermark as of the last fetch; None before the first."""
+        """The high watermark in the last fetch response; None before the first."""
         return self._subscription.state(partition).high_watermark
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
-        """What read_committed consumers may read up to, as of the last fetch; None before the first."""
+        """The last stable offset in the last fetch response; None before the first. Read_committed consumers read up to
+        it.
+        """
         return self._subscription.state(partition).last_stable_offset
 
     def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
-        """When the broker last answered a fetch of this partition, ms since the epoch; None before the first."""
+        """The time of the last fetch response for this partition, in ms since the epoch; None before the first."""
         return self._subscription.state(partition).fetched_at_ms
 
     async def commit(self, offsets: Mapping[TopicPartition, Committable] | None = None) -> None:
         """Commits these offsets (of the *next* records to read), or the positions of all assigned partitions.
 
-        A rebalance meanwhile is waited for. Raises CommitFailedError when it moved the partitions elsewhere,
-        IllegalOperation without group_id, KafkaTimeoutError after default_api_timeout_ms.
+        Waits for a rebalance to end. Raises CommitFailedError when the rebalance has moved the partitions to other
+        members, IllegalOperation without group_id, KafkaTimeoutError after default_api_timeout_ms.
         """
         commits = self._require_group()
         if offsets is None:
@@ -329,30 +352,42 @@ class Consumer:
             await commits.commit(chosen, self._timeout_ms)
 
     async def committed(self, partition: TopicPartition) -> int | None:
-        """The group's committed offset, asked for now; None when there is none. Raises IllegalOperation."""
+        """The group's committed offset, requested from the coordinator; None without one.
+
+        Raises IllegalOperation without group_id, KafkaTimeoutError after default_api_timeout_ms.
+        """
         self._require_group()
         partition = TopicPartition(*partition)
         found = (await self._offsets.committed([partition], self._timeout_ms))[partition]
         return None if found is None else found.offset
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """As whom this consumer reads now, for `Producer.send_offsets_to_transaction`. Raises IllegalOperation."""
+        """This consumer's membership, for `Producer.send_offsets_to_transaction`. Raises IllegalOperation without
+        group_id.
+        """
         return self._require_group().group_metadata()
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset of each partition, assigned or not. Raises KafkaTimeoutError."""
+        """The first offset of each partition, assigned or not. Raises as `end_offsets`."""
         found = await self._offsets.list(dict.fromkeys(partitions, EARLIEST_TIMESTAMP), self._timeout_ms)
         return {partition: offset for partition, (offset, _) in found.items()}
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset behind the last record (read_committed: the last stable offset) of each partition."""
+        """The offset after the last record of each partition; under read_committed the last stable offset.
+
+        Raises KafkaTimeoutError after default_api_timeout_ms.
+        """
         found = await self._offsets.list(dict.fromkeys(partitions, LATEST_TIMESTAMP), self._timeout_ms)
         return {partition: offset for partition, (offset, _) in found.items()}
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record of each partition at or after the given time (ms); None when there is none."""
+        """The first record of each partition at or after the given time (ms since the epoch); None without such a
+        record.
+
+        Raises ValueError for a negative time, KafkaTimeoutError after default_api_timeout_ms.
+        """
         for partition, timestamp in timestamps.items():
             if timestamp < 0:
                 raise ValueError(f"timestamp={timestamp} of {partition}: give milliseconds since the epoch")
@@ -362,7 +397,7 @@ class Consumer:
     # Inside
 
     def _check(self) -> None:
-        """Raises what the application must hear of before it gets records."""
+        """Raises the error that the application must get before it gets records."""
         self._check_not_stopped()
         if self._life is Life.NEW:
             raise IllegalStateError("the consumer is not started: await start(), or use `async with`")
@@ -370,8 +405,8 @@ class Consumer:
             if failure is not None:
                 raise failure
         if self._group is not None:
-            if self._group.complaints:
-                raise self._group.complaints.pop(0)
+            if self._group.listener_errors:
+                raise self._group.listener_errors.pop(0)
             if self._group.failure is not None:
                 raise self._group.failure
 
@@ -380,7 +415,7 @@ class Consumer:
             raise ConsumerStoppedError("the consumer is stopped")
 
     def _changed(self) -> None:
-        """Assignment, positions or pauses are other than before."""
+        """Wakes all tasks that depend on the assignment, the positions and the pauses."""
         self._positions.wake()
         self._fetcher.wake()
         self._fetcher.arrived.notify()
@@ -391,10 +426,12 @@ class Consumer:
         await self._require_group().commit_consumed(partitions)
 
     def _states(self, partitions: Sequence[TopicPartition]) -> list[PartitionState]:
-        """Of these partitions, or of all assigned. Raises IllegalStateError for one that is not assigned."""
+        """The states of these partitions, or of all assigned ones. Raises IllegalStateError for one that is not
+        assigned.
+        """
         return [self._subscription.state(partition) for partition in partitions or self._subscription.states]
 
     def _require_group(self) -> Commits:
         if self._commits is None:
-            raise IllegalOperation("this consumer has no group_id: offsets are committed on behalf of a group")
+            raise IllegalOperation("this consumer has no group_id, and offsets belong to a group: set group_id")
         return self._commits

@@ -1,8 +1,11 @@
-"""The Producer: `async with Producer(bootstrap_servers=...) as producer: await producer.send("flights", b"...")`.
+"""The Producer: sends records to topics, idempotently by default, and in transactions with a `transactional_id`.
 
-Names are aiokafka's. Idempotent unless told otherwise: what is acknowledged is stored once, in the order it was sent.
-With a `transactional_id`, records and offsets become visible together or not at all:
-`async with producer.transaction(): ...`. In a step of a transaction group, together with those of its other members.
+    async with Producer(bootstrap_servers="localhost:9092") as producer:
+        await producer.send_and_wait("flights", b"...")
+
+Names are those of aiokafka. An idempotent producer stores each acknowledged record once, in the order of the `send`
+calls (KIP-98). With a `transactional_id`, records and committed offsets become visible together or not at all (`async
+with producer.transaction(): ...`). In a step of a transaction group, the transactions of all members commit together.
 """
 
 from __future__ import annotations
@@ -37,14 +40,14 @@ from semel.structs import ConsumerGroupMetadata, GroupStep, PreparedTransaction,
 from semel.transaction import Transaction
 
 BURST_MS_MAX = 10
-"""A caller that sends without ever suspending lets the event loop run this often."""
+"""The event loop runs at least this often while one task calls `send` and never suspends."""
 
 
 class Producer:
-    """Sends records to topics. `async with` starts and stops it; see `ProducerConfig` for the settings.
+    """Sends records to topics. `async with` starts and stops it; `ProducerConfig` lists the settings.
 
-    Not for use from several threads; any number of tasks may share one. Records of one task to one partition are
-    stored in the order of its `send` calls.
+    Any number of tasks of one event loop may share a producer. It must not be used from several threads. Records of one
+    task for one partition are stored in the order of its `send` calls.
     """
 
     @takes_settings(ProducerConfig)
@@ -61,12 +64,12 @@ class Producer:
         self._renew()
 
     async def start(self) -> None:
-        """Reaches the cluster, and takes the transactional_id over if there is one.
+        """Connects to the cluster. With a transactional_id, also initialises it, as `init_transactions` does.
 
         Raises KafkaConnectionError when no bootstrap server answers, and what `init_transactions` raises.
         """
         if self._life is not Life.NEW:
-            raise IllegalStateError(f"the producer is {self._life.value}: make a new one")
+            raise IllegalStateError(f"the producer is {self._life.value}: create a new one")
         self._life = Life.RUNNING
         await self._cluster.start()
         self._cluster.on_change(self._update_topics)
@@ -77,11 +80,11 @@ class Producer:
             raise
 
     async def stop(self) -> None:
-        """Sends what is buffered, at most for delivery_timeout_ms, then closes. Cancelled, it closes at once.
+        """Sends the buffered records, for at most delivery_timeout_ms, then closes. If cancelled, closes at once.
 
-        What could not be stored fails with ProducerClosed. A transaction that is open is aborted; one that is prepared
-        is left to its group; one that is being committed is heard out, at most for request_timeout_ms. Harmless when
-        already stopped.
+        The futures of records that are not stored raise ProducerClosed. An open transaction is aborted. A prepared
+        transaction is left to the driver of its group. A commit or abort in progress is awaited for at most
+        request_timeout_ms. Calling it again has no effect.
         """
         if self._life is Life.STOPPED:
             return
@@ -115,15 +118,18 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Buffers a record and returns the future of its place in the log, without waiting for it.
+        """Buffers a record and returns the future of its RecordMetadata, without waiting for the broker.
 
-        Waits only while the topic's metadata is not known yet or buffer_memory is used up, at most max_block_ms for
-        each. Cancelling `send` leaves nothing behind; cancelling the future does not recall the record.
+        Waits only for the topic's metadata and for free buffer_memory, each for at most max_block_ms. Cancelling `send`
+        leaves nothing behind. Cancelling the future does not recall the record.
 
-        Raises KafkaTimeoutError, MessageSizeTooLargeError, ProducerClosed, TypeError for what is not bytes (set a
-        serializer), ValueError for a timestamp out of range; with a transactional_id IllegalOperation outside of a
-        transaction, TransactionHasFailed in one that failed, ProducerFenced.
-        The future raises KafkaTimeoutError after delivery_timeout_ms, or what the broker refused with.
+        partition: None lets the partitioner choose. timestamp_ms: milliseconds since the epoch; None is the current
+        time.
+
+        Raises KafkaTimeoutError, MessageSizeTooLargeError, ProducerClosed, TypeError for a key or value that is not
+        bytes (set a serializer), ValueError for a timestamp out of range. With a transactional_id also IllegalOperation
+        outside of a transaction, TransactionHasFailed when the transaction can only be aborted, and ProducerFenced.
+        The future raises KafkaTimeoutError after delivery_timeout_ms, or the exception of the broker's error code.
         """
         if self._key_serializer is not None:
             key = self._key_serializer(key)
@@ -169,23 +175,25 @@ class Producer:
         return await future
 
     async def flush(self) -> None:
-        """Waits until everything sent so far is stored or has failed; failures are for their futures to tell."""
+        """Waits until every record sent so far is stored or has failed. Failures are raised by the futures only."""
         await self._sender.flush()
 
     async def partitions_for(self, topic: str) -> set[int]:
-        """The partitions of a topic. Raises KafkaTimeoutError when it does not appear within max_block_ms."""
+        """The partition numbers of a topic. Raises KafkaTimeoutError when the topic does not appear within
+        max_block_ms.
+        """
         if self._life is not Life.RUNNING:
             raise ProducerClosed(f"the producer is {self._life.value}")
         return {row.partition for row in (await self._cluster.wait_for_topic(topic)).partitions}
 
     def create_batch(self) -> RecordBatch:
-        """An empty batch to fill by hand and send with `send_batch`."""
+        """An empty batch for `send_batch`. The caller fills it with `append`."""
         return RecordBatch(self._config, self._now_ms)
 
     async def send_batch(self, batch: RecordBatch, topic: str, *, partition: int) -> asyncio.Future[RecordMetadata]:
-        """Buffers a batch filled by hand; the future tells the place of its first record.
+        """Buffers a batch that the caller has filled. The future is the RecordMetadata of its first record.
 
-        Raises as `send` does, and IllegalOperation for a batch that is empty or was sent before.
+        Raises as `send`, and IllegalOperation for a batch that is empty or was sent before.
         """
         return await self._send_built(batch.hand_over(), topic, partition, batch.first_timestamp_ms)
 
@@ -198,11 +206,14 @@ class Producer:
         first_timestamp_ms: int,
         max_timestamp_ms: int,
     ) -> asyncio.Future[RecordMetadata]:
-        """Buffers the records of a batch that are encoded already; the future tells the place of the first one.
+        """Buffers records that are already encoded. The future is the RecordMetadata of the first one.
 
-        records: what stands behind the header of an uncompressed batch (KIP-98), with offset deltas 0 to count - 1 and
-        timestamps counted from the first one's. They are believed, and compressed as the producer does; leave the
-        buffer as it is until the future is done. Raises as `send` does.
+        records: the bytes after the header of an uncompressed batch (KIP-98), with offset deltas 0 to count - 1 and
+        timestamp deltas from the first timestamp. The records are not checked. They are compressed with
+        `compression_type`. The buffer must not change until the future is done.
+        first_timestamp_ms, max_timestamp_ms: milliseconds since the epoch.
+
+        Raises as `send`.
         """
         builder = BatchBuilder(CODEC_OF[self._config.compression_type])
         builder.fill(records, count, checked_timestamp(first_timestamp_ms), checked_timestamp(max_timestamp_ms))
@@ -211,51 +222,65 @@ class Producer:
     # Transactions
 
     async def init_transactions(self) -> None:
-        """Takes the transactional_id over, which `start` has done already: harmless.
+        """Initialises the transactional_id: fences older producers with it and aborts their open transaction. `start`
+        does this, so the call has no effect.
 
         Raises KafkaTimeoutError (max_block_ms), InvalidTransactionTimeout, TransactionalIdAuthorizationFailed.
         """
         await self._transactional.init()
 
     async def begin_transaction(self) -> None:
-        """From here on, what is sent becomes visible with `commit_transaction`. Asks the brokers for nothing.
+        """Begins a transaction. Records sent from here on become visible with `commit_transaction`. Sends no request,
+        except for a new producer epoch where one is needed.
 
-        Raises IllegalStateError inside a transaction, and when nobody has heard yet what became of the last commit;
-        TransactionHasFailed until the failed one is aborted; ProducerFenced.
+        Raises IllegalStateError inside a transaction, or while the outcome of the last commit is not known;
+        TransactionHasFailed until the failed transaction is aborted; ProducerFenced.
         """
         await self._transactional.begin()
 
     async def commit_transaction(self) -> None:
-        """Waits until everything sent is stored, and makes it visible. Nothing was sent: nothing happens.
+        """Waits until every record is stored, then commits the transaction. A transaction without records sends no
+        request.
 
-        Raises TransactionHasFailed when it can only be aborted, ProducerFenced (which says who did), and
-        KafkaTimeoutError after max_block_ms: then the commit goes on by itself. Call it again to hear the outcome, also
-        when it was cancelled; or call `abort_transaction`, which finds out what became of the commit.
+        Raises TransactionHasFailed when the transaction can only be aborted, ProducerFenced (its message names the
+        other producer), and KafkaTimeoutError after max_block_ms. After a timeout or a cancellation the commit
+        continues. To learn the outcome, call `commit_transaction` again, or call `abort_transaction`, which aborts
+        unless the commit has taken effect.
         """
         await self._transactional.commit()
 
     async def abort_transaction(self) -> None:
-        """Makes what was sent in this transaction invisible for good; also what is still buffered.
+        """Aborts the transaction. Its records, buffered ones included, never become visible to read_committed
+        consumers.
 
-        Raises TransactionWasCommitted when a commit that failed to answer has taken effect, KafkaTimeoutError after
-        max_block_ms (call it again to hear the outcome), ProducerFenced (the transaction was aborted for us).
+        Raises TransactionWasCommitted when an earlier commit without an answer has taken effect, KafkaTimeoutError
+        after max_block_ms (call it again to learn the outcome), ProducerFenced (the coordinator has aborted the
+        transaction).
         """
         await self._transactional.abort()
 
     def transaction(self) -> Transaction:
-        """`async with producer.transaction():` begins, and commits at the end, or aborts when an exception leaves."""
+        """A context manager: begins a transaction, commits it at the end, aborts it when the block raises.
+
+        async with producer.transaction():
+            await producer.send("flights", b"...")
+            await producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+        """
         return Transaction(self._transactional)
 
     async def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, Committable], group_id: str | ConsumerGroupMetadata
     ) -> None:
-        """Commits positions of a group (of the *next* records to read) with this transaction, or not at all.
+        """Commits offsets of a consumer group with this transaction. Waits until the group's coordinator has stored
+        them.
 
-        With `consumer.group_metadata()` instead of the group's id the offsets of a consumer that has lost its
-        partitions are refused (KIP-447). Waits until the group's coordinator has them.
+        offsets: for each partition the offset of the *next* record to read.
+        group_id: the group's id, or `consumer.group_metadata()`. With the metadata, the coordinator refuses the offsets
+        of a consumer that has lost its partitions (KIP-447).
 
-        Raises CommitFailedError when the group has moved on, KafkaTimeoutError (max_block_ms), ProducerFenced: the
-        transaction can only be aborted then. IllegalOperation outside of a transaction, ValueError for a bad offset.
+        Raises CommitFailedError when the group has rebalanced, KafkaTimeoutError (max_block_ms), ProducerFenced; after
+        these the transaction can only be aborted. Raises IllegalOperation outside of a transaction, ValueError for a
+        negative offset.
         """
         group = ConsumerGroupMetadata(group_id) if isinstance(group_id, str) else group_id
         if not isinstance(group, ConsumerGroupMetadata) or not group.group_id:
@@ -266,10 +291,12 @@ class Producer:
     # Transaction groups
 
     async def join(self, step: GroupStep) -> None:
-        """Takes the transactional_id over in this step of its group; also when this producer has ended by an error.
+        """Initialises the transactional_id for this step of its transaction group. Also works after this producer has
+        ended by an error.
 
-        What is open of an older step is given up, its records fail with TransactionAborted. Connections stay. Raises as
-        `start` does, and KafkaConfigurationError for another group's step: it may be tried again.
+        The open transaction of an older step is given up; the futures of its records raise TransactionAborted.
+        Connections stay open. Raises as `start`, and KafkaConfigurationError for a step of another group. The call may
+        be repeated after an error.
         """
         config = msgspec.structs.replace(self._config, transaction_group_step=step)
         await self._transactional.leave()
@@ -281,18 +308,19 @@ class Producer:
         await self._open()
 
     async def prepare_transaction(self) -> PreparedTransaction | None:
-        """Waits until everything sent is stored, and makes it the group's to decide: for `TransactionGroup.commit`.
+        """Waits until every record is stored and leaves the decision to the driver: the result is for
+        `TransactionGroup.commit`.
 
-        None when nothing was sent. What remains to do is `abort_transaction`, `join` or `stop`, which all leave the
-        decision to the group. Cancelled, it may be called again. Raises TransactionHasFailed when it can only be
-        aborted, ProducerFenced when the step is over (which says who has begun another one, and when).
+        None when nothing was sent. After it, call `abort_transaction`, `join` or `stop`; the decision stays with the
+        group. After a cancellation it may be called again. Raises TransactionHasFailed when the transaction can only be
+        aborted, ProducerFenced when the step is over (its message says who began the next step, and when).
         """
         return await self._transactional.prepare()
 
     # Inside
 
     def _renew(self) -> None:
-        """Nothing is left of an earlier step."""
+        """Creates the state of a new step; nothing of an earlier step remains."""
         config = self._config
         self._topics = {}
         self._memory = BufferMemory(self._cluster.edge, config.buffer_memory)
@@ -333,13 +361,15 @@ class Producer:
         value: bytes | None,
         headers: Headers,
     ) -> asyncio.Future[RecordMetadata]:
-        """Opens a batch for a record that fits into none; `moves`: in whichever partition is next."""
+        """Opens a batch for a record that fits into no open one. moves: not None when the record may go to any
+        partition.
+        """
         size = record_bytes_max(key, value, headers)
         self._check_size(size)
         if queue.open_batch is not None:
             queue.close_batch()
             self._sender.place(queue)
-            # A full batch goes out before the next one opens; otherwise a busy caller would keep the loop from sending.
+            # Let the loop send the full batch before the next one opens; a busy task would keep it from sending.
             await asyncio.sleep(0)
         if moves is not None:
             queue = moves.next_sticky()
@@ -348,7 +378,7 @@ class Producer:
             await self._memory.reserve(reserved, self._config.max_block_ms)
         try:
             open_batch = queue.open_batch
-            if open_batch is not None:  # opened by another task meanwhile, or by the records of a key
+            if open_batch is not None:  # opened by another task meanwhile, or by records with a key
                 future = open_batch.append(timestamp_ms, key, value, headers)
                 if future is not None:
                     self._memory.release(reserved)
@@ -384,7 +414,7 @@ class Producer:
         sender = self._sender
         metadata = await self._cluster.wait_for_topic(topic)
         if self._sender is not sender:
-            raise TransactionAborted("the producer has joined another step of its group since")
+            raise TransactionAborted("the producer has joined another step of its group; send the record again")
         found = self._topics.get(topic)
         if found is None:
             found = TopicPartitions(sender, self._cluster.edge.rng, self._config.partitioner, topic)

@@ -1,4 +1,4 @@
-"""The values users see: topic-partitions, records, offsets. Names and fields are aiokafka's."""
+"""The values that users see: topic-partitions, records, offsets, metadata. Names and fields are those of aiokafka."""
 
 from typing import Generic, NamedTuple, TypeVar
 
@@ -9,30 +9,30 @@ VT = TypeVar("VT")
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic; a plain tuple, so it hashes and sorts."""
+    """One partition of one topic. A tuple: it hashes and sorts."""
 
     topic: str
     partition: int
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed position: the offset of the next record to read, with a note of the committer."""
+    """A committed position: the offset of the next record to read, and a text of the committer."""
 
     offset: int
     metadata: str = ""
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """Answer of `offsets_for_times`: the first record at or after the asked time."""
+    """Result of `offsets_for_times`: offset and timestamp (ms) of the first record at or after the given time."""
 
     offset: int
     timestamp: int
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """A consumer's standing in its group (KIP-447), for offsets that travel in a producer's transaction.
+    """A consumer's membership in its group (KIP-447), for offsets that are committed in a producer's transaction.
 
-    With `group_id` alone the offsets are taken whoever the group's members are.
+    With `group_id` alone the coordinator does not check the membership.
     """
 
     group_id: str
@@ -42,10 +42,10 @@ class ConsumerGroupMetadata(NamedTuple):
 
 
 class GroupStep(msgspec.Struct, frozen=True):
-    """One step of a transaction group, as its driver has begun it; to be handed to the workers (it can be pickled).
+    """One step of a transaction group, as `TransactionGroup.begin` returns it. For the workers; can be pickled.
 
-    `epoch` counts the group's steps. `decided_token`: what the last step that was committed was called, and its epoch;
-    None and -1 if none was.
+    epoch: the number of the step.
+    decided_token, decided_epoch: the token and the number of the last committed step; None and -1 without one.
     """
 
     group: str
@@ -55,7 +55,7 @@ class GroupStep(msgspec.Struct, frozen=True):
 
 
 class PreparedTransaction(msgspec.Struct, frozen=True):
-    """A transaction whose records are all stored, and which is for its group's driver to decide (can be pickled)."""
+    """A transaction whose records are all stored, for the driver of its group to decide. Can be pickled."""
 
     transactional_id: str
     producer_id: int
@@ -64,10 +64,11 @@ class PreparedTransaction(msgspec.Struct, frozen=True):
 
 
 class RecordMetadata(msgspec.Struct, frozen=True, gc=False):
-    """Where a sent record was stored.
+    """The place where a sent record was stored.
 
-    `offset` is -1 when the broker gives none (acks=0, or a duplicate older than it remembers). `timestamp` is
-    milliseconds; `timestamp_type` 0 is CreateTime (the producer's), 1 LogAppendTime (the broker's).
+    offset: -1 when the broker gives none (acks=0, or a duplicate older than the broker remembers).
+    timestamp: milliseconds since the epoch. timestamp_type: 0 is CreateTime (the producer's), 1 LogAppendTime (the
+    broker's).
     """
 
     topic: str
@@ -83,9 +84,11 @@ class RecordMetadata(msgspec.Struct, frozen=True, gc=False):
 
 
 class ConsumerRecord(msgspec.Struct, Generic[KT, VT], gc=False):
-    """One record as the consumer hands it out. `timestamp` in milliseconds; sizes in bytes, -1 for null.
+    """One record as the consumer hands it out.
 
-    `checksum` is None: since record batches v2 the checksum covers the batch, not the record.
+    timestamp: milliseconds since the epoch; timestamp_type: as in `RecordMetadata`.
+    serialized_key_size, serialized_value_size: bytes, -1 for null.
+    checksum: always None. Since record batches v2 the checksum covers the batch (KIP-98).
     """
 
     topic: str
@@ -102,7 +105,7 @@ class ConsumerRecord(msgspec.Struct, Generic[KT, VT], gc=False):
 
 
 class BrokerMetadata(msgspec.Struct, frozen=True):
-    """A broker as metadata lists it."""
+    """A broker in the cluster's metadata."""
 
     node_id: int
     host: str
@@ -111,10 +114,11 @@ class BrokerMetadata(msgspec.Struct, frozen=True):
 
 
 class PartitionMetadata(msgspec.Struct, frozen=True):
-    """A partition as metadata lists it; `leader` is -1 while there is none, `leader_epoch` -1 when not told.
+    """A partition in the cluster's metadata.
 
-    The first of the `replicas` is the preferred leader; `isr` are those in sync, `offline_replicas` those of brokers
-    that are away.
+    leader: node id, -1 without a leader. leader_epoch: -1 when the broker does not send it.
+    replicas: node ids, the preferred leader first. isr: the in-sync replicas. offline_replicas: replicas on brokers
+    that are offline.
     """
 
     topic: str
@@ -127,7 +131,7 @@ class PartitionMetadata(msgspec.Struct, frozen=True):
 
 
 class TopicMetadata(msgspec.Struct, frozen=True):
-    """A topic as metadata lists it; `partitions[i].partition == i`."""
+    """A topic in the cluster's metadata; `partitions[i].partition == i`."""
 
     name: str
     partitions: tuple[PartitionMetadata, ...]
@@ -136,9 +140,9 @@ class TopicMetadata(msgspec.Struct, frozen=True):
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """One consistent picture of the cluster; replaced as a whole, never changed in place.
+    """A consistent view of the cluster. It is replaced as a whole and never changed in place.
 
-    `errors` holds the error code of every wanted topic the broker could not describe.
+    errors: the error code of each wanted topic that the broker could not describe.
     """
 
     brokers: dict[int, BrokerMetadata]
@@ -148,14 +152,14 @@ class Metadata(msgspec.Struct, frozen=True):
     errors: dict[str, int] = {}
 
     def leader(self, topic: str, partition: int) -> int:
-        """Node id of the partition's leader, -1 when unknown or absent."""
+        """Node id of the partition's leader; -1 when it is unknown or there is none."""
         found = self.topics.get(topic)
         if found is None or not 0 <= partition < len(found.partitions):
             return -1
         return found.partitions[partition].leader
 
     def leader_epoch(self, topic: str, partition: int) -> int:
-        """The epoch of that leader, -1 when not told."""
+        """The epoch of that leader; -1 when it is unknown."""
         found = self.topics.get(topic)
         if found is None or not 0 <= partition < len(found.partitions):
             return -1

@@ -1,4 +1,4 @@
-"""`async with producer.transaction():` as an object."""
+"""The context manager of one transaction: `async with producer.transaction():`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ log = logging.getLogger(__name__)
 
 
 class Transaction:
-    """One transaction: begun on entering, committed on leaving, aborted when an exception leaves the block.
+    """One transaction: begins on entering, commits on leaving, aborts when the block raises.
 
-    Leaving raises what `commit_transaction` raises; a transaction that failed is aborted first. The exception that
-    leaves the block is never replaced by one of the abort.
+    Leaving raises what `commit_transaction` raises; a failed transaction is aborted first. An exception of the block is
+    never replaced by one of the abort.
     """
 
     def __init__(self, transactions: Transactions) -> None:
@@ -39,11 +39,13 @@ class Transaction:
             raise
 
     async def _abort(self, reason: BaseException) -> None:
-        """The abort goes on by itself if it takes too long; the next transaction waits for it."""
+        """Waits for the abort for at most max_block_ms. After that the abort continues, and the next transaction waits
+        for it.
+        """
         if self._transactions.is_fatal:
-            return  # the coordinator has aborted it, or will when it times out
+            return  # the coordinator has aborted it, or aborts it after transaction_timeout_ms
         try:
             await self._transactions.abort()
         except KafkaError as error:
-            log.warning("the transaction was not aborted yet: %s", error)
-            reason.add_note(f"the transaction was not aborted yet: {error}")
+            log.warning("the transaction is not aborted yet: %s", error)
+            reason.add_note(f"the transaction is not aborted yet: {error}")

@@ -1,9 +1,11 @@
-"""The TransactionGroup: what the driver of several workers does, whose transactions are to commit as one.
+"""The TransactionGroup: the driver of several producers whose transactions commit as one.
 
-async with TransactionGroup("orders", bootstrap_servers=...) as group:
-    step = await group.begin()                        # and the workers: Producer(transaction_group_step=step)
-    prepared = [...]                                  # ... await producer.prepare_transaction()
-    await group.commit(step, "batch 17", prepared)
+    async with TransactionGroup("orders", bootstrap_servers=...) as group:
+        step = await group.begin()
+        # each worker: Producer(transaction_group_step=step), send, `await producer.prepare_transaction()`
+        await group.commit(step, "batch 17", prepared)
+
+docs/transaction-groups.md explains steps, tokens and errors.
 """
 
 from __future__ import annotations
@@ -22,17 +24,15 @@ from semel.structs import GroupStep, PreparedTransaction
 
 log = logging.getLogger(__name__)
 
-AGAIN = "It may be committed: call commit() again, with the same token, to hear the outcome"
-UNKNOWN_OUTCOME = (
-    "Whether an earlier try without an outcome has committed it is not known: look for its records before doing it "
-    "again"
-)
+AGAIN = "It may be committed: call commit() again, with the same token, to learn the outcome"
+UNKNOWN_OUTCOME = "An earlier try without an outcome may have committed it: look for its records before you do it again"
 
 
 class TransactionGroup:
-    """A group of transactions by name; its members are the transactional ids `<name>/<member>`.
+    """A group of transactions by name. Its members are the transactional ids `<name>/<member>`.
 
-    Its steps follow one another: `begin` ends the one before, whoever drives it. Any number of tasks may share one.
+    Steps follow one another: `begin` ends the previous step, also one of another driver. Any number of tasks of one
+    event loop may share a TransactionGroup.
     """
 
     @takes_settings(TransactionGroupConfig)
@@ -47,9 +47,9 @@ class TransactionGroup:
         return self._config.name
 
     async def start(self) -> None:
-        """Reaches the cluster. Raises KafkaConnectionError when no bootstrap server answers."""
+        """Connects to the cluster. Raises KafkaConnectionError when no bootstrap server answers."""
         if self._life is not Life.NEW:
-            raise IllegalStateError(f"the transaction group is {self._life.value}: make a new one")
+            raise IllegalStateError(f"the transaction group is {self._life.value}: create a new one")
         self._life = Life.RUNNING
         try:
             await self._cluster.start()
@@ -58,7 +58,7 @@ class TransactionGroup:
             raise
 
     async def stop(self) -> None:
-        """Closes every connection; a step that is open stays open. Harmless when already stopped."""
+        """Closes every connection. An open step stays open. Calling it again has no effect."""
         if self._life is not Life.STOPPED:
             self._life = Life.STOPPED
             await self._cluster.stop()
@@ -73,42 +73,45 @@ class TransactionGroup:
         await self.stop()
 
     async def begin(self) -> GroupStep:
-        """Begins the next step: what the one before has open is aborted, and its members and driver are fenced.
+        """Begins the next step: aborts the open transactions of the previous step, fences its members and its driver.
 
-        The step tells which token was committed last. Raises KafkaTimeoutError (max_block_ms; it may be tried again),
-        InvalidTransactionTimeout, UnsupportedVersionError where the brokers are not semel's.
+        The result has the token that was committed last. Raises KafkaTimeoutError (max_block_ms; try again),
+        InvalidTransactionTimeout, UnsupportedVersionError when the brokers are not semel's.
         """
         self._check_running()
         config = self._config
         return await transaction_groups.begin(self._calls, config.name, config.owner, config.timeout_ms)
 
     async def commit(self, step: GroupStep, token: str, prepared: Sequence[PreparedTransaction]) -> bool:
-        """Commits the prepared transactions as one, under a token; what else the step has open is aborted.
+        """Commits the prepared transactions as one, under a token. Other open transactions of the step are aborted.
 
-        True: this step is committed, now or by an earlier call. False: the token was committed by an earlier step, and
-        nothing of this one is. Asked again until it is answered; `prepared` may be empty: the token counts.
+        True: this step is committed, now or by an earlier call. False: an earlier step has committed the token, and
+        nothing of this step is committed. The request is retried until it is answered. `prepared` may be empty; the
+        token is stored all the same.
 
-        Raises ProducerFenced when a newer step has begun (which says by whom and when) or when one of the transactions
-        is not its producer's any more; InvalidTxnState when the step was aborted, or one of them is not open: nothing
-        is committed then. KafkaTimeoutError (max_block_ms): call it again, with the same token, to hear the outcome.
+        Raises ProducerFenced when a newer step has begun (its message says by whom and when), or when another producer
+        has one of the transactional ids. Raises InvalidTxnState when the step was aborted or one of the transactions is
+        not open; nothing is committed then. Raises KafkaTimeoutError (max_block_ms): call it again with the same token
+        to learn the outcome. Raises ValueError for an empty token or a step of another group.
         """
         self._check_running()
         self._check_mine(step)
         if not token:
             raise ValueError("token='': give what is committed a name that no other step has")
-        doubt = _Doubt()
+        doubt = _Uncertainty()
         try:
             answer = await transaction_groups.decide(
-                self._calls, step, token=token, committed=True, transactions=prepared, doubted=doubt.note
+                self._calls, step, token=token, committed=True, transactions=prepared, on_uncertain=doubt.note
             )
         except KafkaError as error:
             if doubt.is_there:
-                error.add_words(AGAIN if error.retriable else UNKNOWN_OUTCOME)
+                error.extend_message(AGAIN if error.retriable else UNKNOWN_OUTCOME)
             raise
         return answer.decided_epoch == step.epoch
 
     async def abort(self, step: GroupStep) -> None:
-        """Aborts all that the step has open. Harmless when it is over; then a line in the log says why.
+        """Aborts the open transactions of the step. For a step that is over it has no effect but a log line with the
+        reason.
 
         Raises TransactionWasCommitted when the step is committed, KafkaTimeoutError (max_block_ms; try again).
         """
@@ -116,7 +119,7 @@ class TransactionGroup:
         self._check_mine(step)
         try:
             await transaction_groups.decide(
-                self._calls, step, token="", committed=False, transactions=(), doubted=lambda: None
+                self._calls, step, token="", committed=False, transactions=(), on_uncertain=lambda: None
             )
         except InvalidTxnState as error:
             raise TransactionWasCommitted(error.message) from error
@@ -136,8 +139,8 @@ class TransactionGroup:
             raise ValueError(f"step {step.epoch} is one of transaction group {step.group!r}, not of {self.name!r}")
 
 
-class _Doubt:
-    """Whether a request may have had effect that nobody has heard of."""
+class _Uncertainty:
+    """Whether a request without an outcome may have taken effect."""
 
     def __init__(self) -> None:
         self.is_there = False

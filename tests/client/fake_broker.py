@@ -14,7 +14,6 @@ from typing import Any
 from semel_protocol.api import APIS
 from semel_protocol.batch import read_header
 from semel_protocol.errors import ErrorCode
-from semel_protocol.frames import FrameReader
 from semel_protocol.headers import encode_response_frame, read_request_header
 from semel_protocol.messages.k00_produce import (
     ProduceRequest,
@@ -163,21 +162,20 @@ class FakeBroker:
         task.add_done_callback(lambda done: self._tasks.pop(done))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        frames = FrameReader(1 << 30)
         self.connections[writer] = None
         try:
-            while data := await reader.read(1 << 18):
-                for frame in frames.feed(data):
-                    if not await self._handle(frame, writer):
-                        return
+            while True:
+                frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+                if not await self._handle(frame, writer):
+                    return
                 await writer.drain()
-        except ConnectionError:
-            pass  # the client went away, as it may
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # the client has closed the connection
         finally:
             self.connections.pop(writer, None)
             writer.transport.abort()
 
-    async def _handle(self, frame: memoryview, writer: asyncio.StreamWriter) -> bool:
+    async def _handle(self, frame: bytes, writer: asyncio.StreamWriter) -> bool:
         header = read_request_header(frame)
         api, version = APIS[header.api_key], header.api_version
         offered = self.versions.get(api.key)

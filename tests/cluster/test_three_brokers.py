@@ -120,7 +120,7 @@ async def says(bootstrap: str, words: str) -> str:
             while not seen or words not in seen[-1]:
                 done = await shown(bootstrap)
                 seen.append(done.output.strip().splitlines()[-1])
-                assert "Bring back broker" not in seen[-1], seen
+                assert "Start broker" not in seen[-1], seen
     except TimeoutError:
         raise AssertionError(f"never {words!r}, but {list(dict.fromkeys(seen))}") from None
     return done.output

@@ -1,11 +1,8 @@
 """Headers and frames, byte for byte as the wire's own examples."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from semel_protocol.api import APIS
 from semel_protocol.errors import ErrorCode, KafkaError, ProtocolError, error_code
-from semel_protocol.frames import FrameReader
 from semel_protocol.headers import (
     encode_request_frame,
     encode_response_frame,
@@ -95,30 +92,6 @@ def test_a_tag_buffer_that_never_ends_is_refused() -> None:
     frame = bytes.fromhex("0012000300000001ffff") + b"\x01\x05"
     with pytest.raises(ProtocolError):
         read_request_header(frame).body_at(APIS[18], frame)
-
-
-@given(st.lists(st.binary(max_size=50), max_size=8), st.data())
-def test_frames_come_whole_however_the_stream_is_cut(frames: list[bytes], data: st.DataObject) -> None:
-    stream = b"".join(len(f).to_bytes(4, "big") + f for f in frames)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
-    reader = FrameReader(1000)
-    got = []
-    for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
-        got += [bytes(frame) for frame in reader.feed(stream[start:stop])]
-    assert got == frames
-    assert reader.pending_bytes == 0
-
-
-@pytest.mark.parametrize("size", [-1, -(2**31), 101, 2**31 - 1])
-def test_a_frame_size_below_zero_or_above_the_limit_is_refused(size: int) -> None:
-    with pytest.raises(ProtocolError, match="frame of"):
-        FrameReader(100).feed(size.to_bytes(4, "big", signed=True))
-
-
-def test_the_announced_size_takes_no_memory() -> None:
-    reader = FrameReader(1 << 30)
-    assert reader.feed((1 << 29).to_bytes(4, "big") + b"x") == []
-    assert reader.pending_bytes == 5
 
 
 def test_error_codes_are_classified_as_kafka_does() -> None:

@@ -1,47 +1,43 @@
-"""One connection to another broker's peer listener: requests pipelined, answers matched in their order.
+"""One connection to another broker's peer listener: sends pipelined requests and matches the answers in order.
 
-Brokers of a cluster run the same release, so no versions are agreed on. A broker answers the requests of a connection
-one after the other; an answer out of turn, or one that does not come in time, ends the connection.
+All brokers of a cluster run the same release, so versions are not negotiated. A broker answers the requests of one
+connection in order. An answer out of order, or one that does not come in time, ends the connection.
 """
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, BaseTransport, Future, Protocol, TimerHandle, Transport
-from collections import deque
+from asyncio import AbstractEventLoop, BaseTransport, BufferedProtocol, Future, TimerHandle, Transport
 from typing import Any, cast
 
 from semel_protocol.api import Api
 from semel_protocol.errors import ProtocolError
-from semel_protocol.frames import FrameReader
-from semel_protocol.headers import encode_request_frame, read_correlation_id, response_body_at
+from semel_protocol.framing import SCRATCH_BYTES, FrameBuffer
+from semel_protocol.pipelining import PendingRequest, RequestPipeline
 from semel_protocol.schema import Message
 
 from semel_broker.replication.settings import FRAME_BYTES_MAX
 
-CORRELATION_ID_MAX = 0x7FFFFFFF
+
+class _Pending(PendingRequest):
+    """A pending request with the future of its response and the timer of its timeout."""
+
+    __slots__ = ("future", "timer")
+
+    timer: TimerHandle  # set as soon as the request is pending
+
+    def __init__(self, api: Api, version: int, future: Future[Any]) -> None:
+        self.api, self.version, self.future = api, version, future
 
 
-class Pending:
-    """A request that waits for its answer."""
-
-    __slots__ = ("api", "correlation_id", "future", "timer", "version")
-
-    def __init__(self, api: Api, version: int, correlation_id: int, future: Future[Any], timer: TimerHandle) -> None:
-        self.api, self.version, self.correlation_id = api, version, correlation_id
-        self.future, self.timer = future, timer
-
-
-class PeerConnection(Protocol):
-    """The protocol of one connection that this broker has opened. `name` is for people."""
+class PeerConnection(BufferedProtocol):
+    """The protocol of one connection that this broker has opened. `name` stands in log lines and errors."""
 
     def __init__(self, name: str, client_id: str, loop: AbstractEventLoop) -> None:
         self.name = name
-        self._client_id = client_id
         self._loop = loop
-        self._frames = FrameReader(FRAME_BYTES_MAX)
-        self._pending: deque[Pending] = deque()
+        self._frames = FrameBuffer(FRAME_BYTES_MAX, unfilled_bytes_max=SCRATCH_BYTES)
+        self._requests: RequestPipeline[_Pending] = RequestPipeline(client_id)
         self._transport: Transport | None = None
-        self._correlation_id = 0
         self._lost: OSError | None = None
 
     @property
@@ -49,23 +45,21 @@ class PeerConnection(Protocol):
         return self._lost is not None
 
     def send(self, api: Api, version: int, message: Message, timeout_ms: float) -> Future[Any]:
-        """Write a request now; the future is its response, decoded. Raises OSError, as the future does.
+        """Writes a request now; the future is its decoded response. Raises OSError, as the future does.
 
-        Who cancels the future drops the answer; what was sent behind it waits for it all the same.
+        Cancelling the future drops the answer only: requests sent later still wait for that answer.
         """
         if self._lost is not None:
             raise type(self._lost)(*self._lost.args)
         assert self._transport is not None, "not connected yet"
-        self._correlation_id = (self._correlation_id + 1) & CORRELATION_ID_MAX
-        frame = encode_request_frame(api, version, self._correlation_id, self._client_id, message)
-        timer = self._loop.call_later(timeout_ms / 1000, self._expired, api.name, timeout_ms)
-        pending = Pending(api, version, self._correlation_id, self._loop.create_future(), timer)
-        self._pending.append(pending)
+        pending = _Pending(api, version, self._loop.create_future())
+        frame = self._requests.begin(pending, message)
+        pending.timer = self._loop.call_later(timeout_ms / 1000, self._expired, api.name, timeout_ms)
         self._transport.writelines(frame)
         return pending.future
 
     def close(self, reason: str) -> None:
-        """At once: whoever waits gets ConnectionResetError."""
+        """Closes at once; pending requests fail with ConnectionResetError."""
         self._end(ConnectionResetError(f"{self.name}: {reason}"))
 
     # --- the transport's callbacks ---------------------------------------------------------------------------
@@ -73,12 +67,18 @@ class PeerConnection(Protocol):
     def connection_made(self, transport: BaseTransport) -> None:
         self._transport = cast("Transport", transport)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self._lost is not None:
             return
         try:
-            for frame in self._frames.feed(data):
-                self._answer(frame)
+            for frame in self._frames.received(nbytes):
+                pending, response = self._requests.answered(frame)
+                pending.timer.cancel()
+                if not pending.future.done():
+                    pending.future.set_result(response)
         except ProtocolError as error:
             self._end(ConnectionAbortedError(f"{self.name} answers what cannot be read: {error}"))
 
@@ -87,18 +87,6 @@ class PeerConnection(Protocol):
 
     # --- inside ----------------------------------------------------------------------------------------------
 
-    def _answer(self, frame: memoryview) -> None:
-        correlation_id = read_correlation_id(frame)
-        if not self._pending or self._pending[0].correlation_id != correlation_id:
-            raise ProtocolError(f"an answer to request {correlation_id} is not due")
-        pending = self._pending[0]
-        api, version = pending.api, pending.version
-        response = api.decode_response(frame, version, response_body_at(api, version, frame))
-        self._pending.popleft()
-        pending.timer.cancel()
-        if not pending.future.done():
-            pending.future.set_result(response)
-
     def _expired(self, api_name: str, timeout_ms: float) -> None:
         self._end(TimeoutError(f"{self.name} did not answer {api_name} within {timeout_ms:.0f} ms"))
 
@@ -106,8 +94,8 @@ class PeerConnection(Protocol):
         if self._lost is not None:
             return
         self._lost = error
-        while self._pending:
-            pending = self._pending.popleft()
+        while self._requests.pending:
+            pending = self._requests.pending.popleft()
             pending.timer.cancel()
             if not pending.future.done():
                 pending.future.set_exception(type(error)(*error.args))

@@ -1,1 +1,1 @@
-"""What `Admin` asks of brokers, one file a subject."""
+"""The calls of `Admin`, one file for each kind of thing they describe or change."""

@@ -1,4 +1,4 @@
-"""Settings of topics and brokers: describe, alter. A broker's own settings are asked of that broker."""
+"""Settings of topics and brokers: describe, alter. A broker's own settings are requested from that broker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from semel._admin.types import (
     ConfigSource,
     ConfigSynonym,
 )
-from semel._net.calls import Calls, Outcomes, settled
+from semel._net.calls import CallOutcomes, Calls, settled
 from semel._net.connection import Connection
 from semel._net.pool import Role
 from semel._net.retry import Deadline
@@ -40,7 +40,7 @@ async def describe_configs(
     calls: Calls, resources: Sequence[ConfigResource], include_synonyms: bool, include_documentation: bool
 ) -> list[ConfigDescription]:
     async def of_node(node_id: int, part: list[ConfigResource]) -> dict[_Key, ConfigDescription]:
-        outcomes: Outcomes[_Key, ConfigDescription] = Outcomes(map(_key, part), _what)
+        outcomes: CallOutcomes[_Key, ConfigDescription] = CallOutcomes(map(_key, part), _what)
         request = DescribeConfigsRequest(
             resources=[_described(resource) for resource in part],
             include_synonyms=include_synonyms,
@@ -70,7 +70,7 @@ async def describe_configs(
 async def alter_configs(calls: Calls, resources: Sequence[ConfigResource], validate_only: bool) -> None:
     async def of_node(node_id: int, part: list[ConfigResource]) -> None:
         rows = {_key(resource): _altered(resource) for resource in part}
-        outcomes: Outcomes[_Key, None] = Outcomes(rows, _what)
+        outcomes: CallOutcomes[_Key, None] = CallOutcomes(rows, _what)
 
         async def attempt(deadline: Deadline) -> None:
             connection = await _connection(calls, node_id)
@@ -100,7 +100,7 @@ ANY = -1
 
 
 def _by_node(resources: Sequence[ConfigResource]) -> dict[int, list[ConfigResource]]:
-    """The resources by the broker to be asked; ANY for those that every broker knows."""
+    """The resources by the broker to ask; ANY for those that every broker has."""
     parts: dict[int, list[ConfigResource]] = {}
     for resource in resources:
         node_id = ANY

@@ -1,4 +1,4 @@
-"""Consumer groups: list, describe, delete, and their committed offsets."""
+"""Consumer groups: list, describe, delete; their committed offsets: list, alter, delete."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from semel_protocol.messages.k47_offset_delete import (
 
 from semel._admin.types import ConsumerGroupDescription, ConsumerGroupListing, MemberDescription
 from semel._assignment.protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
-from semel._net.calls import Calls, Outcomes, grouped, settled
+from semel._net.calls import CallOutcomes, Calls, grouped, settled
 from semel._net.connection import Connection
 from semel._net.pool import Role
 from semel._net.retry import Deadline
@@ -40,7 +40,7 @@ NO_MEMBER = -1
 
 
 async def list_consumer_groups(calls: Calls, broker_ids: Sequence[int] | None) -> list[ConsumerGroupListing]:
-    """Every broker lists the groups that it coordinates."""
+    """Requests from every broker the groups that it coordinates."""
 
     async def of_broker(node_id: int) -> list[ConsumerGroupListing]:
         async def attempt(deadline: Deadline) -> list[ConsumerGroupListing]:
@@ -76,7 +76,7 @@ async def describe_consumer_groups(calls: Calls, group_ids: Sequence[str]) -> li
                     coordinator=await calls.cluster.coordinator(group_id),
                     members=tuple(_member(member, row.protocol_type) for member in row.members),
                 )
-            raise KafkaProtocolError(f"describing group {group_id!r}: the broker's answer leaves it out")
+            raise KafkaProtocolError(f"describing group {group_id!r}: the broker's answer does not contain it")
 
         return await calls.on_coordinator(group_id, attempt, what=f"describing group {group_id!r}")
 
@@ -132,7 +132,7 @@ async def list_consumer_group_offsets(
 async def alter_consumer_group_offsets(
     calls: Calls, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> None:
-    """Commits as nobody: only a group without members allows that."""
+    """Commits without a membership, which only a group without members accepts."""
     outcomes = _of_partitions(offsets, f"offset of group {group_id!r}")
 
     async def attempt(connection: Connection, deadline: Deadline) -> None:
@@ -184,11 +184,11 @@ async def delete_consumer_group_offsets(calls: Calls, group_id: str, partitions:
     outcomes.results()
 
 
-def _of_partitions(partitions: Iterable[TopicPartition], what: str) -> Outcomes[TopicPartition, None]:
-    return Outcomes(partitions, lambda at: f"{what}: {at.topic}-{at.partition}")
+def _of_partitions(partitions: Iterable[TopicPartition], what: str) -> CallOutcomes[TopicPartition, None]:
+    return CallOutcomes(partitions, lambda at: f"{what}: {at.topic}-{at.partition}")
 
 
-def _note(outcomes: Outcomes[TopicPartition, None], partition: TopicPartition, code: int) -> None:
+def _note(outcomes: CallOutcomes[TopicPartition, None], partition: TopicPartition, code: int) -> None:
     if code != ErrorCode.NONE:
         outcomes.refused(partition, code)
     else:
@@ -212,11 +212,11 @@ def _member(row: DescribeGroupsResponseMember, protocol_type: str) -> MemberDesc
             subscription = tuple(decode_subscription(row.member_metadata).topics) if row.member_metadata else ()
             assignment = decode_assignment(row.member_assignment)
         except ProtocolError:
-            pass  # a member may write what it likes; the rest of its description still stands
+            pass  # the coordinator does not check these bytes; the rest of the description is valid
     return MemberDescription(
         member_id=row.member_id,
         client_id=row.client_id,
-        client_host=row.client_host.removeprefix("/"),  # Java's way to write an address without a name
+        client_host=row.client_host.removeprefix("/"),  # Java's form of an address without a host name
         group_instance_id=row.group_instance_id,
         subscription=subscription,
         assignment=assignment,

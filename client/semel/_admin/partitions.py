@@ -1,4 +1,4 @@
-"""Partitions: the offsets of their ends or of a time, and the deletion of records."""
+"""Offsets of partitions by time or at their ends, and deletion of records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from semel_protocol.messages.k21_delete_records import (
 )
 
 from semel._admin.types import RecordsToDelete
-from semel._net.calls import Calls, Outcomes, grouped, wire_ms
+from semel._net.calls import CallOutcomes, Calls, grouped, wire_ms
 from semel._net.connection import Connection
 from semel._net.retry import Deadline
 from semel.structs import OffsetAndTimestamp, TopicPartition
@@ -27,7 +27,7 @@ from semel.structs import OffsetAndTimestamp, TopicPartition
 async def list_offsets(
     calls: Calls, wanted: Mapping[TopicPartition, int], read_committed: bool, timeout_ms: float | None
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
-    outcomes: Outcomes[TopicPartition, OffsetAndTimestamp] = Outcomes(
+    outcomes: CallOutcomes[TopicPartition, OffsetAndTimestamp] = CallOutcomes(
         wanted, lambda at: f"offset of {at.topic}-{at.partition}"
     )
 
@@ -59,7 +59,7 @@ async def delete_records(
         partition: asked.before_offset if isinstance(asked, RecordsToDelete) else asked
         for partition, asked in records.items()
     }
-    outcomes: Outcomes[TopicPartition, int] = Outcomes(
+    outcomes: CallOutcomes[TopicPartition, int] = CallOutcomes(
         before, lambda at: f"deleting records of {at.topic}-{at.partition} before {before[at]}"
     )
 

@@ -1,4 +1,4 @@
-"""Where partitions are and who leads them: elections, and moves to other brokers (KIP-455, KIP-460)."""
+"""Leader elections and reassignments of partitions (KIP-455, KIP-460)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from semel_protocol.messages.k46_list_partition_reassignments import (
 )
 
 from semel._admin.types import PartitionReassignment
-from semel._net.calls import Calls, Outcomes, grouped, wire_ms
+from semel._net.calls import CallOutcomes, Calls, grouped, wire_ms
 from semel._net.connection import Connection
 from semel._net.retry import Deadline
 from semel.errors import UnsupportedVersionError, error_for
@@ -35,7 +35,7 @@ from semel.structs import TopicPartition
 async def elect_leaders(
     calls: Calls, partitions: Iterable[TopicPartition] | None, preferred: bool, timeout_ms: float | None
 ) -> list[TopicPartition]:
-    outcomes: Outcomes[TopicPartition, bool] = Outcomes(
+    outcomes: CallOutcomes[TopicPartition, bool] = CallOutcomes(
         partitions, lambda at: f"electing a leader of {at.topic}-{at.partition}"
     )
 
@@ -54,7 +54,7 @@ async def elect_leaders(
         for topic in answer.replica_election_results:
             for row in topic.partition_result:
                 at = TopicPartition(topic.topic, row.partition_id)
-                outcomes.told_of(at)
+                outcomes.add(at)
                 if row.error_code in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
                     outcomes.succeeded(at, row.error_code == ErrorCode.NONE)
                 else:
@@ -67,7 +67,7 @@ async def elect_leaders(
 async def alter_partition_reassignments(
     calls: Calls, targets: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: float | None
 ) -> None:
-    outcomes: Outcomes[TopicPartition, None] = Outcomes(targets, lambda at: _moving(at, targets[at]))
+    outcomes: CallOutcomes[TopicPartition, None] = CallOutcomes(targets, lambda at: _moving(at, targets[at]))
 
     async def attempt(connection: Connection, deadline: Deadline) -> None:
         topics = [

@@ -1,4 +1,4 @@
-"""Topics and the cluster: create, delete, grow, list, describe."""
+"""Topics and the cluster: create, delete, add partitions, list, describe, check brokers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from semel_protocol.messages.k37_create_partitions import (
 from semel_protocol.messages.k60_describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
 from semel._admin.types import BrokerStatus, ClusterDescription, NewPartitions, NewTopic
-from semel._net.calls import Calls, Outcomes, wire_ms
+from semel._net.calls import CallOutcomes, Calls, wire_ms
 from semel._net.connection import Connection
 from semel._net.pool import Role
 from semel._net.retry import Deadline
@@ -38,7 +38,7 @@ async def create_topics(
     rows = {topic.name: _new_topic(topic) for topic in topics}
     if len(rows) != len(topics):
         raise KafkaConfigurationError("create_topics names a topic twice")
-    outcomes: Outcomes[str, None] = Outcomes(rows, lambda name: f"creating topic {name!r}")
+    outcomes: CallOutcomes[str, None] = CallOutcomes(rows, lambda name: f"creating topic {name!r}")
 
     async def attempt(connection: Connection, deadline: Deadline) -> None:
         request = CreateTopicsRequest(
@@ -52,7 +52,7 @@ async def create_topics(
 
 
 async def delete_topics(calls: Calls, topics: Sequence[str], timeout_ms: float | None) -> None:
-    outcomes: Outcomes[str, None] = Outcomes(topics, lambda name: f"deleting topic {name!r}")
+    outcomes: CallOutcomes[str, None] = CallOutcomes(topics, lambda name: f"deleting topic {name!r}")
 
     async def attempt(connection: Connection, deadline: Deadline) -> None:
         request = DeleteTopicsRequest(topic_names=list(outcomes.open), timeout_ms=wire_ms(deadline))
@@ -66,7 +66,7 @@ async def delete_topics(calls: Calls, topics: Sequence[str], timeout_ms: float |
 async def create_partitions(
     calls: Calls, topics: Mapping[str, NewPartitions], timeout_ms: float | None, validate_only: bool
 ) -> None:
-    outcomes: Outcomes[str, None] = Outcomes(topics, lambda name: f"adding partitions to topic {name!r}")
+    outcomes: CallOutcomes[str, None] = CallOutcomes(topics, lambda name: f"adding partitions to topic {name!r}")
 
     async def attempt(connection: Connection, deadline: Deadline) -> None:
         request = CreatePartitionsRequest(
@@ -90,7 +90,7 @@ async def describe_topics(calls: Calls, topics: Sequence[str] | None) -> list[To
     if topics is None:
         metadata = await calls.retrying(lambda deadline: calls.metadata(None, deadline), what="describing topics")
         return [metadata.topics[name] for name in sorted(metadata.topics)]
-    outcomes: Outcomes[str, TopicMetadata] = Outcomes(topics, lambda name: f"describing topic {name!r}")
+    outcomes: CallOutcomes[str, TopicMetadata] = CallOutcomes(topics, lambda name: f"describing topic {name!r}")
 
     async def attempt(deadline: Deadline) -> None:
         metadata = await calls.metadata(outcomes.open, deadline)
@@ -116,20 +116,20 @@ async def describe_cluster(calls: Calls) -> ClusterDescription:
     return ClusterDescription(metadata.cluster_id, metadata.controller_id, metadata.brokers)
 
 
-async def knock(calls: Calls, node_ids: Iterable[int], timeout_ms: float) -> dict[int, BrokerStatus]:
-    """Asks all at once, each for `timeout_ms` at most, connecting included."""
+async def check_brokers(calls: Calls, node_ids: Iterable[int], timeout_ms: float) -> dict[int, BrokerStatus]:
+    """Asks all brokers at once, each for at most `timeout_ms`, connecting included."""
     asked = list(node_ids)
-    answers = await asyncio.gather(*[_knock_at(calls, node_id, timeout_ms) for node_id in asked])
+    answers = await asyncio.gather(*[_check_broker(calls, node_id, timeout_ms) for node_id in asked])
     return dict(zip(asked, answers, strict=True))
 
 
-async def _knock_at(calls: Calls, node_id: int, timeout_ms: float) -> BrokerStatus:
+async def _check_broker(calls: Calls, node_id: int, timeout_ms: float) -> BrokerStatus:
     request = DescribeClusterRequest(include_cluster_authorized_operations=False)
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             connection = await calls.cluster.connection(node_id, Role.CONTROL)
             if not connection.serves(DescribeClusterRequest):
-                # It has answered ApiVersions once; what it serves since Kafka 0.8 shows that it still does.
+                # A broker of another make: any broker answers Metadata.
                 await connection.request(MetadataRequest(topics=[]), timeout_ms=timeout_ms)
                 return BrokerStatus()
             answer: DescribeClusterResponse = await connection.request(request, timeout_ms=timeout_ms)
@@ -170,7 +170,7 @@ def _grown(name: str, new: NewPartitions) -> CreatePartitionsRequestTopic:
     )
 
 
-def _note(outcomes: Outcomes[str, None], name: str, code: int, message: str | None) -> None:
+def _note(outcomes: CallOutcomes[str, None], name: str, code: int, message: str | None) -> None:
     if code:
         outcomes.refused(name, code, message)
     else:

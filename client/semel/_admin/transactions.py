@@ -1,4 +1,4 @@
-"""Transactions: list, describe, fence, and the markers that end a hanging one (KIP-664)."""
+"""Transactions: list, describe, fence, and abort hanging ones (KIP-664)."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from semel._admin.types import (
     ProducerState,
     TransactionDescription,
     TransactionListing,
-    client_words,
+    client_text,
 )
-from semel._net.calls import Calls, Outcomes, grouped, settled
+from semel._net.calls import CallOutcomes, Calls, grouped, settled
 from semel._net.cluster import TRANSACTION
 from semel._net.connection import Connection
 from semel._net.pool import Role
@@ -44,13 +44,15 @@ from semel.errors import InvalidRequestError, error_for
 from semel.structs import TopicPartition
 
 FENCING_TIMEOUT_MS = 1
-"""Fencing takes the transactional id for no transaction at all; the next producer brings its own timeout."""
+"""The transaction timeout sent with a fencing InitProducerId. No transaction begins with it; the next producer sends
+its own.
+"""
 
 
 async def list_transactions(
     calls: Calls, states: Sequence[str], producer_ids: Sequence[int]
 ) -> list[TransactionListing]:
-    """Every broker lists the transactional ids that it coordinates."""
+    """Requests from every broker the transactional ids that it coordinates."""
 
     async def of_broker(node_id: int) -> list[TransactionListing]:
         async def attempt(deadline: Deadline) -> list[TransactionListing]:
@@ -74,8 +76,8 @@ async def list_transactions(
 
 
 async def describe_transactions(calls: Calls, transactional_ids: Sequence[str]) -> list[TransactionDescription]:
-    """All ids of one coordinator in one request."""
-    outcomes: Outcomes[str, TransactionDescription] = Outcomes(
+    """Describes all ids of one coordinator in one request."""
+    outcomes: CallOutcomes[str, TransactionDescription] = CallOutcomes(
         transactional_ids, lambda name: f"describing transactional id {name!r}"
     )
     tries = 0
@@ -110,7 +112,7 @@ async def describe_transactions(calls: Calls, transactional_ids: Sequence[str]) 
 async def describe_producers(
     calls: Calls, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, list[ProducerState]]:
-    outcomes: Outcomes[TopicPartition, list[ProducerState]] = Outcomes(
+    outcomes: CallOutcomes[TopicPartition, list[ProducerState]] = CallOutcomes(
         partitions, lambda at: f"describing the producers of {at.topic}-{at.partition}"
     )
 
@@ -134,7 +136,7 @@ async def describe_producers(
 
 
 async def fence_producers(calls: Calls, transactional_ids: Sequence[str], reason: str) -> dict[str, FencedProducer]:
-    """As a new producer of the id would: its coordinator bumps the epoch and aborts what is open."""
+    """Sends InitProducerId as a new producer would: the coordinator bumps the epoch and aborts the open transaction."""
 
     async def of_id(transactional_id: str) -> FencedProducer:
         what = f"fencing the producer of {transactional_id!r}"
@@ -156,7 +158,7 @@ async def fence_producers(calls: Calls, transactional_ids: Sequence[str], reason
 
 
 async def abort_transaction(calls: Calls, partition: TopicPartition, producer: ProducerState) -> None:
-    outcomes: Outcomes[TopicPartition, None] = Outcomes(
+    outcomes: CallOutcomes[TopicPartition, None] = CallOutcomes(
         [partition],
         lambda at: f"aborting the transaction of producer {producer.producer_id} in {at.topic}-{at.partition}",
     )
@@ -199,7 +201,7 @@ def _description(row: DescribeTransactionsResponseTransaction, node_id: int) -> 
         partitions=tuple(
             sorted(TopicPartition(topic.topic, index) for topic in row.topics for index in topic.partitions)
         ),
-        owner=client_words(row.client_id, row.client_host),
+        owner=client_text(row.client_id, row.client_host),
         last_update_time_ms=None if row.last_update_time_ms < 0 else row.last_update_time_ms,
         fences=tuple(map(_fence, row.fences)),
         group_epoch=row.group_epoch,
@@ -214,14 +216,14 @@ def _fence(row: DescribeTransactionsResponseFence) -> FenceRecord:
         old_epoch=row.old_epoch,
         new_producer_id=row.new_producer_id,
         new_epoch=row.new_epoch,
-        by=client_words(row.client_id, row.client_host),
+        by=client_text(row.client_id, row.client_host),
         note=row.note,
         text=row.text,
     )
 
 
 def _why_refused(row: DescribeTransactionsResponseTransaction) -> str | None:
-    """The broker's words, and for an id that is gone the last line of its ledger."""
+    """The broker's message; for an expired id also the last entry of its ledger."""
     last = row.fences[-1].text if row.fences else ""
     words = row.error_message or ""
     return ". ".join(part for part in (words, "" if last in words else last) if part) or None

@@ -1,4 +1,4 @@
-"""What `Admin` takes and answers. Names and fields are aiokafka's where it has them; results are values."""
+"""The arguments and results of `Admin`. Names and fields are aiokafka's where it has them."""
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
@@ -11,7 +11,11 @@ from semel.structs import BrokerMetadata, TopicPartition
 
 
 class NewTopic(msgspec.Struct, frozen=True):
-    """A topic to create. -1: the cluster's default. `replica_assignments`: partition -> brokers, instead of both."""
+    """A topic to create.
+
+    num_partitions, replication_factor: -1 is the cluster's default.
+    replica_assignments: partition -> node ids, instead of both. topic_configs: setting -> value.
+    """
 
     name: str
     num_partitions: int = -1
@@ -21,20 +25,20 @@ class NewTopic(msgspec.Struct, frozen=True):
 
 
 class NewPartitions(msgspec.Struct, frozen=True):
-    """How many partitions a topic shall have in all; `new_assignments`: the brokers of each new one."""
+    """The total number of partitions of a topic. new_assignments: the node ids of each new partition."""
 
     total_count: int
     new_assignments: Sequence[Sequence[int]] | None = None
 
 
 class RecordsToDelete(NamedTuple):
-    """Every record below this offset; -1: all that is committed."""
+    """Delete every record below this offset; -1: all records below the high watermark."""
 
     before_offset: int
 
 
 class ConfigResourceType(IntEnum):
-    """What has settings."""
+    """The kinds of resources with settings."""
 
     TOPIC = 2
     BROKER = 4
@@ -43,8 +47,8 @@ class ConfigResourceType(IntEnum):
 class ConfigResource(msgspec.Struct, frozen=True):
     """A topic by name, or a broker by its id; broker "" stands for all brokers.
 
-    `configs`: for `describe_configs` the names wanted (None: all), for `alter_configs` name -> value, where None
-    makes the setting follow its default again.
+    configs: for `describe_configs` the wanted names (None: all); for `alter_configs` name -> value, where None restores
+    the default.
     """
 
     resource_type: ConfigResourceType
@@ -53,7 +57,7 @@ class ConfigResource(msgspec.Struct, frozen=True):
 
 
 class ConfigSource(IntEnum):
-    """Where a setting's value comes from (KIP-226)."""
+    """Where the value of a setting comes from (KIP-226)."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -64,11 +68,11 @@ class ConfigSource(IntEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> "ConfigSource":
-        return cls.UNKNOWN  # newer brokers know more sources
+        return cls.UNKNOWN  # newer brokers have more sources
 
 
 class ConfigSynonym(NamedTuple):
-    """The same setting on one of the levels it may be given on; the first one is in force."""
+    """The setting on one of the levels where it may be set. The first synonym is effective."""
 
     name: str
     value: str | None
@@ -76,7 +80,7 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigEntry(msgspec.Struct, frozen=True):
-    """One setting as it stands; `value` is None when it has none, or when it is sensitive."""
+    """One setting. value: None without a value, or when it is sensitive."""
 
     name: str
     value: str | None
@@ -92,7 +96,7 @@ class ConfigEntry(msgspec.Struct, frozen=True):
 
 
 class ConfigDescription(msgspec.Struct, frozen=True):
-    """The settings of one resource by name."""
+    """The settings of one resource, by name."""
 
     resource_type: ConfigResourceType
     name: str
@@ -108,10 +112,10 @@ class ClusterDescription(msgspec.Struct, frozen=True):
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):
-    """What came of a knock at a broker. `error`: why it does not answer, "" when it does.
+    """The result of `Admin.check_brokers` for one broker. error: why it does not answer, "" when it does.
 
-    session_left_ms, session_timeout_ms: of its session with the cluster's store (etcd); None where brokers do not tell
-    (other than semel's) or have no store in common.
+    session_left_ms, session_timeout_ms: of its session with the cluster's store (etcd). None when the broker does not
+    send them (other than semel's), or has no shared store.
     """
 
     error: str = ""
@@ -123,15 +127,15 @@ class BrokerStatus(msgspec.Struct, frozen=True):
         return not self.error
 
     @property
-    def misses_store(self) -> bool:
-        """The store does not answer this broker: a session is renewed three times in its timeout."""
+    def is_store_unreachable(self) -> bool:
+        """Whether the store does not answer this broker. A session is renewed three times within its timeout."""
         if self.session_left_ms is None or self.session_timeout_ms is None:
             return False
         return self.session_left_ms < self.session_timeout_ms / 2
 
 
 class PartitionReassignment(msgspec.Struct, frozen=True):
-    """A move that is under way: all replicas while it lasts, and which of them are new or will go."""
+    """A reassignment in progress: all current replicas, and those that are added or will be removed."""
 
     replicas: tuple[int, ...]
     adding_replicas: tuple[int, ...] = ()
@@ -139,19 +143,19 @@ class PartitionReassignment(msgspec.Struct, frozen=True):
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas that there will be."""
+        """The replicas after the reassignment."""
         return tuple(broker for broker in self.replicas if broker not in self.removing_replicas)
 
 
 class ConsumerGroupListing(NamedTuple):
-    """A group in a listing; `protocol_type` is "" for one that only stores offsets."""
+    """A group in a listing. protocol_type: "" for a group that only stores offsets."""
 
     group_id: str
     protocol_type: str
 
 
 class MemberDescription(msgspec.Struct, frozen=True):
-    """A member of a group. `subscription` and `assignment` are empty for other protocols than "consumer"."""
+    """A member of a group. subscription, assignment: empty for other protocols than "consumer"."""
 
     member_id: str
     client_id: str
@@ -162,7 +166,7 @@ class MemberDescription(msgspec.Struct, frozen=True):
 
 
 class ConsumerGroupDescription(msgspec.Struct, frozen=True):
-    """A group. `state`: PreparingRebalance, CompletingRebalance, Stable, Empty, or Dead when there is none."""
+    """A group. state: PreparingRebalance, CompletingRebalance, Stable, Empty, or Dead when it does not exist."""
 
     group_id: str
     state: str
@@ -173,7 +177,7 @@ class ConsumerGroupDescription(msgspec.Struct, frozen=True):
 
 
 class TransactionListing(NamedTuple):
-    """A transactional id in a listing; `coordinator` is the broker that listed it."""
+    """A transactional id in a listing. coordinator: the broker that listed it."""
 
     transactional_id: str
     producer_id: int
@@ -182,14 +186,15 @@ class TransactionListing(NamedTuple):
 
 
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
-"""States of a transaction that still holds back read_committed readers."""
+"""States of a transaction that holds back read_committed consumers."""
 
 
 class FenceRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the fence ledger: a producer epoch was taken away from whoever had it.
+    """One entry of the fence ledger: a producer lost its epoch.
 
-    reason: a word such as "new_instance" or "timed_out"; text: the whole line as a sentence. by: who did it, in words.
-    note: what there was to say beyond that. New id and epoch are -1 when the transactional id expired.
+    reason: a word such as "new_instance" or "timed_out". text: the whole entry as a sentence.
+    by: the client that caused it. note: further details, "" without any.
+    new_producer_id, new_epoch: -1 when the transactional id expired.
     """
 
     at_ms: int
@@ -203,8 +208,8 @@ class FenceRecord(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
 
 
-def client_words(client_id: str, host: str) -> str:
-    """A client as people call it; "" when nothing is known of it."""
+def client_text(client_id: str, host: str) -> str:
+    """A client for error messages and listings; "" when nothing is known of it."""
     if not client_id:
         return host
     return f"client {client_id!r} at {host or 'an unknown host'}"
@@ -214,10 +219,12 @@ class TransactionDescription(msgspec.Struct, frozen=True, kw_only=True):
     """A transactional id as its coordinator knows it.
 
     state: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, Dead or PrepareEpochFence.
-    start_time_ms: None before the first transaction. owner: the client that initialised the producer, in words.
-    last_update_time_ms: of the last change of state. fences: who lost an epoch to whom, the latest last. group_epoch:
-    the step of its transaction group that it was initialised in, -1 outside of one. The last four are semel's own;
-    other brokers leave them empty.
+    start_time_ms: None before the first transaction.
+    owner: the client that initialised the producer.
+    last_update_time_ms: the time of the last change of state.
+    fences: the fence ledger, the latest entry last.
+    group_epoch: the step of its transaction group that it was initialised in, -1 outside of one.
+    The last four are semel's own; other brokers leave them empty.
     """
 
     transactional_id: str
@@ -235,25 +242,27 @@ class TransactionDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether it still holds back read_committed readers."""
+        """Whether it holds back read_committed consumers."""
         return self.state in OPEN_STATES
 
     @property
     def transaction_group(self) -> str:
-        """The group that its transactions commit with; "" for an ordinary id."""
+        """The transaction group that it belongs to; "" for an ordinary id."""
         return group_of(self.transactional_id) if self.group_epoch >= 0 else ""
 
     @property
     def expires_at_ms(self) -> int | None:
-        """When the coordinator will abort it: only an ongoing one is aborted."""
+        """The time when the coordinator will abort it. Only an ongoing transaction expires."""
         if self.state != "Ongoing" or self.start_time_ms is None:
             return None
         return self.start_time_ms + self.timeout_ms
 
 
 class TransactionGroupMember(msgspec.Struct, frozen=True, kw_only=True):
-    """A member of a transaction group. group_epoch: the step that it was initialised in; start_time_ms: None before
-    the first transaction."""
+    """A member of a transaction group.
+
+    group_epoch: the step in which it was initialised. start_time_ms: None before the first transaction.
+    """
 
     transactional_id: str
     producer_id: int
@@ -264,16 +273,17 @@ class TransactionGroupMember(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether it still holds back read_committed readers."""
+        """Whether it holds back read_committed consumers."""
         return self.state in OPEN_STATES
 
 
 class TransactionGroupDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """A transaction group as its coordinator knows it.
+    """A transaction group as its coordinator knows it. Times are in ms since the epoch.
 
-    epoch: its steps so far; state of the last one: Open, Committed or Aborted. owner, client: who began it, in its own
-    words and as its connection is known. decided_token, decided_epoch: the last step that was committed; None and -1 if
-    none was. note: how the last step ended, where that was not its driver's doing. Times in ms since 1970.
+    epoch: the number of its last step. state: of that step: Open, Committed or Aborted.
+    owner: the text that the driver gave. client: the driver's client id and host.
+    decided_token, decided_epoch: of the last committed step; None and -1 without one.
+    note: why the last step ended, if its driver did not end it.
     """
 
     name: str
@@ -297,20 +307,22 @@ class TransactionGroupDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def open_since_ms(self) -> int | None:
-        """Since when one of its transactions has been open; None if none is."""
+        """The start of its oldest open transaction; None without one."""
         starts = [each.start_time_ms for each in self.members if each.is_open and each.start_time_ms is not None]
         return min(starts, default=None)
 
     def is_overdue(self, now_ms: int) -> bool:
-        """Whether its step has had something open for longer than its timeout: its coordinator should have ended it."""
+        """Whether its step has a transaction open for longer than its timeout, so that the coordinator should have
+        aborted it.
+        """
         since_ms = self.open_since_ms
         return self.is_open and since_ms is not None and now_ms > since_ms + self.timeout_ms
 
 
 class ProducerState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a partition knows of an idempotent or transactional producer; -1 for what it does not know.
+    """A producer as a partition knows it; -1 for unknown values.
 
-    current_txn_start_offset: first record of the transaction that it has open here, None without one.
+    current_txn_start_offset: the first record of its open transaction in this partition, None without one.
     """
 
     producer_id: int
@@ -322,7 +334,7 @@ class ProducerState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FencedProducer(NamedTuple):
-    """What fencing left behind: the next producer of the transactional id has a higher epoch still."""
+    """The producer id and epoch after fencing. The next producer of the transactional id gets a higher epoch."""
 
     producer_id: int
     producer_epoch: int

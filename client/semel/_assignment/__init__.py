@@ -1,1 +1,1 @@
-"""PURE: who reads which partition: the assignors, and the bytes in which group members tell each other."""
+"""PURE: the assignment of partitions to group members: assignors, and the members' embedded protocol."""

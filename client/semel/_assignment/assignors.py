@@ -1,7 +1,8 @@
-"""PURE. Who reads which partition: range, roundrobin, sticky, cooperative-sticky, as Kafka's assignors of these names.
+"""PURE. The assignors range, roundrobin, sticky and cooperative-sticky, compatible with Kafka's of the same names.
 
-The leader of a group calls `assign`; every member calls `user_data` before it joins, so that the next leader, whichever
-client library it is, knows what the member had. Rack-aware placement (KIP-881) is not done: it needs replica racks.
+The leader of a group calls `assign`. Every member calls `user_data` before it joins, so that the next leader, with any
+client library, knows the member's previous assignment. Rack-aware assignment (KIP-881) is not supported, because it
+needs the racks of replicas.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from semel.structs import TopicPartition
 
 RebalanceProtocol = Literal["eager", "cooperative"]
 Assignments = dict[str, list[TopicPartition]]
-"""Member id -> partitions; every member has an entry."""
+"""Member id -> partitions. Every member has an entry."""
 
 
 class GroupMember(msgspec.Struct, frozen=True, kw_only=True):
-    """A member as the leader sees it: what it wants and what it says it owns, as of which generation."""
+    """A member as the leader sees it: its topics, and the partitions that it claims to own as of a generation."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -42,24 +43,24 @@ class GroupMember(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def order(self) -> tuple[bool, str]:
-        """Static members first and by instance id, so that a restart under a new member id moves nothing (KIP-345)."""
+        """Static members first, by instance id, so that a restart under a new member id moves nothing (KIP-345)."""
         if self.group_instance_id is not None:
             return (False, self.group_instance_id)
         return (True, self.member_id)
 
 
 class Assignor(ABC):
-    """One strategy. `protocol` says what its members do with their partitions when a rebalance starts (KIP-429)."""
+    """One strategy. protocol: how its members treat their partitions when a rebalance starts (KIP-429)."""
 
     name: ClassVar[str]
     protocol: ClassVar[RebalanceProtocol] = "eager"
 
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:
-        """Bytes of this strategy's own for the subscription. `owned`: what the member had in `generation`."""
+        """The strategy's own bytes for the subscription. owned: the member's assignment in `generation`."""
         return None
 
     def member(self, member_id: str, group_instance_id: str | None, subscription: Subscription) -> GroupMember:
-        """The member behind a subscription as it came over the wire."""
+        """The member that a decoded subscription describes."""
         return GroupMember(
             member_id=member_id,
             group_instance_id=group_instance_id,
@@ -70,16 +71,16 @@ class Assignor(ABC):
 
     @abstractmethod
     def assign(self, members: Sequence[GroupMember], partition_counts: Mapping[str, int]) -> Assignments:
-        """Gives each partition of each wanted topic to one member that wants the topic.
+        """Assigns each partition of each subscribed topic to one member that subscribes to the topic.
 
-        `partition_counts` has the topics that exist; the others are left out until metadata knows them.
+        partition_counts: the topics that exist. Others are left out until metadata has them.
         """
 
 
 class RangeAssignor(Assignor):
-    """Topic by topic, each member a run of neighbouring partitions; the first members get one more where it must be.
+    """Topic by topic, each member gets a range of consecutive partitions; the first members get one more if needed.
 
-    Equal partition numbers of different topics meet at the same member, which joins rely on.
+    The same partition numbers of different topics go to the same member, as joins require.
     """
 
     name = "range"
@@ -100,7 +101,7 @@ class RangeAssignor(Assignor):
 
 
 class RoundRobinAssignor(Assignor):
-    """All partitions of all topics dealt out in turn, past the members that do not want the topic."""
+    """Assigns the partitions of all topics in turn, skipping members that do not subscribe to the topic."""
 
     name = "roundrobin"
 
@@ -117,7 +118,7 @@ class RoundRobinAssignor(Assignor):
 
 
 class StickyAssignor(Assignor):
-    """As balanced as subscriptions allow, and among those the assignment that moves the fewest partitions (KIP-54)."""
+    """As balanced as subscriptions allow, with as few moved partitions as possible (KIP-54)."""
 
     name = "sticky"
 
@@ -125,14 +126,14 @@ class StickyAssignor(Assignor):
         return encode_sticky_user_data(owned, generation)
 
     def member(self, member_id: str, group_instance_id: str | None, subscription: Subscription) -> GroupMember:
-        """Eager members own nothing while they join; what they had stands in the user data."""
+        """Eager members own nothing while they join. Their previous assignment is in the user data."""
         member = super().member(member_id, group_instance_id, subscription)
         if not subscription.user_data:
             return member
         try:
             owned, generation = decode_sticky_user_data(subscription.user_data)
         except ProtocolError:
-            # Another library's bytes: without them the member merely has nothing to stick to.
+            # Bytes of another library. Without them the member has no previous assignment to keep.
             return member
         return msgspec.structs.replace(member, owned=owned, generation=generation)
 
@@ -148,10 +149,11 @@ class StickyAssignor(Assignor):
 
 
 class CooperativeStickyAssignor(StickyAssignor):
-    """Sticky in two steps (KIP-429): a partition that must move is given to nobody until its owner has let go of it.
+    """Sticky in two steps (KIP-429): a partition that must move is assigned to no member until its owner has revoked
+    it.
 
-    The owner, seeing it gone from its assignment, revokes it and rejoins at once; the next assignment gives it away.
-    All other partitions are read without a pause.
+    The owner sees that the partition is not in its assignment, revokes it and rejoins at once. The next assignment
+    gives it to its new owner. All other partitions are read without a pause.
     """
 
     name = "cooperative-sticky"
@@ -179,10 +181,10 @@ class CooperativeStickyAssignor(StickyAssignor):
 
 
 def owners(members: Sequence[GroupMember]) -> dict[TopicPartition, str | None]:
-    """Who owns each claimed partition: the claim of the latest generation counts.
+    """The owner of each claimed partition: the claim of the latest generation counts.
 
     None when two members claim it in the same generation: one of them has lost it without knowing, so neither may keep
-    it (it is withheld for a round by the cooperative assignor, which makes both let go).
+    it. The cooperative assignor withholds it for one round, in which both revoke it.
     """
     found: dict[TopicPartition, tuple[int, str | None]] = {}
     for member in members:
@@ -204,10 +206,10 @@ ASSIGNORS: dict[str, Assignor] = {a.name: a for a in (RANGE, ROUND_ROBIN, STICKY
 
 
 def assignors_of(strategies: str | Sequence[str | Assignor | type[Assignor]]) -> tuple[Assignor, ...]:
-    """The setting `partition_assignment_strategy`: names, assignors, or (as aiokafka takes them) their classes.
+    """The setting `partition_assignment_strategy`: names, assignors, or their classes (as in aiokafka).
 
-    Names may also come as one string with commas between them, and be those of Java's classes, as in Kafka's
-    properties. Raises ValueError for an unknown or doubled name, or for none at all.
+    Names may be one comma-separated string, and may be Java class names, as in Kafka's properties. Raises ValueError
+    for an unknown or repeated name, or without any.
     """
     listed = [name.strip() for name in strategies.split(",")] if isinstance(strategies, str) else strategies
     chosen: dict[str, Assignor] = {}
@@ -225,16 +227,16 @@ def assignors_of(strategies: str | Sequence[str | Assignor | type[Assignor]]) ->
 
 
 def _named(name: str) -> Assignor:
-    """By its name, or by Java's: org.apache.kafka.clients.consumer.RangeAssignor."""
+    """The assignor by its name, or by Java's: org.apache.kafka.clients.consumer.RangeAssignor."""
     java = name.rpartition(".")[2]
     for assignor in ASSIGNORS.values():
         if name == assignor.name or java == type(assignor).__name__:
             return assignor
-    raise ValueError(f"partition_assignment_strategy: {name!r} is none of {', '.join(ASSIGNORS)}")
+    raise ValueError(f"partition_assignment_strategy: {name!r} is unknown; use one of {', '.join(ASSIGNORS)}")
 
 
 def rebalance_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
-    """Cooperative only when every listed assignor is: until the group has chosen, a member must suit them all."""
+    """Cooperative only when every assignor is: until the group has chosen one, a member must be able to follow each."""
     return "cooperative" if all(a.protocol == "cooperative" for a in assignors) else "eager"
 
 

@@ -1,7 +1,7 @@
-"""What the members of a "consumer" group tell each other through the coordinator, which never looks inside.
+"""The embedded protocol of "consumer" groups: subscriptions and assignments, which the coordinator does not decode.
 
-Subscription v0-v3 travels in JoinGroup, assignment v0-v3 in SyncGroup: an int16 version, then fields, never flexible
-(KIP-429 owned partitions, KIP-792 generation, KIP-881 rack). Two assignors of Kafka put bytes of their own into
+Subscription v0-v3 is in JoinGroup, assignment v0-v3 in SyncGroup: an int16 version, then fields, never flexible
+(KIP-429 owned partitions, KIP-792 generation, KIP-881 rack). Two of Kafka's assignors put their own bytes into
 `user_data`: sticky the previous assignment and generation, cooperative-sticky the generation.
 """
 
@@ -32,7 +32,7 @@ class TopicPartitions(Message, kw_only=True):
 
 
 class Subscription(Message, kw_only=True):
-    """What a member wants, what it owns, and since when."""
+    """The topics of a member, the partitions it owns, and their generation."""
 
     topics: list[str]
     user_data: bytes | None = None
@@ -42,14 +42,14 @@ class Subscription(Message, kw_only=True):
 
 
 class Assignment(Message, kw_only=True):
-    """What the leader gives to a member."""
+    """The partitions that the leader assigns to a member."""
 
     assigned_partitions: list[TopicPartitions]
     user_data: bytes | None = None
 
 
 class StickyUserData(Message, kw_only=True):
-    """Kafka's sticky assignor: the whole previous assignment; version 1 adds the generation it is of."""
+    """The user data of Kafka's sticky assignor: the previous assignment; version 1 adds its generation."""
 
     previous_assignment: list[TopicPartitions]
     generation: Annotated[Int32, since(1)] = NO_GENERATION
@@ -71,7 +71,7 @@ def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """The partitions given; no bytes at all mean none. Raises ProtocolError."""
+    """The assigned partitions; none for empty bytes. Raises ProtocolError."""
     if not data:
         return ()
     return partitions_of(codec(Assignment, _version_of(data)).decode(data, _VERSION.size).assigned_partitions)
@@ -83,7 +83,7 @@ def encode_sticky_user_data(owned: Iterable[TopicPartition], generation: int) ->
 
 
 def decode_sticky_user_data(data: bytes) -> tuple[tuple[TopicPartition, ...], int]:
-    """(previous assignment, generation); version 0 has no generation and no mark of its version, so it is the fallback.
+    """(previous assignment, generation). The bytes carry no version: version 1 is tried first, then version 0.
 
     Raises ProtocolError.
     """
@@ -107,7 +107,7 @@ def decode_cooperative_user_data(data: bytes) -> int:
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> list[TopicPartitions]:
-    """Grouped by topic, both in order, as Kafka's own members write them."""
+    """Grouped by topic, topics and partitions sorted, as Kafka's own members write them."""
     grouped: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         grouped.setdefault(topic, []).append(partition)
@@ -119,7 +119,7 @@ def partitions_of(grouped: Iterable[TopicPartitions]) -> tuple[TopicPartition, .
 
 
 def _version_of(data: bytes) -> int:
-    """The version to decode with: a newer writer's extra fields lie behind the ones that are known here."""
+    """The version to decode with. A newer writer's additional fields follow the known ones."""
     try:
         version = int(_VERSION.unpack_from(data)[0])
     except struct.error as e:

@@ -1,7 +1,8 @@
-"""PURE. The balance behind the sticky assignors: keep what members have, fill up the poorest, then move the least.
+"""PURE. The balancing of the sticky assignors: keeps assignments, fills up members, then moves as little as
+possible.
 
-An assignment is balanced when no partition could go from one member to another that has at least two fewer, not even
-through a chain of members (A gives to B, B gives to C). With equal subscriptions: counts differ by at most one.
+An assignment is balanced when no partition can move from one member to another with at least two fewer, not even along
+a chain of members (A gives one to B, B gives one to C). With equal subscriptions the counts differ by at most one.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ Move = tuple[str, str, TopicPartition]
 
 
 def balance(wants: Mapping[str, Sequence[str]], kept: Kept, partition_counts: Mapping[str, int]) -> Kept:
-    """A balanced assignment that starts from `kept` and moves as little as it must.
+    """A balanced assignment that starts from `kept` and moves as little as possible.
 
-    wants: member id -> topics, in the order that breaks ties; kept: valid claims, each partition at most once, changed
-    in place and returned, partitions sorted; partition_counts: topic -> how many partitions it has.
+    wants: member id -> topics, in the order that breaks ties.
+    kept: valid claims, each partition at most once; changed in place and returned with sorted partitions.
+    partition_counts: topic -> number of partitions.
     """
     takers: dict[str, list[str]] = {}
     for member, topics in wants.items():
@@ -36,7 +38,7 @@ def balance(wants: Mapping[str, Sequence[str]], kept: Kept, partition_counts: Ma
 
 
 def _fill(takers: Mapping[str, list[str]], kept: Kept, partition_counts: Mapping[str, int]) -> None:
-    """Gives every partition that nobody keeps to the member that has fewest, topics with few takers first."""
+    """Assigns every unassigned partition to the member with the fewest, topics with few subscribers first."""
     taken = {partition for partitions in kept.values() for partition in partitions}
     rank = {member: i for i, member in enumerate(kept)}
     heap: list[tuple[int, int, str]] = []
@@ -54,10 +56,10 @@ def _fill(takers: Mapping[str, list[str]], kept: Kept, partition_counts: Mapping
 
 
 def _level(takers: Mapping[str, list[str]], kept: Kept) -> None:
-    """Moves partitions from rich to poor, one chain at a time, until no chain is left."""
+    """Moves partitions from members with many to members with few, one chain at a time, until no chain is left."""
     if not kept:
         return
-    # A member once found unable to give stays so: every later move only raises the poor and lowers the rich.
+    # A member without a chain never gets one: later moves only raise low counts and lower high counts.
     settled: dict[str, None] = {}
     while True:
         rich = max((member for member in kept if member not in settled), key=lambda m: len(kept[m]), default=None)
@@ -73,13 +75,13 @@ def _level(takers: Mapping[str, list[str]], kept: Kept) -> None:
 
 
 def _chain(rich: str, takers: Mapping[str, list[str]], kept: Kept) -> list[Move] | None:
-    """The shortest chain of moves that ends at the poorest member it can reach, if that one has at least two fewer."""
+    """The shortest chain of moves from this member to a reachable one with at least two fewer partitions."""
     reached: dict[str, Move | None] = {rich: None}
     limit = len(kept[rich]) - 2
     queue = deque([rich])
     while queue:
         poorest: str | None = None
-        # One ring of the search at a time: a direct gift is better than a chain.
+        # Breadth first: a direct move is better than a chain.
         for _ in range(len(queue)):
             giver = queue.popleft()
             for topic, partition in _samples(kept[giver]).items():
@@ -96,7 +98,7 @@ def _chain(rich: str, takers: Mapping[str, list[str]], kept: Kept) -> list[Move]
 
 
 def _samples(partitions: Sequence[TopicPartition]) -> dict[str, TopicPartition]:
-    """One partition of each topic, the last one: what came last goes first."""
+    """One partition of each topic: the last one, so that the last assigned moves first."""
     return {partition.topic: partition for partition in partitions}
 
 

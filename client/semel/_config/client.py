@@ -1,7 +1,8 @@
-"""Settings: Kafka's names under snake_case with Kafka's defaults, checked against each other when a client is made.
+"""Settings of producer, admin and transaction group: Kafka's names in snake_case with Kafka's defaults, checked
+together.
 
-Each client takes its settings as keyword arguments; `takes_settings` gives its `__init__` the signature of the struct,
-so that a setting is declared once and still completes and type-checks where it is used.
+Each client takes its settings as keyword arguments. `takes_settings` gives its `__init__` the signature of the struct:
+a setting is declared once, and editors and type checkers know it.
 """
 
 import inspect
@@ -23,7 +24,7 @@ T = TypeVar("T")
 Serializer = Callable[[Any], bytes | None]
 Deserializer = Callable[[bytes | None], Any]
 Partitioner = Callable[[bytes | None, list[int], list[int]], int]
-"""(serialized key or None, all partitions, those with a leader) -> one of them."""
+"""(serialized key or None, all partitions, partitions with a leader) -> one of them."""
 CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 CODEC_OF: dict[str | None, int] = {None: 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 DEFAULT_PORT = 9092
@@ -31,35 +32,35 @@ PORT_DIGITS_MAX = 5
 
 
 class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What producer, consumer and admin have in common."""
+    """Settings that all clients have in common."""
 
     bootstrap_servers: str | Iterable[str] = "localhost:9092"
-    """One address or several, `host[:port]`, comma-separated or as a list; any one that answers is enough."""
+    """One or several addresses, `host[:port]`, comma-separated or as a list. One that answers is enough."""
     client_id: str = "semel"
     request_timeout_ms: int = 30_000
-    """The longest wait for an answer; a request that gets none closes its connection."""
+    """The longest wait for an answer. A request without an answer closes its connection."""
     bootstrap_timeout_ms: int = 10_000
-    """How long `start` keeps trying the bootstrap servers."""
+    """How long `start` tries the bootstrap servers."""
     metadata_max_age_ms: int = 300_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
     reconnect_backoff_ms: int = 50
     reconnect_backoff_max_ms: int = 1_000
     connections_max_idle_ms: int | None = 540_000
-    """A connection that has carried nothing for longer is closed. None: never."""
+    """A connection without traffic for longer is closed. None: never."""
     max_block_ms: int = 60_000
     """How long a call may wait for metadata, for a coordinator or for memory."""
     receive_frame_bytes_max: int = 104_857_600
-    """The largest response taken from a broker."""
+    """The largest response accepted from a broker, in bytes."""
     security_protocol: Literal["PLAINTEXT", "SSL"] = "PLAINTEXT"
-    """'SSL' is TLS, with `ssl_context`. There is no SASL."""
+    """'SSL' is TLS, with `ssl_context`. SASL is not supported."""
     ssl_context: ssl.SSLContext | None = None
     edge: Edge | None = None
-    """The outside world: clocks, chance, TCP. None is the real one; simulators pass theirs."""
+    """Clocks, random numbers and TCP. None is the real ones; simulators pass their own."""
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if not isinstance(self.bootstrap_servers, str):  # it may be a generator, which gives everything once
+        if not isinstance(self.bootstrap_servers, str):  # it may be a generator, which can be read only once
             msgspec.structs.force_setattr(self, "bootstrap_servers", tuple(self.bootstrap_servers))
         self.servers()
         not_below(self, "retry_backoff_max_ms", "retry_backoff_ms")
@@ -70,7 +71,7 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
             raise KafkaConfigurationError("ssl_context is given but security_protocol is 'PLAINTEXT': set it to 'SSL'")
 
     def servers(self) -> list[tuple[str, int]]:
-        """The bootstrap addresses. Raises KafkaConfigurationError for one that is none."""
+        """The bootstrap addresses. Raises KafkaConfigurationError for an invalid one."""
         given = self.bootstrap_servers
         listed = given.split(",") if isinstance(given, str) else list(given)
         servers = [parse_address(address) for address in listed if not isinstance(address, str) or address.strip()]
@@ -87,9 +88,11 @@ class DriverConfig(ClientConfig, frozen=True, kw_only=True):
     """Settings of `TransactionGroup`, without its name."""
 
     owner: str = ""
-    """Who begins the steps, in words: members of a step that is over are told."""
+    """A text that names the driver. Members of a step that is over get it in their errors."""
     timeout_ms: int = 60_000
-    """A step whose first transaction is open for longer is aborted; at most the broker's transaction.max.timeout.ms."""
+    """A step is aborted when its first transaction is open for longer. At most the broker's
+    transaction.max.timeout.ms.
+    """
 
 
 class TransactionGroupConfig(DriverConfig, frozen=True):
@@ -107,30 +110,40 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
     """Settings of `Producer`."""
 
     acks: Literal[0, 1, -1, "all"] = "all"
-    """When a record counts as stored: by all in-sync replicas, by the leader (1), or once sent (0)."""
+    """When a record counts as stored: at all in-sync replicas ('all'), at the leader (1), or once sent (0)."""
     enable_idempotence: bool = True
     """Retries store each record once and in order (KIP-98). Needs acks='all'."""
     transactional_id: str | None = None
-    """Makes the producer transactional. One id per worker, the same after a restart: the newer shuts out the older."""
+    """Makes the producer transactional. One id for each worker, the same after a restart: a new producer fences the
+    older one.
+    """
     transaction_timeout_ms: int = 60_000
-    """The coordinator aborts a transaction that is open for longer; at most its transaction.max.timeout.ms."""
+    """The coordinator aborts a transaction that is open for longer. At most the broker's transaction.max.timeout.ms."""
     transaction_group_step: GroupStep | None = None
-    """Makes this producer a member of the group (`transactional_id` is `<group>/<member>`) in this step of it."""
+    """Makes this producer a member of a transaction group in this step. The `transactional_id` must be
+    `<group>/<member>`.
+    """
     key_serializer: Serializer | None = None
     value_serializer: Serializer | None = None
     compression_type: CompressionType | None = None
     max_batch_size: int = 16_384
-    """A batch of one partition is sent when it reaches this size; larger records travel alone (Kafka: batch.size)."""
+    """A batch of one partition is sent when it reaches this size, in bytes. Larger records get a batch of their own
+    (Kafka: batch.size).
+    """
     linger_ms: float = 0
-    """How long a batch may wait for company. With 0 it goes as soon as the loop runs and a request is free."""
+    """How long a batch may wait for more records. With 0 it is sent as soon as the event loop runs and a request is
+    free.
+    """
     partitioner: Partitioner | None = None
-    """None: murmur2 of the key as Kafka's, or without a key one partition until its batch is full (KIP-480)."""
+    """None: murmur2 of the key, as Kafka; without a key one partition until its batch is full (KIP-480)."""
     max_request_size: int = 1_048_576
-    """The largest record, and the largest request made of several batches."""
+    """The largest record, and the largest request made of several batches, in bytes."""
     buffer_memory: int = 33_554_432
-    """All that may wait unsent or unacknowledged; `send` waits (max_block_ms) while it is used up."""
+    """The bytes of all records that are not sent or not acknowledged. `send` waits (max_block_ms) while they are
+    used up.
+    """
     delivery_timeout_ms: int = 120_000
-    """From `send` to success or failure, retries included."""
+    """The time from `send` to success or failure, retries included."""
     max_in_flight_requests_per_connection: int = 5
 
     def __post_init__(self) -> None:
@@ -150,32 +163,31 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
         group, _, member = (self.transactional_id or "").rpartition("/")
         if step is not None and (group != step.group or not member):
             raise KafkaConfigurationError(
-                f"transactional_id={self.transactional_id!r} is none of transaction group {step.group!r}: "
-                f"call it '{step.group}/<member>', without a slash in the member"
+                f"transactional_id={self.transactional_id!r} does not belong to transaction group {step.group!r}: "
+                f"name it '{step.group}/<member>', without a slash in the member"
             )
         if self.enable_idempotence and self.acks not in ("all", -1):
             raise KafkaConfigurationError(
-                f"acks={self.acks!r} does not go with enable_idempotence=True: "
-                "set acks='all' or enable_idempotence=False"
+                f"acks={self.acks!r} contradicts enable_idempotence=True: set acks='all' or enable_idempotence=False"
             )
         if self.enable_idempotence and self.max_in_flight_requests_per_connection > 5:
             raise KafkaConfigurationError(
-                f"max_in_flight_requests_per_connection={self.max_in_flight_requests_per_connection} does not go with "
+                f"max_in_flight_requests_per_connection={self.max_in_flight_requests_per_connection} contradicts "
                 "enable_idempotence=True: brokers remember the last 5 batches of a producer, so use at most 5"
             )
 
     @property
     def required_acks(self) -> int:
-        """acks as the wire has it."""
+        """acks as a number, as in Produce requests."""
         return -1 if self.acks == "all" else self.acks
 
 
 def takes_settings(
     config: Callable[P, C],
 ) -> Callable[[Callable[[T, C], None]], Callable[Concatenate[T, P], None]]:
-    """Makes `__init__(self, config)` take the fields of `config` as keyword arguments instead.
+    """Makes `__init__(self, config)` take the fields of `config` as keyword arguments.
 
-    Raises TypeError for a setting that does not exist, KafkaConfigurationError for values that do not fit together.
+    Raises TypeError for an unknown setting, KafkaConfigurationError for invalid or contradicting values.
     """
 
     def wrap(init: Callable[[T, C], None]) -> Callable[Concatenate[T, P], None]:

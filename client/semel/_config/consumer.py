@@ -1,4 +1,4 @@
-"""Settings of `Consumer`: Kafka's names under snake_case with Kafka's defaults, and two of our own (marked so)."""
+"""Settings of `Consumer`: Kafka's names in snake_case with Kafka's defaults, and one of semel's own."""
 
 from __future__ import annotations
 
@@ -15,48 +15,52 @@ Strategies = str | Sequence[str | Assignor | type[Assignor]]
 
 
 class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
-    """Settings of `Consumer`; every one of them is a keyword argument of it."""
+    """Settings of `Consumer`. Each is a keyword argument of it."""
 
     group_id: str | None = None
-    """The group to share partitions and keep offsets in. None: no group, no commits, all partitions are read."""
+    """The group that shares partitions and keeps offsets. None: no group and no commits; all partitions are read."""
     group_instance_id: str | None = None
-    """A name that survives restarts (KIP-345): coming back within session_timeout_ms causes no rebalance."""
+    """Makes a static member (KIP-345): a restart within session_timeout_ms causes no rebalance."""
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
     """Called with the bytes, or with None for a record without key or value."""
     auto_offset_reset: Literal["latest", "earliest", "none"] = "latest"
-    """Where to start without a committed offset, or when it no longer exists; 'none' raises an error instead."""
+    """Where to start without a committed offset, or when it does not exist any more. 'none' raises an error instead."""
     enable_auto_commit: bool = True
-    """Commit, every auto_commit_interval_ms and before partitions are revoked, what the *previous* calls handed out:
-    a record counts as processed once the application asks for the next."""
+    """Commit the consumed offsets every auto_commit_interval_ms and before partitions are revoked. A record is
+    consumed when the application asks for the next one.
+    """
     auto_commit_interval_ms: int = 5_000
     max_poll_records: int | None = 500
-    """The most that one getmany returns; None for all that is there."""
+    """The largest number of records that getmany returns. None: all that are buffered."""
     max_poll_interval_ms: int = 300_000
-    """A member that holds records for longer without asking for more leaves the group, and joins again when it asks."""
+    """A member that does not ask for records for longer leaves the group. It joins again when it asks."""
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     rebalance_timeout_ms: int | None = None
-    """How long a rebalance may wait for this member; partitions are not revoked from under records in the application's
-    hands for that long. None: max_poll_interval_ms, as Kafka."""
+    """How long a rebalance may wait for this member. While the application processes records, the revocation of
+    their partition waits for at most about this time. None: max_poll_interval_ms, as Kafka.
+    """
     partition_assignment_strategy: Strategies = ("range", "cooperative-sticky")
-    """Names or assignors, the preferred one first. Cooperative rebalancing needs all of them to be cooperative."""
+    """Names or assignors, the preferred one first. Cooperative rebalancing needs all of them to be cooperative
+    (KIP-429).
+    """
     fetch_min_bytes: int = 1
     fetch_max_bytes: int = 52_428_800
     fetch_max_wait_ms: int = 500
     max_partition_fetch_bytes: int = 1_048_576
     fetch_buffer_bytes: int = 67_108_864
-    """Ours: the most that is fetched ahead of the application, over all partitions."""
+    """semel's own: the bound on bytes fetched ahead of the application, over all partitions."""
     isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
     check_crcs: bool = True
     exclude_internal_topics: bool = True
-    """Whether a pattern leaves out __consumer_offsets and its like."""
+    """Whether a pattern leaves out internal topics such as __consumer_offsets."""
     allow_auto_create_topics: bool = True
     client_rack: str = ""
     default_api_timeout_ms: int = 60_000
-    """How long commit, committed, position, beginning_offsets and their like may take, retries included."""
+    """How long commit, committed, position, beginning_offsets and similar calls may take, retries included."""
     consumer_timeout_ms: int | None = None
-    """Taken for aiokafka's sake, where it has no effect on results either."""
+    """Accepted for programs written for aiokafka. It has no effect."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,7 +69,7 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
         if self.fetch_max_wait_ms >= self.request_timeout_ms:
             raise KafkaConfigurationError(
                 f"fetch_max_wait_ms={self.fetch_max_wait_ms} must be less than "
-                f"request_timeout_ms={self.request_timeout_ms}: an idle fetch would look like a dead broker"
+                f"request_timeout_ms={self.request_timeout_ms}: otherwise a fetch without data times out"
             )
 
     def _check_group(self) -> None:
@@ -89,12 +93,12 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
 
     @property
     def rebalance_wait_ms(self) -> int:
-        """`rebalance_timeout_ms`, or what stands for it."""
+        """`rebalance_timeout_ms`, or max_poll_interval_ms without one."""
         return self.max_poll_interval_ms if self.rebalance_timeout_ms is None else self.rebalance_timeout_ms
 
 
 class ConsumerSettings(TypedDict, total=False):
-    """The keywords of `Consumer`, for editors and type checkers; a test compares them to ConsumerConfig."""
+    """The keywords of `Consumer`, for editors and type checkers. A test compares them with ConsumerConfig."""
 
     bootstrap_servers: str | Iterable[str]
     client_id: str

@@ -1,7 +1,7 @@
-"""PURE. What each setting of a client may be, as one table, and the settings of other clients that are refused by name.
+"""PURE. One table of allowed values for each setting, and the refused settings of other clients by name.
 
-`ClientConfig` and its kind call `check_settings` when they are made; `own_settings` goes first, as aiokafka's classes
-take names that semel does not have. Bounds are Kafka's: a number that travels in a request fits its field.
+`ClientConfig` and its subclasses call `check_settings` when they are created. `own_settings` runs before, because
+aiokafka's classes have settings that semel does not have. Bounds are Kafka's: a number in a request fits its field.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from semel.structs import GroupStep
 INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
 TEXT_BYTES_MAX = 32_767
-"""What the wire's strings hold."""
+"""The largest string of the protocol, in bytes."""
 SHOWN_CHARS_MAX = 80
 
 PROTOCOLS = ("PLAINTEXT", "SSL")
@@ -32,25 +32,25 @@ TLS_BY_CONTEXT = "TLS is set up by ssl_context (ssl.create_default_context(cafil
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """What one setting may be. `accepts` says whether a value is of the kind that `kind` names."""
+    """The allowed values of one setting. `accepts` checks a value, `kind` describes the allowed ones."""
 
     kind: str
     accepts: Callable[[Any], bool]
 
     def check(self, name: str, value: object) -> None:
-        """Raises KafkaConfigurationError, which names the setting and says what to write."""
+        """Raises KafkaConfigurationError with the name of the setting and the allowed values."""
         if not self.accepts(value):
             raise KafkaConfigurationError(f"{name}={shown(value)}: give {self.kind}")
 
 
 def shown(value: object) -> str:
-    """A value for a message, in a length that can be read."""
+    """A value for an error message, cut to a readable length."""
     text = repr(value)
     return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}…"
 
 
 def _whole(least: int, most: int = INT32_MAX, *, none: str = "") -> Rule:
-    """`none`: what None stands for, where it is allowed."""
+    """none: the meaning of None, where it is allowed."""
 
     def accepts(value: Any) -> bool:
         return (value is None and bool(none)) or (type(value) is int and least <= value <= most)
@@ -66,7 +66,7 @@ def _number(least: float, most: float) -> Rule:
 
 
 def _one_of(*allowed: object) -> Rule:
-    """Of the same type as well: True is not 1."""
+    """The type must match too: True is not 1."""
 
     def accepts(value: Any) -> bool:
         return any(type(value) is type(each) and value == each for each in allowed)
@@ -170,11 +170,11 @@ RULES: dict[str, Rule] = {
     "owner": _TEXT,
     "timeout_ms": _whole(1),
 }
-"""Every setting of every client; the same name means the same everywhere."""
+"""Every setting of every client. The same name has the same meaning everywhere."""
 
 
 def check_settings(config: msgspec.Struct) -> None:
-    """Looks at each setting by itself. Raises KafkaConfigurationError for the first that cannot be what it is."""
+    """Checks each setting by itself. Raises KafkaConfigurationError for the first invalid one."""
     for name in config.__struct_fields__:
         value = getattr(config, name)
         if name == "security_protocol" and isinstance(value, str) and value.startswith("SASL_"):
@@ -192,7 +192,7 @@ def check_settings(config: msgspec.Struct) -> None:
 class Foreign(msgspec.Struct, frozen=True):
     """A setting of another client that semel does not have.
 
-    harmless: the values that ask for nothing, such as aiokafka's defaults; they are taken, others refused with `why`.
+    harmless: values without effect, such as aiokafka's defaults; they are accepted. Others are refused with `why`.
     """
 
     why: str
@@ -200,14 +200,14 @@ class Foreign(msgspec.Struct, frozen=True):
     is_secret: bool = False
 
     def refuse(self, name: str, value: object) -> None:
-        """Raises KafkaConfigurationError unless the value asks for nothing."""
+        """Raises KafkaConfigurationError unless the value has no effect."""
         if not any(type(value) is type(each) and value == each for each in self.harmless):
             raise KafkaConfigurationError(f"{name}{'' if self.is_secret else f'={shown(value)}'}: {self.why}")
 
 
 FOREIGN: dict[str, Foreign] = {
-    "loop": Foreign("the client runs in the loop that runs when it starts: leave it out"),
-    "api_version": Foreign("versions are agreed on with each broker: leave it out", (None, "auto")),
+    "loop": Foreign("the client uses the event loop that runs when it starts: leave it out"),
+    "api_version": Foreign("versions are negotiated with each broker: leave it out", (None, "auto")),
     "sasl_mechanism": Foreign(NO_SASL, (None, "PLAIN")),
     "sasl_plain_username": Foreign(NO_SASL),
     "sasl_plain_password": Foreign(NO_SASL, is_secret=True),
@@ -220,16 +220,16 @@ FOREIGN: dict[str, Foreign] = {
     "ssl_password": Foreign(TLS_BY_CONTEXT, is_secret=True),
     "ssl_check_hostname": Foreign(TLS_BY_CONTEXT, (None, True)),
 }
-"""By name. The `ssl_*` are kafka-python's, the others aiokafka's."""
+"""By name. The `ssl_*` settings are kafka-python's, the others aiokafka's."""
 
 DEFAULT_AT_NONE = ("client_id", "client_rack")
-"""Settings where aiokafka's None says what leaving them out says here."""
+"""Settings where aiokafka's None stands for the default."""
 
 
 def own_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What is left of keyword arguments when those of other clients are taken out that ask for nothing.
+    """The keyword arguments without other clients' settings that have no effect.
 
-    Raises KafkaConfigurationError for those that ask for something.
+    Raises KafkaConfigurationError for other clients' settings that would have an effect.
     """
     own: dict[str, Any] = {}
     for name, value in given.items():

@@ -1,1 +1,1 @@
-"""The reading side: fetching ahead, starting positions, commits, and reading whole logs."""
+"""Reads records: positions, fetches, buffers, commits, and scans of a log."""

@@ -1,4 +1,4 @@
-"""When and as whom positions are committed: on request, every auto_commit_interval_ms, and before partitions go."""
+"""Commits of positions: on request, every auto_commit_interval_ms, and before partitions are revoked."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from semel.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartiti
 log = logging.getLogger(__name__)
 
 AUTO_COMMIT_TIMEOUT_MS = 10_000
-"""Not longer, for a rebalance or `stop` waits for it."""
+"""Bounds the auto-commit, because a rebalance or `stop` waits for it."""
 
 ToCommit = Mapping[TopicPartition, OffsetAndMetadata]
 Committable = int | OffsetAndMetadata | tuple[int, str]
 
 
 def committable(at: Committable) -> OffsetAndMetadata:
-    """Raises ValueError for a negative offset."""
+    """The offset to commit. Raises ValueError for a negative one."""
     made = OffsetAndMetadata(at) if isinstance(at, int) else OffsetAndMetadata(*at)
     if made.offset < 0:
         raise ValueError(f"offset={made.offset} cannot be committed: offsets start at 0")
@@ -41,7 +41,7 @@ def committable(at: Committable) -> OffsetAndMetadata:
 
 
 class Commits:
-    """Commits of one consumer."""
+    """The commits of one consumer."""
 
     def __init__(
         self, edge: Edge, config: ConsumerConfig, subscription: Subscription, offsets: Offsets, group: Group
@@ -50,22 +50,22 @@ class Commits:
         self._subscription, self._offsets, self._group = subscription, offsets, group
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """The membership under which the records in the application's hands are its own, or were: then the coordinator
-        refuses it. Of a consumer that assigned partitions itself only the group's id.
+        """The membership under which the application got its records. After a revocation the coordinator refuses it.
+        For a consumer with assigned partitions only the group's id.
         """
         member = self._group.member
         if not self._subscription.is_automatic:
             return ConsumerGroupMetadata(member.group_id)
-        return ConsumerGroupMetadata(member.group_id, *msgspec.structs.astuple(member.standing))
+        return ConsumerGroupMetadata(member.group_id, *msgspec.structs.astuple(member.transaction_membership))
 
     async def run(self) -> None:
-        """Auto-commit, until cancelled."""
+        """Auto-commits until cancelled."""
         while True:
             await asyncio.sleep(self._config.auto_commit_interval_ms / 1000)
             await self.commit_consumed()
 
     async def commit_consumed(self, partitions: Sequence[TopicPartition] | None = None) -> None:
-        """What the application has come back from, as far as the coordinator does not know it yet; never raises.
+        """Commits the consumed positions that the coordinator does not know yet. Never raises.
 
         A refused auto-commit loses nothing: the records are read again.
         """
@@ -79,12 +79,12 @@ class Commits:
             log.warning("auto-commit of group %r failed: %s", self._config.group_id, error)
 
     async def commit(self, offsets: ToCommit, timeout_ms: float) -> None:
-        """Commits; a rebalance meanwhile is waited for, as long as the partitions stay here.
+        """Commits offsets. Waits for a rebalance to end, as long as the partitions stay assigned.
 
-        Raises CommitFailedError when they do not, KafkaTimeoutError, and what the coordinator refuses with.
+        Raises CommitFailedError when they do not, KafkaTimeoutError, and final errors of the coordinator.
         """
         if not self._subscription.is_automatic:
-            await self._commit_as_nobody(offsets, timeout_ms)
+            await self._commit_without_membership(offsets, timeout_ms)
             return
         states = {partition: self._subscription.states.get(partition) for partition in offsets}
         if None in states.values():
@@ -101,7 +101,7 @@ class Commits:
             state.committed = offsets[partition].offset
 
     async def _try(self, offsets: ToCommit, deadline: Deadline) -> bool:
-        """False when a rebalance is in the way."""
+        """Commits once. False when a rebalance is in progress."""
         membership = self._group.member.membership
         try:
             await self._offsets.commit(offsets, membership, max(deadline.remaining_ms, 1))
@@ -110,17 +110,17 @@ class Commits:
             return False
         except (IllegalGenerationError, UnknownMemberIdError) as error:
             if membership != self._group.member.membership and isinstance(error, IllegalGenerationError):
-                return False  # sent just before a new generation began
+                return False  # the request was sent just before a new generation began
             self._group.commit_refused(error, membership)
             raise CommitFailedError(error.message or str(error)) from error
         return True
 
-    async def _commit_as_nobody(self, offsets: ToCommit, timeout_ms: float) -> None:
+    async def _commit_without_membership(self, offsets: ToCommit, timeout_ms: float) -> None:
         try:
             await self._offsets.commit(offsets, Membership(), timeout_ms)
         except (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError) as error:
             raise CommitFailedError(
-                f"group {self._config.group_id!r} has members of its own, while this consumer has assigned partitions"
+                f"group {self._config.group_id!r} has members, and this consumer is none: it has assigned partitions"
             ) from error
         for partition, at in offsets.items():
             if (state := self._subscription.states.get(partition)) is not None:

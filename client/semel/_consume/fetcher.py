@@ -1,7 +1,8 @@
-"""Fetching ahead of the application: one long-poll per broker at a time, within `fetch_buffer_bytes`.
+"""Fetches records ahead of the application: one long-poll for each broker, within `fetch_buffer_bytes`.
 
-A task per broker lives only while there is something to fetch from it. A partition is asked for while less than
-`max_partition_fetch_bytes` of it are buffered, so the next fetch travels while the application works on the last one.
+A broker has a task only while there is something to fetch from it. A partition is fetched while less than
+`max_partition_fetch_bytes` of it are buffered, so the next fetch is in flight while the application processes the last
+one.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from semel._config.consumer import ConsumerConfig
 from semel._consume import truncation
 from semel._net.cluster import Cluster
 from semel._net.connection import Connection
-from semel._net.leader_watch import Lookout
+from semel._net.leader_watch import LeaderWatch
 from semel._net.pool import Role
 from semel._net.retry import Action, Backoff, action_for
 from semel._net.signal import Signal
-from semel._subscription.fetch_buffer import Tally
+from semel._subscription.fetch_buffer import ByteCount
 from semel._subscription.subscription import PartitionState, Reset, Subscription
 from semel.errors import (
     CorruptRecordException,
@@ -43,20 +44,22 @@ from semel.structs import TopicPartition
 log = logging.getLogger(__name__)
 
 WAIT_WHILE_FULL_MS = 25
-"""The long-poll when partitions of the broker are left out for want of room: they may need a fetch any moment."""
+"""The long-poll time when partitions of the broker are left out because their buffers are full: they may need a
+fetch at any moment.
+"""
 RETRY_LEADER_MS = 100
 
 ROOM_SHARE = 4
-"""A fetch is sent when at least this part of a broker's share of `fetch_buffer_bytes` is free."""
+"""A fetch is sent when at least one ROOM_SHARE-th of a broker's share of `fetch_buffer_bytes` is free."""
 
 Asked = dict[TopicPartition, tuple[PartitionState, int]]
-"""The states a request was made for, and the offsets asked for."""
+"""The partition states of a request, and the requested offsets."""
 
 
 class Fetcher:
-    """Keeps the buffers of `subscription` filled. `arrived` is notified when there is something new to hand out.
+    """Fills the buffers of `subscription`. `arrived` is notified when there is data to hand out.
 
-    ready: partitions with something buffered, in the order in which it came; the consumer takes from the front.
+    ready: partitions with buffered data, in order of arrival; the consumer takes from the front.
     """
 
     def __init__(
@@ -68,21 +71,23 @@ class Fetcher:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
-        self._tallies: dict[int, Tally] = {}
+        self._tallies: dict[int, ByteCount] = {}
         self._share_bytes = config.fetch_buffer_bytes
-        self._starved: dict[int, None] = {}
-        self._away: dict[int, None] = {}
-        self._lookout = Lookout(self._edge, config.retry_backoff_ms, lambda: bool(self._away), cluster.request_refresh)
+        self._out_of_room: dict[int, None] = {}
+        self._unreachable: dict[int, None] = {}
+        self._leader_watch = LeaderWatch(
+            self._edge, config.retry_backoff_ms, lambda: bool(self._unreachable), cluster.request_refresh
+        )
         self.arrived = Signal()
         self.ready: dict[TopicPartition, PartitionState] = {}
         self.failure: BaseException | None = None
 
     def wake(self) -> None:
-        """Something may have become fetchable: an assignment, a position, room, a leader."""
+        """Starts the tasks that have something to fetch, after a change of assignment, position, room or leader."""
         if self._stopped:
             return
-        if self._away:
-            self._lookout.look()
+        if self._unreachable:
+            self._leader_watch.leader_missing()
         metadata = self._cluster.metadata
         leaderless = False
         for partition, state in self._subscription.states.items():
@@ -90,7 +95,7 @@ class Fetcher:
                 continue
             pause_ms = (state.retry_at - self._edge.monotonic()) * 1000
             if pause_ms > 0:
-                self._wake_later(pause_ms)  # the timer may have rung for another one that was refused before
+                self._wake_later(pause_ms)  # the timer may have fired for another partition that was refused earlier
                 continue
             leader = metadata.leader(partition.topic, partition.partition)
             if leader < 0:
@@ -102,16 +107,18 @@ class Fetcher:
         if leaderless:
             self._cluster.request_refresh()
 
-    def room_made(self, state: PartitionState) -> None:
-        """The application took records of this partition. As `wake`, at a cost that does not grow with partitions."""
+    def records_taken(self, state: PartitionState) -> None:
+        """The application took records of this partition. As `wake`, at a cost that does not grow with the
+        partitions.
+        """
         leader = self._cluster.metadata.leader(*state.topic_partition)
         if self._stopped:
             return
         if leader < 0:
-            self._wake_later(RETRY_LEADER_MS)  # while it was full nobody missed a leader
+            self._wake_later(RETRY_LEADER_MS)  # while its buffer was full, the missing leader was not noticed
             return
-        # A starved broker waits for more than a few bytes of room: a fetch of all its partitions has to be worth it.
-        if self._room(leader) >= self._room_min if leader in self._starved else self._fetchable(state):
+        # A broker without room waits for more than a few bytes: one fetch covers all its partitions.
+        if self._room(leader) >= self._room_min if leader in self._out_of_room else self._fetchable(state):
             self._ensure_task(leader)
 
     def _ensure_task(self, leader: int) -> None:
@@ -124,7 +131,7 @@ class Fetcher:
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
-        self._lookout.close()
+        self._leader_watch.close()
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -132,7 +139,7 @@ class Fetcher:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            # Our own bug: the application must hear of it rather than wait for records for ever.
+            # A bug in this client: the application must get it instead of waiting for records for ever.
             self.failure = error
             self.arrived.notify()
 
@@ -142,7 +149,9 @@ class Fetcher:
         return sum(tally.size_bytes for tally in self._tallies.values())
 
     def _room(self, leader: int) -> int:
-        """What may still be fetched from this broker: each has an equal share of `fetch_buffer_bytes`."""
+        """The bytes that may still be fetched from this broker. Each broker has an equal share of
+        `fetch_buffer_bytes`.
+        """
         return self._share_bytes - self._tallies[leader].size_bytes
 
     @property
@@ -173,12 +182,12 @@ class Fetcher:
         try:
             await self._keep_fetching(node_id)
         finally:
-            # Here and not in a callback, which would run later: whoever wakes us in between would think we live.
+            # Here, not in a callback, which would run later: a call of `wake` in between would find the task alive.
             self._tasks.pop(node_id, None)
-            self._away.pop(node_id, None)
+            self._unreachable.pop(node_id, None)
 
     async def _keep_fetching(self, node_id: int) -> None:
-        """Until there is nothing to ask this broker for."""
+        """Fetches until there is nothing to request from this broker."""
         config = self._config
         backoff = Backoff(self._edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
         while True:
@@ -196,24 +205,26 @@ class Fetcher:
             except KafkaError as error:
                 log.info("fetch from broker %d failed, trying again: %s", node_id, error)
                 self._cluster.request_refresh()
-                self._away[node_id] = None
-                self._lookout.look()
+                self._unreachable[node_id] = None
+                self._leader_watch.leader_missing()
                 await asyncio.sleep(backoff.next_ms() / 1000)
                 continue
-            if node_id in self._away:
-                del self._away[node_id]
-                self._lookout.found()
+            if node_id in self._unreachable:
+                del self._unreachable[node_id]
+                self._leader_watch.leader_reached()
             if response.error_code:
-                log.warning("broker %d refused to fetch: %s", node_id, error_for(response.error_code))
+                log.warning("broker %d refused the fetch, trying again: %s", node_id, error_for(response.error_code))
                 await asyncio.sleep(backoff.next_ms() / 1000)
                 continue
             backoff.reset()
             self._accept(asked, response)
 
     def _wanted_from(self, node_id: int) -> tuple[Asked, bool]:
-        """What to fetch from this broker now, and whether something was left out because enough of it is buffered."""
+        """The partitions to fetch from this broker now, and whether some were left out because their buffers are
+        full.
+        """
         leader_of = self._cluster.metadata.leader
-        tally = self._tallies.setdefault(node_id, Tally())
+        tally = self._tallies.setdefault(node_id, ByteCount())
         asked: Asked = {}
         leaders: dict[int, None] = {}
         left_out = False
@@ -222,7 +233,7 @@ class Fetcher:
             leaders[leader] = None
             if leader != node_id:
                 continue
-            state.buffer.count_in(tally)
+            state.buffer.count_into(tally)
             if self._fetchable(state):
                 assert state.buffer.fetch_offset is not None
                 asked[partition] = (state, state.buffer.fetch_offset)
@@ -231,20 +242,22 @@ class Fetcher:
                 left_out = left_out or (full and not state.paused and not state.held)
         self._share_bytes = self._config.fetch_buffer_bytes // max(len(leaders), 1)
         if asked and self._room(node_id) < self._room_min:
-            self._starved[node_id] = None
+            self._out_of_room[node_id] = None
         else:
-            self._starved.pop(node_id, None)
+            self._out_of_room.pop(node_id, None)
         return asked, left_out
 
     async def _check_logs(self, connection: Connection, asked: Asked) -> bool:
-        """Whether these partitions can be fetched from their leader of now: its log is the one that was read.
+        """Whether these partitions can be fetched from their current leader: its log contains the records that were
+        read.
 
-        Asked once for each leader epoch, and not where Fetch itself finds out.
+        Checked once for each leader epoch, and only with brokers where Fetch does not check it (KIP-320, below Fetch
+        v12).
         """
         needed = truncation.is_needed(connection)
         read: dict[TopicPartition, truncation.Read] = {}
         for partition, (state, offset) in asked.items():
-            epoch, last_epoch = self._cluster.metadata.leader_epoch(*partition), state.buffer.trail.last
+            epoch, last_epoch = self._cluster.metadata.leader_epoch(*partition), state.buffer.epochs.last
             if needed and last_epoch >= 0 and epoch not in (-1, state.leader_epoch):
                 read[partition] = truncation.Read(offset, last_epoch, epoch)
             else:
@@ -259,14 +272,16 @@ class Fetcher:
                 continue
             if finding is None or finding.code:
                 self._refused(state, offset, ErrorCode.REQUEST_TIMED_OUT if finding is None else finding.code)
-            elif finding.parts:
+            elif finding.diverges:
                 self._truncated(state, finding.leader)
             else:
                 state.leader_epoch = one.leader_epoch
         return False
 
     def _request(self, asked: Asked, room: int, left_out: bool) -> FetchRequest:
-        """One Fetch. Its first partition may bring one batch above any limit: that much more may be held per broker."""
+        """One Fetch request. Its first partition may bring one batch above any limit, so one such batch may be held
+        per broker.
+        """
         config = self._config
         topics: dict[str, list[FetchRequestPartition]] = {}
         for (topic, index), (state, offset) in asked.items():
@@ -275,7 +290,7 @@ class Fetcher:
                     partition=index,
                     current_leader_epoch=state.leader_epoch,
                     fetch_offset=offset,
-                    last_fetched_epoch=state.buffer.trail.last,
+                    last_fetched_epoch=state.buffer.epochs.last,
                     partition_max_bytes=config.max_partition_fetch_bytes,
                 )
             )
@@ -296,9 +311,9 @@ class Fetcher:
                 partition = TopicPartition(topic.topic, row.partition_index)
                 state, offset = asked.get(partition, (None, -1))
                 if state is None or not self._subscription.in_charge(state) or state.buffer.fetch_offset != offset:
-                    continue  # revoked, or sought elsewhere, since the request was sent
+                    continue  # since the request was sent, the partition was revoked or its position changed
                 if row.error_code:
-                    self._cluster.heard_of_leader(
+                    self._cluster.update_leader(
                         *partition, row.current_leader.leader_id, row.current_leader.leader_epoch
                     )
                     arrived = self._refused(state, offset, row.error_code) or arrived
@@ -314,13 +329,13 @@ class Fetcher:
             self.arrived.notify()
 
     def _buffer(self, state: PartitionState, row: FetchResponsePartition) -> bool:
-        """Takes the records of one partition; true when there is something to hand out, be it an error."""
+        """Buffers the records of one partition. True when there is something to hand out, an error included."""
         assert row.records is not None
         aborted = None
         if self._config.read_committed:
             aborted = [(entry.first_offset, entry.producer_id) for entry in row.aborted_transactions or ()]
         try:
-            # A copy: a view would keep the whole response in memory until its slowest partition is drained.
+            # A copy: a view would keep the whole response in memory until its last partition is consumed.
             whole = state.buffer.add(bytes(row.records), aborted)
         except KafkaError as error:
             return self.fail(state, error)
@@ -334,20 +349,20 @@ class Fetcher:
         return True
 
     def fail(self, state: PartitionState, error: KafkaError) -> bool:
-        """Nothing more comes of this partition until the application seeks; it hears why."""
+        """Stops fetching this partition until the application seeks. The application gets the error."""
         state.error = error
         self.ready[state.topic_partition] = state
         self.arrived.notify()
         return True
 
     def _refused(self, state: PartitionState, offset: int, code: int) -> bool:
-        """Reacts to a partition's error; true when the application must hear of it."""
+        """Reacts to a partition's error. True when the application must get it."""
         error = error_for(code, f"fetch from {_name(state)} at offset {offset}")
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             return self._out_of_range(state, offset)
         if code == ErrorCode.CORRUPT_MESSAGE:
-            told = f"{_name(state)} at offset {offset}: its broker cannot read what is stored there"
-            return self.fail(state, CorruptRecordException(f"{told}. seek() past it to go on without it"))
+            what = f"{_name(state)} at offset {offset}: its broker cannot read the stored batch"
+            return self.fail(state, CorruptRecordException(f"{what}. seek() past it to continue without it"))
         action = action_for(code)
         if action is Action.FAIL:
             return self.fail(state, error)
@@ -360,7 +375,7 @@ class Fetcher:
 
     def _out_of_range(self, state: PartitionState, offset: int) -> bool:
         if offset != state.position:
-            # Records before it are still buffered: hand them out first, then ask again from where they end.
+            # Earlier records are still buffered: hand them out first, then fetch again from their end.
             state.retry_at = self._edge.monotonic() + self._config.retry_backoff_ms / 1000
             self._wake_later(self._config.retry_backoff_ms)
             return False
@@ -371,20 +386,23 @@ class Fetcher:
         return False
 
     def _truncated(self, state: PartitionState, leader: FetchResponseDivergingEpoch) -> bool:
-        """The log is not the one that was read (KIP-320); true when the application must hear of it.
+        """The leader's log diverges from the log that was read (KIP-320). True when the application must get the
+        error.
 
-        Goes back to where the two part. That may be a little above it: then the next fetch says so again.
+        Goes back to the point of divergence, or a little above it; then the next fetch reports the divergence again.
         """
         position = state.position
         assert position is not None
-        to = state.buffer.trail.parting(leader.epoch, leader.end_offset)
-        message = f"{_name(state)} was truncated: records from offset {to} on, read up to {position}, are gone"
+        to = state.buffer.epochs.divergence(leader.epoch, leader.end_offset)
+        message = (
+            f"{_name(state)} was truncated: the records from offset {to} on are gone, and were read up to {position}"
+        )
         if to >= position:
-            state.buffer.restart(position)  # the application has not had them
+            state.buffer.restart(position)  # the application has not got these records
         elif self._config.auto_offset_reset == "none":
             return self.fail(state, LogTruncatedError(message))
         else:
-            log.warning("%s; going on from there", message)
+            log.warning("%s; continuing at offset %d", message, to)
             state.seek(to)
         return False
 

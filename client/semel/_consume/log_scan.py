@@ -1,6 +1,7 @@
-"""Reading a partition batch by batch: what consumers never show, control batches and open transactions included.
+"""Scans a partition batch by batch, control batches and open transactions included, for the commands that explain
+it.
 
-For the tools that explain a partition; records stay undecoded.
+Records stay undecoded.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ FETCH_BYTES = 4 << 20
 
 
 class ScannedBatch(msgspec.Struct, frozen=True):
-    """One batch of a log; `marker` says how a transaction ended when it is the control batch that ends one."""
+    """One batch of a log. marker: the outcome of the transaction that this control batch ends, None for other
+    batches.
+    """
 
     header: BatchHeader
     marker: ControlType | None = None
@@ -36,7 +39,8 @@ class ScannedBatch(msgspec.Struct, frozen=True):
 
 
 async def scan(calls: Calls, partition: TopicPartition, start: int, end: int) -> AsyncIterator[ScannedBatch]:
-    """The batches of `partition` with an offset in start..end-1, in order, whatever became of their transactions.
+    """The batches of `partition` with an offset from start to end - 1, in order, whatever the outcome of their
+    transactions.
 
     Raises OffsetOutOfRangeError, UnknownTopicOrPartitionError, CorruptRecordException.
     """
@@ -88,6 +92,6 @@ async def _fetch(calls: Calls, partition: TopicPartition, offset: int) -> FetchR
                 if row.error_code:
                     raise error_for(row.error_code, what)
                 return row
-        raise KafkaProtocolError(f"{what}: the broker's answer leaves it out")
+        raise KafkaProtocolError(f"{what}: the broker's answer does not contain it")
 
     return await calls.retrying(attempt, what=what)

@@ -1,4 +1,4 @@
-"""Finds a starting position for every assigned partition that has none: committed offset, else the reset policy."""
+"""Finds a starting position for every assigned partition without one: the committed offset, else the reset policy."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ TIMESTAMP_OF = {Reset.EARLIEST: EARLIEST_TIMESTAMP, Reset.LATEST: LATEST_TIMESTA
 
 
 class Positions:
-    """One task; `wake` when partitions may need a position.
+    """One task. `wake` when partitions may need a position.
 
-    found: called when some got one; fail: told of a partition that never will.
+    found: called when partitions got a position. fail: called with a partition that never gets one.
     """
 
     def __init__(
@@ -48,27 +48,30 @@ class Positions:
         self._wanted.notify()
 
     async def reset(self, states: Sequence[PartitionState], reset: Reset) -> None:
-        """Finds new positions; raises as `position`."""
+        """Finds new positions. Raises as `position`."""
         for state in states:
             state.lose_position(reset)
         for state in states:
             await self.position(state)
 
     async def position(self, state: PartitionState) -> int:
-        """The position once it is known. Raises why there is none, IllegalStateError (revoked), KafkaTimeoutError."""
+        """The position, once it is known.
+
+        Raises the reason why there is none, IllegalStateError when the partition is revoked, KafkaTimeoutError.
+        """
         deadline = Deadline(self._edge, self._config.default_api_timeout_ms)
         self.wake()
         while state.position is None:
             if state.error is not None:
                 raise state.error
             if not self._subscription.in_charge(state):
-                raise IllegalStateError(f"{state.topic_partition} was revoked meanwhile")
+                raise IllegalStateError(f"{state.topic_partition} was revoked while its position was looked up")
             if not await self.changed.wait(deadline.remaining_ms):
                 raise KafkaTimeoutError(f"no position of {state.topic_partition} within {deadline.timeout_ms:.0f} ms")
         return state.position
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         while True:
             if not (lacking := self._lacking()):
                 await self._wanted.wait()
@@ -76,7 +79,7 @@ class Positions:
             if await self._look_up(lacking):
                 self._backoff.reset()
             else:
-                # A new assignment need not wait for partitions of a dead broker.
+                # A wait for the signal, not a sleep: a new assignment must not wait for partitions of a failed broker.
                 await self._wanted.wait(self._backoff.next_ms())
 
     def _lacking(self) -> list[PartitionState]:
@@ -87,7 +90,7 @@ class Positions:
         ]
 
     async def _look_up(self, lacking: list[PartitionState]) -> bool:
-        """One round for all; true when each of them has a position or an error now."""
+        """One round for all. True when each of them has a position or an error."""
         committed = [state for state in lacking if state.reset is Reset.COMMITTED]
         if committed:
             await self._from_committed(committed)
@@ -113,7 +116,7 @@ class Positions:
         return not any(state.reset is not None and state.error is None for state in lacking)
 
     async def _from_committed(self, lacking: list[PartitionState]) -> None:
-        """Positions from the group; those without one are left to the reset policy."""
+        """Takes the group's committed offsets. Partitions without one follow the reset policy."""
         if self._config.group_id is None:
             for state in lacking:
                 self._fall_back(state)
@@ -134,8 +137,10 @@ class Positions:
                 state.committed = at.offset
 
     async def _back_into_range(self, lost: list[PartitionState]) -> None:
-        """Their leaders had no such offset. One that has it by now had not caught up, and nothing has happened; else
-        the reset policy decides: the log may have aged, lost its end, or be another topic's of that name."""
+        """Handles positions that the leader did not have. If the leader has the offset now, it had only lagged
+        behind. Otherwise the reset policy decides: records were deleted, the log was truncated, or the topic was
+        created again.
+        """
         asked = [state.topic_partition for state in lost]
         bounds: dict[Reset, dict[TopicPartition, OffsetAt]] = {}
         failures: dict[TopicPartition, KafkaError] = {}
@@ -156,7 +161,7 @@ class Positions:
                 state.seek(state.lost)
                 continue
             log.warning(
-                "%s-%d holds offsets %d to %d and not %d: going on from the %s",
+                "%s-%d holds offsets %d to %d and not %d: continuing from the %s",
                 *partition, start, end, state.lost, self._policy.value,
             )  # fmt: skip
             state.reset = self._policy
@@ -183,5 +188,5 @@ class Positions:
             self._fail(state, error)
 
     def _still_lacks(self, state: PartitionState, reset: Reset) -> bool:
-        """False when the partition was revoked, or the application sought elsewhere, while we asked."""
+        """False when the partition was revoked, or the application sought, while the position was looked up."""
         return self._subscription.in_charge(state) and state.position is None and state.reset is reset

@@ -1,4 +1,4 @@
-"""A range of one partition, fetch after fetch, each sent while the one before is being worked on."""
+"""Fetches an offset range of one partition. Each fetch is sent while the caller processes the one before."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from semel_protocol.messages.k01_fetch import (
 
 from semel._config.consumer import ConsumerConfig
 from semel._group.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Offsets
-from semel._net.cluster import PATIENCE_MS, Cluster
+from semel._net.cluster import ANSWER_TIMEOUT_MS, Cluster
 from semel._net.pool import Role
 from semel._net.retry import Backoff, Deadline
 from semel._subscription.fetch_buffer import Chunk
@@ -38,15 +38,15 @@ from semel.structs import TopicPartition
 log = logging.getLogger(__name__)
 
 EMPTY_ANSWERS = 2
-"""So often a leader that has all of the range must say that nothing is left in it, before that is believed."""
+"""An empty range is final after this many answers of a leader that has all of the range."""
 UNKNOWN_ANSWERS = 8
-"""So often, over some seconds, brokers must know of no such partition before that is believed."""
+"""An unknown partition is final after this many answers, over some seconds."""
 
 
 class CommittedBatches(msgspec.Struct, frozen=True):
-    """Batches of one partition as they are stored: (header, where in `data` the batch begins), in order.
+    """Stored batches of one partition, in order: (header, position in `data` where the batch begins).
 
-    next_offset: everything below it was seen, be it in these batches or left out of them.
+    next_offset: every offset below it is covered, by these batches or by left out ones.
     """
 
     topic_partition: TopicPartition
@@ -56,7 +56,7 @@ class CommittedBatches(msgspec.Struct, frozen=True):
 
 
 class RangeFetch:
-    """The batches from `start` up to `end` of a partition: `next` until it gives None, then `close`."""
+    """The batches from `start` up to `end` of a partition: call `next` until it returns None, then `close`."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class RangeFetch:
         cluster.want([partition.topic])
 
     async def next(self) -> CommittedBatches | None:
-        """What the next fetch brings, which may be no batch; None at the end. Raises as `BatchReader.read`."""
+        """The batches of the next fetch, possibly none; None at the end. Raises as `BatchReader.read`."""
         if self._at >= self._end:
             return None
         fetched = await (self._fetching or self._fetch_soon())
@@ -83,15 +83,15 @@ class RangeFetch:
         return fetched
 
     def close(self) -> None:
-        """Forgets the fetch that is under way."""
+        """Drops the fetch in progress."""
         if self._fetching is not None and not self._fetching.cancel() and not self._fetching.cancelled():
-            self._fetching.exception()  # looked at: nobody else will
+            self._fetching.exception()  # marks it as retrieved
 
     def _fetch_soon(self) -> asyncio.Task[CommittedBatches]:
         return asyncio.create_task(self._fetch(self._at), name=f"fetch {self._name}")
 
     async def _fetch(self, at: int) -> CommittedBatches:
-        """Asks from `at` on, until there is progress."""
+        """Fetches from `at` until there is progress."""
         config = self._config
         backoff = Backoff(self._cluster.edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
         deadline = Deadline(self._cluster.edge, config.default_api_timeout_ms)
@@ -105,7 +105,9 @@ class RangeFetch:
                 empty_answers = empty_answers + 1 if stable >= self._end else 0
                 if empty_answers >= EMPTY_ANSWERS:  # compacted away
                     return CommittedBatches(self._partition, b"", [], self._end)
-                told = f"nothing at offset {at} up to {self._end} yet: {self._name} can be read up to offset {stable}"
+                reason = (
+                    f"no records from offset {at} to {self._end} yet: {self._name} is readable up to offset {stable}"
+                )
                 pause_ms = 0.0
                 backoff.reset()
             except KafkaError as error:
@@ -118,9 +120,9 @@ class RangeFetch:
                     raise
                 log.info("fetch from %s failed, trying again: %s", self._name, error)
                 self._cluster.request_refresh()
-                told, pause_ms = str(error), backoff.next_ms()
+                reason, pause_ms = str(error), backoff.next_ms()
             if pause_ms >= deadline.remaining_ms:
-                raise KafkaTimeoutError(f"{config.default_api_timeout_ms} ms without progress: {told}")
+                raise KafkaTimeoutError(f"{config.default_api_timeout_ms} ms without progress: {reason}")
             await asyncio.sleep(pause_ms / 1000)
 
     async def _ask(self, at: int, deadline: Deadline) -> FetchResponsePartition:
@@ -152,26 +154,26 @@ class RangeFetch:
             rack_id=config.client_rack,
         )
         connection = await self._cluster.connection(leader, Role.FETCH)
-        timeout_ms = min(config.request_timeout_ms, max(deadline.remaining_ms, PATIENCE_MS))
+        timeout_ms = min(config.request_timeout_ms, max(deadline.remaining_ms, ANSWER_TIMEOUT_MS))
         answer: FetchResponse = await connection.request(request, timeout_ms=timeout_ms)
         if answer.error_code:
             raise error_for(answer.error_code, f"fetch from {self._name}")
-        for told in answer.responses:
-            for row in told.partitions:
-                if (told.topic, row.partition_index) == self._partition:
+        for rows in answer.responses:
+            for row in rows.partitions:
+                if (rows.topic, row.partition_index) == self._partition:
                     return self._checked(row, at)
         raise KafkaConnectionError(f"{connection.name} left {self._name} out of its answer")
 
     def _checked(self, row: FetchResponsePartition, at: int) -> FetchResponsePartition:
         if not row.error_code:
             return row
-        self._cluster.heard_of_leader(*self._partition, row.current_leader.leader_id, row.current_leader.leader_epoch)
+        self._cluster.update_leader(*self._partition, row.current_leader.leader_id, row.current_leader.leader_epoch)
         if row.error_code == ErrorCode.CORRUPT_MESSAGE:
-            raise CorruptRecordException(f"{self._name} at offset {at}: its broker cannot read what is stored there")
+            raise CorruptRecordException(f"{self._name} at offset {at}: its broker cannot read the stored batch")
         raise error_for(row.error_code, f"fetch from {self._name} at offset {at}")
 
     async def _check_in_range(self, at: int) -> None:
-        """A leader that is new may not have caught up. Raises OffsetOutOfRangeError if records are gone."""
+        """Raises OffsetOutOfRangeError if the records are deleted. A new leader may only lag behind."""
         found = await self._offsets.list({self._partition: EARLIEST_TIMESTAMP}, self._config.default_api_timeout_ms)
         earliest = found[self._partition][0]
         if at < earliest:
@@ -181,7 +183,7 @@ class RangeFetch:
             )
 
     def _batches(self, row: FetchResponsePartition, at: int) -> CommittedBatches | None:
-        """The wanted batches of an answer; None when there is none beyond `at`."""
+        """The wanted batches of an answer; None without progress beyond `at`."""
         assert row.records is not None
         data = bytes(row.records)
         aborted = None
@@ -198,7 +200,7 @@ class RangeFetch:
                     break
                 if self._config.check_crcs and not crc_ok(view[place:after], header):
                     raise CorruptBatch(
-                        f"the CRC of the batch at offset {header.base_offset} does not hold; the next batch begins at "
+                        f"the CRC of the batch at offset {header.base_offset} does not match; the next batch begins at "
                         f"offset {header.next_offset}"
                     )
                 left_out = chunk.is_aborted(header) or header.is_control

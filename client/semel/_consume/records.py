@@ -1,4 +1,4 @@
-"""Handing out records: what is buffered goes to the application in turns, one partition after the other."""
+"""Hands out buffered records to the application, one partition after the other."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from semel._config.consumer import ConsumerConfig
 from semel._consume.fetcher import Fetcher
 from semel._edge import Edge
 from semel._group.group import Group
-from semel._group.heartbeat import Calls
+from semel._group.heartbeat import PollCalls
 from semel._net.retry import Deadline
 from semel._subscription.fetch_buffer import Decoding, Record
 from semel._subscription.subscription import PartitionState, Subscription
 from semel.structs import TopicPartition
 
 DECODE_AHEAD = 500
-"""Records decoded at a time for getone and iteration, at least; a batch is decoded as a whole."""
+"""The least number of records to decode for getone and iteration. Batches are decoded as a whole."""
 
 
 class Records:
-    """The application's side of the buffers.
+    """Takes records from the buffers for the application.
 
-    check raises what the application must hear of before it gets more. current: the partition that iteration is in
-    the middle of.
+    check: raises the error that the application must get before more records.
+    current: the partition that the iteration reads now.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Records:
         *,
         check: Callable[[], None],
         group: Group | None,
-        calls: Calls,
+        calls: PollCalls,
     ) -> None:
         self._edge, self._config = edge, config
         self._subscription, self._fetcher = subscription, fetcher
@@ -57,13 +57,15 @@ class Records:
     async def many(
         self, partitions: Sequence[TopicPartition], timeout_ms: float, max_records: int | None
     ) -> dict[TopicPartition, list[Record]]:
-        """What is buffered, or the first that arrives within `timeout_ms`; empty when nothing does."""
+        """Buffered records, or the first to arrive within `timeout_ms`; empty when none does."""
         return await self._until(lambda: self._collect(partitions, max_records), timeout_ms) or {}
 
     async def _until(self, look: Callable[[], Any], timeout_ms: float | None) -> Any:
-        """Calls `look` until it finds something. Nothing is taken before the last await: cancelling loses nothing."""
-        self.came_back()
-        # A loop over buffered records must leave room for the tasks that fetch, beat and commit.
+        """Calls `look` until it finds something. Nothing is taken before the last await, so cancelling loses no
+        record.
+        """
+        self.mark_consumed()
+        # A loop over buffered records must let the tasks run that fetch, send heartbeats and commit.
         await asyncio.sleep(0)
         self._check()
         found = look()
@@ -81,15 +83,15 @@ class Records:
             self._calls.open -= 1
         return found
 
-    def came_back(self) -> None:
-        """The application asks for more, or stops: the records it was handed are done."""
+    def mark_consumed(self) -> None:
+        """The application asks for more, or stops: the records handed out before are consumed."""
         current, self.current = self.current, None
         if current is not None:
-            _skip_what_is_no_record(current)
-        self._subscription.came_back()
+            _skip_offsets_without_record(current)
+        self._subscription.mark_consumed()
         self._calls.made += 1
         if self._group is not None:
-            self._group.application_came_back()
+            self._group.application_polled()
 
     def _pick(self, partitions: Sequence[TopicPartition]) -> Record | None:
         for state in self._servable(partitions):
@@ -108,7 +110,7 @@ class Records:
             state.position = record.offset + 1
             self._subscription.handed_out.append(state)
             self._to_the_end(state)
-            self._fetcher.room_made(state)
+            self._fetcher.records_taken(state)
             return record
         return None
 
@@ -124,7 +126,7 @@ class Records:
                 filled = self._fill(state, left)
             except Exception:
                 if found:
-                    break  # the next call looks at this partition first, and raises
+                    break  # the next call takes this partition first, and raises
                 self._to_the_end(state)
                 raise
             if not filled:
@@ -132,14 +134,14 @@ class Records:
             rows = found[state.topic_partition] = state.buffer.take(left)
             left -= len(rows)
             state.position = rows[-1].offset + 1
-            _skip_what_is_no_record(state)
+            _skip_offsets_without_record(state)
             self._subscription.handed_out.append(state)
             self._to_the_end(state)
-            self._fetcher.room_made(state)
+            self._fetcher.records_taken(state)
         return found
 
     def _servable(self, partitions: Sequence[TopicPartition]) -> Iterator[PartitionState]:
-        """The partitions that have something for the application, the longest waiting first."""
+        """The partitions with data for the application, the longest waiting first."""
         ready = self._fetcher.ready
         for partition, state in list(ready.items()):
             if not self._subscription.in_charge(state):
@@ -148,20 +150,20 @@ class Records:
                 yield state
 
     def _fill(self, state: PartitionState, count: int) -> bool:
-        """Makes sure there is a decoded record; false when nothing of this partition is one.
+        """Decodes until there is a record; False when none is left in this partition.
 
-        Raises the partition's error, once what came before it is taken.
+        Raises the partition's error once the earlier records are taken.
         """
         buffer = state.buffer
         buffer.fill(self._decoding, count)
         if buffer.at < len(buffer.records):
             return True
-        _skip_what_is_no_record(state)
+        _skip_offsets_without_record(state)
         state.consumed = state.position
         if state.error is not None:
             raise state.error
         self._fetcher.ready.pop(state.topic_partition, None)
-        self._fetcher.room_made(state)
+        self._fetcher.records_taken(state)
         return False
 
     def _to_the_end(self, state: PartitionState) -> None:
@@ -170,8 +172,8 @@ class Records:
             ready[state.topic_partition] = state
 
 
-def _skip_what_is_no_record(state: PartitionState) -> None:
-    """Moves the position over control batches, aborted records and compacted offsets behind the last record taken."""
+def _skip_offsets_without_record(state: PartitionState) -> None:
+    """Moves the position past control batches, aborted records and compacted offsets after the last taken record."""
     buffer = state.buffer
     if buffer.at >= len(buffer.records) and buffer.next_offset is not None and state.position is not None:
         state.position = buffer.next_offset

@@ -1,4 +1,4 @@
-"""What metadata means for a consumer: which topics to know about, and what to do when they change."""
+"""Follows the metadata for a consumer: requests the subscribed topics, and reacts to changes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from semel._subscription.subscription import Mode, Subscription
 from semel.structs import TopicPartition
 
 MISSING_TOPIC_REFRESH_MS = 1_000
-"""How often metadata is asked again for a topic that is subscribed to and does not exist yet."""
+"""The pause between metadata requests while a subscribed topic does not exist."""
 
 
 class TopicWatch:
-    """Keeps the cluster's picture and the subscription in step.
+    """Keeps metadata and subscription in step.
 
-    Without a group a consumer reads all partitions of its topics: this is where it gets them.
+    Without a group, assigns all partitions of the subscribed topics.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class TopicWatch:
         self._running = False
 
     async def start(self) -> None:
-        """Once the cluster is reached: learns the subscribed topics, as far as they exist."""
+        """Requests metadata of the subscribed topics. The cluster is connected already."""
         self._running = True
         self._cluster.on_change(self._metadata_changed)
         if self._subscription.mode is not Mode.NONE:
@@ -43,7 +43,7 @@ class TopicWatch:
             self._timer.cancel()
 
     def subscription_changed(self) -> None:
-        """The application subscribed, assigned, or took it back."""
+        """The application has subscribed, unsubscribed or assigned."""
         if not self._running:
             return
         self._want()
@@ -53,7 +53,7 @@ class TopicWatch:
             self._assign_all()
 
     async def all_topics(self) -> set[str]:
-        """The names of all topics, asked for now. Raises KafkaConnectionError, KafkaTimeoutError."""
+        """The names of all topics, from a new request. Raises KafkaConnectionError, KafkaTimeoutError."""
         connection = await self._cluster.any_connection()
         answer: MetadataResponse = await connection.request(
             MetadataRequest(topics=None, allow_auto_topic_creation=False),
@@ -87,7 +87,7 @@ class TopicWatch:
         subscription, metadata = self._subscription, self._cluster.metadata
         if subscription.is_automatic:
             wanted = [topic for topic in subscription.wanted_topics(metadata) if topic in metadata.topics]
-            # A topic that metadata cannot tell about at the moment keeps its partitions.
+            # A topic without metadata at the moment keeps its partitions.
             wanted_partitions = [TopicPartition(t, p.partition) for t in wanted for p in metadata.topics[t].partitions]
             kept = [
                 partition

@@ -1,4 +1,6 @@
-"""Asking a new leader whether its log is the one that was read, where Fetch itself does not (KIP-320, below v12)."""
+"""Checks a new leader's log against the records that were read, for brokers where Fetch does not (KIP-320, below
+v12).
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ from semel.structs import TopicPartition
 ANY_CONSUMER = -1
 FETCH_CHECKS_SINCE = 12
 VERSION_MIN = 2
-"""Of OffsetForLeaderEpoch: older ones do not say which epoch the client believes in."""
+"""The first version of OffsetForLeaderEpoch that carries the client's leader epoch."""
 
 
 class Read(msgspec.Struct, frozen=True):
-    """What is to be checked: everything below `offset` was read, the last of it in `last_epoch`."""
+    """The range to check: every offset below `offset` was read, the last record in `last_epoch`."""
 
     offset: int
     last_epoch: int
@@ -29,18 +31,18 @@ class Read(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What the leader says: an error code, or where its log ends that was written up to that epoch.
+    """The leader's answer: an error code, or the end of its log in that epoch.
 
-    `parts`: before the offset that was read.
+    diverges: the leader's log ends before the offset that was read.
     """
 
     code: int
-    parts: bool
+    diverges: bool
     leader: FetchResponseDivergingEpoch
 
 
 def is_needed(connection: Connection) -> bool:
-    """Whether the leader can be asked, and has to be."""
+    """Whether the check is needed with this leader, and possible."""
     return connection.version(FetchRequest) < FETCH_CHECKS_SINCE and connection.serves(
         OffsetForLeaderEpochRequest, VERSION_MIN
     )
@@ -49,7 +51,7 @@ def is_needed(connection: Connection) -> bool:
 async def check(
     connection: Connection, read: dict[TopicPartition, Read], timeout_ms: float
 ) -> dict[TopicPartition, Finding]:
-    """A finding for each partition that the leader says something about."""
+    """A finding for each partition in the leader's answer."""
     topics: dict[str, list[OffsetForLeaderEpochRequestPartition]] = {}
     for (topic, index), one in read.items():
         topics.setdefault(topic, []).append(
@@ -68,8 +70,8 @@ async def check(
             partition = TopicPartition(topic_row.topic, row.partition)
             if partition in read:
                 one = read[partition]
-                # A leader that knows nothing of the time says nothing about what was read then.
-                parts = row.end_offset >= 0 and (row.leader_epoch < one.last_epoch or row.end_offset < one.offset)
+                # end_offset -1: the leader does not know the epoch, so it cannot say whether the logs diverge.
+                diverges = row.end_offset >= 0 and (row.leader_epoch < one.last_epoch or row.end_offset < one.offset)
                 leader = FetchResponseDivergingEpoch(epoch=row.leader_epoch, end_offset=row.end_offset)
-                found[partition] = Finding(row.error_code, parts, leader)
+                found[partition] = Finding(row.error_code, diverges, leader)
     return found

@@ -1,1 +1,1 @@
-"""Membership in a consumer group, and committed offsets."""
+"""Consumer groups: membership, heartbeats, rebalances, committed offsets."""

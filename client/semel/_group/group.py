@@ -1,11 +1,11 @@
-"""A member's life in its group, as one loop over one table of states.
+"""The membership of one consumer in its group: one loop over one table of states.
 
     UNJOINED -> PREPARING -> JOINING -> SYNCING -> ADOPTING -> STABLE -> PREPARING -> ...
 
-PREPARING gives up what must be given up before a rebalance (all of it with eager assignors, nothing but unsubscribed
-topics with cooperative ones: KIP-429), ADOPTING what moved. Partitions are not taken from under records that are in the
-application's hands: revoking waits until it comes back for more, at most about rebalance_timeout_ms, while heartbeats
-go on. Errors of the coordinator are told apart by the action table in `_retry`.
+PREPARING revokes partitions before a rebalance: all of them with eager assignors, only those of unsubscribed topics
+with cooperative ones (KIP-429). ADOPTING revokes the partitions that moved. A revocation waits while the application
+processes records of the partitions, for at most about rebalance_timeout_ms; heartbeats continue meanwhile. The table in
+`semel._net.retry` decides about errors of the coordinator.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from semel_protocol.errors import ErrorCode, ProtocolError
 from semel._assignment.assignors import rebalance_protocol
 from semel._assignment.protocol import NO_GENERATION
 from semel._config.consumer import ConsumerConfig
-from semel._group.heartbeat import Calls, Heartbeats, SilentError
+from semel._group.heartbeat import Heartbeats, MaxPollExceededError, PollCalls
 from semel._group.member import Joined, Member
 from semel._group.offsets import Membership
 from semel._net.cluster import Cluster
 from semel._net.retry import Action, Backoff, Deadline, action_for
 from semel._net.signal import Signal
-from semel._subscription.listener import tell
+from semel._subscription.listener import notify_listener
 from semel._subscription.subscription import Mode, Subscription, partition_counts
 from semel.errors import (
     BrokerResponseError,
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 class State(Enum):
     UNJOINED = "not a member"
-    PREPARING = "giving up partitions"
+    PREPARING = "revoking partitions"
     JOINING = "waiting for the other members"
     SYNCING = "waiting for the assignment"
     ADOPTING = "exchanging partitions"
@@ -66,8 +66,8 @@ NEXT: dict[State, tuple[State, ...]] = {
 class Group:
     """The membership of one consumer; `run` is its task.
 
-    before_revocation: commits what auto-commit must commit while the partitions are still owned; changed: called
-    after every change of the assignment.
+    before_revocation: runs the auto-commit while the partitions are still owned.
+    changed: called after every change of the assignment.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Group:
         cluster: Cluster,
         config: ConsumerConfig,
         subscription: Subscription,
-        calls: Calls,
+        calls: PollCalls,
         *,
         before_revocation: Callable[[Sequence[TopicPartition]], Awaitable[None]],
         changed: Callable[[], None],
@@ -87,7 +87,7 @@ class Group:
         self._backoff = Backoff(self._edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._task: asyncio.Task[None] | None = None
         self._wake = Signal()
-        self._silent = False
+        self._max_poll_exceeded = False
         self._rejoin: str | None = None
         self._lost: KafkaError | None = None
         self._had: tuple[TopicPartition, ...] = ()
@@ -102,22 +102,22 @@ class Group:
         self.settled = Signal()
         """Notified at every change of state."""
         self.failure: KafkaError | None = None
-        """Why this member can never join; raised by every call for records."""
-        self.complaints: list[BaseException] = []
-        """What listeners raised, to be raised by the next call for records."""
+        """The reason why this member can never join; every call for records raises it."""
+        self.listener_errors: list[BaseException] = []
+        """Exceptions of rebalance listeners, for the next calls for records to raise."""
         self.assignments = 0
-        """How often partitions were assigned; `start` waits for the first."""
+        """The number of assignments so far; `start` waits for the first."""
 
-    # What the consumer calls
+    # Calls of the consumer
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         self._task = asyncio.current_task()
         while True:
             await self._until_wanted()
             self._to(State.PREPARING)
             await self._give_up_before_joining()
-            if self._silent:
+            if self._max_poll_exceeded:
                 continue
             try:
                 await self._join_and_adopt()
@@ -126,13 +126,13 @@ class Group:
                     return
                 continue
             except ProtocolError as error:
-                self._fail(KafkaError(f"group {self.member.group_id!r}: a member sent what cannot be read: {error}"))
+                self._fail(KafkaError(f"group {self.member.group_id!r}: cannot read a member's subscription: {error}"))
                 return
             self._backoff.reset()
             await self._until_rebalance()
 
     def request_rejoin(self, reason: str) -> None:
-        """A rebalance is needed; it starts as soon as the one under way, if any, is over."""
+        """Requests a rebalance. It starts when the one in progress, if any, is over."""
         self._rejoin = self._rejoin or reason
         self._wake.notify()
 
@@ -145,7 +145,7 @@ class Group:
         self.request_rejoin("the subscription changed")
 
     def metadata_changed(self) -> None:
-        """Topics appeared or vanished, or got partitions: rejoin once, when this member is the one to notice."""
+        """Rejoins when topics or partitions have changed and this member must notice it."""
         if self.state is not State.STABLE:
             return
         metadata = self._cluster.metadata
@@ -156,16 +156,16 @@ class Group:
         elif self._counts and partition_counts(metadata, self._counts, self._counts) != self._counts:
             self.request_rejoin("partitions of a topic changed")
 
-    def application_came_back(self) -> None:
-        """Called whenever the application asks for more: records that it had in hand are done."""
+    def application_polled(self) -> None:
+        """The application asks for records: the records handed out before are processed."""
         self.member.outdated = None
         self._wake.notify()
 
     async def until_settled(self, timeout_ms: float) -> None:
-        """Until the rebalance under way is over, as far as commits are concerned: while ADOPTING they are taken again.
+        """Waits until the rebalance in progress is over for commits. In ADOPTING the coordinator accepts them again.
 
-        Raises CommitFailedError from inside a listener (it would wait for itself) and when partitions are being given
-        up (which may wait for the application), KafkaTimeoutError.
+        Raises CommitFailedError from inside a listener (it would wait for itself) and while partitions are revoked
+        (that may wait for the application). Raises KafkaTimeoutError.
         """
         deadline = Deadline(self._edge, timeout_ms)
         hopeless = [State.UNJOINED, State.FAILED, State.STOPPED]
@@ -181,18 +181,20 @@ class Group:
             await self.settled.wait(deadline.remaining_ms)
 
     def commit_refused(self, error: KafkaError, membership: Membership) -> None:
-        """The coordinator does not take `membership` for a member: the partitions are lost, and we join anew."""
+        """The coordinator does not accept `membership` as a member: the partitions are lost, and the consumer joins
+        again.
+        """
         if membership == self.member.membership:
             self._expelled(error)
 
     async def stop(self) -> None:
-        """Commits and revokes what is owned, then leaves. `run` must have ended."""
-        # First, so that a commit that meets a rebalance does not wait for one that nobody carries out any more.
+        """Commits and revokes the owned partitions, then leaves the group. `run` must have ended."""
+        # First: a commit that meets a rebalance must not wait for it, because `run` has ended.
         self._to(State.STOPPED)
         owned = list(self._subscription.states)
         if owned and self._lost is None and self.failure is None:
             await self._before_revocation(owned)
-            await self._tell("on_partitions_revoked", owned)
+            await self._notify_listener("on_partitions_revoked", owned)
         await self.heartbeats.end()
         self._subscription.drop(owned)
         await self.member.leave()
@@ -205,15 +207,17 @@ class Group:
         self.settled.notify()
 
     async def _until_wanted(self) -> None:
-        """UNJOINED is left once topics are wanted and the application shows that it lives."""
-        while not self._subscription.is_automatic or (self._silent and self.heartbeats.is_silent()):
+        """Waits in UNJOINED until topics are subscribed and the application asks for records."""
+        while not self._subscription.is_automatic or (
+            self._max_poll_exceeded and self.heartbeats.is_max_poll_exceeded()
+        ):
             await self.heartbeats.end()
             self._to(State.UNJOINED)
             await self._lose_all()
             await self.member.leave()
             self._rejoin = None
             await self._wake.wait()
-        self._silent = False
+        self._max_poll_exceeded = False
 
     async def _give_up_before_joining(self) -> None:
         if self._lost is None:
@@ -224,9 +228,9 @@ class Group:
         await self._lose_all()
 
     async def _join_and_adopt(self) -> None:
-        """JOINING, SYNCING, STABLE."""
+        """Goes through JOINING, SYNCING, ADOPTING to STABLE."""
         self._rejoin = self._lost = None
-        # Kept beating until here: the coordinator may have waited for us long.
+        # Heartbeats continue until here: the coordinator may have waited long for this member.
         await self.heartbeats.end()
         topics = await self._topics_to_join_with()
         owned = tuple(self._subscription.states)
@@ -244,14 +248,15 @@ class Group:
         self._to(State.ADOPTING)
         await self._adopt(given)
         self._to(State.STABLE)
-        # What changed while this rebalance was under way was not looked at.
+        # Changes during this rebalance were not looked at.
         self.metadata_changed()
 
     async def _join_as_another(self) -> None:
-        """Who joins as before, offering what it offered, may be told the generation that there was. As that one the
-        application could still commit records that are in its hands, while they are read again."""
+        """Leaves and joins as a new member. A member that rejoins unchanged may get the same generation again. With
+        that generation the application could commit records of revoked partitions while other members read them.
+        """
         await self.member.leave()
-        self.member.forget_identity()  # a static member has not left: whoever joins under its name takes its place
+        self.member.forget_identity()  # a static member does not leave: the next join with its name replaces it
 
     async def _topics_to_join_with(self) -> tuple[str, ...]:
         if self._subscription.mode is Mode.PATTERN:
@@ -259,7 +264,7 @@ class Group:
         return self._subscription.wanted_topics(self._cluster.metadata)
 
     async def _assign(self, joined: Joined) -> dict[str, list[TopicPartition]]:
-        """As the leader: shares out what all members want, and keeps an eye on those topics from now on."""
+        """As the group's leader: computes the assignment, and watches the partition counts of all subscribed topics."""
         self._counts = {}
         if not joined.leads:
             return {}
@@ -278,21 +283,21 @@ class Group:
         if not subscription.is_automatic:
             return
         wanted = subscription.wanted_topics(self._cluster.metadata)
-        # Other topics than asked for, when the subscription has changed since: a rejoin is due anyway.
+        # The subscription may have changed since the join. A rejoin is due then anyway.
         given = [partition for partition in given if partition.topic in wanted]
         gone = [partition for partition in subscription.states if partition not in given]
         if gone:
             await self._revoke(gone)
             if self._lost is not None:
                 return
-            self.request_rejoin(f"let go of {_names(gone)}")
+            self.request_rejoin(f"revoked {_names(gone)}")
         new = [partition for partition in given if partition not in subscription.states]
         subscription.assign(given)
         for partition, state in subscription.states.items():
-            # What stays may have been held, too, by a subscription that was changed and changed back.
+            # A kept partition may be held too, after a subscription that was changed and changed back.
             state.held = partition in new
         self._changed()
-        await self._tell("on_partitions_assigned", new)
+        await self._notify_listener("on_partitions_assigned", new)
         for state in subscription.states.values():
             state.held = False
         self.assignments += 1
@@ -303,40 +308,42 @@ class Group:
             await self._wake.wait()
         log.info("group %r: rejoining, %s", self.member.group_id, self._rejoin or self._lost or "unsubscribed")
 
-    # Giving up partitions
+    # Revoking partitions
 
     async def _revoke(self, partitions: Sequence[TopicPartition]) -> None:
-        """Takes partitions from the application, in good order. Stops half way when they turn out to be lost."""
+        """Revokes partitions in order: waits for the application, commits, calls the listener. Stops when they turn
+        out lost.
+        """
         if not partitions:
             return
         states = [self._subscription.states[partition] for partition in partitions]
         for state in states:
             state.hold()
         config = self._config
-        patience_ms = max(config.rebalance_wait_ms - 2 * config.heartbeat_interval_ms, config.rebalance_wait_ms / 2)
-        deadline = Deadline(self._edge, patience_ms)
+        wait_ms = max(config.rebalance_wait_ms - 2 * config.heartbeat_interval_ms, config.rebalance_wait_ms / 2)
+        deadline = Deadline(self._edge, wait_ms)
         self._changed()
         while self._lost is None and any(state.in_hand for state in states):
             if deadline.expired or not await self._wake.wait(deadline.remaining_ms):
                 log.warning(
-                    "group %r: %s revoked while their records are being processed for %d ms; they will be read again",
-                    self.member.group_id, _names(partitions), patience_ms,
+                    "group %r: %s revoked after %d ms while their records are processed; other members read them again",
+                    self.member.group_id, _names(partitions), wait_ms,
                 )  # fmt: skip
                 break
         if self._lost is not None:
             return
         await self._before_revocation(partitions)
-        await self._tell("on_partitions_revoked", partitions)
-        self._take_away(partitions)
+        await self._notify_listener("on_partitions_revoked", partitions)
+        self._drop(partitions)
         self._changed()
 
     async def _lose_all(self) -> None:
-        """The partitions are somebody else's by now: nothing to commit."""
+        """Other members may own the partitions already: nothing is committed."""
         error, self._lost = self._lost, None
         if error is None:
             return
         owned = list(self._subscription.states)
-        self._take_away(owned)
+        self._drop(owned)
         self._changed()
         if isinstance(error, BrokerResponseError) and error.code == ErrorCode.UNKNOWN_MEMBER_ID:
             self.member.forget_identity()
@@ -344,32 +351,32 @@ class Group:
             self.member.forget_generation()
         if owned:
             log.warning("group %r: lost %s: %s", self.member.group_id, _names(owned), error)
-            await self._tell("on_partitions_lost", owned)
+            await self._notify_listener("on_partitions_lost", owned)
 
-    def _take_away(self, partitions: Iterable[TopicPartition]) -> None:
+    def _drop(self, partitions: Iterable[TopicPartition]) -> None:
         states = self._subscription.states
         if self.member.outdated is None and any(states[each].in_hand for each in partitions if each in states):
             self.member.outdated = self.member.membership
         self._subscription.drop(partitions)
 
-    async def _tell(self, method: str, partitions: Iterable[TopicPartition]) -> None:
-        """Calls the application's listener; what it raises is raised again by the next call for records."""
+    async def _notify_listener(self, method: str, partitions: Iterable[TopicPartition]) -> None:
+        """Calls the application's listener. The next call for records raises its exception."""
         try:
-            await tell(self._subscription.listener, method, partitions)
+            await notify_listener(self._subscription.listener, method, partitions)
         except Exception as error:
             log.exception("group %r: %s of the rebalance listener failed", self.member.group_id, method)
-            self.complaints.append(error)
+            self.listener_errors.append(error)
             self._changed()
 
     # Errors
 
     async def _recover(self, error: KafkaError) -> bool:
-        """Decides how to go on after a failed rebalance; false when there is no way."""
+        """Decides how to continue after a failed rebalance. False when the member cannot continue."""
         action = action_for(error.code) if isinstance(error, BrokerResponseError) else None
         if action is Action.REJOIN_AS_NEW or (
             action is Action.REJOIN and not isinstance(error, RebalanceInProgressError)
         ):
-            log.info("group %r: %s; joining anew", self.member.group_id, error)
+            log.info("group %r: %s; joining again", self.member.group_id, error)
             self._lost = error
             return True
         if action is Action.REJOIN:
@@ -390,7 +397,7 @@ class Group:
         self._changed()
 
     def _expelled(self, error: KafkaError) -> None:
-        self._silent = isinstance(error, SilentError)
+        self._max_poll_exceeded = isinstance(error, MaxPollExceededError)
         self._lost = self._lost or error
         self._wake.notify()
 

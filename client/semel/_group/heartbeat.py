@@ -1,4 +1,4 @@
-"""The pulse of a member: heartbeats to the coordinator, as long as the application itself shows that it lives."""
+"""Heartbeats of a member to its coordinator, as long as the application asks for records."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from semel.errors import KafkaError, RebalanceInProgressError
 log = logging.getLogger(__name__)
 
 
-class SilentError(KafkaError):
+class MaxPollExceededError(KafkaError):
     """The application has not asked for records for max_poll_interval_ms."""
 
     advice = "Raise max_poll_interval_ms, lower max_poll_records, or process the records in a task of its own"
 
 
-class Calls(msgspec.Struct):
-    """The application's calls for records: how many were made, and how many wait now."""
+class PollCalls(msgspec.Struct):
+    """The application's calls for records: the number made, and the number that wait now."""
 
     made: int = 0
     open: int = 0
 
 
 class Heartbeats:
-    """Beats from one SyncGroup to the next JoinGroup.
+    """Sends heartbeats from one SyncGroup to the next JoinGroup.
 
-    on_rebalance: the coordinator wants us to rejoin; on_expelled: it no longer knows us, or we are to leave because the
-    application is silent.
+    on_rebalance: the coordinator asks for a rejoin.
+    on_expelled: the coordinator no longer has this member, or the application has not polled within
+    max_poll_interval_ms.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Heartbeats:
         cluster: Cluster,
         config: ConsumerConfig,
         member: Member,
-        calls: Calls,
+        calls: PollCalls,
         *,
         on_rebalance: Callable[[str], None],
         on_expelled: Callable[[KafkaError], None],
@@ -55,11 +56,11 @@ class Heartbeats:
         self._called_at = self._edge.monotonic()
 
     def start(self) -> None:
-        assert self._task is None, "one pulse at a time"
+        assert self._task is None, "one heartbeat task at a time"
         self._task = asyncio.create_task(self._beat(), name=f"heartbeats of {self._member.group_id}")
 
     async def end(self) -> None:
-        """Harmless when not started. An unforeseen failure of the beating task comes out here."""
+        """Stops the task; raises an unexpected exception of it. May be called before `start`."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -68,7 +69,7 @@ class Heartbeats:
         if isinstance(outcome, Exception):
             raise outcome
 
-    def is_silent(self) -> bool:
+    def is_max_poll_exceeded(self) -> bool:
         """Whether the application has not asked for records for max_poll_interval_ms."""
         now = self._edge.monotonic()
         if self._calls.open or self._calls.made != self._calls_seen:
@@ -82,8 +83,8 @@ class Heartbeats:
         while True:
             await asyncio.sleep(pause_ms / 1000)
             pause_ms = config.heartbeat_interval_ms
-            if self.is_silent():
-                self._on_expelled(SilentError(f"no call for records within {config.max_poll_interval_ms} ms"))
+            if self.is_max_poll_exceeded():
+                self._on_expelled(MaxPollExceededError(f"no call for records within {config.max_poll_interval_ms} ms"))
                 return
             try:
                 await self._member.heartbeat()

@@ -1,6 +1,6 @@
-"""One member's talk with its group's coordinator: JoinGroup, SyncGroup, Heartbeat, LeaveGroup; and who it is.
+"""One member's requests to its coordinator: JoinGroup, SyncGroup, Heartbeat, LeaveGroup; and its identity.
 
-Nothing here decides what to do about an error: every call but the goodbye raises it, `_group` decides.
+Nothing here reacts to errors. Every call but `leave` raises them, and `Group` decides.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from semel.structs import TopicPartition
 log = logging.getLogger(__name__)
 
 STATIC_SINCE = 5
-"""JoinGroup version that knows group_instance_id (KIP-345)."""
+"""The JoinGroup version that has group_instance_id (KIP-345)."""
 REBALANCE_GRACE_MS = 5_000
-"""What JoinGroup and SyncGroup may take beyond the rebalance timeout, as Kafka's own client allows."""
-GOODBYE_TIMEOUT_MS = 2_000
-"""A member that cannot say goodbye in time just goes: its session ends by itself."""
+"""The time that JoinGroup and SyncGroup may take beyond the rebalance timeout, as in Kafka's own client."""
+LEAVE_TIMEOUT_MS = 2_000
+"""The longest time for LeaveGroup. Without it the session ends by itself."""
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True):
-    """A generation this member is part of. `members` is empty unless it leads.
+    """A generation that this member is part of. members: empty unless this member is the group's leader.
 
-    skip_assignment: it leads but must not share out anew, being a static member that came back (KIP-814).
+    skip_assignment: the leader must not assign, because a static member came back (KIP-814).
     """
 
     generation: int
@@ -58,10 +58,9 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Member:
-    """The member's identity: what the coordinator knows it by. Generation -1: not (or no longer) a member.
+    """The member's identity for the coordinator. generation -1: not, or no longer, a member.
 
-    outdated: as whom it was given records that are in the application's hands still, of partitions that are not its own
-    any more.
+    outdated: the membership under which the application got records of partitions that are revoked since.
     """
 
     def __init__(self, cluster: Cluster, config: ConsumerConfig) -> None:
@@ -75,17 +74,21 @@ class Member:
 
     @property
     def membership(self) -> Membership:
-        """As whom to commit."""
+        """The membership for commits."""
         return Membership(self.generation, self.member_id, self._config.group_instance_id)
 
     @property
-    def standing(self) -> Membership:
-        """As whom to commit in a transaction. Who was a member says so, for nobody would be refused who is none."""
+    def transaction_membership(self) -> Membership:
+        """The membership for commits in a transaction. After the membership ended it is the last one, so that the
+        coordinator refuses it: a commit without a membership would be accepted.
+        """
         return self.outdated or (self._last if self.generation == NO_GENERATION else self.membership)
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the application has records in hand that were taken from who this still is."""
+        """Whether the application processes records that it got under the current member id and that are revoked
+        since.
+        """
         return self.outdated is not None and self.outdated.member_id == self.member_id
 
     @property
@@ -101,10 +104,10 @@ class Member:
     async def join(
         self, topics: Sequence[str], owned: Sequence[TopicPartition], had: Sequence[TopicPartition], generation: int
     ) -> Joined:
-        """Enters a rebalance and returns when everybody has.
+        """Joins the group and returns when the rebalance has all its members.
 
-        owned: what is kept while rebalancing (cooperative); had: what it last had, for sticky assignors; generation: of
-        that assignment.
+        owned: the partitions kept while rebalancing (cooperative).
+        had: the last assignment, for sticky assignors. generation: of that assignment.
         """
         config = self._config
         protocols = [
@@ -122,10 +125,10 @@ class Member:
             )
             for assignor in config.assignors
         ]
-        answer = await self._ask_to_join(protocols)
+        answer = await self._send_join(protocols)
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = answer.member_id
-            answer = await self._ask_to_join(protocols)
+            answer = await self._send_join(protocols)
         self._check(answer.error_code, "join")
         self.member_id, self.generation = answer.member_id, answer.generation_id
         self._last = self.membership
@@ -144,11 +147,11 @@ class Member:
             ),
         )
 
-    async def _ask_to_join(self, protocols: list[JoinGroupRequestProtocol]) -> JoinGroupResponse:
+    async def _send_join(self, protocols: list[JoinGroupRequestProtocol]) -> JoinGroupResponse:
         config = self._config
         connection = await self._connection()
         if self.is_static and connection.version(JoinGroupRequest) < STATIC_SINCE:
-            raise UnsupportedVersionError(f"{connection.name} does not know static members (JoinGroup v{STATIC_SINCE})")
+            raise UnsupportedVersionError(f"{connection.name} has no static members (JoinGroup v{STATIC_SINCE})")
         answer: JoinGroupResponse = await connection.request(
             JoinGroupRequest(
                 group_id=self.group_id,
@@ -166,7 +169,7 @@ class Member:
     async def sync(
         self, joined: Joined, assignments: Mapping[str, Sequence[TopicPartition]]
     ) -> tuple[TopicPartition, ...]:
-        """Hands in the assignments, as the leader, and returns this member's own."""
+        """Sends the assignments, as the group's leader, and returns this member's own."""
         config = self._config
         connection = await self._connection()
         answer: SyncGroupResponse = await connection.request(
@@ -202,20 +205,21 @@ class Member:
         self._check(answer.error_code, "heartbeat")
 
     async def leave(self) -> None:
-        """Says goodbye, so that the others rebalance at once; if it cannot, the session ends by itself. Static members
-        do not: they mean to come back."""
+        """Leaves the group, so that the others rebalance at once. If that fails, the session ends by itself. Static
+        members do not leave (KIP-345).
+        """
         if not self.member_id or self.is_static:
             return
         member_id = self.member_id
         self.forget_identity()
         try:
-            await self._say_goodbye(member_id)
+            await self._send_leave(member_id)
         except KafkaError as error:
-            log.info("group %r: could not say goodbye: %s", self.group_id, error)
+            log.info("group %r: cannot leave, the session will time out: %s", self.group_id, error)
 
-    async def _say_goodbye(self, member_id: str) -> None:
-        # Not on the connection that a JoinGroup may still be waiting on: the goodbye would wait behind it.
-        node_id = await self._cluster.coordinator(self.group_id, timeout_ms=GOODBYE_TIMEOUT_MS)
+    async def _send_leave(self, member_id: str) -> None:
+        # Not on the coordinator connection: LeaveGroup would wait there for the answer of a JoinGroup.
+        node_id = await self._cluster.coordinator(self.group_id, timeout_ms=LEAVE_TIMEOUT_MS)
         connection = await self._cluster.connection(node_id, Role.DATA)
         answer: LeaveGroupResponse = await connection.request(
             LeaveGroupRequest(
@@ -223,7 +227,7 @@ class Member:
                 member_id=member_id,
                 members=[LeaveGroupRequestMember(member_id=member_id)],
             ),
-            timeout_ms=GOODBYE_TIMEOUT_MS,
+            timeout_ms=LEAVE_TIMEOUT_MS,
         )
         self._check(answer.error_code, "leave")
 

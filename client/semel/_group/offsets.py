@@ -1,7 +1,6 @@
-"""ListOffsets, OffsetFetch and OffsetCommit: what brokers and the group's coordinator know of positions.
+"""ListOffsets, OffsetFetch and OffsetCommit: offsets of partitions, and committed offsets of the group.
 
-Offsets travel on a data connection to the coordinator, not on the one that waits in JoinGroup: a rebalance must not
-hold up a commit.
+Commits use a data connection to the coordinator, not the one that waits in JoinGroup: a rebalance must not delay them.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from semel._net.cluster import Cluster
 from semel._net.connection import Connection
 from semel._net.pool import Role
 from semel._net.retry import Backoff, Deadline, is_lost_coordinator, is_stale_metadata, retrying
-from semel.errors import BrokerResponseError, KafkaConnectionError, KafkaError, KafkaTimeoutError, error_for
+from semel.errors import BrokerResponseError, KafkaConnectionError, KafkaError, error_for
 from semel.structs import OffsetAndMetadata, TopicPartition
 
 EARLIEST_TIMESTAMP = -2
@@ -44,11 +43,11 @@ NO_OFFSET = -1
 
 T = TypeVar("T")
 OffsetAt = tuple[int, int]
-"""(offset, timestamp); (-1, -1) when no record is that young."""
+"""(offset, timestamp in ms); (-1, -1) without such a record."""
 
 
 class Membership(msgspec.Struct, frozen=True):
-    """Who commits. A consumer that is no member of a group commits as nobody, which an empty group allows."""
+    """The committing member. The default is no member, which a group without members accepts."""
 
     generation: int = -1
     member_id: str = ""
@@ -56,39 +55,37 @@ class Membership(msgspec.Struct, frozen=True):
 
 
 class Offsets:
-    """Questions and statements about offsets; each public call retries until its deadline."""
+    """Requests about offsets. Each public call but `list_once` retries until its deadline."""
 
     def __init__(self, cluster: Cluster, config: ConsumerConfig) -> None:
         self._cluster, self._config, self._edge = cluster, config, cluster.edge
 
-    # What the leaders know
+    # From the leaders
 
     async def list(self, wanted: Mapping[TopicPartition, int], timeout_ms: float) -> dict[TopicPartition, OffsetAt]:
         """Offset and timestamp at each wanted timestamp (ms, or -1 latest, -2 earliest).
 
         Raises KafkaTimeoutError with the last reason, TopicAuthorizationFailedError and other final errors.
         """
-        deadline, backoff = Deadline(self._edge, timeout_ms), self._backoff()
         found: dict[TopicPartition, OffsetAt] = {}
-        while True:
+
+        async def attempt(deadline: Deadline) -> dict[TopicPartition, OffsetAt]:
             missing = {partition: timestamp for partition, timestamp in wanted.items() if partition not in found}
             results, failures = await self.list_once(missing, max(deadline.remaining_ms, 1))
-            found |= results
-            if not failures:
-                return {partition: found[partition] for partition in wanted}
-            error = next((e for e in failures.values() if not e.retriable), None)
-            if error is not None:
-                raise error
-            pause_ms = backoff.next_ms()
-            if pause_ms >= deadline.remaining_ms:
-                partition, error = next(iter(failures.items()))
-                raise KafkaTimeoutError(f"no offset of {partition} within {timeout_ms:.0f} ms: {error}") from error
-            await asyncio.sleep(pause_ms / 1000)
+            found.update(results)
+            if failures:
+                final = [error for error in failures.values() if not error.retriable]
+                raise [*final, *failures.values()][0]
+            return {partition: found[partition] for partition in wanted}
+
+        return await retrying(
+            attempt, edge=self._edge, backoff=self._backoff(), timeout_ms=timeout_ms, what="listing offsets"
+        )
 
     async def list_once(
         self, wanted: Mapping[TopicPartition, int], timeout_ms: float
     ) -> tuple[dict[TopicPartition, OffsetAt], dict[TopicPartition, KafkaError]]:
-        """One try: what was found, and why the others were not. Asks all leaders at the same time."""
+        """One try: the offsets found, and the errors of the other partitions. Asks all leaders at the same time."""
         metadata = self._cluster.metadata
         by_leader: dict[int, dict[TopicPartition, int]] = {}
         failures: dict[TopicPartition, KafkaError] = {}
@@ -153,14 +150,14 @@ class Offsets:
                 refused[partition] = KafkaConnectionError(f"{connection.name} left {partition} out of its answer")
         return found, refused
 
-    # What the coordinator knows
+    # From the coordinator
 
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The group's committed positions; None where there is none.
+        """The group's committed offsets; None where there is none.
 
-        A read_committed consumer waits while a transaction that commits them is being completed (KIP-447).
+        A read_committed consumer waits while a transaction with such offsets completes (KIP-447).
         """
         wanted = list(partitions)
         request = OffsetFetchRequest(
@@ -189,10 +186,10 @@ class Offsets:
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], membership: Membership, timeout_ms: float
     ) -> None:
-        """Stores positions as `membership`.
+        """Commits offsets as `membership`.
 
         Raises RebalanceInProgressError, IllegalGenerationError, UnknownMemberIdError, FencedInstanceIdError when the
-        group has moved on, KafkaTimeoutError, and other final errors such as OffsetMetadataTooLargeError.
+        group has rebalanced, KafkaTimeoutError, and other final errors such as OffsetMetadataTooLargeError.
         """
         request = OffsetCommitRequest(
             group_id=self._group_id,
@@ -210,12 +207,12 @@ class Offsets:
 
         async def tell(connection: Connection, request_ms: float) -> None:
             answer: OffsetCommitResponse = await connection.request(request, timeout_ms=request_ms)
-            told: dict[TopicPartition, None] = {}
+            answered: dict[TopicPartition, None] = {}
             for topic in answer.topics:
                 for row in topic.partitions:
                     _raise_for(row.error_code, f"commit of {topic.name}-{row.partition_index}")
-                    told[TopicPartition(topic.name, row.partition_index)] = None
-            _check_complete(told, offsets, connection)
+                    answered[TopicPartition(topic.name, row.partition_index)] = None
+            _check_complete(answered, offsets, connection)
 
         await self._coordinator(tell, timeout_ms, "committing offsets")
 
@@ -258,11 +255,11 @@ def _commit_row(index: int, at: OffsetAndMetadata) -> OffsetCommitRequestPartiti
 
 
 def _check_complete(
-    told: Mapping[TopicPartition, object], wanted: Iterable[TopicPartition], connection: Connection
+    answered: Mapping[TopicPartition, object], wanted: Iterable[TopicPartition], connection: Connection
 ) -> None:
-    """Nothing said of a partition is no answer about it: ask again."""
+    """Raises a retriable error when the answer leaves a partition out."""
     for partition in wanted:
-        if partition not in told:
+        if partition not in answered:
             raise KafkaConnectionError(f"{connection.name} left {partition} out of its answer")
 
 

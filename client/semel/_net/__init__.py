@@ -1,1 +1,1 @@
-"""Connections to brokers, what is known of the cluster, and retries."""
+"""Connections to brokers, the cluster's metadata, and retries."""

@@ -1,4 +1,4 @@
-"""The tasks of one client object: started by name, stopped together, and never dead in silence."""
+"""The background tasks of one client: started by name, stopped together, with their failures kept."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 
 class Background:
-    """Tasks that end only by being stopped, or for good reason.
+    """Tasks that run until they are stopped.
 
-    failure: what one of them died of. They handle all that brokers and networks do, so it is a bug of ours: the
-    application is to hear of it instead of waiting for ever. `ended` is called whenever a task ends.
+    failure: the exception that ended one of them. They handle all errors of brokers and networks, so it is a bug. The
+    application must get it instead of waiting for ever.
+    ended: called whenever a task ends.
     """
 
     def __init__(self, name: str, ended: Callable[[], None]) -> None:
@@ -25,7 +26,7 @@ class Background:
         self._tasks.append(task)
 
     async def stop(self) -> None:
-        """Cancels all and waits until they have ended."""
+        """Cancels all tasks and waits until they have ended."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

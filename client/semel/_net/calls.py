@@ -1,7 +1,7 @@
-"""How an admin reaches the brokers that can do what it asks, and how it keeps what became of each part.
+"""Sends an admin's requests to the right brokers, and collects the outcome of each part of a call.
 
-A call that names several things attempts all of them: those that are refused do not hold up the others. Only what
-may be answered otherwise elsewhere or later is asked again.
+A call that names several things attempts all of them; refused ones do not delay the others. Only codes that another
+broker or a later moment may answer differently are retried.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
 
-ASK_AGAIN = frozenset(
+RETRIED_CODES = frozenset(
     {
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -43,13 +43,16 @@ ASK_AGAIN = frozenset(
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
-"""Who is asked is not, or not yet, the one to answer. An unknown topic is not among them: an admin wants to hear it."""
+"""The broker is not, or not yet, the right one to answer. UNKNOWN_TOPIC_OR_PARTITION is not among them: an admin
+gets it.
+"""
 
 
-class Outcomes(Generic[K, V]):
-    """What became of each of several things; `open` are those without a final answer yet.
+class CallOutcomes(Generic[K, V]):
+    """The outcomes of several things of one call; `open` are those without a final one.
 
-    `keys` None: all that there are, and the answer says which (`told_of`).
+    keys: None for all that exist; the answer names them (`add`).
+    what: describes a key in error messages.
     """
 
     def __init__(self, keys: Iterable[K] | None, what: Callable[[K], str]) -> None:
@@ -62,8 +65,8 @@ class Outcomes(Generic[K, V]):
         self._failures: dict[K, KafkaError] = {}
         self._again: KafkaError | None = None
 
-    def told_of(self, key: K) -> None:
-        """The answer to a request for all names this one."""
+    def add(self, key: K) -> None:
+        """Adds a key that the answer to a request for all names."""
         if self.of_all and key not in self._values and key not in self._failures and key not in self.open:
             self.keys.append(key)
             self.open[key] = None
@@ -73,9 +76,9 @@ class Outcomes(Generic[K, V]):
         self.open.pop(key, None)
 
     def refused(self, key: K, code: int, message: str | None = None) -> None:
-        """A broker refused: for good, or so that it is asked again."""
+        """A broker refused the key: a final failure, or a reason to retry."""
         error = error_for(code, ": ".join(part for part in (self._what(key), message) if part))
-        if code in ASK_AGAIN:
+        if code in RETRIED_CODES:
             self._again = error
         else:
             self.failed(key, error)
@@ -85,21 +88,21 @@ class Outcomes(Generic[K, V]):
         self.open.pop(key, None)
 
     def check(self) -> None:
-        """After an answer: raises what is worth another try."""
+        """After an answer: raises the error that makes the call retry."""
         if self._again is not None:
             error, self._again = self._again, None
             raise error
 
     def results(self) -> dict[K, V]:
-        """The values in the order asked for. Raises the first failure; the others are its notes."""
+        """The values in the order of the keys. Raises the first failure, with the others as notes."""
         for key in list(self.open):
-            self.failed(key, KafkaProtocolError(f"{self._what(key)}: the broker's answer leaves it out"))
+            self.failed(key, KafkaProtocolError(f"{self._what(key)}: the broker's answer does not contain it"))
         failures = [self._failures[key] for key in self.keys if key in self._failures]
         if failures:
             for other in failures[1:]:
                 failures[0].add_note(f"and {other}")
             if self.uncertain:
-                failures[0].add_note("An earlier try lost its connection before the answer and may have done it")
+                failures[0].add_note("An earlier try lost its connection before the answer and may have taken effect")
             raise failures[0]
         return {key: self._values[key] for key in self.keys}
 
@@ -115,7 +118,7 @@ class Calls:
         return self._config.max_block_ms if given is None else given
 
     async def request(self, connection: Connection, message: Message, deadline: Deadline) -> Any:
-        """One request within the deadline and request_timeout_ms."""
+        """Sends one request, within the deadline and request_timeout_ms."""
         timeout_ms = min(self._config.request_timeout_ms, max(deadline.remaining_ms, 1))
         return await connection.request(message, timeout_ms=timeout_ms)
 
@@ -125,10 +128,10 @@ class Calls:
         *,
         what: str,
         timeout_ms: float | None = None,
-        outcomes: Outcomes[K, V] | None = None,
+        outcomes: CallOutcomes[K, V] | None = None,
         coordinated: tuple[str, int] | None = None,
     ) -> T:
-        """Runs `attempt` until it has an answer that stands. Raises as `semel._net.retry.retrying`."""
+        """Runs `attempt` until its answer is final. Raises as `semel._net.retry.retrying`."""
 
         def on_error(error: KafkaError) -> None:
             answered = isinstance(error, BrokerResponseError)
@@ -150,12 +153,12 @@ class Calls:
     async def on_controller(
         self,
         attempt: Callable[[Connection, Deadline], Awaitable[None]],
-        outcomes: Outcomes[K, V],
+        outcomes: CallOutcomes[K, V],
         *,
         what: str,
         timeout_ms: float | None,
     ) -> dict[K, V]:
-        """Asks the controller until every part has its answer."""
+        """Sends requests to the controller until every part has its outcome."""
 
         async def ask(deadline: Deadline) -> None:
             await attempt(await self.cluster.controller_connection(), deadline)
@@ -173,7 +176,7 @@ class Calls:
         what: str,
         key_type: int = GROUP,
     ) -> T:
-        """Asks the coordinator of a group or transactional id, wherever it has moved to."""
+        """Sends requests to the coordinator of a group or transactional id, and follows it when it moves."""
 
         async def ask(deadline: Deadline) -> T:
             left_ms = max(deadline.remaining_ms, 1)
@@ -184,12 +187,12 @@ class Calls:
     async def on_leaders(
         self,
         attempt: Callable[[Connection, list[TopicPartition], Deadline], Awaitable[None]],
-        outcomes: Outcomes[TopicPartition, V],
+        outcomes: CallOutcomes[TopicPartition, V],
         *,
         what: str,
         timeout_ms: float | None,
     ) -> dict[TopicPartition, V]:
-        """Asks the leader of every partition, all leaders at the same time."""
+        """Sends requests to the leader of every partition, to all leaders at the same time."""
 
         async def of_leader(node_id: int, partitions: list[TopicPartition], deadline: Deadline) -> None:
             await attempt(await self.cluster.connection(node_id, Role.CONTROL), partitions, deadline)
@@ -197,7 +200,7 @@ class Calls:
         async def ask(deadline: Deadline) -> None:
             metadata = await self.metadata([partition.topic for partition in outcomes.open], deadline)
             leaders = _by_leader(metadata, outcomes)
-            # One broker that cannot be reached does not hold up what the others can do.
+            # A broker that cannot be reached does not delay the requests to the others.
             answers = await asyncio.gather(
                 *(of_leader(node_id, partitions, deadline) for node_id, partitions in leaders.items()),
                 return_exceptions=True,
@@ -215,7 +218,7 @@ class Calls:
         return outcomes.results()
 
     async def metadata(self, topics: Iterable[str] | None, deadline: Deadline) -> Metadata:
-        """A fresh picture of these topics (None: all), made for this call alone; creates none."""
+        """Fresh metadata of these topics (None: all), for this call alone. Creates no topic."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in dict.fromkeys(topics)]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         answer: MetadataResponse = await self.request(await self.cluster.any_connection(), request, deadline)
@@ -224,8 +227,8 @@ class Calls:
         return merged(Metadata(brokers={}, topics={}), answer)
 
 
-def _by_leader(metadata: Metadata, outcomes: Outcomes[TopicPartition, V]) -> dict[int, list[TopicPartition]]:
-    """The open partitions by leader; those without are refused."""
+def _by_leader(metadata: Metadata, outcomes: CallOutcomes[TopicPartition, V]) -> dict[int, list[TopicPartition]]:
+    """The open partitions by leader. Partitions without a leader are refused."""
     leaders: dict[int, list[TopicPartition]] = {}
     for partition in list(outcomes.open):
         topic = metadata.topics.get(partition.topic)
@@ -242,7 +245,7 @@ def _by_leader(metadata: Metadata, outcomes: Outcomes[TopicPartition, V]) -> dic
 
 
 def settled(outcomes: Mapping[K, V | BaseException]) -> dict[K, V]:
-    """The values of calls made side by side. Raises the first that failed; the others are its notes."""
+    """The results of parallel calls. Raises the first failure, with the others as notes."""
     failures = [outcome for outcome in outcomes.values() if isinstance(outcome, BaseException)]
     if failures:
         for other in failures[1:]:
@@ -252,7 +255,7 @@ def settled(outcomes: Mapping[K, V | BaseException]) -> dict[K, V]:
 
 
 def wire_ms(deadline: Deadline) -> int:
-    """How long the broker may take for it, as requests carry it."""
+    """The remaining time in ms, as requests carry it: at least 1."""
     return max(1, min(int(deadline.remaining_ms), 2**31 - 1))
 
 

@@ -1,8 +1,8 @@
-"""What the client knows of the cluster: brokers, topics, leaders, coordinators; kept fresh by one task.
+"""The client's view of the cluster: brokers, topics, leaders, coordinators; kept fresh by one task.
 
-A picture is replaced as a whole, and only by a newer one: one Metadata request is under way at a time, and a partition
-whose leader epoch would go back keeps what was known (KIP-320). What turns out to be old was told by a broker that may
-be cut off from the others, so somebody else is asked next.
+The metadata is replaced as a whole. Only one Metadata request is in progress at a time. A partition keeps its known
+leader when an answer has a lower leader epoch (KIP-320). Stale metadata may come from a broker that is cut off from the
+others, so the next request goes to another broker.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ from semel.structs import Metadata, TopicMetadata
 log = logging.getLogger(__name__)
 
 GROUP, TRANSACTION = 0, 1
-"""Key types of a coordinator."""
-PATIENCE_MS = 5_000
-"""What any broker can answer at once is asked of another one after this time."""
+"""Key types of FindCoordinator."""
+ANSWER_TIMEOUT_MS = 5_000
+"""After this time a request that any broker can answer goes to another broker."""
 STAGGER_MS = 300
-"""A connection that takes longer to open does not keep us from trying the next broker."""
+"""While a connection takes longer than this to open, the next broker is tried as well."""
 
 
 class Cluster:
@@ -67,9 +67,9 @@ class Cluster:
             self._bootstrap_ids.append(-number)
 
     async def start(self) -> None:
-        """Reaches any bootstrap server within bootstrap_timeout_ms.
+        """Connects to any bootstrap server within bootstrap_timeout_ms.
 
-        Raises KafkaConnectionError, or at once KafkaProtocolError when none of them speaks Kafka.
+        Raises KafkaConnectionError, or at once KafkaProtocolError when no server speaks Kafka's protocol.
         """
         if self._task is not None:
             raise IllegalStateError("the client is already started")
@@ -82,7 +82,7 @@ class Cluster:
                     await self._fetch()
                 break
             except TimeoutError:
-                pass  # the reason of an earlier round says more
+                pass  # the reason of an earlier try says more
             except KafkaError as error:
                 if not error.retriable:
                     await self.pool.close()
@@ -102,7 +102,7 @@ class Cluster:
         self._task.add_done_callback(self._ended)
 
     async def stop(self) -> None:
-        """Closes every connection; who waits for metadata gets IllegalStateError. Harmless when not started."""
+        """Closes every connection. Calls that wait for metadata get IllegalStateError. May be called before `start`."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -112,15 +112,15 @@ class Cluster:
     # Metadata
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """`listener` is called after every refresh, with `metadata` already replaced."""
+        """Calls `listener` after every refresh, when `metadata` is replaced already."""
         self._listeners.append(listener)
 
     def off_change(self, listener: Callable[[], None]) -> None:
-        """It is not called any more."""
+        """Removes a listener."""
         self._listeners.remove(listener)
 
     def want(self, topics: Iterable[str]) -> None:
-        """Adds topics to the picture; a refresh is asked for when one is new."""
+        """Adds topics to the metadata. Requests a refresh when one is new."""
         for topic in topics:
             if topic not in self._wanted:
                 self._wanted[topic] = None
@@ -128,29 +128,29 @@ class Cluster:
                     self.request_refresh()
 
     def want_only(self, topics: Iterable[str]) -> None:
-        """These topics and no others from now on."""
+        """Keeps metadata of these topics and no others from now on."""
         self._wanted, self._wants_all = dict.fromkeys(topics), False
         self.request_refresh()
 
     def want_all(self) -> None:
-        """Every topic of the cluster, for pattern subscriptions and listings."""
+        """Keeps metadata of every topic, for pattern subscriptions and listings."""
         self._wants_all = True
         self.request_refresh()
 
     def request_refresh(self) -> None:
-        """Something says the picture is stale: refresh soon. Never waits."""
+        """Requests a refresh soon, because the metadata may be stale. Never waits."""
         self._distrusted = self._asked
         self._stale.set()
 
-    def heard_of_leader(self, topic: str, partition: int, leader: int, leader_epoch: int) -> None:
-        """A broker that refused says who leads the partition (KIP-951); taken if that is news, and `leader` known."""
+    def update_leader(self, topic: str, partition: int, leader: int, leader_epoch: int) -> None:
+        """Applies the leader that a refusing broker named (KIP-951), if it is newer and its address is known."""
         picture = with_leader(self.metadata, topic, partition, leader, leader_epoch)
         if picture is not None and self.pool.knows(leader):
             self.metadata = picture
-            self._tell_listeners()
+            self._notify_listeners()
 
     async def refresh(self, timeout_ms: float | None = None) -> Metadata:
-        """A picture asked for after this call. Raises KafkaTimeoutError (max_block_ms by default)."""
+        """Metadata requested after this call. Raises KafkaTimeoutError after timeout_ms (default: max_block_ms)."""
         timeout_ms = self.config.max_block_ms if timeout_ms is None else timeout_ms
         if self._task is None or self._task.done():
             raise IllegalStateError("the client is not running: await start() first")
@@ -166,7 +166,7 @@ class Cluster:
     async def wait_for_topic(self, topic: str, timeout_ms: float | None = None) -> TopicMetadata:
         """The topic, once it has partitions.
 
-        Raises KafkaTimeoutError (max_block_ms by default), InvalidTopicError, TopicAuthorizationFailedError.
+        Raises KafkaTimeoutError (default: max_block_ms), InvalidTopicError, TopicAuthorizationFailedError.
         """
         timeout_ms = self.config.max_block_ms if timeout_ms is None else timeout_ms
         deadline = Deadline(self.edge, timeout_ms)
@@ -194,12 +194,12 @@ class Cluster:
                 await self.refresh(max(deadline.remaining_ms, 1))
             except KafkaTimeoutError:
                 if code is None:
-                    raise  # otherwise the answer before this one says more
+                    raise  # otherwise the earlier answer says more
 
     # Connections
 
     async def connection(self, node_id: int, role: Role) -> Connection:
-        """See Pool.connection; a node that cannot be reached also makes the picture stale."""
+        """As Pool.connection. A node that cannot be reached also causes a refresh."""
         try:
             return await self.pool.connection(node_id, role)
         except KafkaConnectionError:
@@ -207,7 +207,7 @@ class Cluster:
             raise
 
     async def any_connection(self) -> Connection:
-        """A control connection to whichever broker answers first. Raises KafkaConnectionError when none does."""
+        """A control connection to the first broker that answers. Raises KafkaConnectionError when none does."""
         return (await self._any_node())[1]
 
     async def controller_connection(self) -> Connection:
@@ -223,7 +223,7 @@ class Cluster:
     ) -> Connection:
         """A connection to the coordinator of a group or transactional id.
 
-        Raises what `coordinator` raises, and KafkaConnectionError.
+        Raises as `coordinator`, and KafkaConnectionError.
         """
         node_id = await self.coordinator(key, key_type, timeout_ms=timeout_ms)
         try:
@@ -233,9 +233,9 @@ class Cluster:
             raise
 
     async def coordinator(self, key: str, key_type: int = GROUP, *, timeout_ms: float | None = None) -> int:
-        """Node id of the coordinator, remembered until `forget_coordinator`.
+        """Node id of the coordinator, cached until `forget_coordinator`.
 
-        Raises KafkaTimeoutError (max_block_ms by default) and what the broker refuses with, such as
+        Raises KafkaTimeoutError (default: max_block_ms) and final errors of the broker, such as
         GroupAuthorizationFailedError.
         """
         known = self._coordinators.get((key_type, key))
@@ -246,7 +246,7 @@ class Cluster:
             connection = await self.any_connection()
             answer: FindCoordinatorResponse = await connection.request(
                 FindCoordinatorRequest(key=key, key_type=key_type),
-                timeout_ms=min(self._patience_ms, max(deadline.remaining_ms, 1)),
+                timeout_ms=min(self._answer_timeout_ms, max(deadline.remaining_ms, 1)),
             )
             if answer.error_code:
                 raise error_for(answer.error_code, f"coordinator of {key!r}: {answer.error_message or 'none'}")
@@ -263,18 +263,18 @@ class Cluster:
         )
 
     def forget_coordinator(self, key: str, key_type: int = GROUP) -> None:
-        """The coordinator is elsewhere, or gone: look it up again next time."""
+        """Drops the cached coordinator: the next call finds it again."""
         self._distrusted = self._asked
         self._coordinators.pop((key_type, key), None)
 
     # Inside
 
     @property
-    def _patience_ms(self) -> float:
-        return min(self.config.request_timeout_ms, PATIENCE_MS)
+    def _answer_timeout_ms(self) -> float:
+        return min(self.config.request_timeout_ms, ANSWER_TIMEOUT_MS)
 
     async def _any_node(self) -> tuple[int, Connection]:
-        """Whoever is connected, else whoever connects first; one that is distrusted only if there is nobody else."""
+        """A connected broker, else the first that connects. The broker with the last stale answer comes last."""
         known = list(self.metadata.brokers)
         self.edge.rng.shuffle(known)
         known.sort(key=lambda node_id: (node_id == self._distrusted, self.pool.live(node_id, Role.CONTROL) is None))
@@ -282,7 +282,9 @@ class Cluster:
         return self._asked, connection
 
     async def _first_of(self, node_ids: list[int]) -> tuple[int, Connection]:
-        """The first to be connected, each tried when those before it have failed or are slow. Raises KafkaError."""
+        """The first node to be connected. The next one is tried when those before it have failed or are slow. Raises
+        KafkaError.
+        """
         attempts: dict[asyncio.Task[Connection], int] = {}
         failures: list[KafkaError] = []
         for at, node_id in enumerate(node_ids):
@@ -318,7 +320,7 @@ class Cluster:
             try:
                 await self._fetch()
             except KafkaError as error:
-                log.warning("metadata of %s cannot be refreshed, trying again: %s", config.client_id, error)
+                log.warning("cannot refresh metadata of %s, trying again: %s", config.client_id, error)
                 self.request_refresh()
                 await asyncio.sleep(backoff.next_ms() / 1000)
             else:
@@ -341,16 +343,16 @@ class Cluster:
 
     async def _fetch(self) -> None:
         node_id, connection = await self._any_node()
-        # Whoever asks from here on wants a newer answer than the one to this request.
+        # A caller of `refresh` from here on needs a newer answer than the one to this request.
         self._stale.clear()
         served = len(self._waiters)
         topics = None if self._wants_all else [MetadataRequestTopic(name=name) for name in self._wanted]
         answer: MetadataResponse = await connection.request(
             MetadataRequest(topics=topics, allow_auto_topic_creation=self._auto_create_topics and topics is not None),
-            timeout_ms=self._patience_ms,
+            timeout_ms=self._answer_timeout_ms,
         )
         if not answer.brokers:
-            raise KafkaConnectionError(f"{connection.name} knows no broker yet")
+            raise KafkaConnectionError(f"the metadata of {connection.name} has no broker yet")
         for broker in answer.brokers:
             self.pool.set_address(broker.node_id, broker.host, broker.port)
         self.metadata = merged(self.metadata, answer)
@@ -358,19 +360,19 @@ class Cluster:
         if node_id < 0:
             for broker in answer.brokers:
                 self.pool.adopt(node_id, broker.node_id)
-        self._tell_listeners()
+        self._notify_listeners()
         waiters, self._waiters = self._waiters[:served], self._waiters[served:]
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(self.metadata)
 
-    def _tell_listeners(self) -> None:
+    def _notify_listeners(self) -> None:
         for listener in self._listeners:
             listener()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (bug := task.exception()) is not None:
-            log.error("metadata of %s is not refreshed any more", self.config.client_id, exc_info=bug)
+            log.error("the metadata task of %s has failed", self.config.client_id, exc_info=bug)
             self._resolve(IllegalStateError(f"the client has failed: {type(bug).__name__}: {bug}"))
 
     def _resolve(self, error: KafkaError) -> None:

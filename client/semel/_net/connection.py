@@ -1,24 +1,23 @@
-"""One TCP connection to one broker: requests pipelined, responses matched in order, versions agreed first.
+"""One connection to one broker: negotiates versions, pipelines requests, matches the answers in order.
 
-Kafka answers the requests of a connection in the order they were sent, so the oldest pending request owns the next
-frame; a correlation id that says otherwise, or a request that gets no answer in time, ends the connection.
+Kafka answers the requests of a connection in the order in which they were sent. An answer out of order, or a request
+without an answer in time, closes the connection.
 """
 
 import asyncio
 import ssl
-from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
 from semel_protocol import __version__
 from semel_protocol.api import API_OF, Api
 from semel_protocol.errors import ErrorCode, ProtocolError
-from semel_protocol.headers import encode_request_frame, read_correlation_id, response_body_at
+from semel_protocol.framing import FrameBuffer
 from semel_protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
+from semel_protocol.pipelining import PendingRequest, RequestPipeline, UnexpectedAnswerError
 from semel_protocol.schema import Message
 
 from semel._edge import Edge
-from semel._net.frame_buffer import FrameBuffer
 from semel.errors import (
     CorrelationIdError,
     KafkaConnectionError,
@@ -39,33 +38,24 @@ VERSION_MAX = {
     26: 4,  # EndTxn 5 is transaction version 2
     28: 4,  # TxnOffsetCommit 5 is transaction version 2
 }
-"""The highest version this client speaks unless asked for more, where it declares more."""
+"""The highest version that this client uses unless a caller asks for more; for APIs that declare a higher one."""
 
 WRITE_BUFFER_BYTES_MAX = 1 << 20
-_CORRELATION_ID_MAX = 0x7FFFFFFF
 NO_TLS_THERE = " (with security_protocol='SSL': does this listener speak TLS, and is its certificate trusted?)"
 
 
-class _Pending:
-    """A request that waits for its answer."""
+class _Pending(PendingRequest):
+    """A pending request with the future of its response and its deadline on the edge's monotonic clock."""
 
-    __slots__ = ("api", "correlation_id", "deadline", "future", "timeout_ms", "version")
+    __slots__ = ("deadline", "future", "timeout_ms")
 
-    def __init__(
-        self,
-        api: Api,
-        version: int,
-        correlation_id: int,
-        deadline: float,
-        timeout_ms: float,
-        future: asyncio.Future[Any],
-    ) -> None:
-        self.api, self.version, self.correlation_id = api, version, correlation_id
+    def __init__(self, api: Api, version: int, deadline: float, timeout_ms: float, future: asyncio.Future[Any]) -> None:
+        self.api, self.version = api, version
         self.deadline, self.timeout_ms, self.future = deadline, timeout_ms, future
 
 
 class Connection(asyncio.BufferedProtocol):
-    """An open connection whose versions are agreed. Make one with `connect`.
+    """An open connection with negotiated versions. `connect` makes one.
 
     Every request raises KafkaTimeoutError when it is not answered in time, KafkaConnectionError when the connection
     ends first, UnsupportedVersionError when broker and client have no version in common.
@@ -75,21 +65,20 @@ class Connection(asyncio.BufferedProtocol):
         self.name = name
         self.last_used = edge.monotonic()
         self.on_lost: Callable[[], None] | None = None
-        self._edge, self._client_id = edge, client_id
+        self._edge = edge
         self._loop = asyncio.get_running_loop()
         self._frames = FrameBuffer(frame_bytes_max)
-        self._pending: deque[_Pending] = deque()
+        self._requests: RequestPipeline[_Pending] = RequestPipeline(client_id)
         self._versions: dict[int, tuple[int, int]] = {18: (0, 4)}
         self._features: dict[str, int] = {}
         self._transport: asyncio.Transport | None = None
-        self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._lost: KafkaError | None = None
         self._writable = True
         self._drain_waiters: list[asyncio.Future[None]] = []
 
-    # What the client uses
+    # Calls of the client
 
     @property
     def closed(self) -> bool:
@@ -97,48 +86,45 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def in_flight(self) -> int:
-        """Requests that wait for their answer."""
-        return len(self._pending)
+        """The number of requests without an answer."""
+        return len(self._requests.pending)
 
     @property
     def writable(self) -> bool:
-        """False while the peer takes less than we write: do not send, or await `drained`."""
+        """False while the peer reads too slowly: await `drained` before sending."""
         return self._writable
 
     def feature_level(self, name: str) -> int:
-        """The level that the cluster has finalized a feature at (KIP-584), 0 when it has not."""
+        """The finalized level of a cluster feature (KIP-584); 0 when it is not finalized."""
         return self._features.get(name, 0)
 
     def serves(self, request: type[Message], version_min: int = 0) -> bool:
-        """Whether broker and client have a version of this API in common, from `version_min` on."""
+        """Whether broker and client have a version of this API in common, of at least `version_min`."""
         common = self._common(API_OF[request], API_OF[request].high if version_min else None)
         return common is not None and common[1] >= version_min
 
     def version(self, request: type[Message], version_max: int | None = None) -> int:
-        """The version `request` would be sent in. Raises UnsupportedVersionError."""
+        """The version in which `request` is sent. Raises UnsupportedVersionError."""
         api = API_OF[request]
         common = self._common(api, version_max)
         if common is None:
             offered = self._versions.get(api.key)
-            said = f"v{offered[0]} to v{offered[1]}" if offered else "none"
+            served = f"v{offered[0]} to v{offered[1]}" if offered else "none"
             raise UnsupportedVersionError(
-                f"{api.name}: {self.name} serves {said}, this client speaks v{api.low} to v{_highest(api, version_max)}"
+                f"{api.name}: {self.name} serves {served}, this client uses v{api.low} to v{_highest(api, version_max)}"
             )
         return common[1]
 
     def send(self, message: Message, *, timeout_ms: float, version_max: int | None = None) -> asyncio.Future[Any]:
         """Writes a request now; the future is its response. Cancelling the future only drops the answer.
 
-        Raises at once when the connection is closed or the API is not served; does not look at `writable`.
+        Raises at once when the connection is closed or the API is not served. Does not look at `writable`.
         """
         api = API_OF[type(message)]
-        version = self.version(type(message), version_max)
-        pending = self._enqueue(api, version, timeout_ms)
-        self._write(api, version, pending.correlation_id, message)
-        return pending.future
+        return self._send(api, self.version(type(message), version_max), message, timeout_ms)
 
     async def request(self, message: Message, *, timeout_ms: float, version_max: int | None = None) -> Any:
-        """Sends a request when the peer keeps up, and returns its response."""
+        """Sends a request as soon as the connection is writable, and returns its response."""
         if not self._writable:
             await self.drained()
         return await self.send(message, timeout_ms=timeout_ms, version_max=version_max)
@@ -146,11 +132,16 @@ class Connection(asyncio.BufferedProtocol):
     def send_unanswered(self, message: Message) -> None:
         """Writes a request that gets no response: Produce with acks=0."""
         self._check_open()
-        api = API_OF[type(message)]
-        self._write(api, self.version(type(message)), self._next_correlation_id(), message)
+        assert self._transport is not None
+        api, version = API_OF[type(message)], self.version(type(message))
+        try:
+            frame = self._requests.encode(api, version, message)
+        except ProtocolError as error:
+            raise self._does_not_fit(api, version, error) from error
+        self._transport.writelines(frame)
 
     async def drained(self) -> None:
-        """Waits until the peer takes what we write. Raises KafkaConnectionError when it never will."""
+        """Waits until the connection is writable. Raises KafkaConnectionError when it is closed."""
         while not self._writable:
             self._check_open()
             waiter: asyncio.Future[None] = self._loop.create_future()
@@ -159,16 +150,16 @@ class Connection(asyncio.BufferedProtocol):
         self._check_open()
 
     def close(self, reason: KafkaError | None = None) -> None:
-        """Closes at once; pending requests fail with `reason`. Harmless when already closed."""
+        """Closes at once; pending requests fail with `reason`. Calling it again has no effect."""
         if self._lost is None:
             self._fail(reason or KafkaConnectionError(f"the connection to {self.name} was closed"))
             if self._transport is not None:
                 self._transport.abort()
 
-    # What asyncio calls
+    # The transport's callbacks
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports do everything asyncio.Transport does without being of that class.
+        # uvloop's transports have all methods of asyncio.Transport without inheriting from it.
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
 
@@ -183,11 +174,15 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         try:
             for frame in self._frames.received(nbytes):
-                self._answer(frame)
+                pending, response = self._requests.answered(frame)
+                self.last_used = self._edge.monotonic()
+                if not pending.future.done():
+                    pending.future.set_result(response)
+        except UnexpectedAnswerError as error:
+            expected = " while no request is pending" if error.expected is None else f", expected {error.expected}"
+            self.close(CorrelationIdError(f"{self.name} answered {error.correlation_id}{expected}"))
         except ProtocolError as error:
-            self.close(KafkaProtocolError(f"{self.name} sent what cannot be read: {error}"))
-        except KafkaError as error:
-            self.close(error)
+            self.close(KafkaProtocolError(f"cannot read an answer of {self.name}: {error}"))
 
     def pause_writing(self) -> None:
         self._writable = False
@@ -209,48 +204,25 @@ class Connection(asyncio.BufferedProtocol):
         if self._lost is not None:
             raise KafkaConnectionError(self._lost.message)
 
-    def _next_correlation_id(self) -> int:
-        self._correlation_id = (self._correlation_id + 1) & _CORRELATION_ID_MAX
-        return self._correlation_id
-
-    def _enqueue(self, api: Api, version: int, timeout_ms: float) -> _Pending:
+    def _send(self, api: Api, version: int, message: Message, timeout_ms: float) -> asyncio.Future[Any]:
         self._check_open()
+        assert self._transport is not None
         now = self._edge.monotonic()
         self.last_used = now
-        future: asyncio.Future[Any] = self._loop.create_future()
-        pending = _Pending(api, version, self._next_correlation_id(), now + timeout_ms / 1000, timeout_ms, future)
-        self._pending.append(pending)
+        pending = _Pending(api, version, now + timeout_ms / 1000, timeout_ms, self._loop.create_future())
+        try:
+            frame = self._requests.begin(pending, message)
+        except ProtocolError as error:
+            raise self._does_not_fit(api, version, error) from error
         if self._timer is None or pending.deadline < self._timer_at:
             self._watch(pending.deadline, now)
-        return pending
-
-    def _write(self, api: Api, version: int, correlation_id: int, message: Message) -> None:
-        assert self._transport is not None
-        try:
-            frame = encode_request_frame(api, version, correlation_id, self._client_id, message)
-        except ProtocolError as error:
-            if self._pending and self._pending[-1].correlation_id == correlation_id:
-                self._pending.pop()
-            raise UnsupportedVersionError(
-                f"{api.name} v{version}, the highest that {self.name} serves, cannot carry this: {error}"
-            ) from error
         self._transport.writelines(frame)
+        return pending.future
 
-    def _answer(self, frame: bytes | bytearray) -> None:
-        correlation_id = read_correlation_id(frame)
-        if not self._pending:
-            raise CorrelationIdError(f"{self.name} answered {correlation_id} although nothing was asked")
-        pending = self._pending[0]
-        if pending.correlation_id != correlation_id:
-            raise CorrelationIdError(f"{self.name} answered {correlation_id}, expected {pending.correlation_id}")
-        api, version = pending.api, pending.version
-        if api.key == 18 and int.from_bytes(frame[4:6], "big") == ErrorCode.UNSUPPORTED_VERSION:
-            version = 0  # a broker that does not know our version answers in the oldest one (KIP-511)
-        response = api.decode_response(frame, version, response_body_at(api, version, frame))
-        self._pending.popleft()
-        self.last_used = self._edge.monotonic()
-        if not pending.future.done():
-            pending.future.set_result(response)
+    def _does_not_fit(self, api: Api, version: int, error: ProtocolError) -> UnsupportedVersionError:
+        return UnsupportedVersionError(
+            f"{api.name} v{version}, the highest that {self.name} serves, cannot carry this: {error}"
+        )
 
     def _watch(self, deadline: float, now: float) -> None:
         if self._timer is not None:
@@ -260,10 +232,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _check_deadlines(self) -> None:
         self._timer = None
-        if not self._pending:
+        if not self._requests.pending:
             return
         now = self._edge.monotonic()
-        first = min(self._pending, key=lambda pending: pending.deadline)
+        first = min(self._requests.pending, key=lambda pending: pending.deadline)
         if first.deadline > now:
             self._watch(first.deadline, now)
             return
@@ -277,8 +249,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._pending:
-            future = self._pending.popleft().future
+        while self._requests.pending:
+            future = self._requests.pending.popleft().future
             if not future.done():
                 future.set_exception(type(error)(error.message))
         self._wake_writers()
@@ -292,14 +264,14 @@ class Connection(asyncio.BufferedProtocol):
                 waiter.set_result(None)
 
     async def agree_on_versions(self, timeout_ms: float) -> None:
-        """Asks for the broker's versions, stepping down when it does not know ours (wire contract: error 35)."""
+        """Requests the broker's versions; after UNSUPPORTED_VERSION repeats the request in a lower version
+        (KIP-511).
+        """
         api = API_OF[ApiVersionsRequest]
         version = api.high
         request = ApiVersionsRequest(client_software_name="semel", client_software_version=__version__)
         while True:
-            pending = self._enqueue(api, version, timeout_ms)
-            self._write(api, version, pending.correlation_id, request)
-            answer: ApiVersionsResponse = await pending.future
+            answer: ApiVersionsResponse = await self._send(api, version, request, timeout_ms)
             offered = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
             if answer.error_code == ErrorCode.NONE:
                 self._versions = offered
@@ -325,7 +297,7 @@ async def connect(
     frame_bytes_max: int = 104_857_600,
     tls: ssl.SSLContext | None = None,
 ) -> Connection:
-    """Connects and agrees on versions within `timeout_ms`. Raises KafkaConnectionError, UnsupportedVersionError."""
+    """Connects and negotiates versions within `timeout_ms`. Raises KafkaConnectionError, UnsupportedVersionError."""
     name = f"{host}:{port}"
     connection = Connection(edge, name, client_id, frame_bytes_max)
     try:

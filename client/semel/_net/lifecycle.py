@@ -1,11 +1,11 @@
-"""The life of a client object."""
+"""The states of a client object: new, running, stopped."""
 
 from enum import Enum
 
 
 class Life(Enum):
-    """A stopped client is not started again: what it knew of its group, its positions and its sequences is gone."""
+    """A stopped client cannot start again: its membership, positions and sequences are lost."""
 
-    NEW = "made, not started"
+    NEW = "created, not started"
     RUNNING = "started"
     STOPPED = "stopped, or being stopped"

@@ -1,4 +1,4 @@
-"""PURE. Pictures of the cluster: a new one made of what is known and what a broker says."""
+"""PURE. Merges a Metadata response, or a leader named by a broker, into the known metadata."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from semel.structs import BrokerMetadata, Metadata, PartitionMetadata, TopicMeta
 
 
 def merged(known: Metadata, answer: MetadataResponse) -> Metadata:
-    """The new picture: the answer's, but for partitions whose leader epoch would go back.
+    """The answer's metadata, except that no partition goes back to a lower leader epoch (KIP-320).
 
-    Raises KafkaProtocolError for a topic whose partitions are not those from 0 on.
+    Raises KafkaProtocolError for a topic whose partition numbers are not 0 to n - 1.
     """
     topics, errors = {}, {}
     for topic in answer.topics:
@@ -37,11 +37,11 @@ def merged(known: Metadata, answer: MetadataResponse) -> Metadata:
 def _topic(known: TopicMetadata | None, topic: MetadataResponseTopic) -> TopicMetadata:
     name = topic.name or ""
     partitions = []
-    # Partition indexes are dense; sorted, a partition's place is its index.
+    # Partition indexes are dense: after sorting, position and index are equal.
     rows = sorted(topic.partitions, key=lambda row: row.partition_index)
     if any(row.partition_index != place for place, row in enumerate(rows)):
         indexes = [row.partition_index for row in rows]
-        raise KafkaProtocolError(f"a broker says that topic {name!r} has the partitions {indexes}")
+        raise KafkaProtocolError(f"a broker answers that topic {name!r} has the partitions {indexes}")
     for row in rows:
         new = PartitionMetadata(
             topic=name,
@@ -61,7 +61,7 @@ def _topic(known: TopicMetadata | None, topic: MetadataResponseTopic) -> TopicMe
 
 
 def with_leader(known: Metadata, topic: str, partition: int, leader: int, leader_epoch: int) -> Metadata | None:
-    """The picture with this leader of one partition; None when that is no news, or older news (KIP-951)."""
+    """The metadata with this leader of one partition; None when the leader epoch is not newer (KIP-951)."""
     found = known.topics.get(topic)
     if found is None or not 0 <= partition < len(found.partitions):
         return None

@@ -1,7 +1,7 @@
-"""The open connections, one per broker and role, opened on demand and again after a pause when lost.
+"""The open connections, one for each broker and role. Opens them on demand, and again after a pause when lost.
 
-Roles keep apart what must not wait for each other, since a broker answers one connection in order: a long-poll Fetch
-or a JoinGroup would hold up everything behind it.
+A broker answers one connection in order. Roles separate requests that must not wait for each other: a long-poll Fetch
+or a JoinGroup would delay everything after it.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ CONNECT_TIMEOUT_MS_MAX = 10_000
 
 
 class Role(Enum):
-    """What a connection is for."""
+    """The purpose of a connection."""
 
     CONTROL = "control"
     """Metadata, FindCoordinator, admin."""
@@ -29,7 +29,7 @@ class Role(Enum):
 
 
 class _Link:
-    """One (node, role): its connection, or the attempt to get one."""
+    """The connection to one (node, role), or the attempt to open it."""
 
     __slots__ = ("backoff", "connecting", "connection", "retry_at")
 
@@ -50,7 +50,7 @@ class Pool:
         self._closed = False
 
     def set_address(self, node_id: int, host: str, port: int) -> None:
-        """Tells where a node is; connections to its old address are closed."""
+        """Sets the address of a node. Connections to another address of it are closed."""
         address = (host, port)
         if self._addresses.get(node_id, address) != address:
             for (node, _), link in self._links.items():
@@ -66,22 +66,23 @@ class Pool:
         return "{}:{}".format(*self._addresses[node_id]) if self.knows(node_id) else f"broker {node_id}"
 
     def live(self, node_id: int, role: Role) -> Connection | None:
-        """The open connection, if there is one."""
+        """The open connection, or None."""
         link = self._links.get((node_id, role))
         if link is None or link.connection is None or link.connection.closed:
             return None
         return link.connection
 
     async def connection(self, node_id: int, role: Role) -> Connection:
-        """The open connection, opening it first. Raises KafkaError as `connect` does.
+        """The open connection; opens it first if needed. Raises KafkaError as `connect`.
 
-        After a failure the next attempt waits reconnect_backoff_ms, doubling up to reconnect_backoff_max_ms.
+        After a failure the next attempt waits reconnect_backoff_ms, doubled after each failure up to
+        reconnect_backoff_max_ms.
         """
         live = self.live(node_id, role)
         return live if live is not None else await asyncio.shield(self.connecting(node_id, role))
 
     def connecting(self, node_id: int, role: Role) -> asyncio.Task[Connection]:
-        """The attempt under way to open a connection, begun now if there is none."""
+        """The attempt in progress to open a connection. Begins one if there is none."""
         if self._closed:
             raise IllegalStateError("the client is stopped")
         link = self._links.get((node_id, role))
@@ -91,11 +92,11 @@ class Pool:
             link = self._links[node_id, role] = _Link(backoff)
         if link.connecting is None:
             link.connecting = asyncio.create_task(self._open(node_id, link), name=f"connect {node_id} {role.value}")
-            link.connecting.add_done_callback(_look_at_exception)
+            link.connecting.add_done_callback(_discard_exception)
         return link.connecting
 
     def adopt(self, bootstrap_id: int, node_id: int) -> None:
-        """A bootstrap server turned out to be broker `node_id`: its control connection serves as that broker's."""
+        """A bootstrap server is broker `node_id`: its control connection becomes that broker's."""
         link = self._links.pop((bootstrap_id, Role.CONTROL), None)
         if link is not None and link.connection is not None:
             if self.live(node_id, Role.CONTROL) is None and self._addresses[bootstrap_id] == self._addresses[node_id]:
@@ -104,7 +105,7 @@ class Pool:
                 link.connection.close()
 
     def close_idle(self) -> None:
-        """Closes what has carried nothing for connections_max_idle_ms, unless that is None."""
+        """Closes connections without traffic for connections_max_idle_ms, unless that is None."""
         if self._config.connections_max_idle_ms is None:
             return
         oldest = self._edge.monotonic() - self._config.connections_max_idle_ms / 1000
@@ -161,7 +162,7 @@ class Pool:
         link.retry_at = self._edge.monotonic() + link.backoff.next_ms() / 1000
 
 
-def _look_at_exception(attempt: asyncio.Task[Connection]) -> None:
-    # Those who wait for the attempt hear of its failure; when all were cancelled, nobody needs to.
+def _discard_exception(attempt: asyncio.Task[Connection]) -> None:
+    # The callers that wait for the attempt get its exception. When all were cancelled, it may be dropped.
     if not attempt.cancelled():
         attempt.exception()

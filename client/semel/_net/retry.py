@@ -1,11 +1,12 @@
-"""When to try again: one table of what each error code asks for, Kafka's exponential backoff, deadlines.
+"""Retries: one table from error codes to actions, Kafka's exponential backoff (KIP-580), deadlines, and `retrying`.
 
-Nothing here waits by itself but `retrying`; time and chance come from the `Edge`.
+Only `retrying` waits. Time and random numbers come from the `Edge`.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from enum import Enum
+from operator import attrgetter
 from typing import TypeVar
 
 from semel_protocol.errors import ErrorCode, error_code
@@ -14,15 +15,17 @@ from semel._edge import Edge
 from semel.errors import BrokerResponseError, KafkaError, KafkaTimeoutError
 
 T = TypeVar("T")
+FOREVER_MS = float("inf")
+"""A timeout that never ends."""
 
 
 class Action(Enum):
-    """What the client does about an error code before anybody hears of it."""
+    """The client's reaction to an error code, before the application sees it."""
 
-    FAIL = "tell the caller"
+    FAIL = "raise it to the caller"
     BACKOFF = "try again after a pause"
     REFRESH = "refresh metadata, then try again"
-    REDISCOVER = "look the coordinator up again, then try again"
+    REDISCOVER = "find the coordinator again, then try again"
     REJOIN = "join the group again, keeping the member id"
     REJOIN_AS_NEW = "join the group again with an empty member id"
     NEW_EPOCH = "bump the producer epoch and restart the sequences"
@@ -57,7 +60,7 @@ ACTION: dict[ErrorCode, Action] = {code: _action(code) for code in ErrorCode if 
 
 
 def action_for(code: int) -> Action:
-    """What to do about a broker's error code; a code that is not in the table fails."""
+    """The action for a broker's error code; FAIL for an unknown code."""
     return ACTION[error_code(code)]
 
 
@@ -66,8 +69,9 @@ UNSETTLED = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.REQUEST_TIMED_OUT,
 )
-"""What a broker also answers for what it has written, and cannot say any more whether it stays: its other replicas did
-not have it in time, or it leads no longer."""
+"""Codes after which the request may have taken effect. The broker has written it, but its replicas did not have it
+in time, or the broker is no longer leader.
+"""
 
 
 class Backoff:
@@ -80,13 +84,13 @@ class Backoff:
         self.failures = 0
 
     def next_ms(self) -> float:
-        """The pause before the next try; each call counts one more failure."""
+        """The pause before the next try, in ms. Each call counts one more failure."""
         delay = min(self.initial_ms * (1 << min(self.failures, 32)), self.max_ms)
         self.failures += 1
         return delay * self._edge.rng.uniform(0.8, 1.2)
 
     def reset(self) -> None:
-        """After a success."""
+        """Forgets the failures, after a success."""
         self.failures = 0
 
 
@@ -116,38 +120,43 @@ async def retrying(
     backoff: Backoff,
     timeout_ms: float,
     what: str,
+    is_retriable: Callable[[KafkaError], bool] = attrgetter("retriable"),
     on_error: Callable[[KafkaError], None] | None = None,
+    pause_ms_max: Callable[[KafkaError], float] | None = None,
 ) -> T:
-    """Runs `attempt` until it succeeds, fails for good, or `timeout_ms` has passed.
+    """Runs `attempt` until it succeeds, fails for good, or `timeout_ms` has passed (FOREVER_MS: until cancelled).
 
-    A retriable KafkaError is passed to `on_error` (forget the coordinator, ask for metadata...), then tried again
-    after a pause; any other exception goes to the caller. Raises KafkaTimeoutError from the last error seen.
+    A retriable KafkaError is passed to `on_error`, which may forget a coordinator or request metadata. The attempt is
+    repeated after the pause of `backoff`, cut down to `pause_ms_max(error)`. Any other exception goes to the caller.
+    Raises KafkaTimeoutError from the last error when the next pause would pass the deadline.
     """
     deadline = Deadline(edge, timeout_ms)
     while True:
         try:
             return await attempt(deadline)
         except KafkaError as error:
-            if not error.retriable:
+            if not is_retriable(error):
                 raise
             if on_error is not None:
                 on_error(error)
             pause_ms = backoff.next_ms()
+            if pause_ms_max is not None:
+                pause_ms = min(pause_ms, pause_ms_max(error))
             if pause_ms >= deadline.remaining_ms:
                 raise KafkaTimeoutError(f"{what} did not succeed within {timeout_ms:.0f} ms: {error}") from error
         await asyncio.sleep(pause_ms / 1000)
 
 
 def is_stale_metadata(error: KafkaError) -> bool:
-    """Whether the error says that our picture of topics and leaders is old."""
+    """Whether the error says that the client's metadata of topics and leaders is stale."""
     return isinstance(error, BrokerResponseError) and action_for(error.code) is Action.REFRESH
 
 
 def is_lost_coordinator(error: KafkaError) -> bool:
-    """Whether the error says that the coordinator is elsewhere."""
+    """Whether the error says that another broker is the coordinator."""
     return isinstance(error, BrokerResponseError) and action_for(error.code) is Action.REDISCOVER
 
 
 def is_unsettled(error: KafkaError) -> bool:
-    """Whether a broker has answered, and what it was asked for may have been done all the same."""
+    """Whether a broker has answered, and the request may have taken effect all the same."""
     return isinstance(error, BrokerResponseError) and error.code in UNSETTLED

@@ -1,4 +1,4 @@
-"""One wake-up for many waiters: no state that could be stale, so whoever wakes looks again at what it waited for."""
+"""Wakes many waiters at once. It has no state, so each waiter checks its condition again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class Signal:
-    """`notify` wakes all that wait now. There is no await between looking and `wait`, so nothing is missed."""
+    """`notify` wakes all current waiters. Between checking a condition and `wait` there must be no await."""
 
     __slots__ = ("_waiters",)
 
@@ -20,7 +20,7 @@ class Signal:
                 waiter.set_result(None)
 
     async def wait(self, timeout_ms: float | None = None) -> bool:
-        """Until the next `notify`; False when `timeout_ms` has passed first."""
+        """Waits for the next `notify`. False when `timeout_ms` has passed first."""
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
         self._waiters.append(waiter)

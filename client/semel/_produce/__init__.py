@@ -1,1 +1,1 @@
-"""The sending side: records wait in batches, the Sender turns them into Produce requests and answers into outcomes."""
+"""Sends records: buffers, batches, sequences, Produce requests and their outcomes."""

@@ -1,8 +1,8 @@
-"""Records waiting to be sent: batches in order, one queue per partition, within one bound on memory.
+"""Records that wait to be sent: batches in order, one queue for each partition, within one memory bound.
 
-A queue keeps the order of its partition through every retry: `sent` holds the batches whose outcome is open, oldest
-first; as long as one of them has to be sent again nothing newer is sent, and once no answer is outstanding all of them
-go back to the front of `waiting` as they were.
+A queue keeps the order of its partition through every retry. `sent` holds the batches without an outcome, oldest first.
+While one of them must be sent again, no newer batch is sent. Once no answer is outstanding, all of them return to the
+front of `waiting` in order.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class BatchState(Enum):
     WAITING = "in its queue, not sent or to be sent again"
     IN_FLIGHT = "sent, no answer yet"
     FAILED = "to be sent again once no older batch is in flight"
-    DONE = "its records have heard of their fate, and it is out of its queue"
+    DONE = "its records have their outcome, and it is out of its queue"
 
 
 NEXT = {
@@ -39,7 +39,7 @@ NEXT = {
 
 
 class Countdown:
-    """A future that is done once every batch it counts has told its records of their fate."""
+    """A future that is done when every counted batch has an outcome."""
 
     __slots__ = ("future", "left")
 
@@ -51,14 +51,14 @@ class Countdown:
         batch.countdowns.append(self)
         self.left += 1
 
-    def told(self) -> None:
+    def batch_done(self) -> None:
         self.left -= 1
         if not self.left and not self.future.done():
             self.future.set_result(None)
 
 
 class Batch:
-    """Records of one partition that travel together, and a future for each of them."""
+    """Records of one partition that are sent together, with a future for each of them."""
 
     __slots__ = (
         "builder",
@@ -103,7 +103,7 @@ class Batch:
         self.state = state
 
     def records_stored(self, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> None:
-        """Tells every record where it is. `base_offset` -1: not told by the broker."""
+        """Sets the results of the futures. base_offset -1: the broker did not give it."""
         topic, partition = self.queue.topic, self.queue.partition
         step = 0 if base_offset < 0 else 1
         offset = base_offset
@@ -114,19 +114,19 @@ class Batch:
                     timestamp = log_append_time_ms
                 future.set_result(RecordMetadata(topic, partition, offset, timestamp, timestamp_type, log_start_offset))
             offset += step
-        self._told()
+        self._notify_countdowns()
 
-    def records_failed(self, error: KafkaError, *, told_otherwise: bool) -> None:
-        """Tells every record that it failed. told_otherwise: whoever ignores the futures hears of it all the same."""
+    def records_failed(self, error: KafkaError, *, reported_elsewhere: bool) -> None:
+        """Fails the futures. reported_elsewhere: the error also reaches a caller that ignores the futures."""
         for future in self.futures:
             if not future.done():
                 future.set_exception(error)
-                if told_otherwise:
+                if reported_elsewhere:
                     future.exception()
-        self._told()
+        self._notify_countdowns()
 
     def halves(self, codec: int) -> list["Batch"]:
-        """The same records in two batches, with the same sequences; for a broker that takes no more at once."""
+        """The same records and sequences in two batches, for a broker that refused them as too large."""
         assert self.stamp is not None
         count = self.builder.record_count
         middle = count // 2
@@ -147,15 +147,15 @@ class Batch:
         parts[1].countdowns = self.countdowns
         return parts
 
-    def _told(self) -> None:
+    def _notify_countdowns(self) -> None:
         self.futures, self.timestamps = [], []
         countdowns, self.countdowns = self.countdowns, []
         for countdown in countdowns:
-            countdown.told()
+            countdown.batch_done()
 
 
 class PartitionQueue:
-    """The batches of one partition, in order. Knows nothing of connections but which node it is sent to."""
+    """The batches of one partition, in order. Of connections it knows only the one with its requests in flight."""
 
     __slots__ = (
         "abandoned",
@@ -202,21 +202,21 @@ class PartitionQueue:
         return None
 
     def close_batch(self) -> None:
-        """The open batch, if any, takes no more records."""
+        """Closes the open batch, if any."""
         if self.waiting:
             self.waiting[-1].closed = True
 
     @property
     def is_due(self) -> bool:
-        """Whether the first waiting batch need not wait for more records: it is full, or was waited for long enough."""
+        """Whether the first waiting batch is to be sent now: it is full, or linger_ms has passed."""
         first = self.waiting[0]
         return first.closed or first.due
 
     def may_send(self, connection: Connection) -> bool:
-        """Whether the first waiting batch may follow what is in flight, on this connection.
+        """Whether the first waiting batch may be sent on this connection now.
 
-        Never on two connections at once, never past a batch that has to be sent again, and never behind the first
-        one of a producer that the partition does not know.
+        Batches of a partition are never in flight on two connections. None is sent past a batch that must be sent
+        again, or after the first batch of a producer that the partition does not know.
         """
         return (
             bool(self.waiting)
@@ -227,7 +227,7 @@ class PartitionQueue:
         )
 
     def take(self, connection: Connection, manager: TransactionManager | None) -> Batch:
-        """The first waiting batch, stamped and now in flight."""
+        """Takes the first waiting batch, stamps it and marks it as in flight."""
         assert self.may_send(connection)
         batch = self.waiting.popleft()
         batch.closed = True
@@ -242,13 +242,13 @@ class PartitionQueue:
         return batch
 
     def acknowledged(self, batch: Batch) -> None:
-        """The batch is done: the partition has it, and knows whose it is."""
+        """The partition has stored the batch, so it knows the producer."""
         self.failures = 0
         self.sequences.is_known = True
         self.resolve(batch)
 
     def resolve(self, batch: Batch) -> None:
-        """The batch is done: stored, or failed for good."""
+        """Removes a batch that is stored or failed."""
         if batch.state is BatchState.IN_FLIGHT:
             self.in_flight -= 1
         if batch.state is BatchState.WAITING:
@@ -259,28 +259,30 @@ class PartitionQueue:
         self._settle()
 
     def retry(self, batch: Batch) -> None:
-        """The batch in flight has to be sent again."""
+        """Marks a batch in flight to be sent again."""
         batch.move(BatchState.FAILED)
         self.in_flight -= 1
         self._settle()
 
     def leave(self, connection: Connection) -> None:
-        """Waits no longer for answers on this connection, whose broker leads the partition no more.
+        """Closes a connection to a former leader that does not answer. Its batches are sent again to the new leader.
 
-        What was sent may be stored: to be sent again as it was, which only an idempotent producer may do.
+        They may be stored already, so only an idempotent producer may do this.
         """
         if self.in_flight and self.in_flight_on is connection:
-            connection.close(KafkaConnectionError(f"{connection.name} leads {self.name} no more, and has not answered"))
+            connection.close(
+                KafkaConnectionError(f"{connection.name} no longer leads {self.name}, and has not answered")
+            )
 
     def is_first_open(self, batch: Batch) -> bool:
-        """Whether every older batch of the partition has had its outcome."""
+        """Whether every older batch of the partition has its outcome."""
         return self.sent[0] is batch
 
     def rewind(self, manager: TransactionManager) -> list[Batch] | None:
-        """Starts a settled queue that needs a new epoch at sequence 0; None when a new producer id is needed first.
+        """Starts a settled queue at sequence 0 of a new epoch; None when a new producer id is needed first.
 
-        Gives the batches that must not be sent under a new epoch, since a copy of them may be in the log or still get
-        there: the outcome of a batch before them, or their own, was never told. They stay in `waiting`.
+        Returns the batches that must not be sent under a new epoch. Their outcome, or that of a batch before them, is
+        unknown, so a copy may be in the log or still arrive. They stay in `waiting`.
         """
         assert self.needs_new_epoch
         assert not self.sent
@@ -295,7 +297,7 @@ class PartitionQueue:
         return doubtful
 
     def replace(self, batch: Batch, parts: list[Batch]) -> None:
-        """A batch in flight that was refused as too large comes back in parts, which share its place and sequences."""
+        """Replaces a batch that was refused as too large by its parts, at the same place with the same sequences."""
         at = self.sent.index(batch)
         batch.move(BatchState.DONE)
         self.in_flight -= 1
@@ -306,7 +308,7 @@ class PartitionQueue:
         self._settle()
 
     def _settle(self) -> None:
-        """Without an answer outstanding, what failed goes back to the front, in order."""
+        """Without an answer outstanding, moves the failed batches to the front of `waiting`, in order."""
         if self.in_flight or not self.sent:
             return
         for batch in self.sent:
@@ -316,7 +318,7 @@ class PartitionQueue:
 
 
 class BufferMemory:
-    """A bound on bytes, first come first served."""
+    """A bound on buffered bytes. Waiters are served in order."""
 
     def __init__(self, edge: Edge, bytes_max: int) -> None:
         self._edge = edge
@@ -325,14 +327,14 @@ class BufferMemory:
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def try_reserve(self, size_bytes: int) -> bool:
-        """Takes the bytes now if nobody waits before us."""
+        """Reserves the bytes now, unless they are not free or an earlier caller waits."""
         if self._waiters or size_bytes > self.free_bytes:
             return False
         self.free_bytes -= size_bytes
         return True
 
     async def reserve(self, size_bytes: int, timeout_ms: float) -> None:
-        """Takes the bytes, waiting for others to release theirs. Raises KafkaTimeoutError."""
+        """Reserves the bytes; waits until others release theirs. Raises KafkaTimeoutError after timeout_ms."""
         if self.try_reserve(size_bytes):
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -345,19 +347,19 @@ class BufferMemory:
             if isinstance(error, TimeoutError):
                 raise KafkaTimeoutError(
                     f"buffer_memory={self.bytes_max} stayed full for {timeout_ms:.0f} ms: records arrive faster than "
-                    "the brokers store them; raise buffer_memory, or send less"
+                    "the brokers store them; raise buffer_memory, or send fewer records"
                 ) from None
             raise
 
     def shrink(self, batch: Batch, size_bytes: int) -> None:
-        """A batch that takes no more records needs only what it holds."""
+        """Releases the memory that a closed batch does not need."""
         spare = batch.reserved_bytes - size_bytes
         if spare > 0:
             batch.reserved_bytes = size_bytes
             self.release(spare)
 
     def release(self, size_bytes: int) -> None:
-        """Gives bytes back, and hands them to who waits."""
+        """Releases bytes and gives them to the callers that wait."""
         self.free_bytes += size_bytes
         assert self.free_bytes <= self.bytes_max
         while self._waiters and self._waiters[0][0] <= self.free_bytes:
@@ -367,7 +369,7 @@ class BufferMemory:
                 waiter.set_result(None)
 
     def fail_waiters(self, error: KafkaError) -> None:
-        """Nobody will release anything any more."""
+        """Fails the callers that wait: no more bytes will be released."""
         waiters, self._waiters = self._waiters, deque()
         for _, waiter in waiters:
             if not waiter.done():
@@ -375,7 +377,7 @@ class BufferMemory:
 
     def _give_up(self, size_bytes: int, waiter: asyncio.Future[None]) -> None:
         if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-            self.release(size_bytes)  # it was granted in the same moment
+            self.release(size_bytes)  # the bytes were granted at the same moment
         else:
             self._waiters = deque(entry for entry in self._waiters if entry[1] is not waiter)
-            self.release(0)  # those behind it may fit now
+            self.release(0)  # waiters behind it may fit now

@@ -1,4 +1,4 @@
-"""PURE. Batches that wait for more records, each for linger_ms, by one timer for all of them."""
+"""PURE. Calls back for each batch when it has waited linger_ms for more records, with one timer for all batches."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from semel._produce.accumulator import Batch
 
 
 class Linger:
-    """Calls `due(batch)` when a batch has waited long enough, unless it takes no more records by then.
+    """Calls `due(batch)` after linger_ms, unless the batch is closed by then.
 
-    All wait equally long, so the oldest is the first: a queue is enough, and no batch costs a timer of its own.
+    All batches wait equally long, so the oldest is due first. A queue is enough, without a timer for each batch.
     """
 
     __slots__ = ("_batches", "_due", "_linger_s", "_loop", "_timer")
@@ -23,7 +23,7 @@ class Linger:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, batch: Batch) -> None:
-        """A batch was opened; without linger_ms it does not wait for a time."""
+        """A batch was opened. With linger_ms=0 it gets no timer."""
         if self._linger_s <= 0:
             return
         self._batches.append((self._loop.time() + self._linger_s, batch))
@@ -31,7 +31,7 @@ class Linger:
             self._watch()
 
     def close(self) -> None:
-        """Nothing becomes due any more."""
+        """Forgets all batches: `due` is not called any more."""
         self._batches.clear()
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""PURE. One broker as the Sender sees it: the partitions it leads that have something to send, what is under way."""
+"""PURE. One broker as the Sender sees it: the partitions it leads that have data to send, and its open requests."""
 
 from __future__ import annotations
 
@@ -9,33 +9,35 @@ from semel._net.connection import Connection
 from semel._produce.accumulator import PartitionQueue
 
 NO_LEADER = -1
-"""The node id of no broker: what nobody leads at the moment is listed there."""
+"""The node id that stands for no broker: partitions without a leader are listed under it."""
 
 
-def any_missed(nodes: Mapping[int, Node]) -> bool:
-    """Whether something waits for a node that is away."""
-    return any(node.is_away and (node.ready or node.partial) for node in nodes.values())
+def any_batch_unreachable(nodes: Mapping[int, Node]) -> bool:
+    """Whether data waits for a node that cannot be sent to."""
+    return any(node.is_unreachable and (node.ready or node.partial) for node in nodes.values())
 
 
 class Node:
-    """ready: to be sent as soon as a request is free. partial: their only batch still has room.
+    """The partitions of one leader that have data to send.
 
-    connecting: what has to happen before anything is sent, a connection or its peer reading on. is_away: it cannot be
-    sent to at the moment, as there is no connection, or no leader.
+    ready: partitions to send as soon as a request is free.
+    partial: partitions whose only batch still has room.
+    connecting: a task to wait for before anything is sent: the connection, or a peer that does not read.
+    is_unreachable: nothing can be sent now, because there is no connection or no leader.
     """
 
-    __slots__ = ("connecting", "in_flight", "is_away", "node_id", "partial", "ready")
+    __slots__ = ("connecting", "in_flight", "is_unreachable", "node_id", "partial", "ready")
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
         self.in_flight = 0
         self.connecting: asyncio.Task[Connection] | None = None
-        self.is_away = node_id == NO_LEADER
+        self.is_unreachable = node_id == NO_LEADER
         self.ready: dict[PartitionQueue, None] = {}
         self.partial: dict[PartitionQueue, None] = {}
 
     def place(self, queue: PartitionQueue) -> None:
-        """Lists a queue that has something to send where it belongs."""
+        """Lists a queue with data as ready or partial."""
         if queue.is_due:
             self.partial.pop(queue, None)
             self.ready[queue] = None
@@ -43,11 +45,11 @@ class Node:
             self.partial[queue] = None
 
     def remove(self, queue: PartitionQueue) -> None:
-        """The queue is not to be sent, or not here."""
+        """Removes a queue that must not be sent, or not by this node."""
         self.ready.pop(queue, None)
         self.partial.pop(queue, None)
 
-    def wait_no_longer(self) -> None:
-        """What still has room is sent as well."""
+    def send_partial(self) -> None:
+        """Makes partial queues ready."""
         self.ready.update(self.partial)
         self.partial.clear()

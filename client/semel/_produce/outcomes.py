@@ -1,6 +1,7 @@
-"""What becomes of a batch that was sent: stored, to be sent again, or given up. Decides; sends nothing itself.
+"""Decides the outcome of each sent batch: stored, retried, or failed. Sends nothing itself.
 
-What each error code asks for is the table in `_retry`; what it means for the sequences behind it is here (KIP-360).
+The table in `semel._net.retry` maps error codes to actions. The effect on the sequences of later batches is decided
+here (KIP-360).
 """
 
 import logging
@@ -26,18 +27,19 @@ MAYBE_STORED = (
     ErrorCode.NETWORK_EXCEPTION,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 )
-"""Answers that leave open whether the batch is in the log. A leader that was replaced while it waited for its followers
-says only that it is none any more."""
+"""Error codes after which the batch may be in the log. A leader that is replaced while it waits for its followers
+answers only NOT_LEADER_OR_FOLLOWER.
+"""
 
 LOST_DATA = (
-    "%s: the broker has lost records that it had acknowledged, or what it knew of this producer: was its power cut, "
-    "and is durability=os? The producer goes on under a new epoch. %s"
+    "%s: the broker has lost acknowledged records, or the state of this producer: did its power fail, with "
+    "durability=os? The producer continues under a new epoch. %s"
 )
-"""A gap before a batch although each one before it was acknowledged."""
+"""A gap in the sequences before a batch, although every earlier batch was acknowledged."""
 
 
-class Outcomes:
-    """Applies answers, and their absence, to batches. `apply` and `lost` give True for what has to be sent again."""
+class BatchOutcomes:
+    """Applies answers, and missing answers, to batches. `apply` and `lost` return True for a batch to send again."""
 
     def __init__(
         self,
@@ -63,33 +65,33 @@ class Outcomes:
         batch.maybe_stored = batch.maybe_stored or code in MAYBE_STORED
         error = error_for(code, f"produce to {queue.name}" + (f": {row.error_message}" if row.error_message else ""))
         if self._transaction is not None and action is Action.NEW_EPOCH and queue.is_first_open(batch):
-            self.failed(batch, error)  # the epoch is the coordinator's to bump, after an abort
+            self.failed(batch, error)  # only the coordinator may bump the epoch, after an abort
             return False
         if action is Action.NEW_EPOCH and self._manager is not None:
-            # Behind a batch that is to be sent again, a gap is only its echo.
+            # After a batch that must be sent again, a gap is only the consequence of that batch.
             if queue.is_first_open(batch) and not queue.needs_new_epoch:
                 queue.needs_new_epoch = True
                 if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not queue.abandoned:
                     log.warning(LOST_DATA, queue.name, error.message)
-            # A gap proves that the batch is not in the log; a producer forgotten proves nothing.
+            # A gap proves that the batch is not in the log; UNKNOWN_PRODUCER_ID proves nothing.
             if code == ErrorCode.UNKNOWN_PRODUCER_ID:
                 queue.abandoned = queue.abandoned or batch.maybe_stored
             return self._retry(batch, error)
         if action is Action.REFRESH:
             leads = row.current_leader
-            self._cluster.heard_of_leader(queue.topic, queue.partition, leads.leader_id, leads.leader_epoch)
+            self._cluster.update_leader(queue.topic, queue.partition, leads.leader_id, leads.leader_epoch)
             self._cluster.request_refresh()
         if action in (Action.REFRESH, Action.BACKOFF):
             return self._retry(batch, error)
         if code == ErrorCode.MESSAGE_TOO_LARGE and 1 < batch.builder.record_count == len(batch.futures):
-            log.info("%d records for %s are too large together: sent in halves", len(batch.futures), queue.name)
+            log.info("%d records for %s are too large for one batch: sent as two", len(batch.futures), queue.name)
             queue.replace(batch, batch.halves(CODEC_OF[self._config.compression_type]))
             return False
         self.failed(batch, error)
         return False
 
     def lost(self, batch: Batch, error: KafkaError, *, sent: bool) -> bool:
-        """No answer came; the batch may have been stored, if it was sent at all."""
+        """There was no answer. The batch may be stored if it was sent."""
         batch.maybe_stored = batch.maybe_stored or sent
         if error.retriable:
             return self._retry(batch, error)
@@ -102,7 +104,7 @@ class Outcomes:
         batch.records_stored(base_offset, log_append_time_ms, log_start_offset)
 
     def failed(self, batch: Batch, error: KafkaError) -> None:
-        """The batch is given up; unless it is stored after all, what was numbered behind it needs a new epoch."""
+        """Fails the batch. Unless it may be stored, the batches numbered after it need a new epoch."""
         queue = batch.queue
         if self._transaction is not None:
             self._transaction.fail(error, needs_new_epoch=batch.stamp is not None)
@@ -111,17 +113,17 @@ class Outcomes:
             queue.abandoned = queue.abandoned or batch.maybe_stored
         queue.resolve(batch)
         self._memory.release(batch.reserved_bytes)
-        batch.records_failed(error, told_otherwise=self._transaction is not None)
+        batch.records_failed(error, reported_elsewhere=self._transaction is not None)
 
     def expire(self, queue: PartitionQueue, now: float) -> float | None:
-        """Fails what is past its deadline; gives the next deadline of the queue."""
+        """Fails the batches past their deadline. Returns the next deadline of the queue."""
         for batch in (*queue.sent, *queue.waiting):  # the oldest first
             if batch.deadline > now:
                 return batch.deadline
             if batch.state is BatchState.IN_FLIGHT:
                 batch.records_failed(
-                    self._too_late(batch), told_otherwise=self._transaction is not None
-                )  # its answer still decides about the sequences
+                    self._too_late(batch), reported_elsewhere=self._transaction is not None
+                )  # the batch stays in flight: its answer still decides about the sequences
                 if self._transaction is not None:
                     self._transaction.fail(self._too_late(batch))
             else:
@@ -129,12 +131,12 @@ class Outcomes:
         return None
 
     def rewind(self, queue: PartitionQueue) -> bool:
-        """Puts a settled queue under a new epoch; False when a new producer id is needed first."""
+        """Puts a settled queue under a new epoch. False when a new producer id is needed first."""
         assert self._manager is not None
         doubtful = queue.rewind(self._manager)
         if doubtful is None:
             return False
-        log.info("%s starts again at sequence 0 of epoch %d", queue.name, queue.sequences.producer_epoch)
+        log.info("%s restarts at sequence 0 of epoch %d", queue.name, queue.sequences.producer_epoch)
         for batch in doubtful:
             self.failed(batch, error_for(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"produce to {queue.name}"))
         return True
@@ -143,10 +145,10 @@ class Outcomes:
         if self._edge.monotonic() >= batch.deadline:
             self.failed(batch, self._too_late(batch, error))
             return False
-        if self._transaction is not None and self._transaction.is_doomed:
+        if self._transaction is not None and self._transaction.must_abort:
             self.failed(batch, error)
             return False
-        log.debug("produce to %s is tried again: %s", batch.queue.name, error)
+        log.debug("produce to %s failed, trying again: %s", batch.queue.name, error)
         batch.queue.retry(batch)
         return True
 

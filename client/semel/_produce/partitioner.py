@@ -1,7 +1,7 @@
-"""Which partition a record goes to: the hash of its key, as every Kafka client's, or one partition after another.
+"""Chooses the partition of a record: by the hash of its key, as all Kafka clients, or one partition after another.
 
-Records without a key stay with one partition until its batch is closed, then move to another one chosen by chance
-(KIP-480): few full batches instead of many small ones.
+Records without a key go to one partition until its batch is closed, then to another one at random (KIP-480). That makes
+few full batches instead of many small ones.
 """
 
 import random
@@ -20,7 +20,7 @@ KEYS_REMEMBERED = 65_536
 
 @lru_cache(KEYS_REMEMBERED)
 def key_hash(key: bytes) -> int:
-    """murmur2 as Kafka's default partitioner uses it, before the modulo. Keys recur, so recent ones are remembered."""
+    """murmur2 as in Kafka's default partitioner, before the modulo. Recent keys are cached, because keys recur."""
     return murmur2(key) & 0x7FFFFFFF
 
 
@@ -38,20 +38,20 @@ class TopicPartitions:
         self.sticky: PartitionQueue | None = None
 
     def update(self, metadata: TopicMetadata) -> None:
-        """New metadata: partitions may have been added, leaders lost or found."""
+        """Applies new metadata: partitions may have been added, leaders may have changed."""
         self.queues = [self._sender.queue(self.topic, row.partition) for row in metadata.partitions]
         self.count = len(self.queues)
         self._available = [row.partition for row in metadata.partitions if row.leader >= 0]
 
     def queue(self, partition: int) -> PartitionQueue:
-        """The queue of a partition the caller chose. Raises IllegalStateError when there is none such."""
+        """The queue of a partition that the caller chose. Raises IllegalStateError when it does not exist."""
         if 0 <= partition < self.count:
             return self.queues[partition]
         raise IllegalStateError(f"topic {self.topic!r} has partitions 0 to {self.count - 1}, not {partition}")
 
     @property
     def may_move(self) -> bool:
-        """Whether a record without a key may go to any partition: unless the caller's own partitioner chooses."""
+        """Whether a record without a key may go to any partition. False with a partitioner of the application."""
         return self.partitioner is None
 
     def choose(self, key: bytes | None) -> PartitionQueue:
@@ -63,7 +63,7 @@ class TopicPartitions:
         return self.queues[key_hash(key) % self.count]
 
     def next_sticky(self) -> PartitionQueue:
-        """Moves the records without a key to another partition, one with a leader if there is any."""
+        """Moves records without a key to another partition, to one with a leader if there is any."""
         candidates = self._available or range(self.count)
         chosen = candidates[self._rng.randrange(len(candidates))]
         if len(candidates) > 1 and self.sticky is not None:

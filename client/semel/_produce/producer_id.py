@@ -1,4 +1,4 @@
-"""Asking a broker for a producer id: the one thing a Sender has to wait for before it may send (KIP-98)."""
+"""Obtains a producer id from a broker, which a Sender needs before it may send (KIP-98)."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest, 
 
 from semel._config.client import ProducerConfig
 from semel._net.cluster import Cluster
-from semel._net.retry import Backoff
+from semel._net.retry import FOREVER_MS, Backoff, Deadline, retrying
 from semel._produce.sequences import TransactionManager
 from semel.errors import KafkaError, error_for
 
@@ -18,30 +18,34 @@ NO_TRANSACTION_TIMEOUT_MS = 0x7FFFFFFF
 
 
 async def new_producer_id(cluster: Cluster, config: ProducerConfig) -> tuple[int, int]:
-    """A fresh (producer id, epoch), asked for until some broker gives one; records meanwhile wait, and time out.
+    """A new (producer id, epoch). Retries until a broker gives one; meanwhile records wait and may time out.
 
-    Raises KafkaError when the brokers refuse for good.
+    Raises KafkaError when a broker refuses with an error that is not retriable.
     """
-    backoff = Backoff(cluster.edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
-    while True:
-        try:
-            connection = await cluster.any_connection()
-            answer: InitProducerIdResponse = await connection.request(
-                InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_TIMEOUT_MS),
-                timeout_ms=config.request_timeout_ms,
-            )
-            if answer.error_code:
-                raise error_for(answer.error_code, "asking for a producer id")
-            return answer.producer_id, answer.producer_epoch
-        except KafkaError as error:
-            if not error.retriable:
-                raise
-            log.warning("no producer id yet, trying again: %s", error)
-        await asyncio.sleep(backoff.next_ms() / 1000)
+
+    async def attempt(_: Deadline) -> tuple[int, int]:
+        connection = await cluster.any_connection()
+        answer: InitProducerIdResponse = await connection.request(
+            InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_TIMEOUT_MS),
+            timeout_ms=config.request_timeout_ms,
+        )
+        if answer.error_code:
+            raise error_for(answer.error_code, what)
+        return answer.producer_id, answer.producer_epoch
+
+    what = "asking for a producer id"
+    return await retrying(
+        attempt,
+        edge=cluster.edge,
+        backoff=Backoff(cluster.edge, config.retry_backoff_ms, config.retry_backoff_max_ms),
+        timeout_ms=FOREVER_MS,
+        what=what,
+        on_error=lambda error: log.warning("cannot get a producer id, trying again: %s", error),
+    )
 
 
 class ProducerIdSource:
-    """Obtains a producer id in the background, whenever a Sender without one asks; `found` or `failed` tells it."""
+    """Obtains a producer id in the background for a Sender without one, then calls `found` or `failed`."""
 
     def __init__(
         self,
@@ -57,7 +61,7 @@ class ProducerIdSource:
         self._task: asyncio.Task[None] | None = None
 
     def obtain(self) -> None:
-        """Begins to ask, unless it does already."""
+        """Begins a request unless one is in progress."""
         if self._task is None:
             self._task = asyncio.create_task(self._obtain(), name="InitProducerId")
 

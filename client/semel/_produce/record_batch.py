@@ -1,4 +1,4 @@
-"""A batch filled by hand, and the checks that records pass on their way in."""
+"""A batch that the application fills itself, and the checks of keys, values, timestamps and headers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMESTAMP_MAX = (1 << 63) - 1
 
 
 class RecordBatch:
-    """A batch filled by hand (aiokafka: BatchBuilder)."""
+    """A batch that the application fills itself (aiokafka: BatchBuilder). Made by `Producer.create_batch`."""
 
     def __init__(self, config: ProducerConfig, now_ms: Callable[[], int]) -> None:
         self._config, self._now_ms = config, now_ms
@@ -26,7 +26,9 @@ class RecordBatch:
     def append(
         self, *, timestamp: int | None = None, key: Any = None, value: Any = None, headers: Headers = ()
     ) -> int | None:
-        """The record's position in the batch, or None when it does not fit any more or the batch is closed."""
+        """The record's position in the batch; None when it does not fit or the batch is closed. timestamp: ms since the
+        epoch.
+        """
         if self._closed:
             return None
         config = self._config
@@ -39,7 +41,7 @@ class RecordBatch:
         return position
 
     def close(self) -> None:
-        """No more records."""
+        """Closes the batch: it takes no more records."""
         self._closed = True
 
     def closed(self) -> bool:
@@ -53,7 +55,7 @@ class RecordBatch:
         return self._builder.record_count
 
     def hand_over(self) -> BatchBuilder:
-        """The batch for the producer to send, once. Raises IllegalOperation."""
+        """The builder for the producer to send. Raises IllegalOperation for an empty batch or a second call."""
         if self._handed_over or not self._builder.record_count:
             raise IllegalOperation("the batch was sent already" if self._handed_over else "the batch is empty")
         self._closed = self._handed_over = True
@@ -61,7 +63,7 @@ class RecordBatch:
 
 
 def as_bytes(what: str, given: Any) -> bytes | None:
-    """Bytes as they are, other buffers copied. Raises TypeError."""
+    """Bytes unchanged, other buffers copied. Raises TypeError."""
     if given is None or type(given) is bytes:
         return given
     if isinstance(given, (bytes, bytearray, memoryview)):
@@ -70,7 +72,7 @@ def as_bytes(what: str, given: Any) -> bytes | None:
 
 
 def checked_timestamp(given: int) -> int:
-    """Milliseconds since the epoch as they are. Raises TypeError, ValueError."""
+    """The timestamp, checked: milliseconds since the epoch. Raises TypeError, ValueError."""
     if not isinstance(given, int):
         raise TypeError(f"timestamp {given!r} is {type(given).__name__}, not int: give milliseconds since the epoch")
     if not 0 <= given <= TIMESTAMP_MAX:
@@ -79,7 +81,7 @@ def checked_timestamp(given: int) -> int:
 
 
 def checked_headers(given: Headers | None) -> Headers | None:
-    """Headers as they are. Raises TypeError."""
+    """The headers, checked. Raises TypeError."""
     for header in given or ():
         name, value = header
         if not isinstance(name, str) or not isinstance(value, (bytes, type(None))):

@@ -1,4 +1,4 @@
-"""One Produce request made of batches, and the version it goes in."""
+"""Builds one Produce request from batches, and chooses its version."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from semel.errors import UnsupportedVersionError
 
 ZSTD, ZSTD_VERSION_MIN = 4, 7
 ENROLS_VERSION = 12
-"""Produce that makes its partitions part of the transaction (KIP-890)."""
+"""The Produce version that adds its partitions to the transaction (KIP-890)."""
 
 
 def produce_request(
     batches: list[Batch], config: ProducerConfig, memory: BufferMemory, transaction: TransactionState | None
 ) -> ProduceRequest:
-    """The batches, stamped before, as one request; gives back memory that they turn out not to need."""
+    """The stamped batches as one request. Releases the memory that the encoded batches do not need."""
     topics: dict[str, list[ProduceRequestPartition]] = {}
     for batch in batches:
         stamp, queue = batch.stamp, batch.queue
@@ -40,7 +40,7 @@ def produce_request(
 def produce_version_max(
     connection: Connection, config: ProducerConfig, transaction: TransactionState | None
 ) -> int | None:
-    """Raises UnsupportedVersionError when the broker is too old for what the producer was set to."""
+    """The highest version to use; None for no limit. Raises UnsupportedVersionError when the broker is too old."""
     if CODEC_OF[config.compression_type] == ZSTD and connection.version(ProduceRequest) < ZSTD_VERSION_MIN:
         raise UnsupportedVersionError(f"compression_type='zstd': {connection.name} is too old for it")
     if transaction is None or transaction.version < 2:
@@ -50,7 +50,7 @@ def produce_version_max(
 
 
 def check_serves(connection: Connection, request: type[Message], version: int) -> None:
-    """Raises UnsupportedVersionError when a broker of a version-2 cluster does not speak version 2."""
+    """Raises UnsupportedVersionError when a broker with transaction.version=2 does not serve this version."""
     if not connection.serves(request, version):
         raise UnsupportedVersionError(
             f"{connection.name} has finalized transaction.version=2 but does not serve {request.__name__} v{version}"

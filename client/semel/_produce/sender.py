@@ -1,11 +1,11 @@
-"""The Sender: turns waiting batches into Produce requests, and answers into outcomes.
+"""The Sender: builds Produce requests from waiting batches and applies the answers.
 
-One loop (`run`) looks at every broker that has something to send and a free request, and groups the first batch of
-each ready partition into one request. It runs when a batch opens or fills, when an answer arrives, and when a timer is
-due; there is no task per record, batch or request.
+One method (`run`) looks at every broker with data to send and a free request. It groups the first batch of each ready
+partition into one request. It runs when a batch opens or fills, when an answer arrives, and when a timer is due. There
+is no task for a record, batch or request.
 
-With linger_ms=0 full batches are pipelined, while one that still has room waits until nothing is in flight to its
-broker: what a round trip costs is time in which records gather.
+With linger_ms=0 full batches are pipelined. A batch with room waits until no request is in flight to its broker, so
+records gather during one round trip.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ from semel_protocol.records import BatchBuilder
 from semel._config.client import CODEC_OF, ProducerConfig
 from semel._net.cluster import Cluster
 from semel._net.connection import Connection
-from semel._net.leader_watch import Lookout
+from semel._net.leader_watch import LeaderWatch
 from semel._net.pool import Role
 from semel._net.retry import Backoff
 from semel._net.signal import Signal
 from semel._produce.accumulator import Batch, BatchState, BufferMemory, Countdown, PartitionQueue
 from semel._produce.linger import Linger
-from semel._produce.node import NO_LEADER, Node, any_missed
-from semel._produce.outcomes import Outcomes
+from semel._produce.node import NO_LEADER, Node, any_batch_unreachable
+from semel._produce.outcomes import BatchOutcomes
 from semel._produce.producer_id import ProducerIdSource
 from semel._produce.request import produce_request, produce_version_max
 from semel._produce.sequences import TransactionManager
@@ -39,17 +39,18 @@ from semel.errors import KafkaError, ProducerClosed, TransactionAborted
 
 log = logging.getLogger(__name__)
 
-SILENCE = ProduceResponsePartition(error_code=ErrorCode.REQUEST_TIMED_OUT)
-"""What a broker that leaves a partition out of its answer has told us about it."""
+NOT_ANSWERED = ProduceResponsePartition(error_code=ErrorCode.REQUEST_TIMED_OUT)
+"""Stands for a partition that a broker leaves out of its answer."""
 LEAVING_GRACE_MS = 2_000
-"""How long batches in flight to a leader that was replaced are waited for: what follows has to wait as well."""
+"""How long to wait for answers of a replaced leader. Later batches of the partition wait as well."""
 
 
 class Sender:
-    """Sends the batches of one producer. Not started: it runs whenever there is something to do, until `close`.
+    """Sends the batches of one producer. It needs no start: it runs whenever there is something to do, until `close`.
 
-    manager: the producer's identity, None without idempotence. transaction: of a transactional producer, whose identity
-    comes from elsewhere. enrol: called when partitions have to be added to the transaction first.
+    manager: the producer's id and sequences, None without idempotence.
+    transaction: the state of a transactional producer, which gets its producer id from its coordinator.
+    enrol: called when partitions must be added to the transaction first.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Sender:
         self._transaction = transaction
         self._cluster, self._config, self._memory = cluster, config, memory
         self._edge, self._loop = cluster.edge, asyncio.get_running_loop()
-        self._outcomes = Outcomes(cluster, config, memory, self.manager, transaction)
+        self._outcomes = BatchOutcomes(cluster, config, memory, self.manager, transaction)
         self._identity: ProducerIdSource | None = None
         if self.manager is not None and transaction is None:
             self._identity = ProducerIdSource(cluster, config, self.manager, found=self.wake, failed=self.end)
@@ -77,14 +78,14 @@ class Sender:
         self._linger = Linger(self._loop, config.linger_ms, self._lingered)
         self._scheduled: asyncio.Handle | None = None
         self._expiry: asyncio.TimerHandle | None = None
-        missed = partial(any_missed, self._nodes)
-        self._lookout = Lookout(self._edge, config.retry_backoff_ms, missed, cluster.request_refresh)
+        missed = partial(any_batch_unreachable, self._nodes)
+        self._leader_watch = LeaderWatch(self._edge, config.retry_backoff_ms, missed, cluster.request_refresh)
         cluster.on_change(self._rebind)
 
-    # What the producer uses
+    # Calls of the producer
 
     def queue(self, topic: str, partition: int) -> PartitionQueue:
-        """The queue of a partition; there is one for as long as the producer lives."""
+        """The queue of a partition. It lives as long as the producer."""
         found = self._queues.get((topic, partition))
         if found is None:
             found = self._queues[topic, partition] = PartitionQueue(topic, partition, self._loop)
@@ -92,12 +93,12 @@ class Sender:
         return found
 
     def open_batch(self, queue: PartitionQueue, reserved_bytes: int, builder: BatchBuilder | None = None) -> Batch:
-        """A new batch at the end of the queue, whose memory is reserved already."""
+        """A new batch at the end of the queue. Its memory is reserved already."""
         if self._transaction is not None:
             self._transaction.check_open()
         self.check_usable()
         if self._queues.get((queue.topic, queue.partition)) is not queue:
-            raise TransactionAborted("the producer has joined another step of its group since")
+            raise TransactionAborted("the producer has joined another step of its group; send the record again")
         if builder is None:
             builder = BatchBuilder(self._codec, self._config.max_batch_size)
         deadline = self._edge.monotonic() + self._config.delivery_timeout_ms / 1000
@@ -112,13 +113,13 @@ class Sender:
         return batch
 
     def place(self, queue: PartitionQueue) -> None:
-        """Something about the queue has changed: list it where it belongs, and run soon."""
+        """The queue has changed: lists it at its node and runs soon."""
         if not queue.waiting or queue.paused:
             return
         node = self._node(queue.node_id)
         node.place(queue)
-        if node.is_away:
-            self._lookout.look()
+        if node.is_unreachable:
+            self._leader_watch.leader_missing()
         self.wake()
 
     async def flush(self) -> None:
@@ -126,7 +127,9 @@ class Sender:
         await self.flushed()
 
     def flushed(self) -> asyncio.Future[None]:
-        """Sends what waits, without delay; done when every record sent so far is stored or has failed."""
+        """Sends waiting batches without delay. The future is done when every record sent so far is stored or has
+        failed.
+        """
         countdown = Countdown(self._loop)
         for queue in self._open_queues():
             for batch in (*queue.sent, *queue.waiting):
@@ -145,32 +148,32 @@ class Sender:
             raise ProducerClosed(f"the producer has ended: {self.fatal.message}") from self.fatal
 
     async def close(self) -> None:
-        """Fails what is not stored yet, and stops."""
+        """Fails every record that is not stored, and stops."""
         self.end(ProducerClosed("the producer was stopped before the record was stored"))
         self._cluster.off_change(self._rebind)
         if self._identity is not None:
             await self._identity.stop()
 
     def drop_waiting(self, error: KafkaError) -> None:
-        """Fails every record that is not on its way to a broker."""
+        """Fails every record that is not in flight."""
         for queue in self._open_queues():
             for batch in [batch for batch in (*queue.sent, *queue.waiting) if batch.state is not BatchState.IN_FLIGHT]:
                 self._outcomes.failed(batch, error)
 
-    async def quiet(self) -> None:
-        """Until no answer is outstanding."""
+    async def wait_for_answers(self) -> None:
+        """Waits until no answer is outstanding."""
         while any(node.in_flight for node in self._nodes.values()):
             await self._answers.wait()
 
     # The loop
 
     def wake(self) -> None:
-        """Something is other than before: look soon what can be sent."""
+        """Runs soon: something has changed."""
         if self._scheduled is None:
             self._scheduled = self._loop.call_soon(self.run)
 
     def run(self) -> None:
-        """Sends what can be sent, now."""
+        """Sends what can be sent now."""
         if self._scheduled is not None:
             self._scheduled.cancel()
             self._scheduled = None
@@ -182,7 +185,7 @@ class Sender:
         try:
             step()
         except Exception as error:
-            # A bug of ours: nobody awaits this loop, so every record has to hear of it.
+            # A bug in this client. No task awaits this call, so every record's future must get the error.
             log.exception("the Sender of %s failed", self._config.client_id)
             self.end(ProducerClosed(f"the Sender failed: {type(error).__name__}: {error}"))
 
@@ -195,7 +198,7 @@ class Sender:
             return
         for node in list(self._nodes.values()):
             if not node.in_flight and node.partial and self._config.linger_ms <= 0:
-                node.wait_no_longer()
+                node.send_partial()
             if node.ready and node.node_id != NO_LEADER:
                 self._pump_node(node)
         if self._transaction is not None and self._transaction.wanted:
@@ -217,7 +220,7 @@ class Sender:
             self._send(node, connection, batches)
 
     def _gather(self, node: Node, connection: Connection) -> list[Batch]:
-        """The next request: the first batch of each ready partition, as many as max_request_size takes."""
+        """The batches of the next request: the first of each ready partition, up to max_request_size."""
         batches: list[Batch] = []
         if self.manager is not None and not self.manager.has_producer_id:
             return batches
@@ -259,7 +262,7 @@ class Sender:
 
     def _answered(self, node: Node, batches: list[Batch], answer: asyncio.Future[ProduceResponse]) -> None:
         node.in_flight -= 1
-        answer.exception()  # looked at, also when the producer has ended
+        answer.exception()  # marks it as retrieved, also when the producer has ended
         self._guarded(partial(self._apply, node, batches, answer))
         self._answers.notify()
         self.run()
@@ -278,7 +281,7 @@ class Sender:
             self._settle(
                 node,
                 batches,
-                [apply(batch, rows.get((batch.queue.topic, batch.queue.partition), SILENCE)) for batch in batches],
+                [apply(batch, rows.get((batch.queue.topic, batch.queue.partition), NOT_ANSWERED)) for batch in batches],
             )
 
     def _unanswered(self, node: Node, batches: list[Batch], error: KafkaError, *, sent: bool) -> None:
@@ -286,7 +289,7 @@ class Sender:
         self._settle(node, batches, [self._outcomes.lost(batch, error, sent=sent) for batch in batches])
 
     def _settle(self, node: Node, batches: list[Batch], again: list[bool]) -> None:
-        """A pause spares who has failed, and not the next leader of a partition, if that is known by now (KIP-951)."""
+        """Pauses the queues of failed batches. A queue whose new leader is known by now gets no pause (KIP-951)."""
         failed = [batch.queue for batch, must_retry in zip(batches, again, strict=True) if must_retry]
         self._pause([queue for queue in failed if queue.node_id == node.node_id])
         for batch in batches:
@@ -294,7 +297,7 @@ class Sender:
                 self.place(batch.queue)
 
     def _pause(self, queues: list[PartitionQueue]) -> None:
-        """Leaves partitions alone for retry_backoff_ms, longer after every failure in a row."""
+        """Pauses partitions for retry_backoff_ms, longer after every failure in a row."""
         if not queues:
             return
         for queue in queues:
@@ -321,7 +324,7 @@ class Sender:
         self._guarded(self._expire)
 
     def _expire(self) -> None:
-        """Ends what has not been stored within delivery_timeout_ms."""
+        """Fails what is not stored within delivery_timeout_ms."""
         now = self._edge.monotonic()
         deadlines = []
         for queue in self._open_queues():
@@ -334,8 +337,8 @@ class Sender:
 
     def _connect(self, node: Node) -> None:
         if node.connecting is None:
-            node.is_away = True
-            self._lookout.look()
+            node.is_unreachable = True
+            self._leader_watch.leader_missing()
             self._pump_after(node, self._cluster.pool.connecting(node.node_id, Role.DATA))
 
     def _send_when_writable(self, node: Node, connection: Connection) -> None:
@@ -349,11 +352,11 @@ class Sender:
     def _connected(self, node: Node, attempt: asyncio.Task[Connection]) -> None:
         node.connecting = None
         if not attempt.cancelled():
-            node.is_away = attempt.exception() is not None
-            if node.is_away:
+            node.is_unreachable = attempt.exception() is not None
+            if node.is_unreachable:
                 self._cluster.request_refresh()
             else:
-                self._lookout.found()
+                self._leader_watch.leader_reached()
             self.run()
 
     async def _drained(self, connection: Connection) -> Connection:
@@ -361,7 +364,7 @@ class Sender:
         return connection
 
     def _open_queues(self) -> list[PartitionQueue]:
-        """The queues that hold a batch; found at a cost that does not grow with the partitions ever sent to."""
+        """The queues that hold a batch. The cost does not grow with the number of partitions ever used."""
         self._open = {queue: None for queue in self._open if queue.waiting or queue.sent}
         return list(self._open)
 
@@ -372,7 +375,7 @@ class Sender:
         return node
 
     def _rebind(self) -> None:
-        """New metadata: every queue goes to its partition's leader of now."""
+        """New metadata: moves every queue to the current leader of its partition."""
         for queue in self._queues.values():
             leader = self._cluster.metadata.leader(queue.topic, queue.partition)
             if leader != queue.node_id:
@@ -385,16 +388,16 @@ class Sender:
             self.place(queue)
 
     def end(self, error: KafkaError) -> None:
-        """Nothing is sent any more; every record that is not stored fails with `error`."""
+        """Ends the producer: nothing more is sent, and every record that is not stored fails with `error`."""
         if self.fatal is not None:
             return
         self.fatal = error
         self._linger.close()
-        self._lookout.close()
+        self._leader_watch.close()
         if self._expiry is not None:
             self._expiry.cancel()
         for queue in self._queues.values():
             for batch in (*queue.sent, *queue.waiting):
                 batch.closed = True
-                batch.records_failed(error, told_otherwise=self._transaction is not None)
+                batch.records_failed(error, reported_elsewhere=self._transaction is not None)
         self._memory.fail_waiters(error)

@@ -1,13 +1,13 @@
-"""PURE: the producer's identity and the sequences of its batches, partition by partition (KIP-98, KIP-360).
+"""PURE. A producer's id and epoch, and the sequence numbers of its batches in each partition (KIP-98, KIP-360).
 
-A partition counts its batches under one (producer id, epoch). When its count cannot be continued (the broker lost it,
-or a batch was given up for good) the producer's epoch is bumped and the partition starts at 0 again, which it may do
-only while none of its batches is in flight. The old epoch fences late copies of what was sent under it. Partitions
-that are in order keep the epoch they have until they are idle.
+A partition numbers its batches under one (producer id, epoch). The numbering cannot continue when the broker has lost
+it or when a batch was given up. Then the producer's epoch is bumped and the partition starts at sequence 0, but only
+while none of its batches is in flight. The new epoch fences late copies of earlier batches. Other partitions keep their
+epoch until they are idle.
 
-A leader that does not know a producer takes its batch whatever the sequence (KIP-360: it may have forgotten it). So of
-several batches that are on their way to it, it could refuse the first ("not the leader yet") and store the second. Only
-once a batch was acknowledged does the partition know the producer, and refuses what comes before its turn.
+A leader that does not know a producer accepts a batch with any sequence (KIP-360: it may have expired the producer). Of
+several batches in flight it could refuse the first (NOT_LEADER_OR_FOLLOWER) and store the second. Once a batch is
+acknowledged, the partition knows the producer and refuses batches out of sequence.
 """
 
 import msgspec
@@ -17,11 +17,11 @@ from semel.errors import KafkaProtocolError
 NO_PRODUCER_ID, NO_EPOCH, NO_SEQUENCE = -1, -1, -1
 EPOCH_MAX = 0x7FFF
 SEQUENCE_COUNT = 1 << 31
-"""After sequence 2^31 - 1 comes 0."""
+"""The number of sequences: 0 follows 2^31 - 1."""
 
 
 class Stamp(msgspec.Struct, frozen=True, gc=False):
-    """What makes a batch recognisable to the broker."""
+    """Producer id, epoch and base sequence of a batch: the broker recognises duplicates by them."""
 
     producer_id: int
     producer_epoch: int
@@ -29,11 +29,11 @@ class Stamp(msgspec.Struct, frozen=True, gc=False):
 
 
 UNSTAMPED = Stamp(NO_PRODUCER_ID, NO_EPOCH, NO_SEQUENCE)
-"""What every batch of a producer without idempotence carries."""
+"""The stamp of every batch of a producer without idempotence."""
 
 
 class Sequences(msgspec.Struct):
-    """Where one partition's count stands. `is_known`: it has acknowledged a batch of this producer id."""
+    """The sequence state of one partition. is_known: the partition has acknowledged a batch of this producer id."""
 
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_EPOCH
@@ -42,12 +42,12 @@ class Sequences(msgspec.Struct):
 
     @property
     def go_alone(self) -> bool:
-        """Whether a batch has to be acknowledged before the next one may be sent."""
+        """Whether a batch must be acknowledged before the next one may be sent."""
         return self.producer_id != NO_PRODUCER_ID and not self.is_known
 
 
 class TransactionManager:
-    """Producer id and epoch, and the stamps of batches."""
+    """The producer id and epoch; gives batches their stamps."""
 
     __slots__ = ("producer_epoch", "producer_id")
 
@@ -60,13 +60,13 @@ class TransactionManager:
         return self.producer_id != NO_PRODUCER_ID
 
     def set_producer_id(self, producer_id: int, producer_epoch: int) -> None:
-        """The answer to InitProducerId. Raises KafkaProtocolError for numbers that no producer can have."""
+        """Sets the answer of InitProducerId. Raises KafkaProtocolError for negative numbers."""
         if producer_id < 0 or producer_epoch < 0:
             raise KafkaProtocolError(f"a broker answered with producer id {producer_id} and epoch {producer_epoch}")
         self.producer_id, self.producer_epoch = producer_id, producer_epoch
 
     def stamp(self, sequences: Sequences, record_count: int, *, idle: bool) -> Stamp:
-        """The next stamp of a partition. `idle`: none of its batches is in flight or waits to be sent again."""
+        """The next stamp of a partition. idle: none of its batches is in flight or waits for a retry."""
         assert self.has_producer_id
         if idle and self._is_behind(sequences):
             self._restart(sequences)
@@ -76,9 +76,10 @@ class TransactionManager:
         return stamp
 
     def rewind(self, sequences: Sequences) -> bool:
-        """Starts an idle partition at sequence 0 of an epoch it has not used, bumping the producer's if need be.
+        """Starts an idle partition at sequence 0 of an epoch that it has not used. Bumps the producer's epoch if
+        needed.
 
-        False when the epoch is exhausted: the producer id is dropped, and a new one must be asked for first.
+        False when the epoch is exhausted: the producer id is dropped, and a new one must be requested first.
         """
         if not self.has_producer_id:
             return False
@@ -88,7 +89,7 @@ class TransactionManager:
                 return False
             self.producer_epoch += 1
         self._restart(sequences)
-        sequences.is_known = False  # it may have been forgotten, which is one reason to be here
+        sequences.is_known = False  # the partition may have lost the producer, which is one reason for a rewind
         return True
 
     def _is_behind(self, sequences: Sequences) -> bool:

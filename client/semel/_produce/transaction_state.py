@@ -1,8 +1,8 @@
-"""PURE: where a transactional producer stands, what its transaction holds, and what an error does to it.
+"""PURE. The state of a transactional producer: its table of states, its transaction's content, the effect of errors.
 
-Every change of state goes through `NEXT`. A transaction that failed in any part can only be aborted (ABORTABLE); a
-producer that was fenced, or met what it cannot recover from, is ENDED. In a step of a transaction group it is not for
-the producer to commit: it prepares, and what becomes of the transaction is for the group's driver to decide.
+Every change of state is an entry of `NEXT`. A transaction that failed in any part can only be aborted (ABORTABLE). A
+producer that was fenced, or met an error it cannot recover from, is ENDED. In a step of a transaction group the
+producer prepares its transaction, and the group's driver decides it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NEXT = {
     State.UNINITIALIZED: (State.READY, State.ENDED),
     State.READY: (State.IN_TRANSACTION, State.ENDED),
     State.IN_TRANSACTION: (State.COMMITTING, State.PREPARING, State.ABORTING, State.ABORTABLE, State.ENDED),
-    # To ABORTING: the application gives up on a commit that is not through; what became of it decides the abort.
+    # To ABORTING: the application gives up a commit without an outcome. The abort first finds that outcome.
     State.COMMITTING: (State.READY, State.ABORTABLE, State.ABORTING, State.ENDED),
     State.PREPARING: (State.PREPARED, State.ABORTABLE, State.ABORTING, State.ENDED),
     State.PREPARED: (State.ABORTING, State.ENDED),
@@ -50,17 +50,17 @@ NEXT = {
 
 
 OPEN = (State.IN_TRANSACTION, State.COMMITTING, State.PREPARING)
-"""What was sent may still be on its way, and nothing has gone wrong."""
+"""States in which records may still be in flight and nothing has failed."""
 
 
 class Verdict(Enum):
-    """What an answer of a coordinator that is no success means to the transaction."""
+    """The effect of a coordinator's error code on the transaction."""
 
-    RETRY = "ask again; nobody hears of it"
-    ABORT = "the transaction has failed; the producer goes on after the abort"
+    RETRY = "try again; the application does not see the error"
+    ABORT = "the transaction has failed; the producer can continue after the abort"
     RENEW = "as ABORT, and the producer needs a new epoch before its next transaction"
-    FENCED = "somebody else has the transactional id now"
-    END = "this producer cannot go on"
+    FENCED = "another producer has the transactional id now"
+    END = "this producer cannot continue"
 
 
 VERDICT = {
@@ -80,11 +80,11 @@ VERDICT = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: Verdict.ABORT,
     ErrorCode.GROUP_AUTHORIZATION_FAILED: Verdict.ABORT,
 }
-"""Codes that are not in here end the producer, unless they are retriable."""
+"""Codes that are not in this table end the producer, unless they are retriable."""
 
 
 def verdict_on(error: KafkaError) -> Verdict:
-    """What an error met on the way to a coordinator means to the transaction."""
+    """The effect on the transaction of an error from, or on the way to, a coordinator."""
     if isinstance(error, BrokerResponseError) and error.code in VERDICT:
         return VERDICT[error.code]
     if isinstance(error, UnsupportedVersionError):
@@ -93,14 +93,16 @@ def verdict_on(error: KafkaError) -> Verdict:
 
 
 class TransactionState:
-    """One transactional producer: its state, and what its transaction holds.
+    """The state of one transactional producer and the content of its transaction.
 
-    version: of the protocol (KIP-890), in this transaction.
-    wanted, partitions: to be enrolled, and enrolled (version 1).
-    touched: the coordinator may know of the transaction. commit_sent: it may have been committed.
+    version: the protocol version of this transaction (KIP-890).
+    wanted, partitions: partitions to be added to the transaction, and added ones (version 1).
+    touched: the coordinator may know the transaction.
+    commit_sent: a commit was sent, so it may be committed.
     is_prepared: its group may have committed it.
-    needs_new_epoch: before the next transaction, for sequences are broken or a request may still arrive late.
-    cause: why the transaction has failed, or the producer ended. step: of its transaction group, None outside of one.
+    needs_new_epoch: before the next transaction, because sequences are broken or a request may arrive late.
+    cause: the reason why the transaction has failed or the producer has ended.
+    step: the step of its transaction group, None outside of one.
     """
 
     def __init__(self, transactional_id: str, step: GroupStep | None = None) -> None:
@@ -113,10 +115,12 @@ class TransactionState:
         self.touched = self.commit_sent = self.is_prepared = self.needs_new_epoch = False
         self.cause: KafkaError | None = None
 
-    # What the application asks for
+    # Calls of the application
 
     def check_open(self) -> None:
-        """Raises IllegalOperation outside of a transaction, TransactionHasFailed, and why the producer has ended."""
+        """Raises IllegalOperation outside of a transaction, TransactionHasFailed, and the error that ended the
+        producer.
+        """
         if self.state is not State.IN_TRANSACTION:
             self.check_usable()
             raise IllegalOperation(
@@ -124,18 +128,18 @@ class TransactionState:
             )
 
     def check_not_ended(self) -> None:
-        """Raises why the producer has ended."""
+        """Raises the error that ended the producer."""
         if self.state is State.ENDED:
             raise self.end_error()
 
     def check_usable(self) -> None:
-        """Raises TransactionHasFailed when the transaction can only be aborted, and why the producer has ended."""
+        """Raises TransactionHasFailed when the transaction must be aborted, and the error that ended the producer."""
         self.check_not_ended()
         if self.state is State.ABORTABLE:
             raise self.failure()
 
     def begin(self, version: int) -> None:
-        """A new transaction, under this version of the protocol."""
+        """Begins a transaction under this version of the protocol."""
         self.check_usable()
         self._expect(State.READY, "begin_transaction()")
         self._to(State.IN_TRANSACTION)
@@ -143,11 +147,11 @@ class TransactionState:
         assert not self.needs_new_epoch
 
     def check_commits_itself(self, call: str) -> None:
-        """Raises IllegalOperation in a step of a group."""
+        """Raises IllegalOperation in a step of a transaction group."""
         if self.step is not None:
             raise IllegalOperation(
                 f"{call}: the transactions of {self.transactional_id!r} commit with those of its group: await "
-                "prepare_transaction(), and give what it returns to the driver, for TransactionGroup.commit()"
+                "prepare_transaction(), and give its result to the driver, for TransactionGroup.commit()"
             )
 
     def start_commit(self) -> None:
@@ -157,7 +161,7 @@ class TransactionState:
         self._to(State.COMMITTING)
 
     def start_prepare(self) -> None:
-        """Also again, of one that is being prepared or prepared."""
+        """Begins to prepare. Also allowed for a transaction that is preparing or prepared."""
         if self.step is None:
             raise IllegalOperation(
                 f"prepare_transaction(): the producer of {self.transactional_id!r} has no step of a transaction group: "
@@ -169,22 +173,22 @@ class TransactionState:
             self._to(State.PREPARING)
 
     def start_abort(self) -> None:
-        """Also of a transaction that failed, of one whose commit is not through, and of one that is prepared."""
+        """Begins to abort. Also allowed for a transaction that failed, that is committing, or that is prepared."""
         self.check_not_ended()
         if self.state not in (State.COMMITTING, State.PREPARING, State.PREPARED, State.ABORTABLE):
             self._expect(State.IN_TRANSACTION, "abort_transaction()")
         self._to(State.ABORTING)
 
-    # What happens
+    # Events
 
     def initialized(self) -> None:
-        """There is a producer id, or a new epoch: what came before is fenced off."""
+        """The coordinator gave a producer id or a new epoch: earlier requests are fenced."""
         if self.state is State.UNINITIALIZED:
             self._to(State.READY)
         self.needs_new_epoch = False
 
     def admits(self, partition: TopicPartition) -> bool:
-        """Whether records may be sent to the partition now. Version 1: not before the coordinator has enrolled it."""
+        """Whether records may be sent to the partition now. In version 1 the coordinator must have added it first."""
         if self.state not in OPEN:
             return False
         if self.version >= 2:
@@ -196,13 +200,13 @@ class TransactionState:
         return False
 
     def enrolled(self, partitions: list[TopicPartition]) -> None:
-        """The coordinator has these partitions in the transaction (version 1)."""
+        """The coordinator has added these partitions to the transaction (version 1)."""
         for partition in partitions:
             self.wanted.pop(partition, None)
             self.partitions[partition] = None
 
     def fail(self, error: KafkaError, *, needs_new_epoch: bool = False) -> None:
-        """A part of the transaction failed; the first failure counts."""
+        """A part of the transaction failed. The first failure is the cause."""
         self.needs_new_epoch = self.needs_new_epoch or needs_new_epoch
         if self.state in OPEN:
             self._to(State.ABORTABLE)
@@ -211,7 +215,7 @@ class TransactionState:
             self.wanted.clear()
 
     def prepared(self, producer_id: int, producer_epoch: int) -> PreparedTransaction | None:
-        """All that was sent is stored. None: nothing was."""
+        """Every record is stored. None when nothing was sent."""
         if self.state is State.PREPARING:
             self._to(State.PREPARED)
         assert self.state is State.PREPARED
@@ -222,13 +226,13 @@ class TransactionState:
         return PreparedTransaction(self.transactional_id, producer_id, producer_epoch, self.step.epoch)
 
     def end(self, error: KafkaError) -> None:
-        """The producer cannot go on."""
+        """Ends the producer: it cannot continue."""
         if self.state is not State.ENDED:
             self._to(State.ENDED)
             self.cause = error
 
     def closed(self, *, new_epoch: bool) -> None:
-        """The transaction is committed or aborted; `new_epoch`: the producer got one with the answer."""
+        """The transaction is committed or aborted. new_epoch: the answer carried a new epoch."""
         self._to(State.READY)
         self.wanted.clear()
         self.partitions.clear()
@@ -238,8 +242,8 @@ class TransactionState:
         self.cause = None
 
     @property
-    def is_doomed(self) -> bool:
-        """Nothing more is to be sent or tried again in this transaction."""
+    def must_abort(self) -> bool:
+        """Whether nothing more may be sent or retried in this transaction."""
         return self.state in (State.ABORTABLE, State.ABORTING, State.ENDED)
 
     def failure(self) -> TransactionHasFailed:
@@ -249,7 +253,7 @@ class TransactionState:
         return made
 
     def end_error(self) -> KafkaError:
-        """Why the producer has ended."""
+        """The error that ended the producer."""
         assert self.cause is not None
         return self.cause.with_traceback(None)
 
@@ -265,5 +269,5 @@ class TransactionState:
 
 
 def is_not_ongoing(error: KafkaError) -> bool:
-    """Whether the coordinator says that it has no such transaction open."""
+    """Whether the coordinator says that no such transaction is open (INVALID_TXN_STATE)."""
     return isinstance(error, InvalidTxnState)

@@ -1,4 +1,4 @@
-"""Batches that come whole: filled by hand, or encoded elsewhere. One future tells where the first record is."""
+"""Queues batches that the application has built or encoded itself. One future gives the place of the first record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def open_built(
     builder: BatchBuilder,
     first_timestamp_ms: int,
 ) -> asyncio.Future[RecordMetadata]:
-    """Puts the batch, whose memory is reserved, at the end of the queue. `sender` raises when there is none."""
+    """Puts the batch at the end of the queue; its memory is reserved already. `sender` raises when the producer has
+    ended.
+    """
     reserved = builder.size_bytes
     try:
         running = sender()

@@ -1,1 +1,1 @@
-"""PURE: what a consumer subscribes to, its assignment, its positions, and the bytes fetched for them."""
+"""PURE: a consumer's subscription, assignment, positions and fetched bytes."""

@@ -1,18 +1,18 @@
-"""PURE. In which leader epochs the records of a partition were written that this consumer has read (KIP-320).
+"""PURE. The leader epochs of the records that this consumer has read from a partition (KIP-320).
 
-After an unclean election, or a power cut that took what nobody had synced, the log may no longer be the one that was
-read. A leader that is told the epoch of the last record says where the logs part: nothing is skipped in silence.
+After an unclean election, or a power failure before records were synced, the log may differ from the log that was read.
+A leader that gets the epoch of the last record answers where the logs diverge.
 """
 
 from __future__ import annotations
 
 UNKNOWN_EPOCH = -1
 EPOCHS_MAX = 64
-"""The oldest are forgotten."""
+"""The number of epochs kept; the oldest are dropped."""
 
 
-class EpochTrail:
-    """(epoch, offset from which it was read), ascending; everything from there to `end` was read."""
+class EpochHistory:
+    """Entries of (epoch, first offset read in it), ascending. Every offset from there to `end` was read."""
 
     __slots__ = ("_entries", "end")
 
@@ -22,28 +22,30 @@ class EpochTrail:
 
     @property
     def last(self) -> int:
-        """The epoch of the last record read, -1 when not known."""
+        """The epoch of the last record read, -1 when unknown."""
         return self._entries[-1][0] if self._entries else UNKNOWN_EPOCH
 
     def read(self, epoch: int, offset: int) -> None:
-        """From `offset` on another epoch was read."""
+        """Records of another epoch were read from `offset` on."""
         if epoch < self.last:
-            self._entries.clear()  # no log goes back: whoever wrote this tells no epochs that mean anything
+            self._entries.clear()  # epochs never decrease within a log, so the writer's epochs have no meaning
         elif epoch > self.last:
             self._entries.append((epoch, offset))
             del self._entries[:-EPOCHS_MAX]
 
-    def go_back_to(self, offset: int | None) -> None:
-        """Reading goes on at `offset`: what is known of the records below it stays, if they were read."""
+    def truncate(self, offset: int | None) -> None:
+        """Reading continues at `offset`. Entries below it stay, if those records were read."""
         if offset is None or self.end is None or offset > self.end:
             self._entries.clear()
         else:
             self._entries = [entry for entry in self._entries if entry[1] < offset]
         self.end = offset
 
-    def parting(self, epoch: int, end_offset: int) -> int:
-        """Where this log and the leader's part, or a little above: up to `epoch`, the latest that both may know, the
-        leader's goes to `end_offset`."""
+    def divergence(self, epoch: int, end_offset: int) -> int:
+        """The offset where this log and the leader's diverge, or a little above.
+
+        epoch: the latest epoch that both may have. end_offset: the end of the leader's log in it.
+        """
         ours = next((first for known, first in self._entries if known > epoch), self.end)
         assert ours is not None, "nothing was read"
         return min(ours, end_offset)

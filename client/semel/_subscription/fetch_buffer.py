@@ -1,8 +1,8 @@
-"""PURE. The fetched bytes of one partition, decoded only when the application takes them.
+"""PURE. The fetched bytes of one partition. They are decoded when the application takes records.
 
-Batches stay as the broker sent them, compressed, so that what is held is what `fetch_buffer_bytes` counts; one batch at
-a time becomes records. Control batches, records of aborted transactions (read_committed) and records below the position
-never become any.
+Batches are held as the broker sent them, compressed, so `fetch_buffer_bytes` counts the real memory. One batch at a
+time is decoded. Control batches, records of aborted transactions (read_committed) and records below the position are
+left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from semel_protocol.errors import KafkaError as WireError
 from semel_protocol.records import Columns, decode_columns
 
 from semel._config.client import Deserializer
-from semel._subscription.epoch_history import EpochTrail
+from semel._subscription.epoch_history import EpochHistory
 from semel.errors import CorruptRecordException
 from semel.structs import ConsumerRecord, TopicPartition
 
@@ -28,20 +28,20 @@ Record = ConsumerRecord[Any, Any]
 
 
 class Decoding(msgspec.Struct, frozen=True, kw_only=True):
-    """How a consumer turns bytes into records."""
+    """The settings for decoding records."""
 
     check_crcs: bool = True
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
     batch_bytes_max: int = BYTES_MAX
-    """The most that one compressed batch may unpack to."""
+    """The largest decompressed size of one batch."""
 
 
 class Chunk(msgspec.Struct):
     """Batches of one fetch response, from byte `at` on.
 
-    aborted: (first offset, producer id), ascending; None under read_uncommitted. open: the producers whose aborted
-    transaction covers the current batch.
+    aborted: (first offset, producer id) of aborted transactions, ascending; None under read_uncommitted.
+    open: the producers whose aborted transaction covers the current batch.
     """
 
     data: bytes
@@ -50,26 +50,26 @@ class Chunk(msgspec.Struct):
     open: dict[int, None] = {}
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Whether the batch belongs to an aborted transaction; to be asked once for each batch, in order."""
+        """Whether the batch belongs to an aborted transaction. Call it once for each batch, in order."""
         if not self.aborted and not self.open:
-            return False  # nothing aborted from here on: as under read_uncommitted
+            return False  # nothing is aborted from here on
         while self.aborted and self.aborted[0][0] <= header.last_offset:
             self.open[self.aborted.popleft()[1]] = None
         if header.is_control:
-            # The marker that ends the transaction: an abort if it was open here, for a commit closes nothing aborted.
+            # The marker ends the transaction. A producer in `open` has aborted it: a commit removes nothing here.
             self.open.pop(header.producer_id, None)
             return False
         return header.is_transactional and header.producer_id in self.open
 
 
-class Tally(msgspec.Struct):
-    """What several buffers hold together, so that nobody has to add them up."""
+class ByteCount(msgspec.Struct):
+    """The total of several buffers, kept up to date by each of them."""
 
     size_bytes: int = 0
 
 
-class PoisonError(Exception):
-    """A deserializer failed at `offset`; `rows` are the records of the batch before it."""
+class DeserializationError(Exception):
+    """A deserializer failed at `offset`. rows: the records of the batch before it."""
 
     def __init__(self, rows: list[Record], offset: int, error: Exception) -> None:
         super().__init__(rows, offset, error)
@@ -77,32 +77,40 @@ class PoisonError(Exception):
 
 
 class FetchBuffer:
-    """Records decoded and not yet taken (`records[at:]`), and behind them the chunks not yet decoded.
+    """Decoded records that are not taken yet (`records[at:]`), then the chunks that are not decoded yet.
 
-    next_offset: where decoding goes on; fetch_offset: where the next fetch starts, None without a position.
+    next_offset: where decoding continues. fetch_offset: where the next fetch starts, None without a position.
     """
 
     __slots__ = (
-        "_chunks", "_tally", "_topic_partition", "at", "fetch_offset", "next_offset", "records", "size_bytes", "trail"
+        "_chunks",
+        "_tally",
+        "_topic_partition",
+        "at",
+        "epochs",
+        "fetch_offset",
+        "next_offset",
+        "records",
+        "size_bytes"
     )  # fmt: skip
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self._topic_partition = topic_partition
-        self._tally = Tally()
+        self._tally = ByteCount()
         self._chunks: deque[Chunk] = deque()
         self.records: list[Record] = []
         self.at = 0
         self.next_offset: int | None = None
         self.fetch_offset: int | None = None
         self.size_bytes = 0
-        self.trail = EpochTrail()
+        self.epochs = EpochHistory()
 
     def restart(self, offset: int | None) -> None:
-        """Forgets everything; what is added next is for `offset`."""
+        """Drops everything. The next data added starts at `offset`."""
         self._chunks.clear()
         self.records, self.at = [], 0
         self.next_offset = self.fetch_offset = offset
-        self.trail.go_back_to(offset)
+        self.epochs.truncate(offset)
         self._grow(-self.size_bytes)
 
     @property
@@ -110,10 +118,10 @@ class FetchBuffer:
         return self.at >= len(self.records) and not self._chunks
 
     def add(self, data: bytes, aborted: list[tuple[int, int]] | None = None) -> bool:
-        """Takes what a fetch from `fetch_offset` returned; a partial batch at the end is left for the next fetch.
+        """Adds the data of a fetch from `fetch_offset`. A partial batch at the end is left for the next fetch.
 
-        aborted: (first offset, producer id) under read_committed. False when there is not one whole batch in it.
-        Raises CorruptRecordException when the bytes are no batches.
+        aborted: (first offset, producer id) under read_committed. False when the data has no complete batch.
+        Raises CorruptRecordException when the bytes are not batches.
         """
         end = 0
         next_offset = self.fetch_offset
@@ -125,8 +133,8 @@ class FetchBuffer:
                     break
                 end += header.size
                 if header.next_offset > next_offset:
-                    if header.partition_leader_epoch != self.trail.last:
-                        self.trail.read(header.partition_leader_epoch, next_offset)
+                    if header.partition_leader_epoch != self.epochs.last:
+                        self.epochs.read(header.partition_leader_epoch, next_offset)
                     next_offset = header.next_offset
         except CorruptBatch as e:
             raise self._corrupt(e.message) from e
@@ -135,14 +143,15 @@ class FetchBuffer:
         whole = data if end == len(data) else data[:end]
         self._chunks.append(Chunk(whole, aborted=None if aborted is None else deque(sorted(aborted))))
         self._grow(end)
-        self.fetch_offset = self.trail.end = next_offset
+        self.fetch_offset = self.epochs.end = next_offset
         return True
 
     def fill(self, decoding: Decoding, count: int) -> None:
         """Decodes whole batches until `count` records are ready or nothing is left.
 
-        At a damaged batch raises CorruptRecordException, at a record that a deserializer refuses its exception: once
-        the records before it are taken, and again at each try, for the position stays in front of it.
+        Raises CorruptRecordException at a damaged batch, and the exception of a deserializer at a record that it
+        refuses. The earlier records are handed out first. Each further call raises again, because the position stays
+        before it.
         """
         if len(self.records) - self.at >= count:
             return
@@ -155,7 +164,7 @@ class FetchBuffer:
                 if self.records:
                     return
                 raise self._unreadable(e.message) from e
-            except PoisonError as e:
+            except DeserializationError as e:
                 self.records += e.rows
                 self.next_offset = e.offset
                 if self.records:
@@ -163,7 +172,7 @@ class FetchBuffer:
                 raise e.error from None
 
     def take(self, count: int) -> list[Record]:
-        """Up to `count` decoded records."""
+        """Takes up to `count` decoded records."""
         records, at = self.records, self.at
         if at == 0 and len(records) <= count:
             self.records = []
@@ -177,8 +186,8 @@ class FetchBuffer:
         end = chunk.at + header.size
         assert self.next_offset is not None
         view = memoryview(chunk.data)[chunk.at : end]
-        if decoding.check_crcs and not crc_ok(view, header):  # also of what would be skipped: who says so?
-            raise CorruptBatch("its CRC does not hold")
+        if decoding.check_crcs and not crc_ok(view, header):  # of skipped batches too: the header may be damaged
+            raise CorruptBatch("its CRC does not match")
         skipped = chunk.is_aborted(header) or header.is_control
         if header.next_offset > self.next_offset:
             if not skipped:
@@ -190,8 +199,8 @@ class FetchBuffer:
         if end >= len(chunk.data):
             self._chunks.popleft()
 
-    def count_in(self, tally: Tally) -> None:
-        """From now on what is held counts there."""
+    def count_into(self, tally: ByteCount) -> None:
+        """Counts this buffer's bytes in `tally` from now on."""
         if tally is not self._tally:
             self._tally.size_bytes -= self.size_bytes
             self._tally = tally
@@ -202,7 +211,7 @@ class FetchBuffer:
         self._tally.size_bytes += size_bytes
 
     def _rows(self, columns: Columns, header: BatchHeader, decoding: Decoding) -> list[Record]:
-        """One record for each row that is not below the position, made in one pass over the columns."""
+        """One record for each row at or above the position, made in one pass over the columns."""
         assert self.next_offset is not None
         offsets, timestamps, keys, values, headers = (
             columns.offsets, columns.timestamps, columns.keys, columns.values, columns.headers
@@ -230,19 +239,21 @@ class FetchBuffer:
         return self._deserialized_rows(rows, offsets)
 
     def _deserialized_rows(self, rows: Iterable[Record], offsets: Sequence[int]) -> list[Record]:
-        """The rows up to one that a deserializer refuses; its exception comes out once those before it are taken."""
+        """The rows before one that a deserializer refuses. Its exception is raised once they are taken."""
         made: list[Record] = []
         try:
             made.extend(rows)
         except Exception as e:
             topic, partition = self._topic_partition
             bad = offsets[len(made)]
-            e.add_note(f"while deserializing {topic}-{partition} at offset {bad}; seek({bad + 1}) goes on without it")
-            raise PoisonError(made, bad, e) from e
+            e.add_note(f"while deserializing {topic}-{partition} at offset {bad}; seek({bad + 1}) continues after it")
+            raise DeserializationError(made, bad, e) from e
         return made
 
     def _unreadable(self, message: str) -> CorruptRecordException:
-        """The next batch cannot be read. It ends where the one behind it begins; without one, where its header says."""
+        """The exception for a batch that cannot be read. It names the offset of the next batch, or else the end in
+        its header.
+        """
         chunk = self._chunks[0]
         header = read_header(chunk.data, chunk.at)
         behind, end = header.next_offset, chunk.at + header.size
@@ -253,13 +264,13 @@ class FetchBuffer:
         topic, partition = self._topic_partition
         return CorruptRecordException(
             f"{topic}-{partition} at offset {self.next_offset}: the batch at offset {header.base_offset} cannot be "
-            f"read: {message}. seek({behind}) goes on behind it"
+            f"read: {message}. seek({behind}) continues after it"
         )
 
     def _corrupt(self, message: str) -> CorruptRecordException:
         topic, partition = self._topic_partition
         return CorruptRecordException(
-            f"{topic}-{partition} at offset {self.next_offset}: {message}. seek() past it to go on without it"
+            f"{topic}-{partition} at offset {self.next_offset}: {message}. seek() past it to continue without it"
         )
 
 

@@ -1,4 +1,4 @@
-"""The application's ear on rebalances."""
+"""The rebalance listener that an application may give to `subscribe`, and how it is called."""
 
 from __future__ import annotations
 
@@ -9,38 +9,40 @@ from semel.structs import TopicPartition
 
 
 class ConsumerRebalanceListener:
-    """Override what you need; each method may be plain or `async`.
+    """Override the methods that you need; each may be plain or `async`.
 
-    The order is always revoked (or lost), then assigned. While a method runs, the consumer goes on heartbeating, and
-    hands out no record of the partitions concerned. What a method raises comes out of the next getone/getmany.
+    Revoked (or lost) is always called before assigned. While a method runs, heartbeats continue, and no record of these
+    partitions is handed out. The next getone or getmany raises an exception of the listener.
     """
 
     def on_partitions_revoked(self, revoked: list[TopicPartition]) -> Awaitable[None] | None:
-        """These partitions are about to be taken away: still owned, so offsets may be committed here.
+        """These partitions will be revoked. They are still owned, so offsets may be committed here.
 
-        Auto-commit, when on, has just committed them. With a cooperative strategy only what moves is listed.
+        Auto-commit, when on, has just committed them. With a cooperative strategy only partitions that move are listed.
         """
         return None
 
     def on_partitions_assigned(self, assigned: list[TopicPartition]) -> Awaitable[None] | None:
-        """These partitions were given, before their first record is fetched: the place to seek.
+        """These partitions are assigned; none of their records is fetched yet. The place to seek.
 
-        With a cooperative strategy only the new ones are listed. Also called, with an empty list, when there are none.
+        With a cooperative strategy only new partitions are listed. Also called with an empty list when there are none.
         """
         return None
 
     def on_partitions_lost(self, lost: list[TopicPartition]) -> Awaitable[None] | None:
-        """These partitions were taken without notice (session expired, fenced): others may own them already.
+        """These partitions were lost (session expired, member fenced). Other members may own them already.
 
-        Commits would be refused. Unless overridden, the same as revoked (KIP-429).
+        Commits would be refused. By default the same as revoked (KIP-429).
         """
         return self.on_partitions_revoked(lost)
 
 
-async def tell(listener: ConsumerRebalanceListener | None, method: str, partitions: Iterable[TopicPartition]) -> None:
-    """Calls one method of the listener, and waits for it if it is `async`.
+async def notify_listener(
+    listener: ConsumerRebalanceListener | None, method: str, partitions: Iterable[TopicPartition]
+) -> None:
+    """Calls one method of the listener, and awaits it if it is `async`.
 
-    A listener written for aiokafka has no on_partitions_lost: it is told that they were revoked.
+    A listener written for aiokafka has no on_partitions_lost: on_partitions_revoked is called instead.
     """
     if listener is None:
         return

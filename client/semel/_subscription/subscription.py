@@ -1,8 +1,7 @@
-"""PURE. What a consumer wants, what it was given, and where it stands in each partition.
+"""PURE. The subscription of a consumer, its assignment, and its state in each partition.
 
-A `PartitionState` lives exactly as long as its assignment: whatever arrives for an older one (a fetch response, a
-looked-up offset) finds that it is no longer the state in charge, and is dropped. So records of a revoked partition
-cannot be handed out.
+A `PartitionState` lives exactly as long as its assignment. A fetch response or an offset that arrives for an older one
+is dropped, because that state is no longer in charge. So no record of a revoked partition is handed out.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from semel.structs import Metadata, TopicPartition
 
 
 class Mode(Enum):
-    """How partitions come to this consumer; only one way at a time."""
+    """How partitions come to this consumer. Only one way at a time."""
 
     NONE = "nothing"
     TOPICS = "topics"
@@ -29,24 +28,26 @@ class Mode(Enum):
 
 
 class Reset(Enum):
-    """How a partition without a position finds one."""
+    """How a partition without a position gets one."""
 
     COMMITTED = "committed"
     EARLIEST = "earliest"
     LATEST = "latest"
     NONE = "none"
     IN_RANGE = "in range"
-    """It had one, `lost`, that its leader does not have."""
+    """Its position, `lost`, is not in the range of its leader."""
 
 
 class PartitionState:
     """One assigned partition.
 
-    position: offset of the next record to hand out, None until it is known; consumed: offset below which every record
-    was handed out *and* the application came back for more, which is what auto-commit commits; committed: what the
-    group's coordinator was last told, None when unknown. held: a rebalance listener is being asked, nothing is fetched
-    or handed out. leader_epoch: of the leader whose log is known to be the one that was read. error: why there are no
-    more records, raised to the application until it seeks.
+    position: offset of the next record to hand out, None until it is known.
+    consumed: offset below which every record is consumed; auto-commit commits it.
+    committed: the offset last committed to the coordinator, None when unknown.
+    held: a rebalance listener is running: nothing is fetched or handed out.
+    leader_epoch: the epoch of the leader whose log is known to match the records that were read.
+    lost: the position before it was lost, -1 without one.
+    error: the reason why there are no more records. The application gets it until it seeks.
     """
 
     __slots__ = (
@@ -88,11 +89,11 @@ class PartitionState:
 
     @property
     def in_hand(self) -> bool:
-        """Records were handed out and the application has not come back since."""
+        """Whether records were handed out that the application still processes."""
         return self.position != self.consumed
 
     def seek(self, offset: int) -> None:
-        """Go on from `offset`; everything fetched is dropped, and an error that waited to be raised with it."""
+        """Continues from `offset`. Drops all fetched data and a waiting error."""
         self.position = self.consumed = offset
         self.reset = None
         self.error = None
@@ -100,7 +101,7 @@ class PartitionState:
         self.buffer.restart(offset)
 
     def lose_position(self, reset: Reset) -> None:
-        """The position is no longer valid; `reset` says where to find one."""
+        """The position is not valid any more. reset: how to find a new one."""
         self.lost = -1 if self.position is None else self.position
         self.position = self.consumed = None
         self.reset = reset
@@ -108,13 +109,13 @@ class PartitionState:
         self.buffer.restart(None)
 
     def hold(self) -> None:
-        """From now on nothing is handed out; position and consumed stay, to be committed."""
+        """Stops handing out records. Position and consumed offset stay, to be committed."""
         self.held = True
         self.buffer.restart(self.position)
 
 
 class Subscription:
-    """The wanted topics and the assigned partitions, in assignment order."""
+    """The subscribed topics and the assigned partitions, in order of assignment."""
 
     def __init__(self, *, exclude_internal_topics: bool = True) -> None:
         self.mode = Mode.NONE
@@ -123,10 +124,10 @@ class Subscription:
         self.listener: ConsumerRebalanceListener | None = None
         self.states: dict[TopicPartition, PartitionState] = {}
         self.handed_out: list[PartitionState] = []
-        """The partitions whose records are in the application's hands."""
+        """The partitions whose records the application processes now."""
         self._exclude_internal_topics = exclude_internal_topics
 
-    # What is wanted
+    # Subscribed topics
 
     def subscribe_topics(self, topics: Sequence[str], listener: ConsumerRebalanceListener | None) -> None:
         """Replaces the topics. Raises IllegalStateError after `assign`."""
@@ -134,7 +135,9 @@ class Subscription:
         self.topics, self.pattern, self.listener = tuple(dict.fromkeys(topics)), None, listener
 
     def subscribe_pattern(self, pattern: re.Pattern[str], listener: ConsumerRebalanceListener | None) -> None:
-        """All topics whose name matches from its start on, now and later. Raises IllegalStateError after `assign`."""
+        """Subscribes to all topics whose name matches from its start, present and future ones. Raises
+        IllegalStateError after `assign`.
+        """
         self._enter(Mode.PATTERN)
         self.topics, self.pattern, self.listener = (), pattern, listener
 
@@ -158,11 +161,11 @@ class Subscription:
 
     @property
     def is_automatic(self) -> bool:
-        """Partitions come from the topics wanted, not from `assign`."""
+        """Whether partitions come from subscribed topics, not from `assign`."""
         return self.mode in (Mode.TOPICS, Mode.PATTERN)
 
     def wanted_topics(self, metadata: Metadata) -> tuple[str, ...]:
-        """The topics subscribed to: as named, or as the pattern finds them now."""
+        """The subscribed topics: the given names, or the topics that match the pattern now."""
         if self.pattern is None:
             return self.topics
         return tuple(
@@ -171,10 +174,10 @@ class Subscription:
             if self.pattern.match(name) and not (topic.is_internal and self._exclude_internal_topics)
         )
 
-    # What was given
+    # Assigned partitions
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Replaces the assignment. What is in both keeps its state: position, buffered records, pause."""
+        """Replaces the assignment. Partitions in both keep their state: position, buffered records, pause."""
         old = self.states
         wanted = dict.fromkeys(TopicPartition(*partition) for partition in partitions)
         self.drop([partition for partition in old if partition not in wanted])
@@ -184,7 +187,7 @@ class Subscription:
         for partition in partitions:
             state = self.states.pop(partition, None)
             if state is not None:
-                # Whoever still holds the state (an iteration in progress) finds nothing in it.
+                # An iteration in progress may still hold the state: leave no records in it.
                 state.buffer.restart(None)
 
     def state(self, partition: TopicPartition) -> PartitionState:
@@ -195,19 +198,21 @@ class Subscription:
         return state
 
     def in_charge(self, state: PartitionState) -> bool:
-        """Whether `state` is still the assignment's: false once its partition was revoked, even if it came back."""
+        """Whether `state` is the state of the current assignment. False once its partition was revoked, even if it
+        is assigned again.
+        """
         return self.states.get(state.topic_partition) is state
 
-    # What may be committed
+    # Consumed offsets
 
-    def came_back(self) -> None:
-        """The application has come back: all that it was handed counts as consumed."""
+    def mark_consumed(self) -> None:
+        """The application asks for more: all records handed out are consumed."""
         for state in self.handed_out:
             state.consumed = state.position
         self.handed_out.clear()
 
     def to_commit(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """Consumed positions that the coordinator has not been told yet."""
+        """Consumed offsets that are not committed yet."""
         chosen = (
             self.states.values() if partitions is None else (self.states[p] for p in partitions if p in self.states)
         )
@@ -219,7 +224,9 @@ class Subscription:
 
 
 def partition_counts(metadata: Metadata, topics: Iterable[str], known: dict[str, int]) -> dict[str, int]:
-    """Topic -> partitions, 0 for one that does not exist; what metadata cannot tell at the moment stays as `known`."""
+    """Topic -> number of partitions, 0 for a missing topic. A topic without metadata at the moment keeps its `known`
+    count.
+    """
     counts: dict[str, int] = {}
     for topic in topics:
         found = metadata.topics.get(topic)

@@ -1,1 +1,1 @@
-"""Transactions of a producer and transaction groups: what the calls do, and the talk with coordinators."""
+"""The transactions of producers: their coordinators, commits, aborts, fencing, and transaction groups."""

@@ -1,4 +1,4 @@
-"""A commit or abort of a producer while it goes on: it ends by itself, whoever gives up on waiting."""
+"""The outcome of a commit or abort in progress. It continues when its caller stops waiting."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from typing import Any
 from semel._net.signal import Signal
 
 
-class Ending:
-    """A commit or abort whose outcome nobody has heard yet."""
+class CommitOutcome:
+    """A commit or abort whose outcome the application does not know yet.
+
+    over: notified when the task ends. task: its result or exception is the outcome.
+    """
 
     __slots__ = ("_work", "commit", "over", "task")
 
@@ -24,16 +27,16 @@ class Ending:
         try:
             await self._work
         finally:
-            self.over.notify()  # and not later: by the time that those who wait run, the task is done
+            self.over.notify()  # here, not in the callback: the task is done when its waiters run
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        look_at_exception(task)
-        # For a task that was cancelled before it ran:
+        discard_exception(task)
+        # A task that was cancelled before its first step:
         self._work.close()
         self.over.notify()
 
 
-def look_at_exception(task: asyncio.Task[None]) -> None:
-    """A task's failure: those who wait for it hear of it; when all were cancelled, the next call does."""
+def discard_exception(task: asyncio.Task[None]) -> None:
+    """Marks a task's exception as retrieved. Callers that wait for the task get it; otherwise the next call does."""
     if not task.cancelled():
         task.exception()

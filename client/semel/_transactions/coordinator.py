@@ -1,12 +1,11 @@
-"""A transactional producer's talk with its coordinators: InitProducerId to EndTxn, one method each.
+"""Requests of a transactional producer to its coordinators, InitProducerId to EndTxn, one method each.
 
-Every call asks again, reconnecting and looking the coordinator up, until there is an answer that means something;
-what it means to the transaction is for `_transactions` to decide.
+Each request is retried, with reconnects and FindCoordinator, until an answer is final. `manager` decides what the
+answer means for the transaction.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
@@ -34,7 +33,7 @@ from semel._config.client import ProducerConfig
 from semel._net.calls import grouped
 from semel._net.cluster import GROUP, TRANSACTION, Cluster
 from semel._net.connection import Connection
-from semel._net.retry import Backoff, Deadline, is_lost_coordinator, is_unsettled
+from semel._net.retry import FOREVER_MS, Backoff, Deadline, is_lost_coordinator, is_unsettled, retrying
 from semel._produce.request import check_serves
 from semel._produce.sequences import NO_EPOCH, NO_PRODUCER_ID, TransactionManager
 from semel._produce.transaction_state import Verdict, verdict_on
@@ -42,7 +41,6 @@ from semel.errors import (
     BrokerResponseError,
     KafkaConnectionError,
     KafkaError,
-    KafkaTimeoutError,
     UnsupportedVersionError,
     error_for,
 )
@@ -52,21 +50,21 @@ log = logging.getLogger(__name__)
 
 FEATURE = "transaction.version"
 RESUME_VERSION_MIN = 3
-"""InitProducerId that takes the old producer id and epoch along (KIP-360)."""
+"""The InitProducerId version that carries the old producer id and epoch (KIP-360)."""
 GROUP_METADATA_VERSION_MIN = 3
-"""TxnOffsetCommit that takes generation and member along (KIP-447)."""
+"""The TxnOffsetCommit version that carries generation and member id (KIP-447)."""
 END_TXN_VERSION = {1: 4, 2: 5}
 TXN_OFFSET_COMMIT_VERSION = {1: 4, 2: 5}
-"""By version of the transaction: at most this, and with version 2 at least as well."""
+"""By transaction version (KIP-890): the highest version to use; for transaction version 2 also the lowest."""
 CONCURRENT_PAUSE_MS = 20
-"""A broker that answers CONCURRENT_TRANSACTIONS is usually done with the previous transaction in a few ms."""
+"""The longest pause after CONCURRENT_TRANSACTIONS: the previous transaction usually completes within a few ms."""
 
 
 class TransactionCoordinator:
     """The coordinators of one transactional id and of the groups whose offsets it commits.
 
-    in_doubt: a request may have arrived, or may still arrive, that was never answered.
-    maybe_done: the same since the last call of `end` began, or what was answered was no outcome.
+    in_doubt: a request without an answer may have arrived, or may still arrive.
+    maybe_done: the same, since the last call of `end` began; also after an answer that is not a final outcome.
     """
 
     def __init__(self, cluster: Cluster, config: ProducerConfig, manager: TransactionManager) -> None:
@@ -78,10 +76,10 @@ class TransactionCoordinator:
         self.version = 1
 
     async def init_producer_id(self, *, resume: bool, timeout_ms: float) -> None:
-        """A producer id and epoch that fence off what came before; open transactions of the id are aborted.
+        """Obtains a producer id and epoch that fence earlier producers. Open transactions of the id are aborted.
 
-        resume: this producer itself, not a new one (KIP-360): it fails when somebody else has taken over meanwhile.
-        In a step of a transaction group it fails once that step is over.
+        resume: this producer asks for a new epoch (KIP-360). That fails when another producer has taken the id. In a
+        step of a transaction group, it fails once the step is over.
         """
         manager, step = self._manager, self._config.transaction_group_step
 
@@ -89,7 +87,7 @@ class TransactionCoordinator:
             if resume and connection.version(InitProducerIdRequest) < RESUME_VERSION_MIN:
                 raise UnsupportedVersionError(f"{connection.name} cannot give a running producer a new epoch")
             if step is not None and not connection.serves(BeginTransactionGroupRequest):
-                raise UnsupportedVersionError(f"{connection.name} knows no transaction groups")
+                raise UnsupportedVersionError(f"{connection.name} does not serve transaction groups")
             return InitProducerIdRequest(
                 transactional_id=self._id,
                 transaction_timeout_ms=self._config.transaction_timeout_ms,
@@ -109,7 +107,7 @@ class TransactionCoordinator:
         self.in_doubt = False
 
     async def add_partitions(self, partitions: Collection[TopicPartition]) -> None:
-        """Enrols partitions in the transaction (version 1)."""
+        """Adds partitions to the transaction (transaction version 1)."""
         topics = [
             AddPartitionsToTxnRequestTopic(name=topic, partitions=indexes)
             for topic, indexes in grouped(partitions).items()
@@ -124,7 +122,7 @@ class TransactionCoordinator:
         await self._ask(lambda _: request, what, partial(_added, list(partitions)))
 
     async def add_group(self, group_id: str, *, timeout_ms: float) -> None:
-        """Enrols a group, whose offsets are to be part of the transaction (version 1)."""
+        """Adds a group whose offsets will be part of the transaction (transaction version 1)."""
         request = AddOffsetsToTxnRequest(
             transactional_id=self._id,
             producer_id=self._manager.producer_id,
@@ -142,7 +140,7 @@ class TransactionCoordinator:
         version: int,
         timeout_ms: float,
     ) -> None:
-        """Puts offsets of a group into the transaction, at the group's coordinator."""
+        """Adds offsets of a group to the transaction, at the group's coordinator."""
         request = TxnOffsetCommitRequest(
             transactional_id=self._id,
             group_id=group.group_id,
@@ -166,7 +164,7 @@ class TransactionCoordinator:
                 check_serves(connection, TxnOffsetCommitRequest, version_max)
             if group.member_id and connection.version(TxnOffsetCommitRequest) < GROUP_METADATA_VERSION_MIN:
                 raise UnsupportedVersionError(
-                    f"{connection.name} takes no group metadata with a transaction's offsets: pass the group_id alone"
+                    f"{connection.name} accepts no group metadata with a transaction's offsets: pass the group_id alone"
                 )
             return request
 
@@ -180,7 +178,9 @@ class TransactionCoordinator:
         )
 
     async def end(self, *, commit: bool, version: int) -> bool:
-        """Commits or aborts, asked until the coordinator says what became of it. True: with a new epoch (KIP-890)."""
+        """Commits or aborts; retries until the coordinator gives an outcome. True: the answer carried a new epoch
+        (KIP-890).
+        """
         request = EndTxnRequest(
             transactional_id=self._id,
             producer_id=self._manager.producer_id,
@@ -206,42 +206,44 @@ class TransactionCoordinator:
         *,
         key: tuple[str, int] | None = None,
         version_max: int | None = None,
-        timeout_ms: float | None = None,
+        timeout_ms: float = FOREVER_MS,
     ) -> Any:
-        """The answer, once there is one without an error. Without `timeout_ms` it is asked for until cancelled.
+        """The first answer without an error. Without `timeout_ms` the request is repeated until cancelled.
 
-        Raises the first error that asking again does not help against, KafkaTimeoutError.
+        Raises the first error that is not RETRY in the table of verdicts, KafkaTimeoutError.
         """
         config = self._config
-        backoff = Backoff(self._cluster.edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
-        deadline = None if timeout_ms is None else Deadline(self._cluster.edge, timeout_ms)
         name, key_type = key or (self._id, TRANSACTION)
-        while True:
-            left_ms = config.request_timeout_ms if deadline is None else max(deadline.remaining_ms, 1)
-            try:
-                connection = await self._cluster.coordinator_connection(name, key_type, timeout_ms=left_ms)
-                if key_type == TRANSACTION:
-                    self.version = 2 if connection.feature_level(FEATURE) >= 2 else 1
-                message = request(connection)
-                answer = await self._answer(connection, message, min(config.request_timeout_ms, left_ms), version_max)
-                code = next((code for code in codes(answer) if code), 0)
-                if not code:
-                    return answer
-                why = getattr(answer, "error_message", None)  # semel's brokers tell
-                raise error_for(code, f"{what}: {why}" if why else what)
-            except KafkaError as error:
-                if verdict_on(error) is not Verdict.RETRY:
-                    raise
-                self.maybe_done = self.maybe_done or is_unsettled(error)
-                if is_lost_coordinator(error) or not isinstance(error, BrokerResponseError):
-                    self._cluster.forget_coordinator(name, key_type)
-                pause_ms = backoff.next_ms()
-                if isinstance(error, BrokerResponseError) and error.code == ErrorCode.CONCURRENT_TRANSACTIONS:
-                    pause_ms = min(pause_ms, CONCURRENT_PAUSE_MS)
-                if deadline is not None and pause_ms >= deadline.remaining_ms:
-                    raise KafkaTimeoutError(f"{what} did not succeed within {timeout_ms:.0f} ms: {error}") from error
-                log.debug("%s: asking again: %s", what, error)
-            await asyncio.sleep(pause_ms / 1000)
+
+        async def attempt(deadline: Deadline) -> Any:
+            left_ms = config.request_timeout_ms if timeout_ms == FOREVER_MS else max(deadline.remaining_ms, 1)
+            connection = await self._cluster.coordinator_connection(name, key_type, timeout_ms=left_ms)
+            if key_type == TRANSACTION:
+                self.version = 2 if connection.feature_level(FEATURE) >= 2 else 1
+            message = request(connection)
+            answer = await self._answer(connection, message, min(config.request_timeout_ms, left_ms), version_max)
+            code = next((code for code in codes(answer) if code), 0)
+            if not code:
+                return answer
+            why = getattr(answer, "error_message", None)  # a field of semel's own, which other brokers do not send
+            raise error_for(code, f"{what}: {why}" if why else what)
+
+        def on_error(error: KafkaError) -> None:
+            self.maybe_done = self.maybe_done or is_unsettled(error)
+            if is_lost_coordinator(error) or not isinstance(error, BrokerResponseError):
+                self._cluster.forget_coordinator(name, key_type)
+            log.debug("%s: trying again: %s", what, error)
+
+        return await retrying(
+            attempt,
+            edge=self._cluster.edge,
+            backoff=Backoff(self._cluster.edge, config.retry_backoff_ms, config.retry_backoff_max_ms),
+            timeout_ms=timeout_ms,
+            what=what,
+            is_retriable=lambda error: verdict_on(error) is Verdict.RETRY,
+            on_error=on_error,
+            pause_ms_max=_pause_ms_max,
+        )
 
     async def _answer(
         self, connection: Connection, message: Message, timeout_ms: float, version_max: int | None
@@ -256,12 +258,17 @@ class TransactionCoordinator:
             self.maybe_done = self.maybe_done or not answered
 
 
+def _pause_ms_max(error: KafkaError) -> float:
+    is_concurrent = isinstance(error, BrokerResponseError) and error.code == ErrorCode.CONCURRENT_TRANSACTIONS
+    return CONCURRENT_PAUSE_MS if is_concurrent else FOREVER_MS
+
+
 def _error_code(answer: Any) -> Iterable[int]:
     return (answer.error_code,)
 
 
 def _added(asked: Collection[TopicPartition], answer: AddPartitionsToTxnResponse) -> Iterable[int]:
-    """Where one partition is refused the others are not even tried: the reason comes first."""
+    """The codes, the actual reason first: after one refused partition the others are OPERATION_NOT_ATTEMPTED."""
     codes = {
         TopicPartition(topic.name, row.partition_index): row.partition_error_code
         for topic in answer.results_by_topic_v3_and_below
@@ -280,7 +287,7 @@ def _offset_codes(asked: Collection[TopicPartition], answer: TxnOffsetCommitResp
 
 
 def _complete(asked: Collection[TopicPartition], codes: Mapping[TopicPartition, int]) -> list[int]:
-    """The code of each partition asked for. Nothing said of one is no answer: raises what makes us ask again."""
+    """The code of each requested partition. Raises a retriable error when the answer leaves one out."""
     for partition in asked:
         if partition not in codes:
             raise KafkaConnectionError(f"the coordinator left {partition} out of its answer")

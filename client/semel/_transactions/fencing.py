@@ -1,7 +1,7 @@
-"""Who fenced this producer, when and why: asked of the coordinator once, for the exception's text.
+"""The reason why this producer was fenced, requested from its coordinator once, for the text of the exception.
 
-A member of a transaction group is shut out as well when its step is over, without anybody having taken its id. Other
-brokers than semel keep no ledger of it; there the exception tells who has the transactional id now.
+A member of a transaction group is also fenced when its step is over. The fence ledger is semel's own. With other
+brokers the exception names the producer that has the transactional id now.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from semel_protocol.messages.k20003_describe_transaction_groups import (
 )
 from semel_protocol.schema import Message
 
-from semel._admin.types import client_words
+from semel._admin.types import client_text
 from semel._config.client import ProducerConfig
 from semel._net.cluster import TRANSACTION, Cluster
 from semel._produce.sequences import TransactionManager
@@ -32,7 +32,7 @@ from semel.structs import GroupStep
 log = logging.getLogger(__name__)
 
 ASKING_TIMEOUT_MS_MAX = 5_000
-"""The story is not worth more waiting."""
+"""Bounds the wait for the reason: the exception is raised without it."""
 
 
 async def fenced(
@@ -43,53 +43,55 @@ async def fenced(
     *,
     proven: bool = False,
 ) -> ProducerFenced | None:
-    """The exception of a producer that was fenced, with the story; None when the coordinator does not confirm it.
+    """The exception of a fenced producer, with the reason; None when the coordinator does not confirm that it is
+    fenced.
 
-    proven: the coordinator has said so itself; whether it tells the story or not.
+    proven: the coordinator itself has refused the producer, so no confirmation is needed.
     """
     if proven and not manager.has_producer_id:
-        return None  # not let in at all: the refusal has said why
+        return None  # the producer was never initialised: the refusal says why
     row = await _described(cluster, config)
     is_other = row is not None and not row.error_code and _identity(row) != _identity(manager)
-    story = _story(row, manager) if row is not None else ""
-    if not story and config.transaction_group_step is not None:
-        story = await _story_of_step(cluster, config, config.transaction_group_step)
-    if not proven and not is_other and not story:
+    text = _fence_text(row, manager) if row is not None else ""
+    if not text and config.transaction_group_step is not None:
+        text = await _step_end_text(cluster, config, config.transaction_group_step)
+    if not proven and not is_other and not text:
         return None
-    if not story and row is not None and is_other:
-        story = f"producer id {row.producer_id} epoch {row.producer_epoch} has it now ({row.transaction_state})"
-    made = ProducerFenced(f"{_who(config, manager)}: {story or 'the coordinator does not say by whom'}")
+    if not text and row is not None and is_other:
+        text = f"producer id {row.producer_id} epoch {row.producer_epoch} has it now ({row.transaction_state})"
+    made = ProducerFenced(f"{_producer_text(config, manager)}: {text or 'the coordinator does not say by whom'}")
     made.__cause__ = error
     return made
 
 
 async def is_committed(cluster: Cluster, config: ProducerConfig, manager: TransactionManager) -> bool:
-    """Whether the prepared transaction of a producer whose epoch is over was committed with its step.
+    """Whether the step has committed the prepared transaction of a producer with an old epoch.
 
-    A step that aborts one writes that into the ledger of its id. False also when nobody tells.
+    A step that aborts a transaction writes that into the ledger of its id. False also when the coordinator does not
+    answer.
     """
     step = config.transaction_group_step
     assert step is not None
     row, group = await _described(cluster, config), await _described_group(cluster, config, step)
     if row is None or row.error_code or group is None:
         return False
-    return group.decided_epoch == step.epoch and not _story(row, manager)
+    return group.decided_epoch == step.epoch and not _fence_text(row, manager)
 
 
 async def forgotten(
     cluster: Cluster, config: ProducerConfig, manager: TransactionManager, error: InvalidProducerIdMapping
 ) -> InvalidProducerIdMapping:
-    """The exception of a producer whose transactional id the coordinator does not know (any more), with the story."""
+    """The exception for a transactional id that the coordinator does not know (any more), with the reason if known."""
     row = await _described(cluster, config)
-    story = _story(row, manager) if row is not None else ""
-    if not story:
+    text = _fence_text(row, manager) if row is not None else ""
+    if not text:
         return error
-    made = InvalidProducerIdMapping(f"{_who(config, manager)}: {story}")
+    made = InvalidProducerIdMapping(f"{_producer_text(config, manager)}: {text}")
     made.__cause__ = error
     return made
 
 
-def _who(config: ProducerConfig, manager: TransactionManager) -> str:
+def _producer_text(config: ProducerConfig, manager: TransactionManager) -> str:
     return (
         f"transactional_id {config.transactional_id!r}, producer id {manager.producer_id} "
         f"epoch {manager.producer_epoch}"
@@ -100,26 +102,26 @@ def _identity(of: TransactionManager | DescribeTransactionsResponseTransaction) 
     return of.producer_id, of.producer_epoch
 
 
-def _story(row: DescribeTransactionsResponseTransaction, manager: TransactionManager) -> str:
-    """The line of the ledger that shut us out: of all that are past our epoch, the oldest."""
+def _fence_text(row: DescribeTransactionsResponseTransaction, manager: TransactionManager) -> str:
+    """The text of the ledger entry that fenced this producer: the oldest entry past its epoch."""
     for fence in row.fences:
         if fence.old_producer_id == manager.producer_id and fence.old_epoch >= manager.producer_epoch:
             return fence.text
     return ""
 
 
-async def _story_of_step(cluster: Cluster, config: ProducerConfig, step: GroupStep) -> str:
-    """How the step ended; "" when it is not over, or nobody tells."""
+async def _step_end_text(cluster: Cluster, config: ProducerConfig, step: GroupStep) -> str:
+    """How the step ended; "" when it is not over or the coordinator does not answer."""
     row = await _described_group(cluster, config, step)
     if row is None or (row.group_epoch, row.state) == (step.epoch, "Open"):
         return ""
-    return f"step {step.epoch} of transaction group {step.group!r} is over: {_end_of_step(row, step)}"
+    return f"step {step.epoch} of transaction group {step.group!r} is over: {_how_step_ended(row, step)}"
 
 
-def _end_of_step(row: DescribeTransactionGroupsResponseGroup, step: GroupStep) -> str:
+def _how_step_ended(row: DescribeTransactionGroupsResponseGroup, step: GroupStep) -> str:
     if row.group_epoch != step.epoch:
-        by = ", ".join(part for part in (row.owner, client_words(row.client_id, row.client_host)) if part)
-        return f"step {row.group_epoch} was begun at {_moment(row.begin_time_ms)} by {by or 'somebody'}"
+        by = ", ".join(part for part in (row.owner, client_text(row.client_id, row.client_host)) if part)
+        return f"step {row.group_epoch} was begun at {_moment(row.begin_time_ms)} by {by or 'an unknown client'}"
     how = f"committed as {row.decided_token!r}" if row.decided_epoch == step.epoch else "aborted"
     return f"it was {how} at {_moment(row.last_update_time_ms)}" + (f": {row.note}" if row.note else "")
 
@@ -145,7 +147,7 @@ async def _described_group(
 
 
 async def _asked(cluster: Cluster, config: ProducerConfig, request: Message) -> Any:
-    """The coordinator's answer; None when there is none."""
+    """The coordinator's answer; None without one."""
     assert config.transactional_id is not None
     timeout_ms = min(config.request_timeout_ms, ASKING_TIMEOUT_MS_MAX)
     try:
@@ -154,5 +156,5 @@ async def _asked(cluster: Cluster, config: ProducerConfig, request: Message) -> 
             return None
         return await connection.request(request, timeout_ms=timeout_ms)
     except KafkaError as trouble:
-        log.debug("no story of how %r was fenced: %s", config.transactional_id, trouble)
+        log.debug("cannot find out why %r was fenced: %s", config.transactional_id, trouble)
         return None

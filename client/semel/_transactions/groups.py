@@ -1,4 +1,4 @@
-"""The talk with a transaction group's coordinator: begin a step, decide it, describe groups. semel's own requests."""
+"""Requests to a transaction group's coordinator: begin a step, decide it, describe groups. The APIs are semel's own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from semel_protocol.messages.k20003_describe_transaction_groups import (
     DescribeTransactionGroupsResponseMember,
 )
 
-from semel._admin.types import TransactionGroupDescription, TransactionGroupMember, client_words
+from semel._admin.types import TransactionGroupDescription, TransactionGroupMember, client_text
 from semel._net.calls import Calls, settled
 from semel._net.cluster import TRANSACTION
 from semel._net.connection import Connection
@@ -31,13 +31,13 @@ from semel.errors import KafkaError, ProducerFenced, TransactionalIdNotFound, Un
 from semel.structs import GroupStep, PreparedTransaction
 
 
-def coordinated_as(group: str) -> str:
-    """The transactional id whose coordinator is the group's."""
+def coordinator_key(group: str) -> str:
+    """The transactional id that has the same coordinator as the group."""
     return f"{group}/"
 
 
 async def begin(calls: Calls, group: str, owner: str, timeout_ms: int) -> GroupStep:
-    """The next step. Asked until it is answered: a step of a try without an answer is over by then."""
+    """Begins the next step. Retries until it is answered; the step of an unanswered try is over then."""
 
     async def attempt(connection: Connection, deadline: Deadline) -> GroupStep:
         request = BeginTransactionGroupRequest(group=group, owner=owner, timeout_ms=timeout_ms)
@@ -47,7 +47,7 @@ async def begin(calls: Calls, group: str, owner: str, timeout_ms: int) -> GroupS
         return GroupStep(group, answer.group_epoch, answer.decided_token, answer.decided_epoch)
 
     what = f"beginning a step of transaction group {group!r}"
-    return await calls.on_coordinator(coordinated_as(group), attempt, what=what, key_type=TRANSACTION)
+    return await calls.on_coordinator(coordinator_key(group), attempt, what=what, key_type=TRANSACTION)
 
 
 async def decide(
@@ -57,9 +57,12 @@ async def decide(
     token: str,
     committed: bool,
     transactions: Sequence[PreparedTransaction],
-    doubted: Callable[[], None],
+    on_uncertain: Callable[[], None],
 ) -> DecideTransactionGroupResponse:
-    """The answer without an error. `doubted`: a request was sent and has no outcome, so that it may have had effect."""
+    """The answer without an error.
+
+    on_uncertain: called when a request was sent without an answer, so that it may have taken effect.
+    """
     request = DecideTransactionGroupRequest(
         group=step.group,
         group_epoch=step.epoch,
@@ -82,20 +85,20 @@ async def decide(
         except UnsupportedVersionError:
             raise
         except BaseException:
-            doubted()
+            on_uncertain()
             raise
         if answer.error_code:
             error = error_for(answer.error_code, _said(what, answer.error_message))
             if is_unsettled(error):
-                doubted()
+                on_uncertain()
             raise error
         return answer
 
-    return await calls.on_coordinator(coordinated_as(step.group), attempt, what=what, key_type=TRANSACTION)
+    return await calls.on_coordinator(coordinator_key(step.group), attempt, what=what, key_type=TRANSACTION)
 
 
 async def describe(calls: Calls, names: Sequence[str] | None) -> list[TransactionGroupDescription]:
-    """These groups in the order asked for, each by its coordinator; or all of them by name, of every broker."""
+    """These groups in the given order, each from its coordinator; None: all groups of every broker, sorted by name."""
     if names is None:
         brokers = sorted((await calls.cluster.refresh()).brokers)
 
@@ -114,14 +117,14 @@ async def describe(calls: Calls, names: Sequence[str] | None) -> list[Transactio
 
 
 async def abort(calls: Calls, group: str, reason: str) -> TransactionGroupDescription:
-    """Begins a step in an operator's name, which aborts and fences, and ends it at once. What the group was before.
+    """Begins a step on behalf of an operator, which aborts and fences, and aborts that step. Returns the group before.
 
-    Raises TransactionalIdNotFound: nothing is begun where there is no group.
+    Raises TransactionalIdNotFound when there is no such group; nothing is begun then.
     """
     (before,) = await describe(calls, [group])
     step = await begin(calls, group, reason, before.timeout_ms)
     try:
-        await decide(calls, step, token="", committed=False, transactions=(), doubted=lambda: None)
+        await decide(calls, step, token="", committed=False, transactions=(), on_uncertain=lambda: None)
     except KafkaError as error:
         if not is_superseded(error):
             raise
@@ -129,20 +132,20 @@ async def abort(calls: Calls, group: str, reason: str) -> TransactionGroupDescri
 
 
 def is_superseded(error: KafkaError) -> bool:
-    """Whether an abort came to nothing because a newer step, or no group, is there: nothing is left to abort."""
+    """Whether there was nothing to abort: a newer step has begun, or the group does not exist."""
     return isinstance(error, ProducerFenced | TransactionalIdNotFound)
 
 
 async def _of_coordinator(calls: Calls, name: str) -> TransactionGroupDescription:
     async def attempt(connection: Connection, deadline: Deadline) -> TransactionGroupDescription:
-        node_id = await calls.cluster.coordinator(coordinated_as(name), TRANSACTION)
+        node_id = await calls.cluster.coordinator(coordinator_key(name), TRANSACTION)
         for found in await _listed(calls, connection, node_id, [name], deadline):
             if found.name == name:
                 return found
         raise TransactionalIdNotFound(f"there is no transaction group {name!r}")
 
     what = f"describing transaction group {name!r}"
-    return await calls.on_coordinator(coordinated_as(name), attempt, what=what, key_type=TRANSACTION)
+    return await calls.on_coordinator(coordinator_key(name), attempt, what=what, key_type=TRANSACTION)
 
 
 async def _listed(
@@ -165,7 +168,7 @@ def _description(row: DescribeTransactionGroupsResponseGroup, node_id: int) -> T
         state=row.state,
         coordinator=node_id,
         owner=row.owner,
-        client=client_words(row.client_id, row.client_host),
+        client=client_text(row.client_id, row.client_host),
         timeout_ms=row.timeout_ms,
         began_ms=row.begin_time_ms,
         last_update_time_ms=row.last_update_time_ms,

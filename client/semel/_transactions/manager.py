@@ -1,7 +1,7 @@
-"""Transactions of one producer: what the application's calls do, in which order, and what follows from errors.
+"""The transactions of one producer: the application's calls, their order, and the consequences of errors.
 
-A commit or abort runs in a task of its own until its outcome is known: a caller that gives up, or is cancelled, does
-not change the outcome, and hears it by calling again. Nothing is ever guessed.
+A commit or abort runs in a task of its own until its outcome is known. A caller that times out or is cancelled does not
+change the outcome. It learns the outcome with its next call.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from semel._config.client import ProducerConfig
 from semel._net.cluster import Cluster
 from semel._produce.sender import Sender
 from semel._produce.transaction_state import State, TransactionState, Verdict, is_not_ongoing, verdict_on
-from semel._transactions.commit_outcome import Ending, look_at_exception
+from semel._transactions.commit_outcome import CommitOutcome, discard_exception
 from semel._transactions.coordinator import TransactionCoordinator
 from semel._transactions.fencing import fenced, forgotten, is_committed
 from semel.errors import (
@@ -39,28 +39,28 @@ from semel.structs import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTran
 
 log = logging.getLogger(__name__)
 
-UNKNOWN_OUTCOME = "Whether its last transaction was committed is not known: look for its records before doing it again"
+UNKNOWN_OUTCOME = "Its last transaction may be committed: look for its records before you repeat it"
 GROUP_HAS_MOVED_ON = (IllegalGenerationError, UnknownMemberIdError, RebalanceInProgressError, FencedInstanceIdError)
 
 
 class Transactions:
-    """The transactions of one producer, one after the other. `init` first, `close` last."""
+    """The transactions of one producer, one after the other. `init` is the first call, `close` the last."""
 
     def __init__(self, cluster: Cluster, config: ProducerConfig, sender: Sender, state: TransactionState) -> None:
         assert sender.manager is not None
         self._cluster, self._config, self._sender = cluster, config, sender
         self._state, self._manager = state, sender.manager
         self._coordinator = TransactionCoordinator(cluster, config, sender.manager)
-        self._ending: Ending | None = None
+        self._commit_outcome: CommitOutcome | None = None
         self._enrolling: asyncio.Task[None] | None = None
         self._committing_offsets: dict[asyncio.Task[None], None] = {}
         self._closed = False
         sender.enrol = self._enrol
 
-    # What the application calls
+    # Calls of the application
 
     async def init(self) -> None:
-        """Takes the transactional id over: older producers are fenced, what they left open is aborted. Once.
+        """Initialises the transactional id once: fences older producers and aborts their open transaction.
 
         Raises KafkaTimeoutError (max_block_ms), InvalidTransactionTimeout, TransactionalIdAuthorizationFailed.
         """
@@ -69,12 +69,14 @@ class Transactions:
         self._state.check_usable()
 
     async def begin(self) -> None:
-        """Raises IllegalStateError inside a transaction, and while nobody has heard of the last commit."""
-        ending = self._ending
+        """Begins a transaction. Raises IllegalStateError inside a transaction, and while the last commit's outcome is
+        unknown.
+        """
+        ending = self._commit_outcome
         if ending is not None and ending.commit:
             raise IllegalStateError(
-                "begin_transaction(): nobody has heard yet what became of the last commit; call commit_transaction() "
-                "again to hear it, or abort_transaction() to abort if that is still possible"
+                "begin_transaction(): the outcome of the last commit is not known; call commit_transaction() again to "
+                "learn it, or abort_transaction() to abort if that is still possible"
             )
         if ending is not None:
             await self._outcome(ending)
@@ -84,12 +86,12 @@ class Transactions:
         state.begin(self._coordinator.version)
 
     async def commit(self) -> None:
-        """Stores everything and commits; called again, waits on for the same commit.
+        """Stores every record and commits. Called again, it waits for the same commit.
 
-        Raises TransactionHasFailed when it can only be aborted, KafkaTimeoutError (max_block_ms) when it goes on, and
-        why the producer has ended, such as ProducerFenced.
+        Raises TransactionHasFailed when the transaction can only be aborted, KafkaTimeoutError (max_block_ms) while the
+        commit continues, and the error that ended the producer, such as ProducerFenced.
         """
-        ending = self._ending
+        ending = self._commit_outcome
         if ending is None:
             self._state.start_commit()
             ending = self._start(self._commit(self._sender.flushed()), commit=True)
@@ -102,10 +104,10 @@ class Transactions:
         self._state.check_commits_itself(call)
 
     async def prepare(self) -> PreparedTransaction | None:
-        """Stores everything, for the driver of the group to commit; None when there is nothing. May be called again.
+        """Stores every record, for the group's driver to commit. None when nothing was sent. May be called again.
 
-        Raises TransactionHasFailed when it can only be aborted, TransactionAborted when somebody does that meanwhile,
-        and why the producer has ended, such as ProducerFenced.
+        Raises TransactionHasFailed when the transaction can only be aborted, TransactionAborted when another task
+        aborts it, and the error that ended the producer, such as ProducerFenced.
         """
         self._state.start_prepare()
         await self._all_stored(self._sender.flushed())
@@ -114,14 +116,14 @@ class Transactions:
         return self._state.prepared(self._manager.producer_id, self._manager.producer_epoch)
 
     async def abort(self) -> None:
-        """Aborts; called again, waits on. After a commit that failed or timed out it finds out what became of that.
+        """Aborts. Called again, it waits for the same abort. After a commit without an outcome, it finds that outcome.
 
-        Raises TransactionWasCommitted when the commit was through already, KafkaTimeoutError, ProducerFenced.
+        Raises TransactionWasCommitted when the commit has taken effect, KafkaTimeoutError, ProducerFenced.
         """
-        ending = self._ending
+        ending = self._commit_outcome
         if ending is not None and ending.commit:
             await self._stop_commit(ending)
-            ending = self._ending
+            ending = self._commit_outcome
         if ending is None:
             self._state.start_abort()
             ending = self._start(self._abort(), commit=False)
@@ -130,9 +132,9 @@ class Transactions:
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> None:
-        """Makes positions of a group part of the transaction.
+        """Adds a group's offsets to the transaction.
 
-        Raises CommitFailedError when the group has moved on, KafkaTimeoutError, ProducerFenced; the transaction can
+        Raises CommitFailedError when the group has rebalanced, KafkaTimeoutError, ProducerFenced; the transaction can
         only be aborted then.
         """
         self._state.check_open()
@@ -141,7 +143,7 @@ class Transactions:
         task = asyncio.create_task(self._commit_offsets(offsets, group), name=f"offsets of {group.group_id}")
         self._committing_offsets[task] = None
         task.add_done_callback(self._offsets_done)
-        # Cancelling the caller does not recall what is on its way: the commit waits for it.
+        # Cancelling the caller does not recall a request in flight. The commit waits for it.
         await asyncio.wait([task])
         task.result()
 
@@ -149,45 +151,45 @@ class Transactions:
     def is_fatal(self) -> bool:
         return self._state.state is State.ENDED
 
-    @property
-    def can_only_abort(self) -> bool:
-        return self._state.state is State.ABORTABLE
-
     async def close(self) -> None:
-        """Aborts what is open but not prepared, hears a commit or abort out, and stops; each within its timeout."""
+        """Aborts a transaction that is open and not prepared, waits for a commit or abort within its timeout, and
+        stops.
+        """
         self._closed = True
         try:
             if self._state.state in (State.IN_TRANSACTION, State.PREPARING, State.ABORTABLE):
                 self._state.start_abort()
                 self._start(self._abort(), commit=False)
-            if self._ending is not None:
-                await asyncio.wait([self._ending.task], timeout=self._config.request_timeout_ms / 1000)
+            if self._commit_outcome is not None:
+                await asyncio.wait([self._commit_outcome.task], timeout=self._config.request_timeout_ms / 1000)
         finally:
             await self.leave()
 
     async def leave(self) -> None:
-        """Stops at once; what is open is for others to end."""
+        """Stops at once. Another producer or the coordinator ends the open transaction."""
         self._closed = True
-        await self._cancel([self._ending.task] if self._ending is not None else [])
+        await self._cancel([self._commit_outcome.task] if self._commit_outcome is not None else [])
         await self._cancel_requests()
 
-    # Ending a transaction
+    # Commit and abort
 
-    def _start(self, work: Coroutine[Any, Any, None], *, commit: bool) -> Ending:
-        self._ending = Ending(commit, work, f"{'commit' if commit else 'abort'} of {self._state.transactional_id}")
-        return self._ending
+    def _start(self, work: Coroutine[Any, Any, None], *, commit: bool) -> CommitOutcome:
+        self._commit_outcome = CommitOutcome(
+            commit, work, f"{'commit' if commit else 'abort'} of {self._state.transactional_id}"
+        )
+        return self._commit_outcome
 
-    async def _outcome(self, ending: Ending) -> None:
-        """Waits for a commit or abort at most max_block_ms, and passes on what it came to."""
+    async def _outcome(self, ending: CommitOutcome) -> None:
+        """Waits for a commit or abort for at most max_block_ms, and raises its error."""
         if not ending.task.done() and not await ending.over.wait(self._config.max_block_ms):
             call = "commit_transaction()" if ending.commit else "abort_transaction()"
             raise KafkaTimeoutError(
-                f"{call}: the outcome is not known after max_block_ms={self._config.max_block_ms}, and is still being "
-                f"asked for; call {call} again to hear it"
+                f"{call}: the outcome is not known after max_block_ms={self._config.max_block_ms}; the request is "
+                f"still being retried; call {call} again to learn it"
                 + (", or abort_transaction() to give up" if ending.commit else "")
             )
-        if self._ending is ending:
-            self._ending = None
+        if self._commit_outcome is ending:
+            self._commit_outcome = None
         if ending.task.cancelled():
             if self._closed:
                 raise ProducerClosed("the producer was stopped before the outcome of the transaction was known")
@@ -195,8 +197,8 @@ class Transactions:
         ending.task.result()
 
     async def _commit(self, stored: asyncio.Future[None]) -> None:
-        # EndTxn does not follow the last Produce on the wire before that is answered: a Produce that fails behind a
-        # commit that was sent already is a hole in a committed transaction.
+        # EndTxn is sent only after every Produce is answered. A Produce that fails after EndTxn was sent would leave a
+        # committed transaction without some of its records.
         await self._all_stored(stored)
         state, new_epoch = self._state, False
         if state.touched:
@@ -207,70 +209,72 @@ class Transactions:
             except KafkaError as error:
                 await self._commit_refused(error)
             finally:
-                # A new epoch shuts out whatever was in doubt before.
+                # A new epoch fences every earlier request that was not answered.
                 self._coordinator.in_doubt = not new_epoch and (doubt_before or self._coordinator.in_doubt)
         self._close_transaction(new_epoch=new_epoch)
 
     async def _all_stored(self, stored: asyncio.Future[None]) -> None:
-        """Raises TransactionHasFailed where something is not, and why the producer has ended."""
+        """Waits until all is stored. Raises TransactionHasFailed if something is not, and the error that ended the
+        producer.
+        """
         await stored
         if self._committing_offsets:
             await asyncio.wait(list(self._committing_offsets))
         cause = self._state.cause
         if isinstance(cause, InvalidProducerEpoch | ProducerFenced):
-            # A partition says so; only the coordinator knows whether it is for good.
+            # A partition has refused the epoch. Only the coordinator knows whether the producer is fenced.
             proof = await fenced(self._cluster, self._config, self._manager, cause)
             if proof is not None:
                 self._end(proof)
         self._state.check_usable()
 
     async def _commit_refused(self, error: KafkaError) -> NoReturn:
-        """Raises what follows from it. An earlier try without an outcome may have been the one that committed."""
+        """Raises the consequence of a refused commit. An earlier try without an outcome may have committed."""
         if is_not_ongoing(error):
             await self._failed(error, abortable=True)
         elif not self._coordinator.maybe_done:
             await self._failed(error)
         else:
-            (await self._failed(error, ends=True)).add_words(UNKNOWN_OUTCOME)
+            (await self._failed(error, ends=True)).extend_message(UNKNOWN_OUTCOME)
         self._state.check_usable()
         raise error
 
     async def _abort(self) -> None:
         await self._cancel_requests()
         self._sender.drop_waiting(TransactionAborted("the transaction is being aborted"))
-        await self._sender.quiet()
+        await self._sender.wait_for_answers()
         state, new_epoch = self._state, False
         if state.touched:
             try:
                 new_epoch = await self._coordinator.end(commit=False, version=state.version)
             except KafkaError as error:
                 if state.commit_sent:
-                    await self._hear_commit_out(error)
+                    await self._confirm_commit(error)
                 if state.is_prepared:
-                    await self._hear_group_out(error)
+                    await self._confirm_group_commit(error)
                 if not is_not_ongoing(error) and verdict_on(error) is not Verdict.RENEW:
                     raise await self._failed(error, ends=True) from None
-                # Neither open nor committed: the coordinator never had it, or forgot it.
+                # Neither open nor committed: the coordinator never had the transaction, or has removed it.
                 state.needs_new_epoch = True
         self._close_transaction(new_epoch=new_epoch)
 
-    async def _hear_commit_out(self, error: KafkaError) -> NoReturn:
-        """An abort was refused, and a commit had been sent before: did that get there? Only asking tells."""
+    async def _confirm_commit(self, error: KafkaError) -> NoReturn:
+        """The coordinator refused an abort after a commit was sent. Sends the commit again to learn its outcome."""
         try:
             if not is_not_ongoing(error):
                 raise error
             new_epoch = await self._coordinator.end(commit=True, version=self._state.version)
         except KafkaError as refusal:
             failure = await self._failed(refusal, ends=True)
-            failure.add_words(UNKNOWN_OUTCOME)
+            failure.extend_message(UNKNOWN_OUTCOME)
             raise failure from None
         self._close_transaction(new_epoch=new_epoch)
         raise TransactionWasCommitted(
-            f"the transaction of {self._state.transactional_id!r} cannot be aborted: its commit is through"
+            f"the transaction of {self._state.transactional_id!r} cannot be aborted: it is committed"
         )
 
-    async def _hear_group_out(self, error: KafkaError) -> NoReturn:
-        """An abort was refused of what was prepared: has its group committed it?"""
+    async def _confirm_group_commit(self, error: KafkaError) -> NoReturn:
+        """The coordinator refused the abort of a prepared transaction. Finds out whether its group has committed it."""
         is_fenced = verdict_on(error) is Verdict.FENCED
         if is_not_ongoing(error) or (is_fenced and await is_committed(self._cluster, self._config, self._manager)):
             self._close_transaction(new_epoch=False)
@@ -280,21 +284,21 @@ class Transactions:
         raise await self._failed(error, ends=True) from None
 
     def _close_transaction(self, *, new_epoch: bool) -> None:
-        # Without a new epoch a request that was never answered could still arrive, in the next transaction; and whoever
-        # has heard of the last one as prepared could take the next one for it.
+        # Without a new epoch, an unanswered request could arrive during the next transaction. A driver that knows the
+        # last transaction as prepared could commit the next one in its place.
         state = self._state
         state.needs_new_epoch = state.needs_new_epoch or state.is_prepared or self._coordinator.in_doubt
         state.closed(new_epoch=new_epoch)
 
-    async def _stop_commit(self, ending: Ending) -> None:
-        """Gives up on a commit; returns when the transaction may be aborted. Raises what the commit came to if not."""
+    async def _stop_commit(self, ending: CommitOutcome) -> None:
+        """Gives up a commit. Returns when the transaction may be aborted, otherwise raises the commit's outcome."""
         await self._cancel([ending.task])
-        if self._ending is ending:
-            self._ending = None
+        if self._commit_outcome is ending:
+            self._commit_outcome = None
         if not ending.task.cancelled():
             if ending.task.exception() is None:
                 raise TransactionWasCommitted(
-                    f"the transaction of {self._state.transactional_id!r} cannot be aborted: its commit is through"
+                    f"the transaction of {self._state.transactional_id!r} cannot be aborted: it is committed"
                 )
             if self._state.state is not State.ABORTABLE:
                 ending.task.result()
@@ -306,24 +310,24 @@ class Transactions:
             await self._coordinator.init_producer_id(resume=resume, timeout_ms=self._config.max_block_ms)
         except KafkaError as error:
             if error.retriable:  # nothing has changed
-                new = "make a new Producer and start it" if self._state.step is None else "join() the step again"
+                new = "create a new Producer and start it" if self._state.step is None else "join() the step again"
                 again = "call begin_transaction() again" if resume else new
-                error.add_words(f"It is safe to try again: {again}")
+                error.extend_message(f"It is safe to try again: {again}")
                 raise
             raise await self._failed(error, ends=True) from None
         self._state.initialized()
         self._sender.wake()
 
     def _enrol(self) -> None:
-        """There are partitions to be added to the transaction (version 1)."""
+        """Adds the wanted partitions to the transaction (transaction version 1)."""
         if self._enrolling is None:
             self._enrolling = asyncio.create_task(self._add_partitions(), name="AddPartitionsToTxn")
-            self._enrolling.add_done_callback(look_at_exception)
+            self._enrolling.add_done_callback(discard_exception)
 
     async def _add_partitions(self) -> None:
         state = self._state
         try:
-            while state.wanted and not state.is_doomed:
+            while state.wanted and not state.must_abort:
                 partitions = list(state.wanted)
                 state.touched = True
                 await self._coordinator.add_partitions(partitions)
@@ -352,12 +356,12 @@ class Transactions:
 
     def _offsets_done(self, task: asyncio.Task[None]) -> None:
         self._committing_offsets.pop(task, None)
-        look_at_exception(task)
+        discard_exception(task)
 
     # Errors
 
     async def _failed(self, error: KafkaError, *, abortable: bool = False, ends: bool = False) -> KafkaError:
-        """Applies an error to the transaction; gives the exception to raise, which tells more where more is known."""
+        """Applies an error to the transaction. Returns the exception to raise, which may say more than `error`."""
         if self._state.state is State.ENDED:
             return self._state.end_error()
         verdict = verdict_on(error)

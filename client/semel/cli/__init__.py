@@ -1,1 +1,1 @@
-"""The `semel` command: a thin face over the client. `serve` and `log` come from the other packages by entry point."""
+"""The `semel` command, over the client's public classes. `serve` and `log` come from other packages by entry point."""

@@ -1,4 +1,4 @@
-"""`semel consume`: records of a topic on standard output, as text, by a format, or as JSON lines."""
+"""`semel consume`: prints records of a topic on standard output, as text, by a format, or as JSON lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from semel_protocol.visible import visible_bytes, visible_json
 from semel import Admin, Consumer, ConsumerRecord, TopicPartition
 from semel.admin import EARLIEST, LATEST
 from semel.cli.shared.common import bootstrap_option, failure, run
-from semel.cli.shared.whence import FORMS, Whence, parse
+from semel.cli.shared.start_position import FORMS, StartPosition, parse
 
 ESCAPES = {"\\n": b"\n", "\\t": b"\t", "\\0": b"\0", "\\r": b"\r", "\\\\": b"\\", "%%": b"%"}
 
@@ -34,7 +34,7 @@ FIELDS: dict[str, Show] = {
 @click.command()
 @bootstrap_option
 @click.argument("topic")
-@click.option("-g", "--group", help="Read as a member of this group and commit what was printed.")
+@click.option("-g", "--group", help="Read as a member of this group and commit the printed records.")
 @click.option(
     "-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only these partitions."
 )
@@ -44,10 +44,10 @@ FIELDS: dict[str, Show] = {
     default="latest",
     show_default=True,
     metavar="WHERE",
-    help=f"Where to start: {FORMS}. With a group: earliest or latest, where nothing is committed.",
+    help=f"Where to start: {FORMS}. With a group: earliest or latest, for partitions without a committed offset.",
 )
 @click.option("--from-beginning", is_flag=True, help="The same as --offset earliest.")
-@click.option("-n", "--max-records", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option("-n", "--max-records", type=click.IntRange(min=1), help="Stop after this many records.")
 @click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end that the topic has when the command starts.")
 @click.option("--isolation", type=click.Choice(["read_committed", "read_uncommitted"]), default="read_committed")
 @click.option(
@@ -71,14 +71,14 @@ def consume(
     pattern: str,
     as_json: bool,
 ) -> None:
-    """Print the records of TOPIC until interrupted, or as --max-records and --exit-at-end say."""
+    """Print the records of TOPIC until interrupted, or until --max-records or --exit-at-end ends it."""
     start = parse("earliest" if from_beginning else offset, "--offset")
     if group and (partitions or start.timestamp not in (EARLIEST, LATEST)):
         raise click.UsageError(
-            "--group shares out all partitions by itself, and goes on where it was; leave out --partition, and use "
-            "`semel group reset` to set its offsets"
+            "--group assigns all partitions itself and continues at the committed offsets: leave out --partition, and "
+            "use `semel group reset` to set the offsets"
         )
-    # A program gets records as they are; on a terminal they must not steer it, nor look like other records.
+    # A program gets the bytes of the records. On a terminal, control characters in them are escaped.
     show = shower(pattern, as_json=as_json, escaped=sys.stdout.isatty())
     consumer = Consumer(
         bootstrap_servers=bootstrap,
@@ -96,7 +96,7 @@ async def _read(
     consumer: Consumer,
     topic: str,
     places: list[TopicPartition],
-    start: Whence,
+    start: StartPosition,
     max_records: int | None,
     exit_at_end: bool,
     show: Callable[[Any], bytes],
@@ -124,16 +124,16 @@ async def _read(
                 if grouped:
                     await consumer.commit()
         except BrokenPipeError:
-            sys.stderr.close()  # the reader of a pipe has gone: end quietly, as head(1) expects
+            sys.stderr.close()  # the reader of the pipe has closed it: end without an error, as head(1) expects
             return
     if sys.stderr.isatty():
         Console(stderr=True).print(f"{printed:,} records", highlight=False)
 
 
 async def _starts(
-    consumer: Consumer, places: list[TopicPartition], start: Whence, ends: dict[TopicPartition, int]
+    consumer: Consumer, places: list[TopicPartition], start: StartPosition, ends: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Offsets to begin at; none for the ends of partitions, which a consumer finds by itself."""
+    """The offsets to start at; none for the ends of partitions, which the consumer finds itself."""
     if start.offset is not None:
         return dict.fromkeys(places, start.offset)
     if start.timestamp is None or start.timestamp in (EARLIEST, LATEST):
@@ -143,7 +143,7 @@ async def _starts(
 
 
 async def _places(bootstrap: str, topic: str, partitions: list[int]) -> list[TopicPartition]:
-    """The partitions to read. Asked of the Admin, which says at once that a topic does not exist."""
+    """The partitions to read. Asks the Admin, which reports a missing topic at once."""
     async with Admin(bootstrap_servers=bootstrap) as admin:
         (found,) = await admin.describe_topics([topic])
     known = [partition.partition for partition in found.partitions]
@@ -161,7 +161,7 @@ async def _at_end(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
 
 
 def shower(pattern: str, *, as_json: bool, escaped: bool) -> Show:
-    """A function from a record to its bytes. `escaped`: no control characters but those of the pattern.
+    """A function from a record to its bytes. escaped: escape control characters except those of the pattern.
 
     Raises click.BadParameter for a pattern with an unknown field.
     """
@@ -195,7 +195,7 @@ def _escaped(field: Show) -> Show:
 
 
 def _formatter(pattern: str, escaped: bool) -> Show:
-    """A function from a record to the bytes that `pattern` asks for. Raises click.BadParameter for an unknown %x."""
+    """A function from a record to the bytes of `pattern`. Raises click.BadParameter for an unknown %x."""
     parts: list[bytes | Show] = []
     at = 0
     while at < len(pattern):

@@ -1,4 +1,4 @@
-"""The `semel` command itself: finds its subcommands, loads only the one that runs."""
+"""The `semel` command: finds its subcommands, and imports only the one that runs."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ OWN = {
     "consume": "semel.cli.consume:consume",
     "txn": "semel.cli.txn.commands:txn",
 }
-"""Commands that the bare client can serve."""
+"""Commands that need no extra."""
 
 EXTRA_OF = {"semel_broker": "broker", "semel_storage": "broker", "pyspark_semel": "spark"}
 
 HELP_OF = {
-    "cluster": "Look at the brokers, what they lead, and the partitions that are not well.",
+    "cluster": "Show the brokers, their partitions, and the partitions with problems.",
     "consume": "Print the records of a topic.",
-    "group": "Look at consumer groups: members, offsets, lag, and why one does not move; set offsets; delete groups.",
-    "log": "Look into the files of a data directory.",
+    "group": "Show consumer groups: members, offsets, lag, and why one is stuck; set offsets; delete groups.",
+    "log": "Show the files of a data directory.",
     "pipeline": "Run streaming queries of Spark that a file defines; audit the files of a data directory with Spark.",
     "produce": "Write lines to a topic, idempotently.",
     "serve": "Run a broker.",
-    "topic": "Create, list, describe, alter and delete topics; move and lead their partitions; see why one is stuck.",
-    "txn": "Look at transactions: open ones, hanging ones, who fenced whom; end one.",
+    "topic": "Create, list, describe, alter and delete topics; reassign partitions; show why one is stuck.",
+    "txn": "Show transactions: open ones, hanging ones, fences; abort one.",
 }
 
 
 class Commands(click.Group):
-    """Subcommands by name: our own, then those that other packages registered under `semel.commands`."""
+    """Subcommands by name: semel's own, then those that other packages registered under `semel.commands`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*OWN, *(found.name for found in entry_points(group="semel.commands"))})
@@ -46,7 +46,7 @@ class Commands(click.Group):
         return None if target is None else _load(cmd_name, target)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands without importing them, so that `semel --help` is quick and needs no extra."""
+        """Lists the commands without importing them, so that `semel --help` is quick and needs no extra."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, HELP_OF.get(name, "")) for name in self.list_commands(ctx)])
 
@@ -70,7 +70,8 @@ def _load(name: str, target: str) -> click.Command:
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="semel")
 def main() -> None:
-    """semel: a Kafka-wire-compatible log broker and client whose centre is exactly once.
+    """semel: a Kafka-wire-compatible log broker and client with exactly-once delivery at its centre.
 
-    Every command that talks to a broker takes --bootstrap-server, or the environment variable SEMEL_BOOTSTRAP_SERVER.
+    Every command that connects to a broker has the option --bootstrap-server, or the environment variable
+    SEMEL_BOOTSTRAP_SERVER.
     """

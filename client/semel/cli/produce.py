@@ -1,4 +1,4 @@
-"""EDGE: `semel produce`: lines of standard input or of a file become records, idempotently."""
+"""EDGE: `semel produce`: sends each line of standard input or of a file as one record, idempotently."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def produce(
 ) -> None:
     """Write each line of FILE (or standard input) to TOPIC as one record.
 
-    With acks=all every record is stored once, also when the broker restarts on the way. Ends with exit status 1 if any
-    record could not be stored.
+    With acks=all every record is stored once, also when a broker restarts meanwhile. Exit status 1 if a record could
+    not be stored.
     """
     pairs = [(key, value.encode()) for key, value in key_values(headers, "--header").items()]
     settings = {
@@ -63,7 +63,7 @@ def produce(
 
 
 class _Job:
-    """One run of the command: what it sends and what became of it."""
+    """One run of the command: its settings and its results."""
 
     def __init__(
         self, topic: str, separator: bytes | None, partition: int | None, headers: list[tuple[str, bytes]]
@@ -90,7 +90,7 @@ class _Job:
                         break
                 await producer.flush()
         if self.failure is not None:
-            raise failure(f"{plural(self.stored, 'record')} stored, then: {self.failure}")
+            raise failure(f"{plural(self.stored, 'record')} stored before the failure: {self.failure}")
 
     def summarize(self) -> None:
         place = f", the last one at partition {self.last.partition}, offset {self.last.offset}" if self.last else ""
@@ -114,7 +114,7 @@ class _Job:
 
 
 async def _lines(source: BinaryIO) -> AsyncIterator[list[bytes]]:
-    """Whole lines as they come, without their ends; a reading thread keeps the event loop free for the sender."""
+    """Whole lines as they arrive, without line ends. A thread reads, so that the event loop can send meanwhile."""
     loop = asyncio.get_running_loop()
     read = getattr(source, "read1", source.read)
     rest = b""

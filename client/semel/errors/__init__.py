@@ -1,8 +1,8 @@
-"""What the client raises. Names are aiokafka's (kafka-python's) where those have one; each says what to do next.
+"""The exceptions of the client. Names are aiokafka's (kafka-python's) where it has one.
 
-What to do next is a base class as well (KIP-1050): `RetriableError`, `RefreshRetriableError`, `AbortableError`,
-`ApplicationRecoverableError`, `MisconfiguredError`. `error_for(code, context)` turns a broker's error code into its
-exception; how the client itself reacts to a code is the action table in `_retry`.
+Base classes say what to do next (KIP-1050): `RetriableError`, `RefreshRetriableError`, `AbortableError`,
+`ApplicationRecoverableError`, `MisconfiguredError`. `error_for(code, context)` maps a broker's error code to its
+exception. `semel._net.retry` holds the table of the client's own reaction to each code.
 """
 
 from semel_protocol.errors import ErrorCode, error_code
@@ -15,7 +15,7 @@ from semel.errors.client import *  # noqa: F403
 
 
 def error_for(code: int, context: str = "") -> KafkaError:
-    """The exception of a broker's error code; `context` says what was attempted ("produce to flights-3")."""
+    """The exception of a broker's error code. context: what was attempted, such as "produce to flights-3"."""
     known = error_code(code)
     if known is ErrorCode.UNKNOWN_SERVER_ERROR and code != known:
         return UnknownError(f"{context}: error code {code}, which this client does not know")

@@ -1,6 +1,6 @@
-"""Error codes of brokers as exceptions."""
+"""Exceptions for the error codes of brokers, one class for each code."""
 
-# ruff: noqa: N818  (ProducerFenced, CommitFailedError...: the names users already catch)
+# ruff: noqa: N818  (ProducerFenced, CommitFailedError...: names that users catch already)
 
 from semel_protocol.errors import ErrorCode
 
@@ -16,7 +16,7 @@ from semel.errors.client import UnsupportedVersionError
 
 
 class UnknownError(BrokerResponseError, code=ErrorCode.UNKNOWN_SERVER_ERROR):
-    advice = "Look into the broker's log"
+    advice = "Look at the broker's log"
 
 
 class OffsetOutOfRangeError(BrokerResponseError, code=ErrorCode.OFFSET_OUT_OF_RANGE):
@@ -24,15 +24,15 @@ class OffsetOutOfRangeError(BrokerResponseError, code=ErrorCode.OFFSET_OUT_OF_RA
 
 
 class LogTruncatedError(OffsetOutOfRangeError):
-    """The log is not the one any more that was read: `auto_offset_reset="none"` wants to hear of it."""
+    """The log was truncated below the position (KIP-320). Raised with `auto_offset_reset="none"`."""
 
     advice = (
-        "Records that were read are gone from the log: seek() to the offset named here to read what took their place"
+        "Records that were read are gone from the log: seek() to the offset named here to read those in their place"
     )
 
 
 class CorruptRecordException(BrokerResponseError, RetriableError, code=ErrorCode.CORRUPT_MESSAGE):
-    advice = "Bytes were damaged on the way or on disk"
+    advice = "Bytes were damaged on disk or in transit"
 
 
 class UnknownTopicOrPartitionError(
@@ -54,7 +54,7 @@ class RequestTimedOutError(BrokerResponseError, RetriableError, code=ErrorCode.R
 
 
 class BrokerNotAvailableError(BrokerResponseError, code=ErrorCode.BROKER_NOT_AVAILABLE):
-    advice = "The broker asked for is not there: look which brokers run"
+    advice = "This broker is offline: check which brokers run"
 
 
 class ReplicaNotAvailableError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.REPLICA_NOT_AVAILABLE):
@@ -70,7 +70,7 @@ class OffsetMetadataTooLargeError(BrokerResponseError, code=ErrorCode.OFFSET_MET
 
 
 class NetworkExceptionError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.NETWORK_EXCEPTION):
-    advice = "One broker could not reach another"
+    advice = "One broker could not reach another: check the network between them"
 
 
 class GroupLoadInProgressError(BrokerResponseError, RetriableError, code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
@@ -96,13 +96,13 @@ class RecordListTooLargeError(BrokerResponseError, code=ErrorCode.RECORD_LIST_TO
 
 
 class NotEnoughReplicasError(BrokerResponseError, RetriableError, code=ErrorCode.NOT_ENOUGH_REPLICAS):
-    advice = "Bring brokers back, or lower min.insync.replicas"
+    advice = "Start the missing brokers, or lower min.insync.replicas"
 
 
 class NotEnoughReplicasAfterAppendError(
     BrokerResponseError, RetriableError, code=ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 ):
-    advice = "The leader has the records, too few followers had them in time: they may or may not last"
+    advice = "The leader has the records, but too few followers had them in time: they may or may not survive a failure"
 
 
 class InvalidRequiredAcksError(BrokerResponseError, MisconfiguredError, code=ErrorCode.INVALID_REQUIRED_ACKS):
@@ -136,7 +136,7 @@ class RebalanceInProgressError(BrokerResponseError, ApplicationRecoverableError,
 
 
 class InvalidCommitOffsetSizeError(BrokerResponseError, code=ErrorCode.INVALID_COMMIT_OFFSET_SIZE):
-    advice = "Commit fewer partitions, or shorter metadata, at a time"
+    advice = "Commit fewer partitions or shorter metadata in one call"
 
 
 class TopicAuthorizationFailedError(BrokerResponseError, MisconfiguredError, code=ErrorCode.TOPIC_AUTHORIZATION_FAILED):
@@ -162,11 +162,11 @@ class UnsupportedSaslMechanismError(BrokerResponseError, MisconfiguredError, cod
 
 
 class BrokerUnsupportedVersionError(BrokerResponseError, UnsupportedVersionError, code=ErrorCode.UNSUPPORTED_VERSION):
-    advice = "Upgrade the broker, or do without the feature"
+    advice = "Upgrade the broker, or do not use the feature"
 
 
 class TopicAlreadyExistsError(BrokerResponseError, code=ErrorCode.TOPIC_ALREADY_EXISTS):
-    advice = "Use it, or delete it first"
+    advice = "Use the topic, or delete it first"
 
 
 class InvalidPartitionsError(BrokerResponseError, code=ErrorCode.INVALID_PARTITIONS):
@@ -206,17 +206,17 @@ class DuplicateSequenceNumber(BrokerResponseError, code=ErrorCode.DUPLICATE_SEQU
 
 
 class InvalidProducerEpoch(BrokerResponseError, ApplicationRecoverableError, code=ErrorCode.INVALID_PRODUCER_EPOCH):
-    advice = "A newer producer has taken over: stop this one. Within a transaction, abort_transaction() tells"
+    advice = "A newer producer has the transactional_id: stop this one. In a transaction, abort_transaction() says more"
 
 
 class InvalidTxnState(BrokerResponseError, ApplicationRecoverableError, code=ErrorCode.INVALID_TXN_STATE):
-    advice = "Stop this producer, make a new one, and go on from the last committed transaction"
+    advice = "Stop this producer, create a new one, and continue from the last committed transaction"
 
 
 class InvalidProducerIdMapping(
     BrokerResponseError, ApplicationRecoverableError, code=ErrorCode.INVALID_PRODUCER_ID_MAPPING
 ):
-    advice = "The transactional_id has expired or has a new owner: abort, and if that fails make a new Producer"
+    advice = "The transactional_id has expired or has a new owner: abort, and if that fails create a new Producer"
 
 
 class InvalidTransactionTimeout(BrokerResponseError, MisconfiguredError, code=ErrorCode.INVALID_TRANSACTION_TIMEOUT):
@@ -234,11 +234,11 @@ class TransactionalIdAuthorizationFailed(
 
 
 class OperationNotAttempted(BrokerResponseError, code=ErrorCode.OPERATION_NOT_ATTEMPTED):
-    advice = "Another part of the same request failed: look at that one"
+    advice = "Another part of the same request failed: look at the error of that part"
 
 
 class KafkaStorageError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.KAFKA_STORAGE_ERROR):
-    advice = "The broker's disk has failed: look into its log"
+    advice = "The broker's disk has failed: look at the broker's log"
 
 
 class SaslAuthenticationFailed(BrokerResponseError, MisconfiguredError, code=ErrorCode.SASL_AUTHENTICATION_FAILED):
@@ -246,7 +246,7 @@ class SaslAuthenticationFailed(BrokerResponseError, MisconfiguredError, code=Err
 
 
 class UnknownProducerId(BrokerResponseError, code=ErrorCode.UNKNOWN_PRODUCER_ID):
-    advice = "The broker no longer knows this producer"
+    advice = "The partition no longer knows this producer id"
 
 
 class ReassignmentInProgress(BrokerResponseError, code=ErrorCode.REASSIGNMENT_IN_PROGRESS):
@@ -266,11 +266,11 @@ class FetchSessionIdNotFound(BrokerResponseError, RetriableError, code=ErrorCode
 
 
 class InvalidFetchSessionEpoch(BrokerResponseError, RetriableError, code=ErrorCode.INVALID_FETCH_SESSION_EPOCH):
-    advice = "The fetch session has gone on without this request"
+    advice = "The fetch session has moved past this request"
 
 
 class ListenerNotFound(BrokerResponseError, RefreshRetriableError, code=ErrorCode.LISTENER_NOT_FOUND):
-    advice = "The leader has no listener of the name that was asked: check the listeners of the brokers"
+    advice = "The leader has no listener with the name of this one: check the listeners of the brokers"
 
 
 class TopicDeletionDisabledError(BrokerResponseError, code=ErrorCode.TOPIC_DELETION_DISABLED):
@@ -282,7 +282,7 @@ class FencedLeaderEpochError(BrokerResponseError, RefreshRetriableError, code=Er
 
 
 class UnknownLeaderEpochError(BrokerResponseError, RetriableError, code=ErrorCode.UNKNOWN_LEADER_EPOCH):
-    advice = "The broker has not yet heard of the newer leader"
+    advice = "The broker does not know the newer leader yet"
 
 
 class UnsupportedCompressionTypeError(
@@ -292,7 +292,7 @@ class UnsupportedCompressionTypeError(
 
 
 class StaleBrokerEpochError(BrokerResponseError, code=ErrorCode.STALE_BROKER_EPOCH):
-    advice = "The broker has registered anew since"
+    advice = "The broker has registered again since"
 
 
 class OffsetNotAvailableError(BrokerResponseError, RetriableError, code=ErrorCode.OFFSET_NOT_AVAILABLE):
@@ -306,7 +306,9 @@ class MemberIdRequired(BrokerResponseError, code=ErrorCode.MEMBER_ID_REQUIRED):
 class PreferredLeaderNotAvailableError(
     BrokerResponseError, RefreshRetriableError, code=ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
 ):
-    advice = "The first of the replicas is down or has not caught up: bring it back, and elect again"
+    advice = (
+        "The preferred replica is offline or not in sync: start its broker, wait until it is in sync, and elect again"
+    )
 
 
 class GroupMaxSizeReachedError(BrokerResponseError, code=ErrorCode.GROUP_MAX_SIZE_REACHED):
@@ -320,15 +322,15 @@ class FencedInstanceIdError(BrokerResponseError, ApplicationRecoverableError, co
 class EligibleLeadersNotAvailableError(
     BrokerResponseError, RefreshRetriableError, code=ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 ):
-    advice = "No replica that could lead is up: bring one of them back"
+    advice = "No replica that could lead is live: start one of their brokers"
 
 
 class ElectionNotNeededError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.ELECTION_NOT_NEEDED):
-    advice = "The partition has the leader that it should have"
+    advice = "The partition already has the leader that the election would choose"
 
 
 class NoReassignmentInProgressError(BrokerResponseError, code=ErrorCode.NO_REASSIGNMENT_IN_PROGRESS):
-    advice = "There is nothing to cancel: it is done, or never began"
+    advice = "There is nothing to cancel: the reassignment is done or never began"
 
 
 class GroupSubscribedToTopicError(BrokerResponseError, code=ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC):
@@ -344,11 +346,11 @@ class UnstableOffsetCommitError(BrokerResponseError, RetriableError, code=ErrorC
 
 
 class ThrottlingQuotaExceededError(BrokerResponseError, RetriableError, code=ErrorCode.THROTTLING_QUOTA_EXCEEDED):
-    advice = "Too many changes at a time: the broker asks for a pause"
+    advice = "Too many changes at a time: wait before the next one"
 
 
 class ProducerFenced(BrokerResponseError, ApplicationRecoverableError, code=ErrorCode.PRODUCER_FENCED):
-    advice = "Stop this producer; a new one goes on from the last committed transaction"
+    advice = "Stop this producer; a new one continues from the last committed transaction"
 
 
 class UnknownTopicIdError(BrokerResponseError, RefreshRetriableError, code=ErrorCode.UNKNOWN_TOPIC_ID):
@@ -364,8 +366,8 @@ class TransactionalIdNotFound(BrokerResponseError, code=ErrorCode.TRANSACTIONAL_
 
 
 class FetchSessionTopicIdError(BrokerResponseError, RetriableError, code=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR):
-    advice = "Topics were named and numbered in one fetch session"
+    advice = "One fetch session used both names and ids for topics"
 
 
 class TransactionAbortable(BrokerResponseError, AbortableError, code=ErrorCode.TRANSACTION_ABORTABLE):
-    advice = "Call abort_transaction(), then do the transaction again"
+    advice = "Call abort_transaction(), then repeat the transaction"

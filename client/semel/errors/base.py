@@ -1,4 +1,4 @@
-"""What all exceptions of this client have in common, and the kinds there are by what to do next (KIP-1050)."""
+"""The base classes of the client's exceptions, by what to do next (KIP-1050)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from semel_protocol.errors import ErrorCode
 
 
 class KafkaError(Exception):
-    """Base of everything this client raises on its own account.
+    """Base of every exception of this client.
 
-    `retriable`: the same call may succeed later, unchanged. `advice`: what to do about it, part of the message.
+    retriable: the same call may succeed later, unchanged. advice: what to do next; part of the message.
     """
 
     retriable: ClassVar[bool] = False
@@ -20,47 +20,47 @@ class KafkaError(Exception):
         self.message = message
         super().__init__(_joined(message, self.advice))
 
-    def add_words(self, words: str) -> None:
-        """Says more, where only a caller knows it."""
+    def extend_message(self, words: str) -> None:
+        """Appends a sentence that only the caller knows."""
         self.message = _joined(self.message, words)
         self.args = (_joined(str(self), words),)
 
 
 def _joined(said: str, more: str) -> str:
-    """Two sentences, the first of which may lack its full stop or be a question."""
+    """Two sentences as one text. The first may lack its full stop or end with a question mark."""
     said = said.rstrip(".")
     if not said or not more:
         return said or more
     return f"{said}{'' if said.endswith('?') else '.'} {more}"
 
 
-# By what to do next (KIP-1050); an exception is of one kind at most
+# Kinds by what to do next (KIP-1050). An exception class has at most one.
 
 
 class RetriableError(KafkaError):
-    """Try again: nothing is wrong that time does not heal. The client did so already, until a timeout of its own."""
+    """Try again: the cause is temporary. The client has retried already, until one of its timeouts."""
 
     retriable = True
 
 
 class RefreshRetriableError(RetriableError):
-    """Try again: our picture of leaders and coordinators was old, and is being refreshed."""
+    """Try again: the client's metadata was stale and is being refreshed."""
 
 
 class AbortableError(KafkaError):
-    """Abort the transaction; the same producer can begin the next one."""
+    """Abort the transaction. The same producer can begin the next one."""
 
 
 class ApplicationRecoverableError(KafkaError):
-    """Make a new client, and go on from what was committed last."""
+    """Create a new client and continue from the last commit."""
 
 
 class MisconfiguredError(KafkaError):
-    """Trying again cannot help: change settings, permissions or the broker first."""
+    """Retrying cannot help: change the settings, the permissions or the broker first."""
 
 
 class BrokerResponseError(KafkaError):
-    """A broker answered with an error code: `code` (an ErrorCode); `errno` is the same as a plain number."""
+    """A broker answered with an error code. `code` is an ErrorCode, `errno` the same as a number."""
 
     code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -78,4 +78,4 @@ class BrokerResponseError(KafkaError):
 
 
 ERROR_OF: dict[ErrorCode, type[BrokerResponseError]] = {}
-"""The exception of each error code that has its own."""
+"""The exception class of each error code that has its own."""

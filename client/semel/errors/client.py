@@ -1,6 +1,6 @@
-"""What the client raises by itself, whatever the brokers say."""
+"""Exceptions that the client raises by itself, without an error code of a broker."""
 
-# ruff: noqa: N818  (ProducerFenced, CommitFailedError...: the names users already catch)
+# ruff: noqa: N818  (ProducerFenced, CommitFailedError...: names that users catch already)
 
 from semel.errors.base import (
     AbortableError,
@@ -13,47 +13,47 @@ from semel.errors.base import (
 
 
 class KafkaConfigurationError(MisconfiguredError, ValueError):
-    """Settings that contradict each other, are out of range or of another type, or ask for what is not supported."""
+    """Settings that contradict each other, are out of range or of a wrong type, or request an unsupported feature."""
 
 
 class IllegalStateError(KafkaError):
-    """The call does not fit the client's state, such as seek on a partition that is not assigned."""
+    """The call does not fit the client's state, for example a seek on a partition that is not assigned."""
 
 
 class IllegalOperation(KafkaError):
-    """The client was not configured for this call, such as commit without a group_id."""
+    """The client's settings do not allow this call, for example a commit without group_id."""
 
 
 class KafkaTimeoutError(RetriableError):
-    """Something took longer than its setting allows."""
+    """An operation took longer than its setting allows."""
 
 
 class KafkaConnectionError(RefreshRetriableError):
-    """No connection, or the connection was lost before the answer arrived."""
+    """There is no connection, or it was lost before the answer arrived."""
 
     advice = "Check that the broker runs and that its advertised address can be reached from here"
 
 
 class KafkaProtocolError(KafkaError):
-    """The peer sent bytes that are not Kafka's protocol; its connection was closed."""
+    """The peer sent bytes that are not Kafka's protocol. The connection was closed."""
 
-    advice = "Check that the address is a Kafka listener and not, say, HTTP or TLS"
+    advice = "Check that the address is a Kafka listener and not, for example, HTTP or TLS"
 
 
 class CorrelationIdError(KafkaProtocolError, RetriableError):
-    """A response that answers no request, or out of order; its connection was closed."""
+    """A response without a request, or out of order. The connection was closed."""
 
-    advice = "The connection was closed and is opened again on the next request"
+    advice = "The connection was closed; the next request opens a new one"
 
 
 class UnsupportedVersionError(MisconfiguredError):
-    """The broker serves no version of this API that the client can speak."""
+    """The broker and the client have no version of this API in common."""
 
-    advice = "Upgrade the broker, or do without the feature that needs this API"
+    advice = "Upgrade the broker, or do not use the feature that needs this API"
 
 
 class CommitFailedError(ApplicationRecoverableError):
-    """The group has moved on: these offsets were not committed."""
+    """The group has rebalanced: these offsets were not committed."""
 
     advice = (
         "Another member owns the partitions now and will read these records again; call getmany more often than "
@@ -62,7 +62,7 @@ class CommitFailedError(ApplicationRecoverableError):
 
 
 class NoOffsetForPartitionError(KafkaError):
-    """No committed offset, and auto_offset_reset='none'."""
+    """There is no committed offset, and auto_offset_reset='none'."""
 
     advice = "Seek to an offset, or set auto_offset_reset to 'earliest' or 'latest'"
 
@@ -74,11 +74,11 @@ class RecordTooLargeError(KafkaError):
 
 
 class ConsumerStoppedError(KafkaError):
-    """The consumer was stopped while, or before, the call."""
+    """The consumer was stopped before or during the call."""
 
 
 class ProducerClosed(KafkaError):
-    """The producer was stopped while, or before, the call; the record was not stored."""
+    """The producer was stopped before or during the call. The record was not stored."""
 
     advice = "Create a new Producer"
 
@@ -87,16 +87,16 @@ class ProducerClosed(KafkaError):
 
 
 class TransactionHasFailed(AbortableError):
-    """Part of the transaction failed, so that it cannot be committed; `__cause__` says what and why."""
+    """A part of the transaction failed, so it can only be aborted. `__cause__` is the reason."""
 
-    advice = "Call abort_transaction(), then do the transaction again"
+    advice = "Call abort_transaction(), then repeat the transaction"
 
 
 class TransactionAborted(KafkaError):
-    """The record was not sent, or is not to be read: its transaction is being aborted."""
+    """The record was not sent, or will not be visible: its transaction is aborted."""
 
 
 class TransactionWasCommitted(KafkaError):
-    """abort_transaction came too late: the commit whose answer had not been heard has taken effect."""
+    """abort_transaction came too late: an earlier commit without an answer has taken effect."""
 
-    advice = "Do not do this transaction again; begin the next one"
+    advice = "Do not repeat this transaction; begin the next one"

@@ -44,7 +44,7 @@ def commit(options: SinkOptions, messages: Sequence[Written | None]) -> None:
     try:
         decided_now = run(_commit(options, step, token, prepared))
     except ProducerFenced as error:
-        error.add_words(TWO_DRIVERS)
+        error.extend_message(TWO_DRIVERS)
         raise
     if not decided_now:
         log.info("sink %s: %s had been committed already", step.group, token)

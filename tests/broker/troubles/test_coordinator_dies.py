@@ -95,7 +95,7 @@ async def test_a_partition_out_of_reach_holds_up_its_own_readers_only(scene: Sce
         assert "held by transactional id TEST-TID-0" in stuck
         assert "is not stuck" in await scene.semel("topic", "stuck", TOPIC)
         story = await scene.semel("txn", "why", "TEST-TID-0")
-        assert "To commit is decided and durable; it waits until every partition has its marker" in story
+        assert "The commit is decided and durable; it waits until every partition has its marker" in story
         await scene.find_leader()
         await heard_out(producer.commit_transaction)
     assert await scene.values(1, topic="other") == [b"1"]

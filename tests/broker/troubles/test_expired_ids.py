@@ -43,7 +43,7 @@ async def test_a_producer_that_slept_past_the_expiration_hears_an_error_and_neve
         words = (
             "'TEST-TID-0'",
             "transactional.id.expiration.ms",
-            "Call abort_transaction(), then do the transaction again",
+            "Call abort_transaction(), then repeat the transaction",
         )
         with refused(TransactionHasFailed, *words):
             await producer.commit_transaction()

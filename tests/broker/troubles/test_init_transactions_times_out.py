@@ -56,7 +56,7 @@ async def test_it_waits_for_a_commit_that_is_decided_and_times_out_with_the_reas
             await scene.producer(max_block_ms=300).start()
         story = await scene.semel("txn", "why", "TEST-TID-0")
         assert "PrepareCommit" in story
-        assert "To commit is decided and durable; it waits until every partition has its marker" in story
+        assert "The commit is decided and durable; it waits until every partition has its marker" in story
         assert "T-TEST-0" in story
         assert "T-TEST-0" in await scene.semel("topic", "stuck", TOPIC)
         await scene.find_leader()

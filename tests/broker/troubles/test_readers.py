@@ -99,7 +99,7 @@ async def test_offsets_of_a_transaction_count_with_its_records_or_not_at_all(sce
         await producer.begin_transaction()
         await producer.send_and_wait(TOPIC, b"1")
         await producer.send_offsets_to_transaction({PARTITION: 5}, "g")
-        assert "Offsets committed in a transaction count once it ends" in await scene.semel(
+        assert "Offsets committed in a transaction take effect when it ends" in await scene.semel(
             "group", "stuck", "g", "--wait", "0"
         )
         await producer.abort_transaction()

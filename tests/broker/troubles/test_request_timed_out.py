@@ -131,7 +131,7 @@ async def test_abort_after_a_commit_that_timed_out_finds_out_that_it_was_committ
         ):
             await producer.abort_transaction()
         await scene.release_disk()
-        with refused(TransactionWasCommitted, "'TEST-TID-0'", "its commit is through", "begin the next one"):
+        with refused(TransactionWasCommitted, "'TEST-TID-0'", "it is committed", "begin the next one"):
             await heard_out(producer.abort_transaction)
         async with producer.transaction():
             await producer.send(TOPIC, b"2")

@@ -72,8 +72,8 @@ async def test_acknowledged_records_that_a_broker_lost_are_warned_of(
             await producer.send_and_wait(TOPIC, b"3")
     for words in (
         "T-TEST-0",
-        "the broker has lost records that it had acknowledged",
-        "The producer goes on under a new epoch",
+        "the broker has lost acknowledged records",
+        "The producer continues under a new epoch",
     ):
         assert words in caplog.text
     assert await scene.values(2) == [b"1", b"3"]
@@ -87,7 +87,7 @@ async def test_in_a_transaction_lost_records_are_an_error(make_scene: MakeScene)
         await producer.begin_transaction()
         await _lose_the_last(scene, producer)
         await producer.send(TOPIC, b"3")
-        with refused(TransactionHasFailed, "T-TEST-0", "Call abort_transaction(), then do the transaction again"):
+        with refused(TransactionHasFailed, "T-TEST-0", "Call abort_transaction(), then repeat the transaction"):
             await producer.commit_transaction()
         await producer.abort_transaction()
         async with producer.transaction():
@@ -124,7 +124,7 @@ async def test_a_record_too_large_for_the_topic_fails_its_transaction_with_the_s
     async with scene.producer() as producer:
         await producer.begin_transaction()
         await producer.send_and_wait("small", b"before")
-        words = ("max.message.bytes", "Call abort_transaction(), then do the transaction again")
+        words = ("max.message.bytes", "Call abort_transaction(), then repeat the transaction")
         await producer.send("small", bytes(2_000))
         with refused(TransactionHasFailed, *words):
             await producer.commit_transaction()

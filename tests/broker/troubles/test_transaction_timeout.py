@@ -21,7 +21,7 @@ async def test_a_slow_producer_is_fenced_and_told_for_how_long_it_was_open(scene
         await producer.send_and_wait(TOPIC, b"slow")
         await scene.wait_for("was aborted", "txn", "why", "TEST-TID-0")
         for call in (producer.commit_transaction, producer.abort_transaction, producer.begin_transaction):
-            with refused(ProducerFenced, *WHY_EXPIRED, "Stop this producer; a new one goes on"):
+            with refused(ProducerFenced, *WHY_EXPIRED, "Stop this producer; a new one continues"):
                 await call()
     assert await scene.read_nothing()
     assert "allowed were 100 ms" in await scene.semel("txn", "why", "TEST-TID-0")
@@ -62,7 +62,7 @@ async def test_a_dangling_transaction_holds_up_the_committed_ones_behind_it_and_
         "last stable offset 0",
         "held by transactional id gone",
         "client 'worker-7' at 127.0.0.1",
-        "else the coordinator aborts it at",
+        "otherwise the coordinator aborts it at",
         "(transaction.timeout.ms)",
         "semel txn abort gone",
     ):

@@ -31,7 +31,7 @@ async def test_a_record_in_doubt_fails_its_transaction_not_the_producer(
         await scene.stall_disk()
         with refused(KafkaTimeoutError, "delivery_timeout_ms=250", "T-TEST-0", "may or may not be stored"):
             await producer.send_and_wait(TOPIC, b"in doubt")
-        words = ("'TEST-TID-0'", "may or may not be stored", "Call abort_transaction(), then do the transaction again")
+        words = ("'TEST-TID-0'", "may or may not be stored", "Call abort_transaction(), then repeat the transaction")
         with refused(TransactionHasFailed, *words):
             await producer.commit_transaction()
         await scene.release_disk()

@@ -62,11 +62,11 @@ async def test_an_admin_is_used_while_it_runs_and_not_after(bootstrap: str) -> N
     await admin.close()
     with pytest.raises(IllegalStateError):
         await admin.list_topics()
-    with pytest.raises(IllegalStateError, match="make a new one"):
+    with pytest.raises(IllegalStateError, match="create a new one"):
         await admin.start()
 
 
-async def test_no_broker_is_told_within_the_bootstrap_timeout(bootstrap: str, broker: Harness) -> None:
+async def test_start_fails_within_the_bootstrap_timeout(bootstrap: str, broker: Harness) -> None:
     await broker.stop()
     with pytest.raises(KafkaConnectionError):
         async with Admin(bootstrap_servers=bootstrap, bootstrap_timeout_ms=200):
@@ -93,7 +93,7 @@ async def test_describing_a_topic_that_is_not_there_creates_none(admin: Admin) -
     assert await admin.list_topics() == []
 
 
-async def test_what_is_refused_is_raised_with_the_others_as_notes_and_the_rest_is_done(admin: Admin) -> None:
+async def test_the_first_refusal_is_raised_with_the_others_as_notes_and_the_rest_is_done(admin: Admin) -> None:
     await admin.create_topics([NewTopic("t")])
     topics = [NewTopic("a"), NewTopic("t"), NewTopic("no/name"), NewTopic("b"), NewTopic("c", 0)]
     with pytest.raises(TopicAlreadyExistsError, match="creating topic 't'") as caught:
@@ -103,7 +103,7 @@ async def test_what_is_refused_is_raised_with_the_others_as_notes_and_the_rest_i
     assert await admin.list_topics() == ["a", "b", "t"]
 
 
-async def test_errors_of_each_kind_have_their_class_and_the_brokers_words(admin: Admin) -> None:
+async def test_errors_of_each_kind_have_their_class_and_the_brokers_message(admin: Admin) -> None:
     with pytest.raises(InvalidConfigurationError, match=r"retention\.ms = 'soon': must be"):
         await admin.create_topics([NewTopic("t", topic_configs={"retention.ms": "soon"})])
     with pytest.raises(InvalidReplicationAssignmentError, match="no broker 7"):
@@ -114,14 +114,14 @@ async def test_errors_of_each_kind_have_their_class_and_the_brokers_words(admin:
         await admin.delete_topics(["t"])
 
 
-async def test_calls_that_contradict_themselves_are_refused_here(admin: Admin) -> None:
+async def test_contradicting_arguments_are_refused_without_a_request(admin: Admin) -> None:
     with pytest.raises(KafkaConfigurationError, match="twice"):
         await admin.create_topics([NewTopic("t"), NewTopic("t")])
     with pytest.raises(KafkaConfigurationError, match="not both"):
         await admin.create_topics([NewTopic("t", 1, replica_assignments={0: [0]})])
 
 
-async def test_nothing_asked_is_nothing_done(admin: Admin) -> None:
+async def test_empty_calls_send_no_request(admin: Admin) -> None:
     await admin.create_topics([])
     await admin.delete_topics([])
     await admin.create_partitions({})
@@ -143,7 +143,7 @@ async def test_a_topic_grows_to_a_total(admin: Admin) -> None:
         await admin.create_partitions({"t": NewPartitions(2)})
 
 
-async def test_the_cluster_tells_its_brokers(admin: Admin, broker: Harness) -> None:
+async def test_the_brokers_of_the_cluster_are_described(admin: Admin, broker: Harness) -> None:
     cluster = await admin.describe_cluster()
     assert cluster.cluster_id
     assert cluster.controller_id == 0
@@ -179,7 +179,7 @@ async def test_topics_and_brokers_are_described_together_in_the_order_asked(admi
     assert list(found[2].configs) == ["num.partitions"]
 
 
-async def test_settings_that_cannot_be_are_refused_with_words(admin: Admin) -> None:
+async def test_impossible_settings_are_refused_with_a_message(admin: Admin) -> None:
     with pytest.raises(InvalidConfigurationError, match="restart"):
         await admin.alter_configs([ConfigResource(BROKER, "0", {"log.dir": "/elsewhere"})])
     with pytest.raises(UnknownTopicOrPartitionError):

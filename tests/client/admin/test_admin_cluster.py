@@ -74,7 +74,7 @@ async def test_each_leader_is_asked_once_and_for_its_own_partitions(cluster: Fak
     assert cluster.asked(2) == {1: 1, 2: 1, 3: 1}
 
 
-async def test_a_leader_that_cannot_be_reached_does_not_hold_up_the_others(cluster: FakeCluster) -> None:
+async def test_a_leader_that_cannot_be_reached_does_not_delay_the_others(cluster: FakeCluster) -> None:
     async def notice() -> None:
         while set(cluster.asked(2)) != {1, 3}:
             await asyncio.sleep(0.005)
@@ -90,7 +90,7 @@ async def test_a_leader_that_cannot_be_reached_does_not_hold_up_the_others(clust
     assert asked == [[2], [1]]
 
 
-async def test_a_partition_without_leader_is_given_up_on_in_time(cluster: FakeCluster) -> None:
+async def test_a_call_times_out_while_a_partition_has_no_leader(cluster: FakeCluster) -> None:
     cluster.places[T1].leader = 7  # of a broker that is not there
     async with admin_of(cluster) as admin:
         with pytest.raises(KafkaTimeoutError, match="LEADER_NOT_AVAILABLE"):
@@ -125,7 +125,7 @@ def led_by(cluster: FakeCluster, *leaders: int) -> None:
         cluster.places[at].leader = leader
 
 
-async def test_preferred_replicas_become_leaders_and_those_that_were_are_no_news(cluster: FakeCluster) -> None:
+async def test_preferred_replicas_become_leaders_and_current_ones_are_left_out(cluster: FakeCluster) -> None:
     led_by(cluster, 2, 2, 2)
     async with admin_of(cluster) as admin:
         assert await admin.elect_leaders([T2, T1]) == [T2]
@@ -137,7 +137,7 @@ async def test_preferred_replicas_become_leaders_and_those_that_were_are_no_news
 
 
 @pytest.mark.parametrize("named", [True, False])
-async def test_an_election_that_fails_is_told_and_the_others_take_place(cluster: FakeCluster, named: bool) -> None:
+async def test_a_failed_election_is_reported_and_the_others_take_place(cluster: FakeCluster, named: bool) -> None:
     led_by(cluster, 2, 1, 1)
     cluster.places[T1].isr = cluster.places[T2].isr = [1]
     async with admin_of(cluster) as admin:
@@ -198,7 +198,7 @@ async def test_a_move_is_cancelled_once(cluster: FakeCluster) -> None:
             await admin.alter_partition_reassignments({T0: None})
 
 
-async def test_a_move_that_is_refused_says_where_to_and_why(cluster: FakeCluster) -> None:
+async def test_a_refused_reassignment_names_its_target_and_the_reason(cluster: FakeCluster) -> None:
     cluster.stalled = True
     async with admin_of(cluster) as admin:
         with pytest.raises(InvalidReplicationAssignmentError, match=r"t-0 to brokers 1, 9.*not there"):

@@ -179,7 +179,7 @@ async def test_a_coordinator_that_has_moved_is_looked_up_again(fake_broker: Fake
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("version", [1, 2])
-async def test_the_fenced_producer_is_told_who_and_why(version: int) -> None:
+async def test_the_fenced_producer_gets_the_client_and_the_reason(version: int) -> None:
     with EphemeralBroker({"transaction.version": version}) as broker:
         broker.create_topic("t")
         at = broker.bootstrap_servers

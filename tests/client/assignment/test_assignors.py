@@ -130,7 +130,7 @@ def test_range_gives_neighbours_and_the_first_members_one_more() -> None:
     assert shown(RANGE.assign(members, {"a": 3, "b": 4})) == {"x": "a0 a1 b0 b1", "y": "a2 b2", "z": "b3"}
 
 
-def test_round_robin_deals_past_members_that_do_not_want_the_topic() -> None:
+def test_round_robin_skips_members_without_the_topic() -> None:
     members = [member("x", "a"), member("y", "a b"), member("z", "a b c")]
     assert shown(ROUND_ROBIN.assign(members, {"a": 1, "b": 2, "c": 3})) == {"x": "a0", "y": "b0", "z": "b1 c0 c1 c2"}
 
@@ -197,12 +197,12 @@ def test_partitions_that_vanished_or_are_no_longer_wanted_are_not_kept() -> None
     assert shown(STICKY.assign(members, {"a": 2, "b": 2})) == {"x": "b0 b1", "y": "a0 a1"}
 
 
-def test_the_claim_of_the_latest_generation_counts_and_a_tie_counts_for_nobody() -> None:
+def test_the_claim_of_the_latest_generation_counts_and_a_tie_for_none() -> None:
     members = [member("x", "a", "a0 a1", 3), member("y", "a", "a0", 4), member("z", "a", "a1", 3)]
     assert owners(members) == {TopicPartition("a", 0): "y", TopicPartition("a", 1): None}
 
 
-def test_kip429_a_partition_that_moves_is_withheld_until_its_owner_let_go() -> None:
+def test_kip429_a_partition_that_moves_is_unassigned_until_its_owner_revokes_it() -> None:
     members = [member("x", "a", "a0 a1 a2 a3"), member("y", "a")]
     first = COOPERATIVE_STICKY.assign(members, {"a": 4})
     assert shown(first) == {"x": "a0 a1", "y": ""}
@@ -210,7 +210,7 @@ def test_kip429_a_partition_that_moves_is_withheld_until_its_owner_let_go() -> N
     assert shown(second) == {"x": "a0 a1", "y": "a2 a3"}
 
 
-def test_kip429_what_two_members_claim_is_withheld_from_both() -> None:
+def test_kip429_a_partition_that_two_members_claim_is_assigned_to_neither() -> None:
     members = [member("x", "a", "a0"), member("y", "a", "a0 a1")]
     first = COOPERATIVE_STICKY.assign(members, {"a": 2})
     assert TopicPartition("a", 0) not in first["x"] + first["y"]

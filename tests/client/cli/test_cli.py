@@ -59,7 +59,7 @@ def test_a_single_broker_is_a_healthy_cluster(semel: Shell) -> None:
     assert json.loads(semel("cluster", "--json"))["verdict"] == "healthy"
     described = semel("topic", "describe", "cli-cluster").splitlines()
     assert [line.split()[-1] for line in described if line.split()[:1] in (["0"], ["1"], ["2"])] == ["ok"] * 3
-    assert "Nothing to move: 3 partitions lie evenly." in semel("topic", "reassign", "cli-cluster")
+    assert "Nothing to move: 3 partitions already spread evenly." in semel("topic", "reassign", "cli-cluster")
     assert "0 new leaders; 3 partitions had the preferred one." in semel("topic", "elect", "cli-cluster")
 
 
@@ -103,7 +103,7 @@ def test_json_shows_nulls_and_binary(semel: Shell) -> None:
     assert (row["key"], row["value"], row["offset"], row["headers"]) == (None, "plain", 0, [])
 
 
-def test_a_group_goes_on_where_it_stopped_and_is_described(semel: Shell) -> None:
+def test_a_group_continues_where_it_stopped_and_is_described(semel: Shell) -> None:
     semel("topic", "create", "cli-group", "-p", "2")
     semel("produce", "cli-group", text="".join(f"{i}\n" for i in range(100)))
     first = semel("consume", "cli-group", "-g", "cli-readers", "--from-beginning", "-e").split()
@@ -135,7 +135,7 @@ def test_mistakes_are_explained_in_one_line(semel: Shell, arguments: list[str], 
     assert "Traceback" not in done.output
 
 
-def test_looking_at_a_topic_does_not_create_it(semel: Shell) -> None:
+def test_describing_a_topic_does_not_create_it(semel: Shell) -> None:
     semel.run("consume", "never-made", "-e")
     assert "never-made" not in semel("topic", "list", "-q").split()
 

@@ -55,7 +55,9 @@ def cells(out: str, first: str) -> list[str]:
 # --- semel cluster ---
 
 
-async def test_a_healthy_cluster_is_shown_with_who_leads_what(semel: Shell, cluster: FakeCluster) -> None:
+async def test_a_healthy_cluster_is_shown_with_the_partitions_of_each_broker(
+    semel: Shell, cluster: FakeCluster
+) -> None:
     out = await semel("cluster")
     address = cluster.nodes[1].address
     assert cells(out, "1") == ["1", address, "a", "controller", "2", "2", "4", "4"]
@@ -65,15 +67,15 @@ async def test_a_healthy_cluster_is_shown_with_who_leads_what(semel: Shell, clus
     )
 
 
-async def test_a_broker_that_is_away_degrades_the_cluster(semel: Shell, cluster: FakeCluster) -> None:
+async def test_an_offline_broker_degrades_the_cluster(semel: Shell, cluster: FakeCluster) -> None:
     await cluster.down(3)
     out = await semel("cluster")
-    assert cells(out, "3") == ["3", "away", "-", "-", "0", "1", "3", "0"]
+    assert cells(out, "3") == ["3", "offline", "-", "-", "0", "1", "3", "0"]
     assert cells(out, "t-2") == ["t-2", "under-replicated", "1", "3,1,2", "1,2", "3"]
     assert "u-0" not in out
     assert out.strip().splitlines()[-1] == (
-        "Degraded: 3 of 4 partitions have replicas that are not in sync (t-0, t-1, t-2): broker 3 is away. "
-        "All can be read and written."
+        "Degraded: 3 of 4 partitions have replicas that are not in sync (t-0, t-1, t-2): broker 3 is offline. "
+        "All partitions can be read and written."
     )
 
 
@@ -83,7 +85,7 @@ async def test_a_partition_without_leader_is_an_exit_status(semel: Shell, cluste
     await cluster.down(3)
     out = await semel("cluster", code=1)
     assert cells(out, "t-1") == ["t-1", "offline", "none", "2,3,1", "3", "2,3,1"]
-    assert "Offline: 1 of 4 partitions has no leader (t-1). Bring back broker 3." in out
+    assert "Offline: 1 of 4 partitions has no leader (t-1). Start broker 3." in out
 
 
 async def test_a_partition_whose_replica_answers_waits_for_its_election(semel: Shell, cluster: FakeCluster) -> None:
@@ -93,13 +95,11 @@ async def test_a_partition_whose_replica_answers_waits_for_its_election(semel: S
     await cluster.down(3)
     out = await semel("cluster", code=1)
     assert out.strip().endswith(
-        "Offline: 1 of 4 partitions has no leader (t-1). Broker 2 answers and can lead: look again in a few seconds."
+        "Offline: 1 of 4 partitions has no leader (t-1). Broker 2 answers and can lead: check again in a few seconds."
     )
 
 
-async def test_a_broker_that_was_just_killed_is_told_before_the_cluster_notices(
-    semel: Shell, cluster: FakeCluster
-) -> None:
+async def test_a_killed_broker_is_reported_before_its_session_expires(semel: Shell, cluster: FakeCluster) -> None:
     await cluster.nodes[3].close()
     out = await semel("cluster", code=1)
     assert f"{cluster.nodes[3].address} (no answer)" in out
@@ -117,10 +117,10 @@ async def test_a_broker_that_was_just_killed_is_told_before_the_cluster_notices(
     ("left_ms", "leader", "words"),
     [
         (0, NOBODY, "without it no broker may lead: nothing can be read or written"),
-        (3_100, 1, "their sessions end in 3 s, and then nobody leads"),
+        (3_100, 1, "their sessions expire in 3 s, and then no broker may lead"),
     ],
 )
-async def test_a_store_that_is_away_is_told_from_brokers_that_are(
+async def test_an_unreachable_store_is_distinguished_from_offline_brokers(
     semel: Shell, cluster: FakeCluster, left_ms: int, leader: int, words: str
 ) -> None:
     cluster.sessions = dict.fromkeys(cluster.nodes, left_ms)
@@ -129,9 +129,9 @@ async def test_a_store_that_is_away_is_told_from_brokers_that_are(
     out = await semel("cluster", code=1)
     assert out.strip().splitlines()[-1] == (
         f"Offline: brokers 1, 2, 3 answer, but cannot reach the cluster's store (etcd); {words}. "
-        "Bring back etcd; the brokers go on by themselves."
+        "Start etcd; the brokers recover by themselves."
     )
-    assert "Bring back broker" not in out
+    assert "Start broker" not in out
 
 
 async def test_one_broker_without_the_store_is_named(semel: Shell, cluster: FakeCluster) -> None:
@@ -150,12 +150,12 @@ async def test_too_few_in_sync_for_writes_are_an_exit_status_too(semel: Shell, c
     out = await semel("cluster", code=1)
     assert "t-0" in out
     assert "Offline: 1 of 4 partitions has fewer replicas in sync than min.insync.replicas" in out
-    assert out.strip().endswith("(t-0): wait until the others have caught up.")
+    assert out.strip().endswith("(t-0): wait until the others are in sync.")
     cluster.settings["min.insync.replicas"] = "1"
     assert "(t-0): they are catching up." in await semel("cluster")
 
 
-async def test_the_same_for_machines(semel: Shell, cluster: FakeCluster) -> None:
+async def test_health_as_json_has_the_same_facts(semel: Shell, cluster: FakeCluster) -> None:
     cluster.places[T1].leader, cluster.places[T2].isr = 3, [3, 1]
     cluster.places[T0].target = [1, 2]
     cluster.stalled = True
@@ -197,7 +197,7 @@ async def test_replicas_that_a_move_adds_are_not_missing(semel: Shell, cluster: 
     assert "moving to 1,3" in await semel("topic", "describe", "u")
 
 
-async def test_without_a_controller_the_rest_is_told_at_once(semel: Shell, cluster: FakeCluster) -> None:
+async def test_without_a_controller_the_rest_is_shown_at_once(semel: Shell, cluster: FakeCluster) -> None:
     cluster.controller = NOBODY
     cluster.places[T0].isr = [1, 2]
     assert "1 of 4 partitions has replicas that are not in sync" in await semel("cluster")
@@ -209,13 +209,15 @@ async def test_without_a_controller_the_rest_is_told_at_once(semel: Shell, clust
 # --- semel topic create, describe, list ---
 
 
-async def test_a_topic_of_which_others_hear_later_is_created_all_the_same(semel: Shell, cluster: FakeCluster) -> None:
+async def test_a_created_topic_that_other_brokers_list_later_is_no_error(semel: Shell, cluster: FakeCluster) -> None:
     assert await semel("topic", "create", "new", "-p", "2") == "new created with 2 partitions\n"
     assert len(cluster.asked(3)) > 0
     assert not cluster.stale
 
 
-async def test_a_topic_is_described_with_leaders_epochs_and_what_is_missing(semel: Shell, cluster: FakeCluster) -> None:
+async def test_a_topic_is_described_with_leaders_epochs_and_offline_replicas(
+    semel: Shell, cluster: FakeCluster
+) -> None:
     assert "t: 3 partitions " in await semel("topic", "describe", "t")
     await cluster.down(3)
     out = await semel("topic", "describe", "t", "u")
@@ -224,7 +226,7 @@ async def test_a_topic_is_described_with_leaders_epochs_and_what_is_missing(seme
     assert cells(out, "2") == ["2", "1", "1", "0", "200", "3,1,2", "1,2", "under-replicated"]
 
 
-async def test_what_cannot_be_asked_is_left_open_and_the_rest_is_shown(semel: Shell, cluster: FakeCluster) -> None:
+async def test_unanswered_parts_are_left_open_and_the_rest_is_shown(semel: Shell, cluster: FakeCluster) -> None:
     place = cluster.places[T1]
     place.leader, place.isr = NOBODY, [3]
     out = await semel("topic", "describe", "t")
@@ -246,7 +248,7 @@ async def test_leadership_goes_back_to_the_preferred_brokers(semel: Shell, clust
     assert "0 new leaders; 4 partitions" in await semel("topic", "elect")
 
 
-async def test_an_election_that_cannot_be_is_explained(semel: Shell, cluster: FakeCluster) -> None:
+async def test_an_impossible_election_is_explained(semel: Shell, cluster: FakeCluster) -> None:
     cluster.places[T0].leader = cluster.places[T1].leader = 3
     cluster.places[T1].isr = [3, 1]
     await cluster.down(2)
@@ -255,12 +257,12 @@ async def test_an_election_that_cannot_be_is_explained(semel: Shell, cluster: Fa
     assert out.splitlines() == [
         "t-0: leader 3 -> 1",
         "1 new leader; 0 partitions had the preferred one.",
-        "t-1: leader stays 3: broker 2 is away",
-        "t-2: leader stays 1: broker 3 has not caught up yet",
+        "t-1: leader stays 3: broker 2 is offline",
+        "t-2: leader stays 1: broker 3 is not in sync yet",
     ]
 
 
-async def test_what_the_controller_refuses_is_told_for_each(
+async def test_refusals_of_the_controller_are_raised_for_each_part(
     semel: Shell, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.places[T0].leader = cluster.places[T1].leader = 3
@@ -268,7 +270,7 @@ async def test_what_the_controller_refuses_is_told_for_each(
         monkeypatch.setattr(node, "_elect", lambda at: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
     first, second = (await semel("topic", "elect", code=1)).splitlines()
     assert "PreferredLeaderNotAvailableError: [80 PREFERRED_LEADER_NOT_AVAILABLE] electing a leader of t-0." in first
-    assert first.endswith("bring it back, and elect again")
+    assert first.endswith("wait until it is in sync, and elect again")
     assert second.startswith("and [80 PREFERRED_LEADER_NOT_AVAILABLE] electing a leader of t-1.")
 
 
@@ -278,8 +280,8 @@ async def test_what_the_controller_refuses_is_told_for_each(
 async def test_a_plan_is_shown_and_nothing_is_moved(semel: Shell, cluster: FakeCluster) -> None:
     out = await semel("topic", "reassign", "t", "--brokers", "1,2", "-r", "2")
     assert "3 of 3 partitions change: 0 replicas to copy." in out
-    assert "Nothing has been moved: --execute does it." in out
-    assert "Nothing to move: 3 partitions lie evenly." in await semel("topic", "reassign", "t")
+    assert "Nothing was moved: --execute carries the plan out." in out
+    assert "Nothing to move: 3 partitions already spread evenly." in await semel("topic", "reassign", "t")
     assert not cluster.asked(45)
 
 
@@ -302,7 +304,7 @@ async def test_a_move_under_way_is_left_alone_followed_or_cancelled(semel: Shell
     cluster.places[T0].target = [2, 3]
     out = await semel("topic", "reassign", "t", "-r", "2")
     assert "t-0" not in out
-    assert "Left out: 1 partition on the move already. `semel topic reassign --watch` follows" in out
+    assert "Left out: 1 partition being moved already. `semel topic reassign --watch` follows" in out
     cluster.stalled = False
     assert "1 partition moved" in await semel("topic", "reassign", "--watch")
     assert cluster.places[T0].replicas == [2, 3]
@@ -314,7 +316,7 @@ async def test_a_move_under_way_is_left_alone_followed_or_cancelled(semel: Shell
     assert cluster.places[T0].replicas == [2, 3]
 
 
-async def test_a_move_that_somebody_cancels_is_not_told_as_done(semel: Shell, cluster: FakeCluster) -> None:
+async def test_a_cancelled_reassignment_is_not_reported_as_done(semel: Shell, cluster: FakeCluster) -> None:
     cluster.stalled = True
     cluster.places[T0].target = [2, 3]
     watching = asyncio.ensure_future(semel("topic", "reassign", "--watch", code=1))
@@ -323,31 +325,31 @@ async def test_a_move_that_somebody_cancels_is_not_told_as_done(semel: Shell, cl
     cluster.places[T0].target = None
     out = await watching
     assert "0 partitions moved" in out
-    assert "not moved: t-0. Somebody has cancelled that." in out
+    assert "no longer being moved: t-0. The reassignment was cancelled." in out
 
 
 async def test_a_partition_without_leader_is_left_out_of_the_plan(semel: Shell, cluster: FakeCluster) -> None:
     cluster.places[T1].leader = NOBODY
     out = await semel("topic", "reassign", "t", "-r", "1", "-x", "-y")
     assert "2 of 2 partitions change: 0 replicas to copy." in out
-    assert "Left out: 1 partition without leader" in out
+    assert "Left out: 1 partition without a leader" in out
     assert len(cluster.places[T1].replicas) == 3
 
 
-async def test_a_broker_that_is_away_is_named_in_the_plan(semel: Shell, cluster: FakeCluster) -> None:
+async def test_the_plan_names_an_offline_broker(semel: Shell, cluster: FakeCluster) -> None:
     await cluster.down(2)
     out = await semel("topic", "reassign", "u")
     assert cells(out, "u-0") == ["u-0", "1,2", "1,3", "1"]
-    assert "Broker 2 is away: others get its 1 replica. If it comes back, wait for it." in out
+    assert "Broker 2 is offline: other brokers get its 1 replica. If it will come back, wait for it." in out
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (("reassign", "t", "--brokers", "1,nine"), "write ids with commas between them, such as 1,2,3"),
-        (("reassign", "t", "--brokers", "1,9"), "broker 9 is not there; there are 1, 2, 3"),
+        (("reassign", "t", "--brokers", "1,9"), "broker 9 is not live; live brokers: 1, 2, 3"),
         (("reassign", "t", "--brokers", "1,2"), "3 replicas need as many brokers, and there are 2"),
-        (("reassign", "t", "--watch", "--cancel"), "one of --execute, --watch and --cancel at a time"),
+        (("reassign", "t", "--watch", "--cancel"), "give only one of --execute, --watch and --cancel"),
         (("reassign", "t", "--watch", "-r", "2"), "are for a new plan"),
         (("reassign", "t:7"), "t has no partition 7; it has 3"),
         (("reassign", "t:x"), "write TOPIC or TOPIC:PARTITION, such as orders:0"),
@@ -363,7 +365,7 @@ async def test_mistakes_are_explained(semel: Shell, arguments: tuple[str, ...], 
     assert "Traceback" not in done.output
 
 
-async def test_brokers_that_know_of_no_moves_are_described_all_the_same(semel: Shell, cluster: FakeCluster) -> None:
+async def test_brokers_without_reassignments_are_described(semel: Shell, cluster: FakeCluster) -> None:
     for node in cluster.nodes.values():
         for key in (43, 45, 46):
             del node.versions[key]

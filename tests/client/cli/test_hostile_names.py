@@ -105,7 +105,7 @@ def test_every_command_escapes_what_it_did_not_choose(shell: Shell, command: str
     assert_harmless(done.output)
 
 
-def test_the_names_are_there(shell: Shell) -> None:
+def test_every_name_of_aiokafka_exists(shell: Shell) -> None:
     assert "\\x1b[2Jred" in shell("group", "list")
     assert "[bold]:smile:[/]" in shell("txn", "list", "-q")
     assert len(shell("group", "list", "-q").splitlines()) == 1
@@ -154,7 +154,7 @@ def test_records_are_raw_to_a_pipe_and_escaped_to_a_terminal() -> None:
     assert json.loads(shown) == json.loads(shower("", as_json=True, escaped=False)(record()))
 
 
-def test_what_a_broker_calls_itself_is_escaped_in_tables_and_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_from_brokers_are_escaped_in_tables_and_lines(capsys: pytest.CaptureFixture[str]) -> None:
     shown = table(EVIL, "a")
     shown.add_row(EVIL)
     shown.add_row(Text("bold", "bold"))

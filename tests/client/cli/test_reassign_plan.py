@@ -36,7 +36,7 @@ def copies(before: Placements, after: Placements) -> int:
     return sum(broker not in before[at] for at, replicas in after.items() for broker in replicas)
 
 
-def test_what_is_even_stays_as_it_is() -> None:
+def test_an_even_assignment_is_not_changed() -> None:
     now = topic((1, 2), (2, 3), (3, 1))
     assert plan(now, brokers(1, 2, 3)) == now
 
@@ -48,7 +48,7 @@ def test_a_new_broker_gets_its_share_and_no_more_is_copied() -> None:
     assert copies(now, then) == 8
 
 
-def test_a_broker_that_is_left_out_is_emptied() -> None:
+def test_a_broker_that_is_not_given_loses_all_replicas() -> None:
     now = topic((1, 2), (2, 3), (3, 1))
     then = plan(now, brokers(1, 2))
     assert all(sorted(replicas) == [1, 2] for replicas in then.values())
@@ -83,7 +83,7 @@ def test_topics_of_one_partition_do_not_all_go_to_the_same_broker() -> None:
     assert copies(now, same) == 0
 
 
-def test_a_leadership_goes_along_a_chain_of_brokers_when_it_has_to() -> None:
+def test_a_leadership_moves_along_a_chain_of_brokers_if_needed() -> None:
     """Broker 1 shares no partition with broker 3, but each of them does with 2."""
     now = topic((1, 2), (1, 2), (2, 3))
     then = plan(now, brokers(1, 2, 3))

@@ -83,7 +83,7 @@ def test_a_marker_without_records_in_what_was_read_is_still_a_span() -> None:
     assert (span.outcome, span.first_offset, span.last_offset, span.record_count) == (Outcome.ABORTED, 20, 20, 0)
 
 
-def test_a_control_batch_that_ends_no_transaction_is_no_span() -> None:
+def test_a_control_batch_of_another_type_makes_no_span() -> None:
     other = build_batch([Record(0, NOW_MS, b"\0\0\0\5", b"")], base_offset=3, is_control=True)
     assert spans_of([ScannedBatch(read_header(other))]) == []
 
@@ -130,10 +130,10 @@ def test_no_line_of_the_picture_is_wider_than_the_terminal(width: int, stable: i
     assert all(len(line.plain.rstrip()) <= widest + 10 for line in lines)
 
 
-def test_a_part_of_a_log_is_drawn_with_what_began_before_it() -> None:
+def test_a_part_of_a_log_is_drawn_with_transactions_that_began_before_it() -> None:
     text = "\n".join(line.plain for line in draw(timeline(stable=2, start=5, end=15), 78))
     assert "the log starts at 0" in text
-    assert "◄ 2, before what is shown" in text
+    assert "◄ 2, before the range shown" in text
 
 
 def test_many_offsets_share_a_column_and_few_have_several() -> None:

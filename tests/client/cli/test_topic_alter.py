@@ -33,7 +33,7 @@ def test_settings_that_are_not_named_stay_and_unset_ones_follow_their_default(se
     ]
     assert settings(semel, "settings") == {"retention.bytes": "9", "retention.ms": "6000", "segment.bytes": "4096"}
     out = semel("topic", "alter", "settings", "-u", "retention.ms")
-    assert out == "settings: retention.ms follows its default, 604800000 (was 6000)\n"
+    assert out == "settings: retention.ms has its default, 604800000 (was 6000)\n"
     assert settings(semel, "settings") == {"retention.bytes": "9", "segment.bytes": "4096"}
 
 
@@ -42,10 +42,12 @@ def test_topics_get_more_partitions_and_never_fewer(semel: Shell) -> None:
     semel("topic", "create", "large", "-p", "3")
     assert semel("topic", "alter", "small", "large", "-p", "3").splitlines() == [
         "small: 3 partitions (had 1)",
-        "large: 3 partitions (as before)",
+        "large: 3 partitions (unchanged)",
     ]
     assert "3 partitions" in semel("topic", "describe", "small")
-    assert "small has 3 partitions and can only get more" in semel.fails("topic", "alter", "small", "-p", "2")
+    assert "small has 3 partitions, and partitions cannot be removed" in semel.fails(
+        "topic", "alter", "small", "-p", "2"
+    )
 
 
 def test_a_dry_run_finds_what_is_wrong_and_changes_nothing(semel: Shell) -> None:
@@ -58,7 +60,7 @@ def test_a_dry_run_finds_what_is_wrong_and_changes_nothing(semel: Shell) -> None
     assert "must be a whole number" in semel.fails(*wrong)
 
 
-def test_nothing_is_changed_if_something_cannot_be(semel: Shell) -> None:
+def test_an_impossible_change_changes_nothing(semel: Shell) -> None:
     semel("topic", "create", "whole", "-p", "2")
     semel.fails("topic", "alter", "whole", "-p", "1", "-c", "retention.ms=1")
     semel.fails("topic", "alter", "whole", "-p", "3", "-c", "retention.ms=soon")
@@ -76,7 +78,7 @@ def test_the_nearest_setting_is_named_and_the_sentence_ends_once(semel: Shell) -
     ("arguments", "says"),
     [
         (("topic", "alter", "t"), "--partitions, --config or --unset"),
-        (("topic", "alter", "t", "-c", "a=1", "-u", "a"), "a: set and unset at once"),
+        (("topic", "alter", "t", "-c", "a=1", "-u", "a"), "a: both set and unset"),
         (("group", "reset", "g"), "either --to or --by"),
         (("group", "reset", "g", "--to", "1", "--by", "1"), "either --to or --by"),
         (("group", "reset", "g", "--to", "noon"), "'noon' is neither earliest"),
@@ -100,7 +102,7 @@ def next_of(semel: Shell, name: str) -> list[str]:
     return semel("consume", name, "-g", name, "-e").split()
 
 
-def test_a_group_goes_on_from_where_it_was_set_to(semel: Shell) -> None:
+def test_a_group_continues_at_the_offsets_that_were_set(semel: Shell) -> None:
     for to, expected in (
         (("--to", "earliest"), 0),
         (("--to", "4"), 4),
@@ -121,14 +123,14 @@ def test_a_time_after_all_records_is_the_end(semel: Shell) -> None:
     assert next_of(semel, "late") == []
 
 
-def test_offsets_where_no_records_are_become_the_nearest_ones(semel: Shell) -> None:
+def test_offsets_outside_of_the_log_become_the_nearest_ones(semel: Shell) -> None:
     reader(semel, "far")
     assert "nearest to 99" in semel("group", "reset", "far", "--to", "99", "-y")
     assert "nearest to -90" in semel("group", "reset", "far", "--by", "-100", "-y")
     assert len(next_of(semel, "far")) == 10
 
 
-def test_nothing_is_set_without_a_yes_or_in_a_dry_run(semel: Shell) -> None:
+def test_offsets_are_not_set_without_confirmation_or_in_a_dry_run(semel: Shell) -> None:
     reader(semel, "asked")
     assert "Nothing was changed." in semel("group", "reset", "asked", "--to", "0", "-n")
     assert "Set 1 offset of asked?" in semel.fails("group", "reset", "asked", "--to", "0", text="n\n")
@@ -136,14 +138,14 @@ def test_nothing_is_set_without_a_yes_or_in_a_dry_run(semel: Shell) -> None:
     assert next_of(semel, "asked") == []
 
 
-def test_only_what_is_named_is_set_and_a_group_comes_to_be_by_it(semel: Shell) -> None:
+def test_only_the_named_offsets_are_set_and_a_missing_group_is_created(semel: Shell) -> None:
     semel("topic", "create", "two", "-p", "2")
     semel("group", "reset", "fresh", "two:1", "--to", "latest", "-y")
     described = semel("group", "describe", "fresh").splitlines()
     assert [line.split()[:2] for line in described if line.split()[:1] == ["two"]] == [["two", "1"]]
 
 
-def test_offsets_of_topics_that_are_gone_are_passed_over(semel: Shell) -> None:
+def test_offsets_of_deleted_topics_are_skipped(semel: Shell) -> None:
     semel("topic", "create", "stays", "-p", "2")
     semel("topic", "create", "goes")
     for name in ("stays:1", "goes"):
@@ -157,7 +159,7 @@ def test_offsets_of_topics_that_are_gone_are_passed_over(semel: Shell) -> None:
 
 
 @pytest.mark.real_time
-async def test_a_group_with_members_is_left_alone_and_they_are_named(semel: Shell) -> None:
+async def test_offsets_of_a_group_with_members_are_not_set_and_the_members_are_named(semel: Shell) -> None:
     await asyncio.to_thread(reader, semel, "busy")
     async with Consumer("busy", bootstrap_servers=semel.address, group_id="busy", client_id="waits-here") as consumer:
         while not consumer.assignment():

@@ -139,7 +139,7 @@ def test_why_names_who_fenced_whom(semel_broker: EphemeralBroker, semel: Shell) 
     assert "Its last transaction was committed" in semel("txn", "why", "shop")
 
 
-def test_why_tells_of_a_timeout(semel_broker: EphemeralBroker, semel: Shell) -> None:
+def test_why_explains_a_timeout(semel_broker: EphemeralBroker, semel: Shell) -> None:
     producer = started(semel_broker, "shop", transaction_timeout_ms=1000)
     until = time.monotonic() + WAIT_S
     while "CompleteAbort" not in (out := semel("txn", "why", "shop")) and time.monotonic() < until:
@@ -151,10 +151,10 @@ def test_why_tells_of_a_timeout(semel_broker: EphemeralBroker, semel: Shell) -> 
         producer.commit_transaction(WAIT_S)
 
 
-def test_why_of_an_unknown_id_names_those_that_look_like_it(semel_broker: EphemeralBroker, semel: Shell) -> None:
+def test_why_of_an_unknown_id_names_similar_ids(semel_broker: EphemeralBroker, semel: Shell) -> None:
     started(semel_broker, "shop-1").commit_transaction(WAIT_S)
     out = semel.refused("txn", "why", "shop-2")
-    assert "no coordinator knows this transactional id" in out
+    assert "no coordinator has this transactional id" in out
     assert "shop-1" in out
 
 
@@ -166,7 +166,7 @@ def test_a_stuck_topic_names_the_transaction_that_holds_it(semel_broker: Ephemer
     assert "last stable offset 0, high watermark 5: 5 offsets held back" in out
     assert "transactional id shop (producer" in out
     assert "client 'web-1' at 127.0.0.1" in out
-    assert "else the coordinator aborts it at" in out
+    assert "otherwise the coordinator aborts it at" in out
     assert "semel txn abort shop" in out
     assert "till" not in out
     shop.commit_transaction(WAIT_S)
@@ -175,7 +175,7 @@ def test_a_stuck_topic_names_the_transaction_that_holds_it(semel_broker: Ephemer
     assert "UnknownTopicOrPartition" in semel.refused("topic", "stuck", "nosuch")
 
 
-def test_abort_fences_the_producer_and_nothing_of_it_is_read(semel_broker: EphemeralBroker, semel: Shell) -> None:
+def test_abort_fences_the_producer_and_hides_its_records(semel_broker: EphemeralBroker, semel: Shell) -> None:
     producer = started(semel_broker, "shop")
     asked = CliRunner().invoke(main, ["txn", "abort", "shop"], env=semel.environment, input="n\n")
     assert "Abort the transaction of shop, open for" in asked.output
@@ -192,7 +192,9 @@ def test_abort_fences_the_producer_and_nothing_of_it_is_read(semel_broker: Ephem
 
 
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
-def test_abort_refuses_where_nothing_is_open(semel_broker: EphemeralBroker, semel: Shell, outcome: str) -> None:
+def test_abort_is_refused_without_an_open_transaction(
+    semel_broker: EphemeralBroker, semel: Shell, outcome: str
+) -> None:
     producer = started(semel_broker, "shop")
     getattr(producer, f"{outcome}_transaction")(WAIT_S)
     assert "has no transaction open" in semel.refused("txn", "abort", "shop", "-y")
@@ -209,7 +211,7 @@ def test_a_hanging_transaction_is_found_explained_and_ended(semel_broker: Epheme
     assert "4242" in semel.refused("txn", "hanging", "orders")
     assert "4242" in semel.refused("txn", "hanging")
     stuck = semel("topic", "stuck", "orders")
-    assert "never by itself: no coordinator knows of a transaction that is open in this partition" in stuck
+    assert "never by itself: no coordinator has a transaction that is open in this partition" in stuck
     command = "txn abort --partition orders:0 --producer-id 4242"
     assert command in stuck
     assert "the transaction of producer 4242 is aborted" in semel(*command.split(), "-y")
@@ -219,11 +221,11 @@ def test_a_hanging_transaction_is_found_explained_and_ended(semel_broker: Epheme
     assert "no transaction open" in semel.refused(*command.split(), "-y")
 
 
-def test_what_a_coordinator_knows_is_not_ended_as_if_it_hung(semel_broker: EphemeralBroker, semel: Shell) -> None:
+def test_a_transaction_of_a_coordinator_is_not_aborted_as_hanging(semel_broker: EphemeralBroker, semel: Shell) -> None:
     producer = started(semel_broker, "shop")
     producer_id = semel("txn", "list").split("Ongoing")[1].split()[2]
     out = semel.refused("txn", "abort", "--partition", "orders:0", "--producer-id", producer_id, "-y")
-    assert "does not hang" in out
+    assert "is not hanging" in out
     assert "semel txn why shop" in out
     assert "No hanging transaction" in semel("txn", "hanging")
     producer.commit_transaction(WAIT_S)
@@ -253,7 +255,7 @@ def test_the_timeline_shows_committed_aborted_open_and_the_stable_offset(
     shop.abort_transaction(WAIT_S)
 
 
-def test_a_stuck_group_is_told_of_the_transaction_in_its_way(semel_broker: EphemeralBroker, semel: Shell) -> None:
+def test_a_stuck_group_names_the_transaction_that_holds_it_back(semel_broker: EphemeralBroker, semel: Shell) -> None:
     assert "there is no such group" in semel.refused("group", "stuck", "kitchen", "--wait", "0")
     committed = started(semel_broker, "shop")
     committed.commit_transaction(WAIT_S)
@@ -265,24 +267,24 @@ def test_a_stuck_group_is_told_of_the_transaction_in_its_way(semel_broker: Ephem
     assert "at the end, nothing to read" in semel("group", "stuck", "kitchen", "--wait", "0")
     open_one = started(semel_broker, "till")
     out = semel("group", "stuck", "kitchen", "--wait", "0.1")
-    assert "committed 3 of 5: a reader of committed records can go no further" in out
+    assert "committed 3 of 5: a read_committed consumer cannot read further" in out
     assert "transactional id till" in out
     open_one.send_offsets_to_transaction([TopicPartition("orders", 0, 5)], consumer.consumer_group_metadata(), WAIT_S)
     out = semel("group", "stuck", "kitchen", "--wait", "0")
-    assert "Offsets committed in a transaction count once it ends" in out
+    assert "Offsets committed in a transaction take effect when it ends" in out
     open_one.commit_transaction(WAIT_S)
     out = semel("group", "stuck", "kitchen", "--wait", "0")
     assert "committed 5 of 6: at the end, only markers and aborted records follow" in out
     started(semel_broker, "till").abort_transaction(WAIT_S)
     assert "at the end, only markers and aborted" in semel("group", "stuck", "kitchen", "--wait", "0")
     started(semel_broker, "till").commit_transaction(WAIT_S)
-    assert "committed 5 of 12: 7 offsets can be read, and nothing" in semel("group", "stuck", "kitchen", "--wait", "0")
+    assert "committed 5 of 12: 7 offsets can be read, and no offset" in semel(
+        "group", "stuck", "kitchen", "--wait", "0"
+    )
     consumer.close()
 
 
-def test_a_group_whose_first_offsets_are_not_decided_is_told_of_their_transaction(
-    semel_broker: EphemeralBroker, semel: Shell
-) -> None:
+def test_a_group_with_only_pending_offsets_names_their_transaction(semel_broker: EphemeralBroker, semel: Shell) -> None:
     producer = started(semel_broker, "till")
     reader = Consumer({"bootstrap.servers": semel_broker.bootstrap_servers, "group.id": "fresh"})
     producer.send_offsets_to_transaction([TopicPartition("orders", 0, 1)], reader.consumer_group_metadata(), WAIT_S)

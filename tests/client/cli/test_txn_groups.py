@@ -68,7 +68,7 @@ def test_groups_shows_who_drives_them_and_what_they_hold(semel_broker: Ephemeral
     assert committed_values(semel_broker, 2) == [b"a", b"b"]
 
 
-def test_a_member_is_told_from_an_ordinary_id(semel_broker: EphemeralBroker, semel: Shell) -> None:
+def test_a_member_is_distinguished_from_an_ordinary_id(semel_broker: EphemeralBroker, semel: Shell) -> None:
     step_of(semel_broker)
     assert "bank, step 1" in semel("txn", "describe", "bank/a")
     assert "It waits for the driver of transaction group bank to decide step 1" in semel("txn", "why", "bank/a")
@@ -77,7 +77,7 @@ def test_a_member_is_told_from_an_ordinary_id(semel_broker: EphemeralBroker, sem
     assert "semel txn abort --group bank" in out
 
 
-def test_a_group_is_aborted_by_name_and_its_driver_told(semel_broker: EphemeralBroker, semel: Shell) -> None:
+def test_a_group_is_aborted_by_name_and_its_driver_gets_the_reason(semel_broker: EphemeralBroker, semel: Shell) -> None:
     step, prepared = step_of(semel_broker)
     done = semel.run("txn", "abort", "--group", "bank")
     assert "step 1 of transaction group bank (Open), with 2 transactions open" in done.output
@@ -91,7 +91,7 @@ def test_a_group_is_aborted_by_name_and_its_driver_told(semel_broker: EphemeralB
     assert semel.run("txn", "abort", "bank/a", "--group", "bank").exit_code == 2
 
 
-def test_a_group_that_should_have_been_timed_out_hangs() -> None:
+def test_a_group_open_past_its_timeout_is_reported_as_hanging() -> None:
     settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": NEVER_MS}
     with EphemeralBroker(settings) as broker:
         broker.create_topic("orders")

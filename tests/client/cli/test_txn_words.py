@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 from semel.admin import ConsumerGroupDescription, FenceRecord, MemberDescription, ProducerState, TransactionDescription
-from semel.cli.shared.holders import TIMEOUT_NEVER_MS, Holder, Verdict, explain, judge
+from semel.cli.shared.open_transactions import (
+    TIMEOUT_NEVER_MS,
+    OpenTransaction,
+    Verdict,
+    classify,
+    describe_transaction,
+)
 from semel.cli.stuck.group import Findings, diagnosis
 from semel.cli.stuck.partition import Ends, held_back
-from semel.cli.txn.why import story
+from semel.cli.txn.why import summary
 from semel.structs import TopicPartition
 
 NOW_MS = 1_700_000_000_000
@@ -53,11 +59,11 @@ def producer(first_offset: int = 731) -> ProducerState:
 def test_a_transaction_hangs_when_no_coordinator_has_it_open_in_that_partition(
     known: list[TransactionDescription], verdict: Verdict
 ) -> None:
-    assert judge(AT, producer(), known).verdict is verdict
+    assert classify(AT, producer(), known).verdict is verdict
 
 
 def said(*known: TransactionDescription) -> dict[str, str]:
-    return dict(explain(judge(AT, producer(), known), NOW_MS))
+    return dict(describe_transaction(classify(AT, producer(), known), NOW_MS))
 
 
 def test_an_open_transaction_is_explained_with_its_owner_its_end_and_a_safe_action() -> None:
@@ -66,21 +72,21 @@ def test_an_open_transaction_is_explained_with_its_owner_its_end_and_a_safe_acti
         "started by": "client 'web-2' at 10.0.0.5",
         "open since": "22:13:08 UTC, 12.0 s ago",
         "ends": (
-            "when its producer commits or aborts; else the coordinator aborts it at 22:14:08 UTC, in 48.0 s, "
+            "when its producer commits or aborts; otherwise the coordinator aborts it at 22:14:08 UTC, in 48.0 s, "
             "1 min (transaction.timeout.ms) after it began"
         ),
-        "safe": "wait, or: semel txn abort shop (its producer is fenced, and nothing of it is ever read)",
+        "safe": "wait, or: semel txn abort shop (fences its producer; its records never become visible)",
     }
     late = said(transaction(start_time_ms=NOW_MS - 61_000))
     assert "at 22:13:19 UTC, at the coordinator's next sweep, 1 min" in late["ends"]
 
 
-def test_a_decided_one_is_to_be_waited_for_and_a_prepared_one_left_to_its_system() -> None:
-    assert "to commit is decided" in said(transaction("PrepareCommit"))["ends"]
-    assert "to abort is decided" in said(transaction("PrepareAbort"))["ends"]
+def test_a_decided_transaction_says_to_wait_and_a_two_phase_one_names_its_system() -> None:
+    assert "the commit is decided" in said(transaction("PrepareCommit"))["ends"]
+    assert "the abort is decided" in said(transaction("PrepareAbort"))["ends"]
     assert said(transaction("PrepareAbort"))["safe"].startswith("wait;")
     two_phase = said(transaction(timeout_ms=TIMEOUT_NEVER_MS))
-    assert "no timeout ends it" in two_phase["ends"]
+    assert "it has no timeout" in two_phase["ends"]
     assert "let that system decide" in two_phase["safe"]
 
 
@@ -92,11 +98,11 @@ def test_a_hanging_one_is_explained_with_the_command_that_ends_it() -> None:
     assert found["safe"].startswith("semel txn abort --partition orders:0 --producer-id 7 ")
 
 
-def holder(first_offset: int = 731) -> Holder:
-    return judge(AT, producer(first_offset), [transaction()])
+def holder(first_offset: int = 731) -> OpenTransaction:
+    return classify(AT, producer(first_offset), [transaction()])
 
 
-def test_a_partition_held_back_names_the_first_holder_and_those_behind_it() -> None:
+def test_a_partition_held_back_names_its_open_transactions_in_order() -> None:
     found = [holder(offset) for offset in range(731, 739)]
     lines = [line.plain for line in held_back(AT, Ends(0, 731, 1_200), found, NOW_MS)]
     assert lines[0] == "orders-0  last stable offset 731, high watermark 1,200: 469 offsets held back"
@@ -104,7 +110,7 @@ def test_a_partition_held_back_names_the_first_holder_and_those_behind_it() -> N
     assert sum("behind it" in line for line in lines) == 5
     assert lines[-1].strip() == "and 2 transactions more"
     (_, ended) = held_back(AT, Ends(0, 731, 1_200), [], NOW_MS)
-    assert "ended just now" in ended.plain
+    assert "has just ended" in ended.plain
 
 
 def fence(old_epoch: int, text: str) -> FenceRecord:
@@ -120,19 +126,19 @@ def fence(old_epoch: int, text: str) -> FenceRecord:
     )
 
 
-def test_why_tells_state_owner_places_and_who_fenced_whom_the_latest_first() -> None:
+def test_why_shows_state_owner_partitions_and_fences_the_latest_first() -> None:
     fences = (fence(1, "epoch 1 gave way"), fence(2, "epoch 2 gave way"))
-    assert story(transaction(fences=fences), {"orders-0": 731, "orders-1": None}, NOW_MS) == [
+    assert summary(transaction(fences=fences), {"orders-0": 731, "orders-1": None}, NOW_MS) == [
         (
-            "shop: Ongoing. Open since 22:13:08 UTC (12.0 s). It waits for its producer to commit or abort; else the "
-            "coordinator aborts it in 48.0 s (transaction.timeout.ms = 60000)."
+            "shop: Ongoing. Open since 22:13:08 UTC (12.0 s). It waits for its producer to commit or abort; "
+            "otherwise the coordinator aborts it in 48.0 s (transaction.timeout.ms = 60000)."
         ),
         "  Producer id 7, epoch 3, coordinated by broker 0.",
         "  Initialised by client 'web-2' at 10.0.0.5.",
         "  Its transaction is open in 2 partitions:",
         "    orders-0: from offset 731",
         "    orders-1: no record of it, or its marker is written",
-        "  Epochs that were taken away, the latest first:",
+        "  Fenced epochs, the latest first:",
         "    epoch 2 gave way",
         "    epoch 1 gave way",
         (
@@ -143,7 +149,7 @@ def test_why_tells_state_owner_places_and_who_fenced_whom_the_latest_first() -> 
 
 
 def test_why_says_when_the_last_transaction_ended() -> None:
-    (first, *_) = story(transaction("CompleteCommit", last_update_time_ms=NOW_MS - 90_000), {}, NOW_MS)
+    (first, *_) = summary(transaction("CompleteCommit", last_update_time_ms=NOW_MS - 90_000), {}, NOW_MS)
     assert "was committed at 22:11:50 UTC, 1 min 30 s ago; it waits for nothing" in first
 
 
@@ -151,18 +157,18 @@ def test_why_says_when_the_last_transaction_ended() -> None:
     ("state", "words"),
     [
         ("Empty", "has no transaction; it waits"),
-        ("PrepareCommit", "To commit is decided and durable"),
-        ("PrepareAbort", "To abort is decided and durable"),
-        ("PrepareEpochFence", "To abort is decided"),
+        ("PrepareCommit", "The commit is decided and durable"),
+        ("PrepareAbort", "The abort is decided and durable"),
+        ("PrepareEpochFence", "The abort is decided"),
         ("CompleteCommit", "was committed; it waits for nothing"),
         ("CompleteAbort", "was aborted; it waits for nothing"),
-        ("Dead", "being forgotten"),
+        ("Dead", "being removed"),
     ],
 )
 def test_why_says_in_every_state_what_the_id_waits_for(state: str, words: str) -> None:
-    lines = story(transaction(state), {}, NOW_MS)
+    lines = summary(transaction(state), {}, NOW_MS)
     assert words in lines[0]
-    assert lines[-1] == "  Nobody has fenced it."
+    assert lines[-1] == "  It was never fenced."
 
 
 def group(state: str = "Stable", owned: tuple[TopicPartition, ...] = (AT,)) -> ConsumerGroupDescription:
@@ -178,8 +184,8 @@ def group_lines(
     moved: int = 0,
     is_done: bool = False,
     state: str = "Stable",
-    holders: tuple[Holder, ...] = (),
-    pending: tuple[Holder, ...] = (),
+    open_transactions: tuple[OpenTransaction, ...] = (),
+    pending: tuple[OpenTransaction, ...] = (),
 ) -> str:
     after = {} if offset is None else {AT: offset}
     found = Findings(
@@ -189,7 +195,7 @@ def group_lines(
         waited_s=2.0,
         ends={AT: ends},
         done=[AT] if is_done else [],
-        holders=holders,
+        open_transactions=open_transactions,
         pending=pending,
     )
     return "\n".join(line.plain for line in diagnosis(found, NOW_MS))
@@ -199,25 +205,25 @@ def group_lines(
     ("offset", "ends", "words"),
     [
         (100, Ends(0, 100, 100), "committed 100 of 100: at the end, nothing to read."),
-        (40, Ends(0, 100, 100), "60 offsets can be read, and nothing was committed for 2.0 s; it is with m-1"),
-        (None, Ends(0, 100, 100), "nothing committed yet; it is with m-1"),
+        (40, Ends(0, 100, 100), "60 offsets can be read, and no offset was committed for 2.0 s; it is assigned to m-1"),
+        (None, Ends(0, 100, 100), "nothing committed yet; it is assigned to m-1"),
         (5, Ends(10, 100, 100), "below the first offset, 10: records were deleted before they were read"),
         (120, Ends(0, 100, 100), "beyond the end"),
     ],
 )
-def test_a_group_that_stands_is_told_why(offset: int | None, ends: Ends, words: str) -> None:
+def test_a_group_that_does_not_move_is_explained(offset: int | None, ends: Ends, words: str) -> None:
     assert words in group_lines(offset, ends)
 
 
-def test_a_group_behind_an_open_transaction_is_told_whose_it_is() -> None:
-    said = group_lines(731, Ends(0, 731, 1_200), holders=(holder(),))
-    assert "a reader of committed records can go no further" in said
+def test_a_group_held_back_names_the_open_transaction() -> None:
+    said = group_lines(731, Ends(0, 731, 1_200), open_transactions=(holder(),))
+    assert "a read_committed consumer cannot read further" in said
     assert "held by     transactional id shop" in said
 
 
 def test_a_group_with_nothing_but_markers_ahead_is_at_the_end_or_held_back() -> None:
     assert "at the end, only markers and aborted records follow" in group_lines(95, Ends(0, 100, 100), is_done=True)
-    assert "can go no further" in group_lines(700, Ends(0, 731, 1_200), is_done=True, holders=(holder(),))
+    assert "cannot read further" in group_lines(700, Ends(0, 731, 1_200), is_done=True, open_transactions=(holder(),))
 
 
 def test_a_group_that_moves_is_not_called_stuck() -> None:
@@ -225,12 +231,12 @@ def test_a_group_that_moves_is_not_called_stuck() -> None:
 
 
 @pytest.mark.parametrize("state", ["Empty", "PreparingRebalance", "CompletingRebalance"])
-def test_a_group_that_nobody_reads_for_or_that_rebalances_is_told_so(state: str) -> None:
+def test_a_group_without_members_or_in_a_rebalance_is_explained(state: str) -> None:
     assert "Not moving:" in group_lines(40, Ends(0, 100, 100), state=state)
     assert "Not moving:" not in group_lines(40, Ends(0, 100, 100))
 
 
-def test_offsets_that_wait_for_a_transaction_are_told_of() -> None:
+def test_pending_offsets_of_a_transaction_are_reported() -> None:
     said = group_lines(100, Ends(0, 100, 100), pending=(holder(),))
-    assert "count once it ends" in said
+    assert "take effect when it ends" in said
     assert "semel txn abort shop" in said

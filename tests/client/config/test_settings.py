@@ -59,7 +59,7 @@ def test_a_security_protocol_that_is_not_spoken_is_refused(make: Callable[..., o
     assert "'SSL'" in said
 
 
-def test_sasl_is_refused_as_what_it_is() -> None:
+def test_sasl_settings_are_refused_by_name() -> None:
     assert "SASL is not supported" in refusal(Producer, security_protocol="SASL_SSL")
 
 
@@ -85,14 +85,14 @@ def test_sasl_is_refused_as_what_it_is() -> None:
         ("loop", "loop"),
     ],
 )
-def test_what_is_not_supported_is_refused_by_name(make: Callable[..., object], name: str, value: Any) -> None:
+def test_unsupported_settings_are_refused_by_name(make: Callable[..., object], name: str, value: Any) -> None:
     said = refusal(make, **{name: value})
     assert name in said
     assert "secret" not in said
 
 
 @pytest.mark.parametrize("make", CLIENTS)
-def test_what_aiokafka_means_by_its_defaults_is_taken(make: Callable[..., object]) -> None:
+def test_the_defaults_of_aiokafka_are_accepted(make: Callable[..., object]) -> None:
     async def made() -> None:
         make(
             client_id=None, loop=asyncio.get_running_loop(), api_version="auto", security_protocol="PLAINTEXT",
@@ -113,7 +113,7 @@ def test_a_loop_that_does_not_run_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("theirs", "ours"), THEIRS)
-def test_every_setting_of_aiokafka_is_decided_on(theirs: type, ours: type[ClientConfig]) -> None:
+def test_every_setting_of_aiokafka_is_supported_or_refused(theirs: type, ours: type[ClientConfig]) -> None:
     parameters = inspect.signature(theirs.__init__).parameters  # type: ignore[misc]
     names = {name for name, each in parameters.items() if each.kind is not each.VAR_POSITIONAL} - {"self"}
     assert names <= set(ours.__struct_fields__) | set(FOREIGN)
@@ -174,7 +174,7 @@ def kind_of(name: str) -> str | None:
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_no_value_of_another_type_gets_through(config: type[ClientConfig]) -> None:
+def test_values_of_a_wrong_type_are_refused(config: type[ClientConfig]) -> None:
     given = {"name": "g"} if config is TransactionGroupConfig else {}
     for name in config.__struct_fields__:
         for value in NO_VALUES.get(kind_of(name) or "", []):
@@ -242,7 +242,7 @@ async def test_ssl_speaks_tls_and_checks_the_brokers_name() -> None:
 
 
 @pytest.mark.real_time
-async def test_tls_where_it_is_not_and_plaintext_where_tls_is_are_told() -> None:
+async def test_tls_and_plaintext_mismatches_are_explained() -> None:
     async def answer_as_tls(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(10)
         writer.write(bytes.fromhex("15030300020246"))  # a fatal alert: protocol version

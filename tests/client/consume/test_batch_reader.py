@@ -122,14 +122,16 @@ async def test_an_open_transaction_holds_the_latest_offset_back_and_reading_on_w
         assert await reading == [b"0", b"1"]
 
 
-async def test_what_cannot_be_read_yet_is_waited_for_no_longer_than_set(bootstrap: str) -> None:
+async def test_a_read_past_the_readable_end_times_out(bootstrap: str) -> None:
     await produce(bootstrap, numbered(0, 3))
     async with reader(bootstrap, default_api_timeout_ms=300, fetch_max_wait_ms=50) as one:
-        with pytest.raises(KafkaTimeoutError, match=r"nothing at offset 3 up to 4 yet: t-0 can be read up to offset 3"):
+        with pytest.raises(
+            KafkaTimeoutError, match=r"no records from offset 3 to 4 yet: t-0 is readable up to offset 3"
+        ):
             await values(one, 0, 4)
 
 
-async def test_what_retention_took_is_an_error_that_says_what_is_left(bootstrap: str) -> None:
+async def test_a_deleted_offset_is_an_error_with_the_remaining_range(bootstrap: str) -> None:
     await fill(bootstrap, 100, max_batch_size=200)
     async with Admin(bootstrap_servers=bootstrap) as admin:
         await admin.delete_records({tp(0): RecordsToDelete(40)})
@@ -140,7 +142,7 @@ async def test_what_retention_took_is_an_error_that_says_what_is_left(bootstrap:
         assert await one.bounds([tp(0)]) == {tp(0): Bounds(40, 100)}
 
 
-async def test_a_topic_that_is_not_there_is_an_error_soon(bootstrap: str) -> None:
+async def test_a_missing_topic_is_an_error_within_the_timeout(bootstrap: str) -> None:
     async with reader(bootstrap) as one, asyncio.timeout(10):
         with pytest.raises(UnknownTopicOrPartitionError):
             await values(one, 0, 1, topic="absent")
@@ -242,7 +244,7 @@ async def test_a_range_whose_records_were_compacted_away_ends(cluster: MovingClu
         assert await values(one, 2, 4) == []
 
 
-async def test_a_range_at_the_end_of_which_nothing_is_left_ends(cluster: MovingCluster) -> None:
+async def test_a_range_whose_last_offsets_have_no_records_ends(cluster: MovingCluster) -> None:
     """The leader's end is beyond it, and there are no bytes."""
     truth = cluster.truth()
     truth.put(b"0", b"1")
@@ -264,7 +266,7 @@ async def test_a_damaged_batch_is_an_error_unless_crcs_are_not_looked_at(cluster
         assert await values(one, 0, 2) == [b"good", b"EVIL"]
 
 
-async def test_the_next_fetch_travels_while_this_one_is_worked_on(cluster: MovingCluster) -> None:
+async def test_the_next_fetch_is_in_flight_while_the_last_one_is_processed(cluster: MovingCluster) -> None:
     cluster.truth().put(b"0")
     async with reader(cluster.bootstrap) as one:
         found = one.read(tp(0), 0, 2)
@@ -275,7 +277,7 @@ async def test_the_next_fetch_travels_while_this_one_is_worked_on(cluster: Movin
         await found.aclose()
 
 
-async def test_who_stops_reading_leaves_nothing_behind(cluster: MovingCluster) -> None:
+async def test_a_reader_that_stops_early_leaves_nothing_behind(cluster: MovingCluster) -> None:
     cluster.truth().put(b"0")
     async with reader(cluster.bootstrap) as one:
         before = asyncio.all_tasks()

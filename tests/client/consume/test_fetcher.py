@@ -108,7 +108,7 @@ def test_gaps_of_compaction_and_emptied_batches_move_the_position() -> None:
     assert buffer.size_bytes == 0
 
 
-def test_control_batches_are_no_records() -> None:
+def test_control_batches_are_not_handed_out() -> None:
     buffer = buffer_at(0)
     buffer.add(transactional(0, 7, b"a") + marker(1, 7, ControlType.COMMIT))
     assert values(taken(buffer)) == [b"a"]
@@ -171,7 +171,7 @@ def test_a_damaged_batch_is_an_error_once_the_records_before_it_are_taken() -> N
     assert values(taken(buffer)) == [b"a"]
     for _ in range(2):
         with pytest.raises(
-            CorruptRecordException, match=r"t-0 at offset 1: the batch at offset 1 .*CRC.*seek\(2\) goes on behind it"
+            CorruptRecordException, match=r"t-0 at offset 1: the batch at offset 1 .*CRC.*seek\(2\) continues after it"
         ):
             taken(buffer)
     unchecked = buffer_at(0)
@@ -180,12 +180,12 @@ def test_a_damaged_batch_is_an_error_once_the_records_before_it_are_taken() -> N
     assert len(unchecked.take(10)) == 2
 
 
-def test_an_unreadable_batch_is_named_with_the_offset_behind_it() -> None:
+def test_an_unreadable_batch_is_named_with_the_offset_after_it() -> None:
     """The log holds a batch that no reader can decode."""
     lie = bytearray(batch(1, b"b", b"b", b"b"))
     lie[HEADER_BYTES:] = b"\xff" * (len(lie) - HEADER_BYTES)
     seal(lie)
-    words = r"t-0 at offset 1: the batch at offset 1 cannot be read: .*seek\(4\) goes on behind it"
+    words = r"t-0 at offset 1: the batch at offset 1 cannot be read: .*seek\(4\) continues after it"
     for behind in (b"", batch(4, b"e")):
         buffer = buffer_at(0)
         buffer.add(batch(0, b"a") + bytes(lie) + behind)
@@ -209,7 +209,7 @@ def test_an_unreadable_batch_is_named_with_the_offset_behind_it() -> None:
     ],
     ids=["marker", "aborted", "data"],
 )
-def test_a_damaged_batch_is_not_skipped_whatever_it_says_of_itself(skipped: bytes, at: int) -> None:
+def test_a_damaged_batch_is_an_error_even_if_its_header_would_skip_it(skipped: bytes, at: int) -> None:
     """A marker or an aborted batch moves the position behind it, where no record is looked for any more."""
     bad = bytearray(skipped)
     bad[at] ^= 0x80 if at == 23 else 0x20
@@ -323,7 +323,7 @@ async def test_one_fetch_is_in_flight_per_broker_and_all_partitions_come_in_turn
     assert turns == [0, 1, 2] * 5
 
 
-async def test_what_is_fetched_ahead_stays_within_the_bound(fetched: FetchBroker) -> None:
+async def test_fetched_bytes_stay_within_the_bound(fetched: FetchBroker) -> None:
     for partition in range(3):
         fetched.put(partition, *batches(500, 1000), end=500)
     settings = {"fetch_buffer_bytes": 100_000, "max_partition_fetch_bytes": 40_000, "fetch_max_bytes": 60_000}
@@ -346,7 +346,7 @@ async def test_fetching_goes_on_while_the_application_works(fetched: FetchBroker
         await until(lambda: len(fetched.seen(1)) >= 2)
 
 
-async def test_an_answer_to_a_question_from_before_a_seek_is_dropped(fetched: FetchBroker) -> None:
+async def test_an_answer_to_a_request_from_before_a_seek_is_dropped(fetched: FetchBroker) -> None:
     fetched.put(0, *batches(20), end=20)
     async with consumer_of(fetched) as consumer:
         fetched.hold.clear()
@@ -367,7 +367,7 @@ async def test_stale_metadata_is_refreshed_and_the_fetch_repeated(fetched: Fetch
         assert len(fetched.seen(3)) > before
 
 
-async def test_an_error_that_does_not_pass_is_raised_without_silencing_the_others(fetched: FetchBroker) -> None:
+async def test_a_final_error_of_one_partition_does_not_stop_the_others(fetched: FetchBroker) -> None:
     fetched.put(1, *batches(5), end=5)
     fetched.refusals.extend([ErrorCode.TOPIC_AUTHORIZATION_FAILED])
     async with consumer_of(fetched) as consumer:
@@ -393,7 +393,7 @@ async def test_out_of_range_is_raised_after_the_records_before_it(fetched: Fetch
             await asyncio.wait_for(consumer.getone(), 5)
 
 
-async def test_a_batch_that_never_fits_is_named(fetched: FetchBroker) -> None:
+async def test_a_record_above_max_request_size_is_refused_by_size(fetched: FetchBroker) -> None:
     fetched.put(0, batch(0, b"x" * 500)[:-10], end=1)
     fetched._from = lambda *_: fetched.log_of[0]  # type: ignore[method-assign]
     async with consumer_of(fetched) as consumer:

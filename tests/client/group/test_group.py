@@ -124,7 +124,7 @@ async def test_a_member_that_crashes_is_replaced_after_its_session(wide: str, br
             await until(lambda: shares(one) == [6], timeout_s=12)
 
 
-async def test_partitions_are_not_taken_from_under_records_in_hand(wide: str) -> None:
+async def test_partitions_are_not_revoked_while_their_records_are_processed(wide: str) -> None:
     await spread(wide, numbers(1, 60))
     one = member_of(wide, rebalance_timeout_ms=20_000, auto_commit_interval_ms=60_000)
     await one.start()
@@ -150,7 +150,7 @@ async def test_records_in_hand_for_longer_than_the_rebalance_timeout_are_read_ag
             await until(lambda: b"0" in two.values + again.values)
 
 
-async def test_a_silent_member_leaves_and_comes_back_when_it_asks(wide: str) -> None:
+async def test_a_member_past_max_poll_interval_leaves_and_joins_again_when_it_polls(wide: str) -> None:
     ear = Ear()
     one = member_of(wide, max_poll_interval_ms=300, rebalance_timeout_ms=300)
     one.subscribe(["t"], listener=ear)
@@ -197,7 +197,7 @@ async def drain(consumer: Consumer) -> None:
         await consumer.getmany(timeout_ms=50)
 
 
-async def test_members_without_a_common_strategy_are_told_so(wide: str) -> None:
+async def test_members_without_a_common_assignor_get_an_error(wide: str) -> None:
     async with Reader(member_of(wide, partition_assignment_strategy=EAGER)) as one:
         await until(lambda: shares(one) == [6])
         other = member_of(wide, partition_assignment_strategy=COOPERATIVE)
@@ -252,7 +252,7 @@ async def test_a_listener_seeks_before_the_first_record_and_commits_before_the_l
         assert await after.committed(tp(0)) == 8
 
 
-async def test_what_a_listener_raises_comes_out_of_the_next_call_once(wide: str) -> None:
+async def test_an_exception_of_a_listener_is_raised_once_by_the_next_call(wide: str) -> None:
     class Faulty(ConsumerRebalanceListener):
         def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
             raise ZeroDivisionError("no")

@@ -201,7 +201,7 @@ async def test_kip394_joins_again_with_the_member_id_it_is_given(coordinator: Sc
     ],
 )
 @pytest.mark.parametrize("api_key", [JOIN, SYNC])
-async def test_a_rebalance_that_fails_in_passing_is_tried_again(
+async def test_a_rebalance_with_a_retriable_error_is_retried(
     coordinator: ScriptedCoordinator, api_key: int, code: int
 ) -> None:
     coordinator.refusals[api_key] += [code, code]
@@ -235,7 +235,7 @@ async def test_a_member_that_is_unknown_joins_as_a_new_one(coordinator: Scripted
         (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, InconsistentGroupProtocolError),
     ],
 )
-async def test_an_error_that_does_not_pass_comes_out_of_start(
+async def test_a_final_error_is_raised_by_start(
     coordinator: ScriptedCoordinator, code: ErrorCode, error: type[Exception]
 ) -> None:
     coordinator.refusals[JOIN].append(code)
@@ -243,7 +243,7 @@ async def test_an_error_that_does_not_pass_comes_out_of_start(
         await member_of(coordinator).start()
 
 
-async def test_an_error_that_does_not_pass_comes_out_of_every_later_call(coordinator: ScriptedCoordinator) -> None:
+async def test_a_final_error_is_raised_by_every_later_call(coordinator: ScriptedCoordinator) -> None:
     async with member_of(coordinator) as consumer:
         coordinator.refusals[JOIN].append(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         coordinator.refusals[HEARTBEAT].append(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -256,7 +256,7 @@ async def test_an_error_that_does_not_pass_comes_out_of_every_later_call(coordin
 @pytest.mark.parametrize(
     ("code", "joins_as"), [(ErrorCode.UNKNOWN_MEMBER_ID, ""), (ErrorCode.ILLEGAL_GENERATION, "m1")]
 )
-async def test_a_member_expelled_loses_its_partitions_without_a_commit(
+async def test_a_removed_member_loses_its_partitions_without_a_commit(
     coordinator: ScriptedCoordinator, code: ErrorCode, joins_as: str
 ) -> None:
     ear = Ear()
@@ -270,7 +270,9 @@ async def test_a_member_expelled_loses_its_partitions_without_a_commit(
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, HANG_UP])
-async def test_a_heartbeat_that_fails_in_passing_costs_nothing(coordinator: ScriptedCoordinator, code: int) -> None:
+async def test_a_heartbeat_with_a_retriable_error_causes_no_rebalance(
+    coordinator: ScriptedCoordinator, code: int
+) -> None:
     ear = Ear()
     async with member_of(coordinator, ear):
         coordinator.refusals[HEARTBEAT] += [code, code]
@@ -297,7 +299,7 @@ async def test_a_commit_in_a_rebalance_waits_for_it_when_the_partition_stays(
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
-async def test_a_commit_of_an_expelled_member_fails_and_it_joins_again(
+async def test_a_commit_of_a_removed_member_fails_and_it_joins_again(
     coordinator: ScriptedCoordinator, code: ErrorCode
 ) -> None:
     async with member_of(coordinator) as consumer:
@@ -309,7 +311,7 @@ async def test_a_commit_of_an_expelled_member_fails_and_it_joins_again(
         await consumer.commit({tp(0): 7})
 
 
-async def test_commits_that_fail_in_passing_are_repeated_and_others_are_not(coordinator: ScriptedCoordinator) -> None:
+async def test_commits_are_retried_after_retriable_errors_only(coordinator: ScriptedCoordinator) -> None:
     async with member_of(coordinator) as consumer:
         coordinator.refusals[COMMIT] += [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, HANG_UP]
         await consumer.commit({tp(0): OffsetAndMetadata(7, "note")})
@@ -327,7 +329,7 @@ async def test_kip447_a_read_committed_member_waits_for_stable_offsets(coordinat
     assert [request.require_stable for request in coordinator.seen(COMMITTED)] == [True] * 3
 
 
-async def test_kip345_a_static_member_does_not_say_goodbye(coordinator: ScriptedCoordinator) -> None:
+async def test_kip345_a_static_member_does_not_leave_the_group(coordinator: ScriptedCoordinator) -> None:
     async with member_of(coordinator, group_instance_id="i"):
         pass
     assert coordinator.seen(LEAVE) == []

@@ -56,7 +56,7 @@ async def test_a_topic_is_waited_for(fake_broker: FakeBroker) -> None:
     await cluster.stop()
 
 
-async def test_why_a_topic_is_missing_is_told_also_when_the_last_question_gets_no_answer(
+async def test_the_reason_for_a_missing_topic_is_kept_when_the_last_request_is_not_answered(
     fake_broker: FakeBroker,
 ) -> None:
     cluster = cluster_of(fake_broker)
@@ -93,7 +93,7 @@ async def test_an_illegal_topic_fails_at_once(fake_broker: FakeBroker) -> None:
     await cluster.stop()
 
 
-async def test_refresh_means_asked_after_the_call(fake_broker: FakeBroker) -> None:
+async def test_refresh_returns_metadata_requested_after_the_call(fake_broker: FakeBroker) -> None:
     cluster = cluster_of(fake_broker)
     await cluster.start()
     await cluster.wait_for_topic("t")
@@ -130,7 +130,7 @@ def picture(leader: int, epoch: int, topic_id: bytes = bytes(16)) -> MetadataRes
     return MetadataResponse(topics=[MetadataResponseTopic(name="t", topic_id=topic_id, partitions=[row])])
 
 
-def test_an_older_leader_epoch_does_not_bring_an_old_leader_back() -> None:
+def test_metadata_with_an_older_leader_epoch_does_not_replace_the_leader() -> None:
     known = merged(Metadata(brokers={}, topics={}), picture(leader=1, epoch=5))
     assert merged(known, picture(leader=2, epoch=4)).leader("t", 0) == 1
     assert merged(known, picture(leader=2, epoch=6)).leader("t", 0) == 2
@@ -184,7 +184,7 @@ async def test_a_lost_connection_is_opened_again(fake_broker: FakeBroker) -> Non
     await cluster.stop()
 
 
-async def test_stopping_ends_those_who_wait(fake_broker: FakeBroker) -> None:
+async def test_stop_fails_calls_that_wait(fake_broker: FakeBroker) -> None:
     cluster = cluster_of(fake_broker)
     await cluster.start()
 

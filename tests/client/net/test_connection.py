@@ -40,7 +40,7 @@ async def test_versions_are_agreed_with_brokers_of_any_age(highest: int) -> None
         connection.close()
 
 
-async def test_what_is_for_brokers_or_names_topics_by_id_is_not_spoken_unless_asked_for() -> None:
+async def test_versions_for_brokers_or_with_topic_ids_are_used_on_request_only() -> None:
     offered = dict.fromkeys((18, 1, 20, 24), (0, 99))
     async with FakeBroker(versions=offered) as broker:
         connection = await open_to(broker.port)
@@ -136,12 +136,12 @@ async def test_a_peer_that_never_answers_times_out() -> None:
     await server.wait_closed()
 
 
-async def test_nobody_listening_is_a_connection_error() -> None:
+async def test_a_port_without_listener_is_a_connection_error() -> None:
     with pytest.raises(KafkaConnectionError, match=r"127\.0\.0\.1:1"):
         await open_to(1)
 
 
-async def test_writers_wait_for_a_peer_that_does_not_read() -> None:
+async def test_drained_waits_for_a_peer_that_does_not_read() -> None:
     stop = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -59,7 +59,7 @@ async def test_first_bootstrap_server_may_be_dead(cluster: MovingCluster) -> Non
     await cluster.brokers[0].listen()
 
 
-async def test_first_bootstrap_server_may_take_connections_and_say_nothing(cluster: MovingCluster) -> None:
+async def test_the_first_bootstrap_server_may_accept_connections_and_never_answer(cluster: MovingCluster) -> None:
     cluster.brokers[0].is_mute = True
     cluster.move(1)
     began = time.monotonic()
@@ -69,7 +69,7 @@ async def test_first_bootstrap_server_may_take_connections_and_say_nothing(clust
     assert took_s < 5, "the others were there all the time"
 
 
-async def test_metadata_does_not_come_for_ever_from_a_broker_that_is_cut_off(cluster: MovingCluster) -> None:
+async def test_metadata_is_requested_from_another_broker_when_one_is_cut_off(cluster: MovingCluster) -> None:
     async with Producer(bootstrap_servers=cluster.brokers[0].address, **QUICK) as sender:
         await sender.send_and_wait("t", b"a")
         cluster.brokers[0].freeze()
@@ -78,7 +78,7 @@ async def test_metadata_does_not_come_for_ever_from_a_broker_that_is_cut_off(clu
     assert cluster.truth().values == [b"a", b"b"]
 
 
-async def test_metadata_is_had_from_others_when_the_one_that_was_asked_is_mute(cluster: MovingCluster) -> None:
+async def test_metadata_is_requested_from_another_broker_when_one_does_not_answer(cluster: MovingCluster) -> None:
     async with Producer(bootstrap_servers=cluster.brokers[0].address, **QUICK, request_timeout_ms=30_000) as sender:
         await sender.send_and_wait("t", b"a")
         cluster.move(1)
@@ -91,7 +91,7 @@ async def test_metadata_is_had_from_others_when_the_one_that_was_asked_is_mute(c
 # Producing
 
 
-async def test_order_holds_and_nothing_is_doubled_while_leaders_wander() -> None:
+async def test_moving_leaders_keep_the_order_without_duplicates() -> None:
     rng = Random(11)
     async with MovingCluster(3, {"t": 4}) as cluster:
         for partition in range(4):
@@ -118,7 +118,7 @@ async def test_batch_stored_by_a_leader_that_was_replaced_at_once_is_not_stored_
     assert cluster.truth().leader == 1
 
 
-async def test_batch_given_up_after_its_leader_was_replaced_does_not_double_the_next(cluster: MovingCluster) -> None:
+async def test_a_batch_that_failed_after_a_leader_change_does_not_duplicate_the_next(cluster: MovingCluster) -> None:
     """Both were stored, and their leader lost its place while it waited for the followers."""
     backoff = {"retry_backoff_ms": 300, "retry_backoff_max_ms": 300}
     async with producer(
@@ -140,7 +140,7 @@ async def test_batch_given_up_after_its_leader_was_replaced_does_not_double_the_
 
 
 @pytest.mark.parametrize("hints", [True, False])
-async def test_no_pause_is_kept_for_a_leader_that_is_none_any_more(cluster: MovingCluster, hints: bool) -> None:
+async def test_a_pause_ends_when_the_partition_gets_a_new_leader(cluster: MovingCluster, hints: bool) -> None:
     cluster.hints = hints
     patient = {"retry_backoff_ms": 20_000, "retry_backoff_max_ms": 20_000}
     async with Producer(bootstrap_servers=cluster.bootstrap, **patient) as sender:
@@ -150,7 +150,7 @@ async def test_no_pause_is_kept_for_a_leader_that_is_none_any_more(cluster: Movi
     assert cluster.truth().values == [b"a", b"b"]
 
 
-async def test_who_succeeds_a_dead_leader_is_found_before_it_is_tried_again(cluster: MovingCluster) -> None:
+async def test_the_new_leader_is_found_before_the_failed_one_is_retried(cluster: MovingCluster) -> None:
     seldom = {"reconnect_backoff_ms": 20_000, "reconnect_backoff_max_ms": 20_000}
     servers = ",".join(broker.address for broker in cluster.brokers[1:])
     async with Producer(bootstrap_servers=servers, **{**QUICK, **seldom}) as sender:
@@ -164,7 +164,7 @@ async def test_who_succeeds_a_dead_leader_is_found_before_it_is_tried_again(clus
     await cluster.brokers[0].listen()
 
 
-async def test_leader_that_stands_still_is_waited_for_no_longer_than_its_successor_is_known(
+async def test_a_leader_that_does_not_answer_is_left_when_its_successor_is_known(
     cluster: MovingCluster,
 ) -> None:
     async with producer(cluster, request_timeout_ms=60_000) as sender:
@@ -180,7 +180,7 @@ async def test_leader_that_stands_still_is_waited_for_no_longer_than_its_success
     assert cluster.truth().values == [b"a", b"b", b"c"]
 
 
-async def test_hint_at_the_new_leader_saves_asking_for_metadata(cluster: MovingCluster) -> None:
+async def test_a_leader_hint_in_a_refusal_saves_a_metadata_request(cluster: MovingCluster) -> None:
     cluster.hints = True
     async with producer(cluster, retry_backoff_ms=20, retry_backoff_max_ms=20) as sender:
         await sender.send_and_wait("t", b"a")
@@ -194,7 +194,7 @@ async def test_hint_at_the_new_leader_saves_asking_for_metadata(cluster: MovingC
 # Consuming
 
 
-async def test_consumer_follows_the_leader_and_says_which_epoch_it_believes_in(checked: MovingCluster) -> None:
+async def test_a_consumer_follows_the_leader_and_sends_its_leader_epoch(checked: MovingCluster) -> None:
     checked.truth().put(*values(3))
     async with consumer(checked) as reader:
         assert [record.value for record in await take(reader, 3)] == values(3)
@@ -212,7 +212,7 @@ async def test_consumer_follows_the_leader_and_says_which_epoch_it_believes_in(c
         assert -1 not in believed
 
 
-async def test_epoch_that_is_over_asks_for_metadata_and_one_to_come_for_patience(checked: MovingCluster) -> None:
+async def test_an_old_leader_epoch_refreshes_metadata_and_a_newer_one_waits(checked: MovingCluster) -> None:
     checked.truth().put(*values(2))
     async with consumer(checked) as reader:
         await take(reader, 2)
@@ -227,7 +227,7 @@ async def test_epoch_that_is_over_asks_for_metadata_and_one_to_come_for_patience
         assert [record.value for record in await take(reader, 1)] == values(1, first=4)
 
 
-async def test_consumer_finds_who_succeeds_a_dead_leader_before_that_is_tried_again(cluster: MovingCluster) -> None:
+async def test_a_consumer_finds_the_new_leader_before_it_retries_the_failed_one(cluster: MovingCluster) -> None:
     cluster.truth().put(*values(2))
     seldom = {"reconnect_backoff_ms": 20_000, "reconnect_backoff_max_ms": 20_000}
     servers = ",".join(broker.address for broker in cluster.brokers[1:])
@@ -257,7 +257,7 @@ async def test_partitions_that_are_refused_a_moment_apart_are_all_fetched_again(
             assert len(await asyncio.wait_for(take(reader, 2), 5)) == 2
 
 
-async def test_room_that_is_made_while_nobody_leads_is_filled_by_who_leads_next(cluster: MovingCluster) -> None:
+async def test_a_partition_with_room_and_no_leader_is_fetched_from_the_next_leader(cluster: MovingCluster) -> None:
     cluster.truth().put(*values(5))
     async with consumer(cluster, max_partition_fetch_bytes=20) as reader:
         state = reader._subscription.states[tp(0)]
@@ -273,7 +273,7 @@ async def test_room_that_is_made_while_nobody_leads_is_filled_by_who_leads_next(
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
-async def test_position_in_what_an_unclean_election_took_away_goes_back_to_where_the_logs_part(
+async def test_a_position_in_a_truncated_range_goes_back_to_the_divergence_of_the_logs(
     checked: MovingCluster, reset: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     truth = checked.truth()
@@ -292,7 +292,7 @@ async def test_position_in_what_an_unclean_election_took_away_goes_back_to_where
     assert "truncated" in caplog.text
 
 
-async def test_logs_that_parted_more_than_once_are_followed_back_to_where_they_are_one(checked: MovingCluster) -> None:
+async def test_logs_that_diverged_more_than_once_are_followed_back_to_the_common_part(checked: MovingCluster) -> None:
     """Read in epochs 0 and 2; the log is now one of epochs 0, which ends sooner, 1 and 3."""
     truth = checked.truth()
     truth.put(*values(3))
@@ -326,7 +326,7 @@ async def test_records_fetched_and_not_yet_handed_out_are_fetched_again_when_the
     assert "truncated" not in caplog.text
 
 
-async def test_truncation_is_an_error_for_who_wants_no_reset(checked: MovingCluster) -> None:
+async def test_truncation_is_an_error_without_a_reset_policy(checked: MovingCluster) -> None:
     truth = checked.truth()
     truth.put(*values(3))
     truth.put(*values(3, first=3))
@@ -379,7 +379,7 @@ async def test_position_above_the_end_follows_the_reset_policy(
         assert (await take(reader, 4 - goes_on_from))[-1].value == b"new"
 
 
-async def test_leader_that_has_not_caught_up_resets_nobody(cluster: MovingCluster) -> None:
+async def test_a_leader_that_lags_behind_resets_no_position(cluster: MovingCluster) -> None:
     """It may be asked, and answer, before it has all that was committed."""
     for broker in cluster.brokers:
         broker.versions[FETCH] = (0, 11)
@@ -430,7 +430,7 @@ async def test_commit_goes_on_when_the_coordinator_is_dead(cluster: MovingCluste
     await cluster.brokers[0].listen()
 
 
-async def test_coordinator_is_asked_of_another_when_the_one_that_was_asked_is_cut_off(cluster: MovingCluster) -> None:
+async def test_find_coordinator_goes_to_another_broker_when_one_is_cut_off(cluster: MovingCluster) -> None:
     async with Consumer(
         bootstrap_servers=cluster.brokers[0].address, group_id="g", enable_auto_commit=False, **QUICK
     ) as reader:

@@ -21,7 +21,7 @@ def test_every_code_has_an_action() -> None:
 
 
 @pytest.mark.parametrize("code", [code for code in ErrorCode if code.retriable and code not in SHARE_GROUPS])
-def test_retriable_code_is_tried_again_and_its_exception_says_so(code: ErrorCode) -> None:
+def test_a_retriable_code_is_retried_and_has_a_retriable_exception(code: ErrorCode) -> None:
     error = error_for(code, "asking")
     assert isinstance(error, RetriableError), "an application that looks at the kind must see it"
     assert error.retriable
@@ -32,7 +32,7 @@ def test_retriable_code_is_tried_again_and_its_exception_says_so(code: ErrorCode
 
 
 @pytest.mark.parametrize("code", [code for code in ErrorCode if not code.retriable and code > 0])
-def test_code_that_is_not_retriable_is_not_told_as_if_it_were(code: ErrorCode) -> None:
+def test_a_code_that_is_not_retriable_has_no_retriable_exception(code: ErrorCode) -> None:
     assert not isinstance(error_for(code, "asking"), RetriableError)
     assert action_for(code) not in AGAIN
 

@@ -44,7 +44,9 @@ def send(
 
 @settings(max_examples=150, deadline=None)
 @given(choices=st.lists(st.integers(0, 4), max_size=60), count=st.integers(1, 12))
-def test_order_and_once_hold_for_any_interleaving_of_sends_losses_and_answers(choices: list[int], count: int) -> None:
+def test_any_interleaving_of_sends_losses_and_answers_keeps_order_without_duplicates(
+    choices: list[int], count: int
+) -> None:
     """0 sends, 1 takes the oldest answer, 2 loses every answer, 3 loses a request before the broker sees it, 4 sends
     what is refused, as by who does not lead yet."""
     loop = asyncio.new_event_loop()
@@ -130,7 +132,7 @@ async def test_a_partition_is_never_in_flight_on_two_connections() -> None:
     assert queue.may_send(new)
 
 
-async def test_behind_an_abandoned_batch_what_may_be_stored_is_not_renumbered() -> None:
+async def test_after_an_abandoned_batch_batches_that_may_be_stored_are_not_renumbered() -> None:
     manager, connection = TransactionManager(), object()
     queue = known_queue_with(3, manager, connection)
     taken = [queue.take(connection, manager) for _ in range(3)]
@@ -158,7 +160,7 @@ async def test_halves_of_a_batch_carry_its_sequences() -> None:
     assert whole.state is BatchState.DONE
 
 
-async def test_a_batch_cannot_be_done_twice() -> None:
+async def test_a_batch_that_is_done_cannot_be_resolved_again() -> None:
     queue = queue_with(1, asyncio.get_running_loop())
     batch = queue.waiting[0]
     queue.resolve(batch)
@@ -185,7 +187,7 @@ async def test_memory_is_handed_out_in_the_order_of_asking() -> None:
     assert memory.free_bytes == 0
 
 
-async def test_who_gives_up_waiting_for_memory_leaves_nothing_behind() -> None:
+async def test_a_cancelled_wait_for_memory_leaves_nothing_behind() -> None:
     memory = BufferMemory(Edge(), 10)
     await memory.reserve(8, 1000)
     with pytest.raises(KafkaTimeoutError, match="buffer_memory=10"):

@@ -22,7 +22,7 @@ async def test_a_key_decides_the_partition() -> None:
         assert (await producer.send_and_wait("t", b"", key=b"foobar", partition=2)).partition == 2
 
 
-async def test_an_own_partitioner_is_asked_for_every_record() -> None:
+async def test_a_partitioner_of_the_application_is_called_for_every_record() -> None:
     asked: list[tuple[bytes | None, list[int], list[int]]] = []
 
     def choose(key: bytes | None, all_partitions: list[int], available: list[int]) -> int:

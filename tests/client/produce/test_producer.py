@@ -119,7 +119,7 @@ async def test_five_requests_are_in_flight_and_no_more(fake_broker: FakeBroker) 
     assert len(fake_broker.log().values) == 21
 
 
-async def test_a_leader_that_is_one_only_from_the_third_request_on_stores_them_in_order(
+async def test_a_broker_that_becomes_leader_with_the_third_request_stores_the_batches_in_order(
     fake_broker: FakeBroker,
 ) -> None:
     fake_broker.faults.extend([int(ErrorCode.NOT_LEADER_OR_FOLLOWER)] * 2)
@@ -182,7 +182,7 @@ async def test_a_record_too_large_for_the_broker_fails(fake_broker: FakeBroker) 
         await sender.send_and_wait("t", b"b")
 
 
-async def test_delivery_timeout_is_the_last_word(fake_broker: FakeBroker) -> None:
+async def test_a_batch_fails_after_delivery_timeout(fake_broker: FakeBroker) -> None:
     fake_broker.faults.extend([int(ErrorCode.NOT_ENOUGH_REPLICAS)] * 1000)
     async with producer(fake_broker, request_timeout_ms=50, delivery_timeout_ms=100) as sender:
         with pytest.raises(KafkaTimeoutError, match="delivery_timeout_ms"):
@@ -200,7 +200,7 @@ async def test_delivery_timeout_is_the_last_word(fake_broker: FakeBroker) -> Non
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, r"\(may or may not be stored\)"),  # no leader any more: it may have appended
     ],
 )
-async def test_what_is_given_up_is_said_to_be_stored_or_not_only_if_that_is_known(
+async def test_a_timeout_says_not_stored_only_if_that_is_certain(
     fake_broker: FakeBroker, code: ErrorCode, words: str
 ) -> None:
     fake_broker.faults.append(int(code))
@@ -210,7 +210,7 @@ async def test_what_is_given_up_is_said_to_be_stored_or_not_only_if_that_is_know
             await sender.send_and_wait("t", b"a")
 
 
-async def test_a_given_up_batch_of_unknown_outcome_never_makes_a_duplicate(fake_broker: FakeBroker) -> None:
+async def test_a_failed_batch_of_unknown_outcome_never_makes_a_duplicate(fake_broker: FakeBroker) -> None:
     async with producer(fake_broker, request_timeout_ms=60, delivery_timeout_ms=80, max_batch_size=100) as sender:
         fake_broker.faults.extend([SILENT, SILENT])
         futures = [await sender.send("t", b"%d" % n + bytes(60)) for n in range(2)]
@@ -262,7 +262,7 @@ async def test_a_partition_without_leader_waits_for_one(fake_broker: FakeBroker)
         await future
 
 
-async def test_cancelling_a_send_and_wait_harms_nobody(fake_broker: FakeBroker) -> None:
+async def test_cancelling_a_send_and_wait_affects_no_other_record(fake_broker: FakeBroker) -> None:
     async with producer(fake_broker) as sender:
         await sender.send_and_wait("t", b"0")
         task = asyncio.create_task(sender.send_and_wait("t", b"1"))
@@ -297,7 +297,7 @@ async def test_a_cancelled_stop_fails_what_is_not_stored(fake_broker: FakeBroker
         await future
 
 
-async def test_a_stopped_producer_says_so(fake_broker: FakeBroker) -> None:
+async def test_a_stopped_producer_refuses_calls(fake_broker: FakeBroker) -> None:
     sender = producer(fake_broker)
     with pytest.raises(ProducerClosed, match="not started"):
         await sender.send("t", b"a")
@@ -315,7 +315,7 @@ async def test_an_unknown_topic_times_out_with_its_name(fake_broker: FakeBroker)
             await sender.send("nowhere", b"a")
 
 
-async def test_what_is_not_bytes_is_refused_before_it_is_buffered(fake_broker: FakeBroker) -> None:
+async def test_a_value_that_is_not_bytes_is_refused_before_it_is_buffered(fake_broker: FakeBroker) -> None:
     async with producer(fake_broker) as sender:
         with pytest.raises(TypeError, match="value_serializer"):
             await sender.send("t", "text")
@@ -362,7 +362,7 @@ async def test_records_without_key_fill_one_partition_at_a_time() -> None:
     assert changes <= 400 / 9
 
 
-async def test_no_bootstrap_server_is_told_at_the_start() -> None:
+async def test_start_fails_when_no_bootstrap_server_answers() -> None:
     with pytest.raises(KafkaConnectionError, match=r"127\.0\.0\.1:1"):
         await Producer(bootstrap_servers="127.0.0.1:1", bootstrap_timeout_ms=50, **QUICK).start()
 
@@ -407,7 +407,7 @@ def test_help_shows_every_setting() -> None:
 
 
 @pytest.mark.real_time  # the producer looks at the clock while nothing else can run
-async def test_a_caller_that_never_suspends_lets_others_run() -> None:
+async def test_a_task_that_never_suspends_lets_the_event_loop_run() -> None:
     async with FakeBroker({"t": 500}) as broker, producer(broker) as sender:
         await sender.partitions_for("t")
         ran = 0
@@ -467,7 +467,7 @@ async def test_a_refused_producer_id_ends_the_producer_with_the_reason(fake_brok
             await sender.send_and_wait("t", b"a")
 
 
-async def test_linger_gathers_records_that_come_one_by_one(fake_broker: FakeBroker) -> None:
+async def test_linger_collects_records_that_arrive_one_by_one(fake_broker: FakeBroker) -> None:
     async with producer(fake_broker, linger_ms=30) as sender:
         await sender.send_and_wait("t", b"first")
         futures = []
@@ -489,7 +489,7 @@ async def test_without_linger_records_gather_while_a_request_is_under_way(fake_b
     assert len(fake_broker.seen(0)) < 12
 
 
-async def test_a_leader_that_moves_back_and_forth_costs_and_doubles_nothing() -> None:
+async def test_a_leader_that_moves_back_and_forth_causes_no_loss_and_no_duplicate() -> None:
     async with FakeBroker() as one, FakeBroker() as two:
         two.node_id, two.logs = 1, one.logs
         one.peers = two.peers = [one, two]
@@ -510,7 +510,7 @@ async def test_a_leader_that_moves_back_and_forth_costs_and_doubles_nothing() ->
         )
 
 
-async def test_a_bug_in_the_sender_reaches_every_record(
+async def test_an_exception_in_the_sender_fails_every_record(
     fake_broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with producer(fake_broker) as sender:

@@ -48,7 +48,7 @@ async def test_a_broker_restarted_in_mid_produce_holds_each_value_once_and_in_or
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("durability", ["os", "fsync"])
-async def test_a_killed_broker_costs_nothing_and_doubles_nothing(tmp_path: Path, durability: str) -> None:
+async def test_a_killed_broker_causes_no_loss_and_no_duplicate(tmp_path: Path, durability: str) -> None:
     broker = BrokerProcess(tmp_path / "data", durability=durability)
     await asyncio.to_thread(broker.start)
     try:

@@ -23,7 +23,7 @@ async def read(broker: EphemeralBroker, count: int) -> list[tuple[int, bytes | N
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-async def test_what_was_encoded_is_read(semel_broker: EphemeralBroker, codec: str) -> None:
+async def test_encoded_records_are_read_back(semel_broker: EphemeralBroker, codec: str) -> None:
     values = [b"%d" % row for row in range(100)]
     async with Producer(bootstrap_servers=semel_broker.bootstrap_servers, compression_type=codec) as producer:
         await producer.send_and_wait("t", b"before", partition=0, timestamp_ms=900)
@@ -53,7 +53,7 @@ async def test_it_is_part_of_the_transaction(semel_broker: EphemeralBroker) -> N
 
 
 @pytest.mark.real_time
-async def test_what_is_too_large_is_refused_by_either_side(semel_broker: EphemeralBroker) -> None:
+async def test_records_that_are_too_large_are_refused_by_client_and_broker(semel_broker: EphemeralBroker) -> None:
     settings = {"bootstrap_servers": semel_broker.bootstrap_servers, "max_request_size": 2_000_000}
     async with Producer(**settings) as producer:
         with pytest.raises(MessageSizeTooLargeError, match="max_request_size"):

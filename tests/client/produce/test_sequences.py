@@ -21,7 +21,7 @@ def test_sequences_follow_each_other_without_a_gap(counts: list[int]) -> None:
         expected += count
 
 
-def test_after_2_to_the_31_minus_1_comes_0() -> None:
+def test_sequence_0_follows_2_to_the_31_minus_1() -> None:
     sequences = Sequences(7, 0, (1 << 31) - 2)
     made = manager()
     assert made.stamp(sequences, 3, idle=True).base_sequence == (1 << 31) - 2

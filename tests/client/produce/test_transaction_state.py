@@ -90,7 +90,7 @@ def test_a_call_changes_the_state_or_is_refused_and_changes_nothing(state: State
     assert made.state is state
 
 
-def test_every_state_can_be_left_but_the_last_and_every_one_can_end() -> None:
+def test_every_state_but_the_last_has_a_successor_and_can_end() -> None:
     assert set(NEXT) == set(State)
     assert all(State.ENDED in then for state, then in NEXT.items() if state is not State.ENDED)
     assert NEXT[State.ENDED] == ()
@@ -106,7 +106,7 @@ def test_an_error_fails_only_a_transaction_that_could_still_commit(state: State)
 
 
 @pytest.mark.parametrize("state", State)
-def test_in_a_step_of_a_group_nobody_commits_alone_and_outside_of_one_nothing_is_prepared(state: State) -> None:
+def test_commit_is_refused_in_a_step_and_prepare_is_refused_outside_of_one(state: State) -> None:
     with pytest.raises(IllegalOperation, match="prepare_transaction"):
         in_state(state, STEP).start_commit()
     if state not in (State.PREPARING, State.PREPARED):
@@ -114,7 +114,7 @@ def test_in_a_step_of_a_group_nobody_commits_alone_and_outside_of_one_nothing_is
             in_state(state).start_prepare()
 
 
-def test_what_is_prepared_names_producer_and_step_and_nothing_where_nothing_was_sent() -> None:
+def test_a_prepared_transaction_names_producer_and_step_and_is_none_without_records() -> None:
     made = in_state(State.PREPARING)
     assert made.prepared(7, 1) is None
     assert made.state is State.PREPARED
@@ -127,7 +127,7 @@ def test_what_is_prepared_names_producer_and_step_and_nothing_where_nothing_was_
     assert not made.admits(P)
 
 
-def test_the_first_failure_is_the_one_that_is_told() -> None:
+def test_the_first_failure_is_the_cause() -> None:
     made = in_state(State.IN_TRANSACTION)
     made.fail(CAUSE)
     made.fail(KafkaTimeoutError("later"))
@@ -150,7 +150,7 @@ def test_partitions_wait_for_their_enrolment_in_version_1_only(version: int) -> 
 
 
 @pytest.mark.parametrize(("dirty", "new_epoch"), [(False, False), (False, True), (True, False), (True, True)])
-def test_a_closed_transaction_leaves_nothing_behind_but_the_need_of_an_epoch(dirty: bool, new_epoch: bool) -> None:
+def test_a_closed_transaction_leaves_only_needs_new_epoch(dirty: bool, new_epoch: bool) -> None:
     made = in_state(State.IN_TRANSACTION)
     made.touched = made.commit_sent = True
     made.groups["g"] = made.partitions[P] = None

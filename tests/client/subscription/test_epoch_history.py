@@ -4,42 +4,42 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from semel._subscription.epoch_history import EPOCHS_MAX, EpochTrail
+from semel._subscription.epoch_history import EPOCHS_MAX, EpochHistory
 
 
-def trail_of(*entries: tuple[int, int], end: int) -> EpochTrail:
-    trail = EpochTrail()
+def trail_of(*entries: tuple[int, int], end: int) -> EpochHistory:
+    epochs = EpochHistory()
     for epoch, offset in entries:
-        trail.read(epoch, offset)
-    trail.end = end
-    return trail
+        epochs.read(epoch, offset)
+    epochs.end = end
+    return epochs
 
 
-def test_going_back_within_what_was_read_keeps_what_is_below() -> None:
-    trail = trail_of((1, 0), (3, 10), end=20)
-    trail.go_back_to(15)
-    assert trail.last == 3
-    trail.go_back_to(10)
-    assert trail.last == 1, "the record at 10 is still to be read"
-    trail.go_back_to(0)
-    assert trail.last == -1
+def test_truncation_within_the_read_range_keeps_the_entries_below() -> None:
+    epochs = trail_of((1, 0), (3, 10), end=20)
+    epochs.truncate(15)
+    assert epochs.last == 3
+    epochs.truncate(10)
+    assert epochs.last == 1, "the record at 10 is still to be read"
+    epochs.truncate(0)
+    assert epochs.last == -1
 
 
-def test_going_elsewhere_forgets_all() -> None:
+def test_a_position_outside_the_read_range_drops_all_entries() -> None:
     for offset in (21, None):
-        trail = trail_of((1, 0), (3, 10), end=20)
-        trail.go_back_to(offset)
-        assert trail.last == -1
+        epochs = trail_of((1, 0), (3, 10), end=20)
+        epochs.truncate(offset)
+        assert epochs.last == -1
 
 
-def test_epochs_that_go_back_mean_nothing() -> None:
+def test_decreasing_epochs_drop_all_entries() -> None:
     assert trail_of((3, 0), (1, 5), end=9).last == -1
 
 
-def test_only_so_many_epochs_are_remembered() -> None:
-    trail = trail_of(*((epoch, epoch) for epoch in range(1000)), end=1000)
-    assert trail.last == 999
-    assert len(trail._entries) == EPOCHS_MAX
+def test_the_number_of_epochs_is_bounded() -> None:
+    epochs = trail_of(*((epoch, epoch) for epoch in range(1000)), end=1000)
+    assert epochs.last == 999
+    assert len(epochs._entries) == EPOCHS_MAX
 
 
 @st.composite
@@ -54,24 +54,24 @@ def logs(draw: st.DrawFn) -> tuple[list[int], list[int]]:
 
 
 @given(logs())
-def test_going_back_as_often_as_told_ends_where_the_logs_part_and_never_below(
+def test_repeated_truncation_ends_at_the_divergence_of_the_logs_and_never_below(
     both: tuple[list[int], list[int]],
 ) -> None:
     ours, theirs = both
-    trail = EpochTrail()
+    epochs = EpochHistory()
     for offset, epoch in enumerate(ours):
-        if epoch != trail.last:
-            trail.read(epoch, offset)
-        trail.end = offset + 1
+        if epoch != epochs.last:
+            epochs.read(epoch, offset)
+        epochs.end = offset + 1
     position = len(ours)
     same = [a == b for a, b in zip(ours, theirs, strict=False)]
     for _ in range(20):
-        epoch = max((known for known in theirs if known <= trail.last), default=-1)
+        epoch = max((known for known in theirs if known <= epochs.last), default=-1)
         end = sum(known <= epoch for known in theirs)
-        if trail.last < 0 or (epoch == trail.last and end >= position):
+        if epochs.last < 0 or (epoch == epochs.last and end >= position):
             break
-        position = trail.parting(epoch, end)
-        trail.go_back_to(position)
+        position = epochs.divergence(epoch, end)
+        epochs.truncate(position)
     else:
         raise AssertionError("never told that all is well")
     assert position == (same.index(False) if False in same else len(same))

@@ -52,7 +52,7 @@ def test_a_topic_named_twice_is_wanted_once() -> None:
     assert subscription.wanted_topics(metadata()) == ("b", "a")
 
 
-def test_what_stays_assigned_keeps_its_state_and_what_comes_back_does_not() -> None:
+def test_a_kept_partition_keeps_its_state_and_a_reassigned_one_does_not() -> None:
     subscription = assigned(5, 7)
     kept, dropped = subscription.state(tp(0)), subscription.state(tp(1))
     subscription.assign([tp(0), tp(2)])
@@ -70,28 +70,28 @@ def test_records_in_hand_are_consumed_only_when_the_application_comes_back() -> 
     hand_out(subscription, 0, 10)
     assert subscription.state(tp(0)).in_hand
     assert subscription.to_commit() == {tp(0): 0, tp(1): 0}
-    subscription.came_back()
+    subscription.mark_consumed()
     assert not subscription.state(tp(0)).in_hand
     assert subscription.to_commit([tp(0)]) == {tp(0): 10}
 
 
-def test_what_the_coordinator_knows_is_not_committed_again() -> None:
+def test_a_committed_offset_is_not_committed_again() -> None:
     subscription = assigned(4)
     subscription.state(tp(0)).committed = 4
     assert subscription.to_commit() == {}
     hand_out(subscription, 0, 1)
-    subscription.came_back()
+    subscription.mark_consumed()
     assert subscription.to_commit() == {tp(0): 5}
 
 
-def test_a_seek_or_a_lost_position_ends_what_was_in_hand() -> None:
+def test_after_a_seek_or_a_lost_position_no_record_is_in_hand() -> None:
     subscription = assigned(0)
     state = subscription.state(tp(0))
     hand_out(subscription, 0, 3)
     state.seek(100)
     assert (state.position, state.consumed, state.buffer.fetch_offset) == (100, 100, 100)
     state.lose_position(Reset.EARLIEST)
-    subscription.came_back()
+    subscription.mark_consumed()
     assert (state.position, state.reset) == (None, Reset.EARLIEST)
     assert subscription.to_commit() == {}
 
@@ -102,5 +102,5 @@ def test_holding_a_partition_keeps_what_may_be_committed() -> None:
     hand_out(subscription, 0, 3)
     state.hold()
     assert state.in_hand
-    subscription.came_back()
+    subscription.mark_consumed()
     assert subscription.to_commit() == {tp(0): 3}

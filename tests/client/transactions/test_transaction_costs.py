@@ -68,7 +68,7 @@ async def test_a_small_transaction_costs_one_task() -> None:
     assert [task.get_name() for task in tasks if not task.get_name().startswith("Task-")] == ["commit of x"]
 
 
-async def test_the_records_are_on_their_way_when_commit_first_waits() -> None:
+async def test_the_records_are_sent_before_commit_first_waits() -> None:
     async with FakeCoordinator(2) as coordinator, producer(coordinator) as made:
         async with made.transaction():
             await made.send("t", b"first")

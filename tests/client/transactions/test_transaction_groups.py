@@ -77,7 +77,9 @@ async def test_transactions_of_many_members_are_committed_as_one(broker: FakeGro
     assert broker.seen(END) == [], "stopping leaves what is prepared to the group"
 
 
-async def test_what_the_driver_does_not_list_is_aborted(broker: FakeGroups, group: TransactionGroup) -> None:
+async def test_a_transaction_that_the_driver_does_not_list_is_aborted(
+    broker: FakeGroups, group: TransactionGroup
+) -> None:
     step = await group.begin()
     async with member(broker, step, "a") as a, member(broker, step, "late") as late:
         kept = await written(a, b"kept")
@@ -117,7 +119,7 @@ def broker_identity(broker: FakeGroups, name: str) -> tuple[int, int]:
     return txn.producer_id, txn.epoch
 
 
-async def test_nothing_sent_is_nothing_prepared_and_an_empty_step_counts(
+async def test_prepare_without_records_returns_none_and_an_empty_step_commits_its_token(
     broker: FakeGroups, group: TransactionGroup
 ) -> None:
     step = await group.begin()
@@ -133,7 +135,7 @@ async def test_nothing_sent_is_nothing_prepared_and_an_empty_step_counts(
 # Members
 
 
-async def test_a_member_does_not_commit_alone_and_others_do_not_prepare(
+async def test_only_the_driver_commits_and_only_members_of_a_group_prepare(
     broker: FakeGroups, group: TransactionGroup
 ) -> None:
     step = await group.begin()
@@ -152,19 +154,19 @@ async def test_a_member_does_not_commit_alone_and_others_do_not_prepare(
 
 
 @pytest.mark.parametrize("name", [None, "a", "h/a", "g/", "g/a/b"])
-async def test_a_member_is_called_after_its_group(broker: FakeGroups, name: str | None) -> None:
+async def test_a_member_must_be_named_after_its_group(broker: FakeGroups, name: str | None) -> None:
     with pytest.raises(KafkaConfigurationError, match="'g/<member>'"):
         Producer(transactional_id=name, transaction_group_step=GroupStep("g", 1))
 
 
-async def test_a_member_joins_no_other_group(broker: FakeGroups, group: TransactionGroup) -> None:
+async def test_a_member_cannot_join_a_step_of_another_group(broker: FakeGroups, group: TransactionGroup) -> None:
     async with member(broker, await group.begin()) as a:
         with pytest.raises(KafkaConfigurationError, match="'h'"):
             await a.join(GroupStep("h", 1))
         await written(a, b"1")
 
 
-async def test_a_member_aborts_its_own_and_writes_again_in_the_same_step(
+async def test_a_member_aborts_its_transaction_and_writes_again_in_the_same_step(
     broker: FakeGroups, group: TransactionGroup
 ) -> None:
     step = await group.begin()
@@ -178,7 +180,9 @@ async def test_a_member_aborts_its_own_and_writes_again_in_the_same_step(
         await group.commit(step, "1", [stale])
 
 
-async def test_prepare_raises_what_could_not_be_stored(broker: FakeGroups, group: TransactionGroup) -> None:
+async def test_prepare_raises_the_error_of_a_record_that_was_not_stored(
+    broker: FakeGroups, group: TransactionGroup
+) -> None:
     step = await group.begin()
     async with member(broker, step) as a:
         broker.faults.append(int(ErrorCode.INVALID_RECORD))
@@ -249,7 +253,7 @@ async def test_an_abort_that_comes_after_the_groups_commit_says_so(broker: FakeG
 # A step that is over
 
 
-async def test_a_step_that_is_over_lets_nobody_in_and_says_why(broker: FakeGroups, group: TransactionGroup) -> None:
+async def test_a_step_that_is_over_refuses_members_with_the_reason(broker: FakeGroups, group: TransactionGroup) -> None:
     step = await group.begin()
     await group.begin()
     with pytest.raises(ProducerFenced, match="step 2 was begun by tests") as caught:
@@ -258,7 +262,9 @@ async def test_a_step_that_is_over_lets_nobody_in_and_says_why(broker: FakeGroup
     assert "does not say by whom" not in str(caught.value)
 
 
-async def test_a_zombie_hears_who_has_begun_another_step(broker: FakeGroups, group: TransactionGroup) -> None:
+async def test_a_producer_of_an_older_step_gets_the_driver_of_the_newer_one(
+    broker: FakeGroups, group: TransactionGroup
+) -> None:
     step = await group.begin()
     async with member(broker, step, "busy") as busy, member(broker, step, "idle") as idle:
         await busy.begin_transaction()
@@ -275,7 +281,7 @@ async def test_a_zombie_hears_who_has_begun_another_step(broker: FakeGroups, gro
     assert broker.values(ONGOING) == [b"3", b"3"]
 
 
-async def test_joining_gives_up_what_was_open(broker: FakeGroups, group: TransactionGroup) -> None:
+async def test_joining_a_step_gives_up_the_open_transaction(broker: FakeGroups, group: TransactionGroup) -> None:
     step = await group.begin()
     async with member(broker, step, linger_ms=10_000) as a:
         await a.begin_transaction()
@@ -324,7 +330,7 @@ async def test_joining_may_be_tried_again(broker: FakeGroups, group: Transaction
 
 @pytest.mark.parametrize("fault", [LOST, ANSWER_LOST, ErrorCode.NOT_COORDINATOR, ErrorCode.CONCURRENT_TRANSACTIONS])
 @pytest.mark.parametrize("request_key", [BEGIN, DECIDE])
-async def test_a_driver_asks_until_it_is_answered(
+async def test_a_driver_retries_until_it_is_answered(
     broker: FakeGroups, group: TransactionGroup, fault: Any, request_key: int
 ) -> None:
     if request_key == BEGIN:
@@ -354,7 +360,7 @@ async def test_a_token_is_committed_once(broker: FakeGroups, group: TransactionG
     assert broker.values(ABORTED) == [b"again"]
 
 
-async def test_a_commit_without_an_answer_is_heard_by_calling_again(broker: FakeGroups) -> None:
+async def test_a_second_call_returns_the_outcome_of_a_commit_without_an_answer(broker: FakeGroups) -> None:
     async with driver(broker, max_block_ms=50) as group:
         step = await group.begin()
         broker.trouble[DECIDE].extend([ANSWER_LOST, *[LOST] * 50])
@@ -367,7 +373,9 @@ async def test_a_commit_without_an_answer_is_heard_by_calling_again(broker: Fake
 @pytest.mark.parametrize(
     "trouble", [LOST, DoneBut(ErrorCode.NOT_COORDINATOR), DoneBut(ErrorCode.COORDINATOR_NOT_AVAILABLE)]
 )
-async def test_what_nobody_can_know_is_not_guessed(broker: FakeGroups, group: TransactionGroup, trouble: Any) -> None:
+async def test_an_unknown_outcome_is_reported_as_unknown(
+    broker: FakeGroups, group: TransactionGroup, trouble: Any
+) -> None:
     step = await group.begin()
     broker.trouble[DECIDE].append(trouble)
     committing = asyncio.create_task(group.commit(step, "0", []))
@@ -378,10 +386,10 @@ async def test_what_nobody_can_know_is_not_guessed(broker: FakeGroups, group: Tr
     broker.decide(DecideTransactionGroupRequest(group=group.name, group_epoch=newer, token="1", committed=True))
     with pytest.raises(ProducerFenced, match="begun by another") as caught:
         await committing
-    assert "is not known: look for its records" in str(caught.value)
+    assert "may have committed it: look for its records" in str(caught.value)
 
 
-async def test_a_driver_whose_step_is_over_hears_who_began_the_newer(
+async def test_a_driver_whose_step_is_over_gets_the_driver_of_the_newer_step(
     broker: FakeGroups, group: TransactionGroup
 ) -> None:
     step = await group.begin()
@@ -429,11 +437,11 @@ async def test_a_group_takes_only_its_own_steps_and_names_for_what_is_committed(
         await group.start()
 
 
-async def test_brokers_that_know_no_groups_are_told_from_those_that_do() -> None:
+async def test_brokers_without_transaction_groups_are_handled() -> None:
     async with FakeGroups(knows_groups=False) as broker, driver(broker) as group:
         with pytest.raises(UnsupportedVersionError):
             await group.begin()
-        with pytest.raises(UnsupportedVersionError, match="knows no transaction groups"):
+        with pytest.raises(UnsupportedVersionError, match="does not serve transaction groups"):
             await member(broker, GroupStep("g", 1)).start()
         assert broker.ids == {}, "no ordinary transactional id in its place"
 

@@ -65,7 +65,7 @@ async def written(producer: Producer, *values: bytes) -> PreparedTransaction:
     return prepared
 
 
-async def test_readers_get_whole_steps_and_nothing_else(broker: Harness, group: TransactionGroup) -> None:
+async def test_consumers_get_complete_steps_and_nothing_else(broker: Harness, group: TransactionGroup) -> None:
     expected: list[bytes] = []
     step = await group.begin()
     async with member(broker.port, step, "a") as a, member(broker.port, step, "b") as b:
@@ -100,7 +100,9 @@ async def test_positions_of_a_group_move_with_the_step(broker: Harness, group: T
         assert (await admin.list_consumer_group_offsets("readers"))[at].offset == 1
 
 
-async def test_what_is_not_listed_is_aborted_and_its_producer_told(broker: Harness, group: TransactionGroup) -> None:
+async def test_a_transaction_that_is_not_listed_is_aborted_and_its_producer_gets_the_reason(
+    broker: Harness, group: TransactionGroup
+) -> None:
     step = await group.begin()
     async with member(broker.port, step, "a") as a, member(broker.port, step, "late") as late:
         kept = await written(a, b"kept")
@@ -114,7 +116,7 @@ async def test_what_is_not_listed_is_aborted_and_its_producer_told(broker: Harne
     assert await read(broker.port, "t", 1) == [b"kept"]
 
 
-async def test_a_zombie_cannot_write_and_hears_who_began_the_next_step(
+async def test_a_worker_of_an_older_step_is_fenced_with_the_driver_of_the_next_step(
     broker: Harness, group: TransactionGroup
 ) -> None:
     step = await group.begin()
@@ -136,7 +138,7 @@ async def test_a_zombie_cannot_write_and_hears_who_began_the_next_step(
     assert await read(broker.port, "t", 2) == [b"3", b"4"]
 
 
-async def test_the_late_hear_how_their_step_ended(broker: Harness, group: TransactionGroup) -> None:
+async def test_a_late_member_gets_the_outcome_of_its_step(broker: Harness, group: TransactionGroup) -> None:
     step = await group.begin()
     async with member(broker.port, step) as a, member(broker.port, step, "idle") as idle:
         await idle.begin_transaction()
@@ -153,7 +155,7 @@ async def test_the_late_hear_how_their_step_ended(broker: Harness, group: Transa
             await group.commit(step, "batch 1", [])
 
 
-async def test_a_member_aborts_its_own_and_writes_again(broker: Harness, group: TransactionGroup) -> None:
+async def test_a_member_aborts_its_transaction_and_writes_again(broker: Harness, group: TransactionGroup) -> None:
     step = await group.begin()
     async with member(broker.port, step) as a:
         stale = await written(a, b"wrong")
@@ -226,7 +228,7 @@ async def test_groups_are_described_with_who_drives_them(broker: Harness, group:
 
 
 @pytest.mark.real_time
-async def test_killed_brokers_neither_tear_nor_double_a_step(tmp_path: Path) -> None:
+async def test_killed_brokers_neither_split_nor_duplicate_a_step(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "data")
     await asyncio.to_thread(broker.start)
     kills: list[asyncio.Task[None]] = []

@@ -88,7 +88,7 @@ async def test_an_exception_aborts(coordinator: FakeCoordinator) -> None:
     assert coordinator.committed_offsets == {}
 
 
-async def test_records_that_an_abort_overtakes_are_not_sent(coordinator: FakeCoordinator) -> None:
+async def test_buffered_records_of_an_aborted_transaction_are_not_sent(coordinator: FakeCoordinator) -> None:
     async with producer(coordinator, linger_ms=10_000) as made:
         await made.begin_transaction()
         future = await made.send("t", b"never")
@@ -176,7 +176,7 @@ async def test_without_a_transactional_id_there_are_no_transactions(coordinator:
             producer(coordinator, **settings)
 
 
-async def test_what_the_coordinator_refuses_at_the_start_is_told(coordinator: FakeCoordinator) -> None:
+async def test_start_raises_a_final_error_of_the_coordinator(coordinator: FakeCoordinator) -> None:
     coordinator.trouble[INIT].append(int(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
     with pytest.raises(InvalidTransactionTimeout, match=r"transaction\.max\.timeout\.ms"):
         await producer(coordinator).start()
@@ -189,9 +189,7 @@ FAULTS = [LOST, ANSWER_LOST, int(ErrorCode.NOT_COORDINATOR), int(ErrorCode.CONCU
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("api", [INIT, ADD_PARTITIONS, ADD_OFFSETS, TXN_OFFSETS, END])
-async def test_each_request_is_asked_again_until_it_is_answered(
-    coordinator: FakeCoordinator, api: int, fault: Any
-) -> None:
+async def test_each_request_is_retried_until_it_is_answered(coordinator: FakeCoordinator, api: int, fault: Any) -> None:
     coordinator.trouble[api] += [fault, fault]
     async with producer(coordinator) as made:
         for number in range(3):
@@ -237,14 +235,16 @@ async def test_after_an_unanswered_request_version_1_takes_a_new_epoch(coordinat
 
 
 @pytest.mark.parametrize("fault", [LOST, ANSWER_LOST])
-async def test_a_commit_that_timed_out_is_heard_by_calling_again(coordinator: FakeCoordinator, fault: str) -> None:
+async def test_a_second_call_returns_the_outcome_of_a_commit_that_timed_out(
+    coordinator: FakeCoordinator, fault: str
+) -> None:
     coordinator.trouble[END] += [fault] * 3
     async with producer(coordinator, max_block_ms=100, retry_backoff_ms=100, retry_backoff_max_ms=100) as made:
         await made.begin_transaction()
         await made.send_and_wait("t", b"v")
         with pytest.raises(KafkaTimeoutError, match="call commit_transaction"):
             await made.commit_transaction()
-        with pytest.raises(IllegalStateError, match="nobody has heard"):
+        with pytest.raises(IllegalStateError, match="outcome of the last commit is not known"):
             await made.begin_transaction()
         for _ in range(100):
             try:
@@ -281,14 +281,14 @@ async def test_abort_after_a_commit_that_did_arrive_says_so(coordinator: FakeCoo
         with pytest.raises(KafkaTimeoutError):
             await made.commit_transaction()
         coordinator.trouble[END].clear()
-        with pytest.raises(TransactionWasCommitted, match="Do not do this transaction again"):
+        with pytest.raises(TransactionWasCommitted, match="Do not repeat this transaction"):
             await made.abort_transaction()
         async with made.transaction():
             await made.send("t", b"w")
     assert coordinator.committed() == [b"v", b"w"]
 
 
-async def test_a_cancelled_commit_goes_on_and_is_heard_later(coordinator: FakeCoordinator) -> None:
+async def test_a_cancelled_commit_continues_and_its_outcome_is_returned_later(coordinator: FakeCoordinator) -> None:
     coordinator.trouble[END] += [LOST]
     async with producer(coordinator) as made:
         await made.begin_transaction()
@@ -302,7 +302,7 @@ async def test_a_cancelled_commit_goes_on_and_is_heard_later(coordinator: FakeCo
     assert coordinator.committed() == [b"v"]
 
 
-async def test_all_callers_of_a_commit_hear_the_same(coordinator: FakeCoordinator) -> None:
+async def test_all_callers_of_a_commit_get_the_same_outcome(coordinator: FakeCoordinator) -> None:
     coordinator.trouble[END] += [ANSWER_LOST]
     async with producer(coordinator) as made:
         await made.begin_transaction()
@@ -311,7 +311,7 @@ async def test_all_callers_of_a_commit_hear_the_same(coordinator: FakeCoordinato
     assert coordinator.committed() == [b"v"]
 
 
-async def test_an_abort_by_another_task_is_told_to_the_one_that_commits(coordinator: FakeCoordinator) -> None:
+async def test_an_abort_by_another_task_fails_the_commit_that_waits(coordinator: FakeCoordinator) -> None:
     coordinator.trouble[END] += [LOST]
     async with producer(coordinator, retry_backoff_ms=2000, retry_backoff_max_ms=2000) as made:
         await made.begin_transaction()
@@ -363,7 +363,9 @@ async def test_a_refused_record_makes_the_commit_fail_and_the_next_transaction_w
     assert coordinator.committed() == [b"kept"]
 
 
-async def test_the_block_aborts_a_transaction_that_failed_and_says_why(coordinator: FakeCoordinator) -> None:
+async def test_the_context_manager_aborts_a_failed_transaction_and_raises_the_reason(
+    coordinator: FakeCoordinator,
+) -> None:
     async with producer(coordinator) as made:
         coordinator.max_batch_bytes = 200
         with pytest.raises(TransactionHasFailed, match="MESSAGE_TOO_LARGE"):
@@ -377,7 +379,7 @@ async def test_the_block_aborts_a_transaction_that_failed_and_says_why(coordinat
     assert coordinator.committed() == [b"kept"]
 
 
-async def test_a_record_nobody_waited_for_is_told_of_by_the_commit_alone(
+async def test_a_failed_record_whose_future_is_ignored_fails_the_commit(
     coordinator: FakeCoordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with producer(coordinator) as made:
@@ -416,7 +418,7 @@ async def test_a_record_that_cannot_be_stored_in_time_fails_the_transaction(coor
     assert coordinator.committed() == [b"kept"]
 
 
-async def test_an_abort_waits_for_what_is_on_its_way(coordinator: FakeCoordinator) -> None:
+async def test_an_abort_waits_for_requests_in_flight(coordinator: FakeCoordinator) -> None:
     async with producer(coordinator, request_timeout_ms=100) as made:
         await made.begin_transaction()
         coordinator.faults.append(SILENT)
@@ -433,7 +435,7 @@ async def test_an_abort_waits_for_what_is_on_its_way(coordinator: FakeCoordinato
 @pytest.mark.parametrize(
     "code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID]
 )
-async def test_a_group_that_moved_on_fails_the_transaction_not_the_producer(
+async def test_a_rebalanced_group_fails_the_transaction_not_the_producer(
     coordinator: FakeCoordinator, code: ErrorCode
 ) -> None:
     async with producer(coordinator) as made:
@@ -523,7 +525,9 @@ STORY = "epoch 0 gave way to epoch 1 because a new producer with this transactio
 
 
 @pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
-async def test_a_fenced_producer_is_told_by_whom_and_stays_fenced(coordinator: FakeCoordinator, end: str) -> None:
+async def test_a_fenced_producer_names_the_other_client_and_stays_fenced(
+    coordinator: FakeCoordinator, end: str
+) -> None:
     async with producer(coordinator) as made:
         await made.begin_transaction()
         await made.send_and_wait("t", b"zombie")
@@ -544,7 +548,7 @@ async def test_a_fenced_producer_is_told_by_whom_and_stays_fenced(coordinator: F
     assert coordinator.values(ONGOING) == []
 
 
-async def test_a_zombie_that_produces_hears_the_story_on_commit(coordinator: FakeCoordinator) -> None:
+async def test_a_fenced_producer_that_still_sends_gets_the_reason_on_commit(coordinator: FakeCoordinator) -> None:
     async with producer(coordinator) as made:
         await made.begin_transaction()
         await made.send_and_wait("t", b"zombie")
@@ -564,7 +568,7 @@ async def test_a_zombie_that_produces_hears_the_story_on_commit(coordinator: Fak
         DoneBut(ErrorCode.REQUEST_TIMED_OUT),
     ],
 )
-async def test_a_producer_fenced_before_it_heard_of_its_commit_says_that_it_does_not_know(
+async def test_a_producer_fenced_during_its_commit_says_that_the_outcome_is_unknown(
     coordinator: FakeCoordinator, trouble: Any
 ) -> None:
     coordinator.trouble[END].append(trouble)
@@ -576,11 +580,11 @@ async def test_a_producer_fenced_before_it_heard_of_its_commit_says_that_it_does
             await asyncio.sleep(0.001)
         coordinator.fence("x", STORY)
         for call in (committing, made.begin_transaction()):
-            with pytest.raises(ProducerFenced, match=f"{STORY}.*was committed is not known"):
+            with pytest.raises(ProducerFenced, match=f"{STORY}.*may be committed: look for"):
                 await call
 
 
-async def test_a_producer_fenced_while_its_commit_was_not_begun_knows_that_it_was_not_committed(
+async def test_a_producer_fenced_before_its_commit_was_sent_does_not_say_unknown(
     coordinator: FakeCoordinator,
 ) -> None:
     coordinator.trouble[END].append(int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
@@ -596,7 +600,7 @@ async def test_a_producer_fenced_while_its_commit_was_not_begun_knows_that_it_wa
     assert "not known" not in str(caught.value)
 
 
-async def test_an_abort_after_a_commit_nobody_heard_of_does_not_claim_to_have_aborted(
+async def test_an_abort_after_a_commit_of_unknown_outcome_reports_that_commit(
     coordinator: FakeCoordinator,
 ) -> None:
     coordinator.trouble[END].append(ANSWER_LOST)
@@ -607,13 +611,13 @@ async def test_an_abort_after_a_commit_nobody_heard_of_does_not_claim_to_have_ab
         while not coordinator.committed():
             await asyncio.sleep(0.001)
         coordinator.fence("x", STORY)
-        with pytest.raises(ProducerFenced, match=f"{STORY}.*was committed is not known"):
+        with pytest.raises(ProducerFenced, match=f"{STORY}.*may be committed: look for"):
             await made.abort_transaction()
         with pytest.raises(TransactionAborted):
             await committing
 
 
-async def test_a_second_producer_takes_the_id_over(coordinator: FakeCoordinator) -> None:
+async def test_a_second_producer_fences_the_first(coordinator: FakeCoordinator) -> None:
     async with producer(coordinator) as old, producer(coordinator) as new:
         with pytest.raises(ProducerFenced, match="epoch 1 has it now"):
             async with old.transaction():
@@ -633,7 +637,7 @@ async def test_stop_aborts_what_is_open(coordinator: FakeCoordinator) -> None:
     assert coordinator.values(ABORTED) == [b"open"]
 
 
-async def test_stop_hears_a_commit_out(coordinator: FakeCoordinator) -> None:
+async def test_stop_waits_for_a_commit_in_progress(coordinator: FakeCoordinator) -> None:
     coordinator.trouble[END] += [LOST] * 3
     async with producer(coordinator) as made:
         await made.begin_transaction()

@@ -61,7 +61,7 @@ async def transact(made: Producer, number: int, size: int, abort: bool) -> list[
     ),
     aborts=st.lists(st.booleans(), min_size=6, max_size=6),
 )
-def test_exactly_what_was_said_to_be_committed_is(
+def test_exactly_the_committed_transactions_are_visible(
     version: int, produce: list[Any], coordination: dict[int, list[Any]], aborts: list[bool]
 ) -> None:
     async def run() -> None:

@@ -50,7 +50,7 @@ async def read(port: int, topic: str, count: int, isolation: Any = "read_committ
         return found + [record.value for records in rest.values() for record in records]
 
 
-async def test_readers_get_what_was_committed_and_nothing_else(broker: Harness) -> None:
+async def test_consumers_get_the_committed_records_and_no_others(broker: Harness) -> None:
     expected = []
     async with producer(broker.port) as made:
         for number in range(12):
@@ -135,7 +135,7 @@ async def test_positions_of_a_member_that_lost_its_partitions_are_refused(broker
 
 
 @pytest.mark.parametrize("how", ["silent for too long", "in a rebalance that did not wait"])
-async def test_positions_of_records_that_were_taken_away_in_hand_are_refused(broker: Harness, how: str) -> None:
+async def test_offsets_of_records_revoked_while_processed_are_refused(broker: Harness, how: str) -> None:
     address = f"127.0.0.1:{broker.port}"
     settings: dict[str, Any] = {"bootstrap_servers": address, "group_id": "g", "auto_offset_reset": "earliest"}
     settings |= {"enable_auto_commit": False, "heartbeat_interval_ms": 50}
@@ -158,7 +158,7 @@ async def test_positions_of_records_that_were_taken_away_in_hand_are_refused(bro
 
 
 @pytest.mark.parametrize("name", [None, "the slow one"], ids=["dynamic", "static"])
-async def test_positions_of_records_that_were_taken_away_in_hand_are_refused_in_the_same_generation(
+async def test_offsets_of_records_revoked_while_processed_are_refused_in_the_same_generation(
     broker: Harness, name: str | None
 ) -> None:
     """A follower that joins again as it was is told the generation that there is: no rebalance, no new number."""
@@ -214,7 +214,7 @@ async def test_group_metadata_of_a_consumer_without_a_membership(broker: Harness
         Consumer(bootstrap_servers=address).group_metadata()
 
 
-async def test_a_fenced_producer_hears_who_it_was(broker: Harness) -> None:
+async def test_a_fenced_producer_gets_the_name_of_the_other_client(broker: Harness) -> None:
     async with producer(broker.port, client_id="first") as old:
         await old.begin_transaction()
         await old.send_and_wait("t", b"zombie", partition=0)
@@ -228,7 +228,7 @@ async def test_a_fenced_producer_hears_who_it_was(broker: Harness) -> None:
         assert await read(broker.port, "t", 1) == [b"new"]
 
 
-async def test_a_producer_that_took_too_long_hears_so(broker: Harness) -> None:
+async def test_a_producer_past_its_transaction_timeout_gets_the_reason(broker: Harness) -> None:
     async with producer(broker.port, transaction_timeout_ms=100) as made:
         await made.begin_transaction()
         await made.send_and_wait("t", b"slow", partition=0)
@@ -239,7 +239,7 @@ async def test_a_producer_that_took_too_long_hears_so(broker: Harness) -> None:
             await made.commit_transaction()
 
 
-async def test_a_producer_whose_id_expired_hears_so_and_goes_on(tmp_path: Path) -> None:
+async def test_a_producer_with_an_expired_id_gets_the_reason_and_continues(tmp_path: Path) -> None:
     broker = Harness(
         tmp_path / "data",
         transactional_id_expiration_ms="100",
@@ -262,7 +262,7 @@ async def test_a_producer_whose_id_expired_hears_so_and_goes_on(tmp_path: Path) 
         await broker.stop()
 
 
-async def test_a_restart_in_the_middle_of_a_transaction_does_no_harm(broker: Harness) -> None:
+async def test_a_broker_restart_during_a_transaction_loses_nothing(broker: Harness) -> None:
     broker.settings["port"] = str(broker.port)
     async with producer(broker.port) as made:
         for number in range(4):
@@ -277,7 +277,7 @@ async def test_a_restart_in_the_middle_of_a_transaction_does_no_harm(broker: Har
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("version", ["1", "2"])
-async def test_killed_brokers_neither_tear_nor_double_a_transaction(tmp_path: Path, version: str) -> None:
+async def test_killed_brokers_neither_split_nor_duplicate_a_transaction(tmp_path: Path, version: str) -> None:
     settings = {"transaction.version": version}
     broker = BrokerProcess(tmp_path / "data", **settings)
     await asyncio.to_thread(broker.start)

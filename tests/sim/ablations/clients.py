@@ -122,7 +122,7 @@ def commit_heard_out(seam: Seam) -> None:
     async def resigned(self: Transactions, error: KafkaError) -> None:
         """Takes the refusal for an answer: the transaction is not open, so it counts as aborted."""
 
-    seam.replace(Transactions, "_hear_commit_out", resigned)
+    seam.replace(Transactions, "_confirm_commit", resigned)
 
 
 @safeguard("a commit waits for its records", "EndTxn does not overtake what it is to commit", *TRANSACTIONAL)
@@ -159,10 +159,10 @@ def new_epoch_after_doubt(seam: Seam) -> None:
     "pipeline",
 )
 def outdated_standing(seam: Seam) -> None:
-    def standing(self: Member) -> Membership:
+    def transaction_membership(self: Member) -> Membership:
         return self.membership
 
-    seam.replace(Member, "standing", property(standing))
+    seam.replace(Member, "transaction_membership", property(transaction_membership))
 
 
 @safeguard(

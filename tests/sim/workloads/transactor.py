@@ -154,7 +154,7 @@ async def recover(mine: Pen, txn: int, error: KafkaError, *, insists: bool) -> N
 def was_sent(mine: Pen) -> bool:
     """Whether a commit is under way, whose outcome nobody has heard."""
     transactions = mine.producer._transactions
-    return transactions is not None and transactions._ending is not None and transactions._ending.commit
+    return transactions is not None and transactions._commit_outcome is not None and transactions._commit_outcome.commit
 
 
 async def abort(mine: Pen, txn: int) -> None:

@@ -1,1 +1,1 @@
-"""`semel cluster`: brokers, what they lead, partitions that are not well."""
+"""`semel cluster`: the brokers, and the health of partitions."""

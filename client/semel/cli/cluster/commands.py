@@ -1,4 +1,4 @@
-"""`semel cluster`: the brokers, who leads what, and whether everything has its leader and its replicas."""
+"""`semel cluster`: shows the brokers, their partitions, and the partitions with problems."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from semel.errors import UnknownTopicOrPartitionError
 from semel.structs import TopicMetadata
 
 SHOWN = 20
-KNOCK_TIMEOUT_MS = 2_000
+CHECK_TIMEOUT_MS = 2_000
 LEAST_IN_SYNC = "min.insync.replicas"
 
 
 @click.command()
 @bootstrap_option
-@click.option("--json", "as_object", is_flag=True, help="One JSON object, with all partitions that are not well.")
+@click.option("--json", "as_object", is_flag=True, help="One JSON object, with all partitions with problems.")
 def cluster(bootstrap: str, as_object: bool) -> None:
-    """Show the brokers of the cluster, what they lead, and the partitions that are not well.
+    """Show the brokers of the cluster, their partitions, and the partitions with problems.
 
-    Each broker is asked whether it answers. The last line is the verdict. Exit status 1 when a partition has no leader
-    that answers, or too few replicas in sync for writes with acks=all, or no broker can reach the cluster's store.
+    Asks each broker whether it answers. The last line is the verdict. Exit status 1 when a partition has no leader that
+    answers, or too few replicas in sync for writes with acks=all, or when no broker can reach the cluster's store.
     """
 
     async def work() -> Health:
         async with Admin(bootstrap_servers=bootstrap) as admin:
-            return await look(admin)
+            return await cluster_health(admin)
 
     health = run(work())
     if as_object:
@@ -44,30 +44,30 @@ def cluster(bootstrap: str, as_object: bool) -> None:
         raise SystemExit(1)
 
 
-async def look(admin: Admin) -> Health:
-    """How the cluster is at this moment."""
-    health = await _look_once(admin)
-    # Brokers and partitions are two questions: between them somebody may have come or gone.
-    return await _look_once(admin) if health.verdict is Verdict.OFFLINE else health
+async def cluster_health(admin: Admin) -> Health:
+    """The health of the cluster now."""
+    health = await _cluster_health_once(admin)
+    # Brokers and partitions are two requests. A broker may start or stop between them, so ask again.
+    return await _cluster_health_once(admin) if health.verdict is Verdict.OFFLINE else health
 
 
-async def _look_once(admin: Admin) -> Health:
+async def _cluster_health_once(admin: Admin) -> Health:
     topics = await admin.describe_topics()
     cluster = await admin.describe_cluster()
-    statuses = await admin.knock(cluster.brokers, KNOCK_TIMEOUT_MS)
-    if not any(status.answers and not status.misses_store for status in statuses.values()):
-        return health_of(cluster, topics, {}, {}, statuses)  # who is asked for more would wait for the controller
+    statuses = await admin.check_brokers(cluster.brokers, CHECK_TIMEOUT_MS)
+    if not any(status.answers and not status.is_store_unreachable for status in statuses.values()):
+        return health_of(cluster, topics, {}, {}, statuses)  # further requests would wait for the controller
     return health_of(cluster, topics, await moves_of(admin, cluster), await _least_in_sync(admin, topics), statuses)
 
 
 async def _least_in_sync(admin: Admin, topics: Sequence[TopicMetadata]) -> dict[str, int]:
-    """Of the topics for which it makes a difference now."""
+    """min.insync.replicas of the topics with a replica out of sync; for others it makes no difference."""
     doubtful = [each.name for each in topics if any(len(p.isr) < len(p.replicas) for p in each.partitions)]
     resources = [ConfigResource(ConfigResourceType.TOPIC, name, [LEAST_IN_SYNC]) for name in doubtful]
     try:
         described = await admin.describe_configs(resources) if resources else []
     except UnknownTopicOrPartitionError:
-        return {}  # one was deleted just now
+        return {}  # a topic was deleted between the two requests
     values = {each.name: each.configs[LEAST_IN_SYNC].value for each in described if LEAST_IN_SYNC in each.configs}
     return {name: int(value) for name, value in values.items() if value is not None}
 
@@ -81,7 +81,7 @@ def _show(health: Health) -> None:
         counts = (broker.leads, broker.preferred, broker.replicas, broker.in_sync)
         shown.add_row(
             str(broker.node_id),
-            "away" if here is None else f"{here.host}:{here.port}{'' if broker.answers else ' (no answer)'}",
+            "offline" if here is None else f"{here.host}:{here.port}{'' if broker.answers else ' (no answer)'}",
             "-" if here is None or here.rack is None else here.rack,
             "controller" if broker.node_id == health.controller_id else "-",
             *(f"{count:,}" for count in counts),
@@ -90,8 +90,8 @@ def _show(health: Health) -> None:
     _show_troubled(health)
     if health.moving:
         out.print(f"{plural(len(health.moving), 'partition')} on the move: `semel topic reassign --watch` follows.")
-    if health.misled:
-        count = plural(len(health.misled), "partition")
+    if health.not_preferred:
+        count = plural(len(health.not_preferred), "partition")
         out.print(f"{count} not led by the preferred broker: `semel topic elect` changes that.")
     out.print(sentence(health), soft_wrap=True)
 

@@ -1,4 +1,4 @@
-"""PURE: what there is to say of brokers and partitions: which are led, replicated and writable, and the verdict."""
+"""PURE: the health of brokers and partitions, and the verdict on the cluster."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from semel.cli.shared.times import plural
 from semel.structs import BrokerMetadata, PartitionMetadata, TopicMetadata
 
 NAMED = 3
-"""So many partitions are named in a sentence."""
+"""The number of partitions that a sentence names."""
 
 
 class State(Enum):
-    """How a partition is, the worst first."""
+    """The state of a partition, the worst first."""
 
     OFFLINE = "offline"
-    """Nobody leads it: it can be neither read nor written."""
+    """It has no leader: it can be neither read nor written."""
     SILENT = "leader does not answer"
-    """Its leader does not answer, and the cluster has not elected another one yet."""
+    """Its leader does not answer, and no other leader is elected yet."""
     READ_ONLY = "refuses acks=all"
-    """Fewer replicas in sync than min.insync.replicas."""
+    """Fewer replicas are in sync than min.insync.replicas."""
     UNDER_REPLICATED = "under-replicated"
-    """A replica is not in sync: one failure more than there may be otherwise."""
+    """A replica is not in sync: fewer failures are tolerated."""
     OK = "ok"
 
 
@@ -38,7 +38,7 @@ class Verdict(Enum):
 
 
 class PartitionHealth(msgspec.Struct, frozen=True):
-    """A partition with what it lacks: `missing` are its replicas that are not in sync."""
+    """The state of a partition. missing: its replicas that are not in sync."""
 
     at: TopicPartition
     state: State
@@ -49,9 +49,10 @@ class PartitionHealth(msgspec.Struct, frozen=True):
 
 
 class BrokerHealth(msgspec.Struct, frozen=True):
-    """How many partitions a broker leads, should lead, holds, and holds in sync. `metadata` None: it is away.
+    """The number of partitions that a broker leads, should lead, holds, and holds in sync. metadata: None when it is
+    offline.
 
-    status: what came of a knock at it; None: not tried.
+    status: the result of `Admin.check_brokers`; None when it was not checked.
     """
 
     node_id: int
@@ -64,18 +65,18 @@ class BrokerHealth(msgspec.Struct, frozen=True):
 
     @property
     def answers(self) -> bool:
-        """False: the cluster counts on it, and it does not answer from here."""
+        """False when the broker is registered but does not answer this client."""
         return self.status is None or self.status.answers
 
 
 class Health(msgspec.Struct, frozen=True):
-    """A whole cluster. `misled`: partitions whose preferred leader is in sync, but is not the one who leads."""
+    """The health of a cluster. not_preferred: partitions whose preferred replica is in sync but does not lead."""
 
     cluster_id: str | None
     controller_id: int
     brokers: tuple[BrokerHealth, ...]
     partitions: tuple[PartitionHealth, ...]
-    misled: tuple[TopicPartition, ...]
+    not_preferred: tuple[TopicPartition, ...]
     moving: tuple[TopicPartition, ...]
 
     def of_state(self, state: State) -> list[PartitionHealth]:
@@ -83,23 +84,23 @@ class Health(msgspec.Struct, frozen=True):
 
     @property
     def away(self) -> list[int]:
-        """Brokers that hold replicas, but are not there."""
+        """Offline brokers that hold replicas."""
         return [broker.node_id for broker in self.brokers if broker.metadata is None]
 
     @property
     def silent(self) -> list[int]:
-        """Brokers that the cluster counts on, and that do not answer from here."""
+        """Registered brokers that do not answer this client."""
         return [broker.node_id for broker in self.brokers if not broker.answers]
 
     @property
     def without_store(self) -> list[int]:
-        """Brokers that answer, and cannot reach the cluster's store."""
+        """Brokers that answer but cannot reach the cluster's store."""
         found = [(broker.node_id, broker.status) for broker in self.brokers]
-        return [node_id for node_id, status in found if status is not None and status.misses_store]
+        return [node_id for node_id, status in found if status is not None and status.is_store_unreachable]
 
     @property
     def is_store_away(self) -> bool:
-        """No broker that answers can reach the store, so it is the store that is away."""
+        """Whether no answering broker can reach the store, so that the store itself is unreachable."""
         answering = [broker.node_id for broker in self.brokers if broker.status is not None and broker.status.answers]
         return bool(answering) and answering == self.without_store
 
@@ -116,7 +117,9 @@ class Health(msgspec.Struct, frozen=True):
 def state_of(
     partition: PartitionMetadata, live: Container[int], *, least_in_sync: int = 1, adding: Container[int] = ()
 ) -> State:
-    """`live`: the brokers that are there; `adding`: replicas that a move has only just begun to copy."""
+    """The state of a partition. live: the registered brokers. adding: replicas that a reassignment has begun to
+    copy.
+    """
     if partition.leader not in live:
         return State.OFFLINE
     if len(partition.isr) < least_in_sync:
@@ -132,10 +135,12 @@ def health_of(
     least_in_sync: Mapping[str, int],
     statuses: Mapping[int, BrokerStatus] | None = None,
 ) -> Health:
-    """`least_in_sync`: min.insync.replicas by topic, where it is known. statuses: see `Admin.knock`."""
+    """The health of a cluster. least_in_sync: min.insync.replicas by topic, where known. statuses: see
+    `Admin.check_brokers`.
+    """
     statuses = statuses or {}
     silent = [node_id for node_id, status in statuses.items() if not status.answers]
-    partitions, misled = [], []
+    partitions, not_preferred = [], []
     for topic in topics:
         for each in topic.partitions:
             at = TopicPartition(topic.name, each.partition)
@@ -147,13 +152,13 @@ def health_of(
             partitions.append(PartitionHealth(at, state, each.leader, each.replicas, each.isr, missing))
             preferred = each.replicas[0] if each.replicas else each.leader
             if at not in moves and each.leader != preferred and preferred in each.isr and preferred in cluster.brokers:
-                misled.append(at)
+                not_preferred.append(at)
     return Health(
         cluster.cluster_id,
         cluster.controller_id,
         _brokers(cluster, partitions, statuses),
         tuple(partitions),
-        tuple(misled),
+        tuple(not_preferred),
         tuple(moves),
     )
 
@@ -177,7 +182,7 @@ def _brokers(
 
 
 def sentence(health: Health) -> str:
-    """The verdict in a line, with what to do about it."""
+    """The verdict in one line, with the next action."""
     total = len(health.partitions)
     away = _troubles(health)
     if health.is_store_away:
@@ -187,18 +192,18 @@ def sentence(health: Health) -> str:
     if silent := health.of_state(State.SILENT):
         return (
             f"Offline: {_share(silent, total)} a leader that does not answer ({_some(silent)}): "
-            f"{_named(health.silent)}. If it is down, others lead as soon as its session has run out; if it runs, its "
-            "advertised address cannot be reached from here."
+            f"{_named(health.silent)}. If it is down, other replicas lead when its session has expired; if it runs, "
+            "its advertised address cannot be reached from here."
         )
     if read_only := health.of_state(State.READ_ONLY):
         return (
             f"Offline: {_share(read_only, total)} fewer replicas in sync than min.insync.replicas and refuse writes "
-            f"with acks=all ({_some(read_only)}): {away or 'wait until the others have caught up'}."
+            f"with acks=all ({_some(read_only)}): {away or 'wait until the others are in sync'}."
         )
     if under := health.of_state(State.UNDER_REPLICATED):
         return (
             f"Degraded: {_share(under, total)} replicas that are not in sync ({_some(under)}): "
-            f"{away or 'they are catching up'}. All can be read and written."
+            f"{away or 'they are catching up'}. All partitions can be read and written."
         )
     if away or health.controller_id < 0:
         return f"Degraded: {away or 'there is no controller'}. {plural(total, 'partition')} can be read and written."
@@ -209,9 +214,9 @@ def sentence(health: Health) -> str:
 
 
 def _troubles(health: Health) -> str:
-    """What is wrong with brokers, as clauses."""
+    """The problems of brokers, as clauses."""
     found = (
-        (health.away, "is away", "are away"),
+        (health.away, "is offline", "are offline"),
         (health.silent, "does not answer", "do not answer"),
         (health.without_store, "cannot reach the store (etcd)", "cannot reach the store (etcd)"),
     )
@@ -219,32 +224,35 @@ def _troubles(health: Health) -> str:
 
 
 def _without_leader(health: Health, offline: Sequence[PartitionHealth]) -> str:
-    """What to do about partitions without a leader: one that has an in-sync replica on a broker that answers gets its
-    leader as soon as that broker is part of the cluster again."""
+    """The action for partitions without a leader. One with an in-sync replica on an answering broker gets its leader
+    when that broker has registered again.
+    """
     answering = [b.node_id for b in health.brokers if b.status is not None and b.status.answers]
     lost = [each for each in offline if not any(broker in answering for broker in each.isr or each.replicas)]
     brokers = sorted(dict.fromkeys(broker for each in lost or offline for broker in each.isr or each.replicas))
     if lost:
-        return f"Bring back {_named(brokers)}."
+        return f"Start {_named(brokers)}."
     ready = [broker for broker in brokers if broker in answering]
     verb = "answers" if len(ready) == 1 else "answer"
-    return f"{_named(ready).capitalize()} {verb} and can lead: look again in a few seconds."
+    return f"{_named(ready).capitalize()} {verb} and can lead: check again in a few seconds."
 
 
 def _without_store(health: Health) -> str:
-    """No broker that answers can reach the store: it is to be brought back, not they."""
+    """The sentence when no answering broker can reach the store: the store must be started, not the brokers."""
     ids = health.without_store
     answer = f"{_named(ids)} {'answers' if len(ids) == 1 else 'answer'}, but cannot reach the cluster's store (etcd)"
-    left_ms = [b.status.session_left_ms or 0 for b in health.brokers if b.status is not None and b.status.misses_store]
+    left_ms = [
+        b.status.session_left_ms or 0 for b in health.brokers if b.status is not None and b.status.is_store_unreachable
+    ]
     if any(left_ms):
-        then = f"their sessions end in {max(left_ms) / 1000:.0f} s, and then nobody leads"
+        then = f"their sessions expire in {max(left_ms) / 1000:.0f} s, and then no broker may lead"
     else:
         then = "without it no broker may lead: nothing can be read or written"
-    return f"Offline: {answer}; {then}. Bring back etcd; the brokers go on by themselves."
+    return f"Offline: {answer}; {then}. Start etcd; the brokers recover by themselves."
 
 
 def as_json(health: Health) -> dict[str, Any]:
-    """All of it, for machines."""
+    """The health as a JSON object."""
     return {
         "cluster_id": health.cluster_id,
         "verdict": health.verdict.value,
@@ -278,14 +286,14 @@ def as_json(health: Health) -> dict[str, Any]:
             for each in health.partitions
             if each.state is not State.OK
         ],
-        "not_led_by_preferred": [f"{at.topic}-{at.partition}" for at in health.misled],
+        "not_led_by_preferred": [f"{at.topic}-{at.partition}" for at in health.not_preferred],
         "moving": [f"{at.topic}-{at.partition}" for at in health.moving],
     }
 
 
 def _reaches_store(status: BrokerStatus | None) -> bool | None:
-    """None where the broker does not tell."""
-    return None if status is None or status.session_left_ms is None else not status.misses_store
+    """None when the broker does not send its session."""
+    return None if status is None or status.session_left_ms is None else not status.is_store_unreachable
 
 
 def _named(ids: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""`semel group`: consumer groups, their members, their offsets and how far they lag."""
+"""`semel group`: lists, describes and deletes consumer groups."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from semel import Admin, TopicPartition
 from semel.admin import LATEST, ConsumerGroupDescription
 from semel.cli.group.reset import reset
 from semel.cli.shared.common import bootstrap_option, confirm, console, delete_each, failure, run, say, table
-from semel.cli.shared.places import known_offsets, partitions_of
+from semel.cli.shared.partition_names import known_offsets, partitions_of
 from semel.cli.stuck.group import stuck_group
 from semel.errors import GroupIdNotFound
 
 
 @click.group()
 def group() -> None:
-    """Look at consumer groups: members, offsets, lag, and why one does not move; set offsets; delete groups."""
+    """Show consumer groups: members, offsets, lag, and why one is stuck; set offsets; delete groups."""
 
 
 group.add_command(reset)
@@ -24,7 +24,7 @@ group.add_command(stuck_group)
 
 @group.command("list")
 @bootstrap_option
-@click.option("-q", "--quiet", is_flag=True, help="Names only, one a line.")
+@click.option("-q", "--quiet", is_flag=True, help="Names only, one per line.")
 def list_(bootstrap: str, quiet: bool) -> None:
     """List the groups with their states."""
 
@@ -61,7 +61,7 @@ def describe(bootstrap: str, names: tuple[str, ...]) -> None:
 
     missing = run(work())
     if missing:
-        raise failure(f"no such group: {', '.join(missing)}; `semel group list` names the groups")
+        raise failure(f"no such group: {', '.join(missing)}; `semel group list` lists the groups")
 
 
 async def _describe(admin: Admin, found: ConsumerGroupDescription) -> None:
@@ -91,7 +91,7 @@ async def _describe(admin: Admin, found: ConsumerGroupDescription) -> None:
 
 
 async def _ends(admin: Admin, places: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """End offsets of topics that exist (a group may hold offsets of deleted ones) and whose leaders answer."""
+    """The end offsets of existing topics whose leaders answer. A group may hold offsets of deleted topics."""
     existing = await admin.list_topics()
     topics = dict.fromkeys(at.topic for at in places if at.topic in existing)
     partitions = await partitions_of(admin, list(topics)) if topics else {}
@@ -102,8 +102,8 @@ async def _ends(admin: Admin, places: list[TopicPartition]) -> dict[TopicPartiti
 @group.command()
 @bootstrap_option
 @click.argument("names", nargs=-1, required=True)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.option("--if-exists", is_flag=True, help="Pass over groups that are not there.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--if-exists", is_flag=True, help="Skip groups that do not exist.")
 def delete(bootstrap: str, names: tuple[str, ...], yes: bool, if_exists: bool) -> None:
     """Delete groups without members, with their committed offsets."""
     if not yes:

@@ -1,4 +1,4 @@
-"""`semel group reset`: where a group that has no members goes on reading."""
+"""`semel group reset`: sets the committed offsets of a group without members."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ import msgspec
 from semel import Admin, TopicPartition
 from semel.admin import EARLIEST, LATEST, ConsumerGroupDescription
 from semel.cli.shared.common import bootstrap_option, confirm, console, failure, run, say, table
-from semel.cli.shared.places import partitions_of
+from semel.cli.shared.partition_names import partitions_of
+from semel.cli.shared.start_position import FORMS, StartPosition, parse
 from semel.cli.shared.times import plural
-from semel.cli.shared.whence import FORMS, Whence, parse
 from semel.structs import OffsetAndMetadata
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of one partition. `committed` -1: nothing is. `wanted` lies where there are no records any more,
-    or none yet, if it is not `offset`."""
+    """The change of one partition's offset. committed: -1 without one.
+
+    wanted: the requested offset. offset: the nearest one to it within the log. end: the end offset.
+    """
 
     at: TopicPartition
     committed: int
@@ -31,20 +33,20 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 @bootstrap_option
 @click.argument("group")
 @click.argument("names", nargs=-1, metavar="[TOPIC[:PARTITION]]...")
-@click.option("--to", metavar="WHERE", help=f"Where to: {FORMS}.")
-@click.option("--by", type=int, metavar="N", help="N offsets further on than now; -N: back.")
-@click.option("-n", "--dry-run", is_flag=True, help="Show what would be done.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--to", metavar="WHERE", help=f"The new offset: {FORMS}.")
+@click.option("--by", type=int, metavar="N", help="Move by N offsets from the committed one; -N moves back.")
+@click.option("-n", "--dry-run", is_flag=True, help="Show the changes and change nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def reset(
     bootstrap: str, group: str, names: tuple[str, ...], to: str | None, by: int | None, dry_run: bool, yes: bool
 ) -> None:
     """Set the committed offsets of GROUP, for topics or single partitions.
 
-    Without topics: for all partitions that it has an offset of. With a time the first record at or after it is the
-    next to be read. The group must have no members: stop its consumers first.
+    Without topics: for all partitions with a committed offset. With a time, the first record at or after it is the next
+    to be read. The group must have no members: stop its consumers first.
     """
     if (to is None) == (by is None):
-        raise click.UsageError("say where to, with either --to or --by")
+        raise click.UsageError("give either --to or --by")
     moves = run(_plan(bootstrap, group, names, None if to is None else parse(to, "--to"), by or 0))
     _show(group, moves)
     changes = {each.at: OffsetAndMetadata(each.offset, "") for each in moves if each.offset != each.committed}
@@ -57,15 +59,15 @@ def reset(
     say(f"{plural(len(changes), 'offset')} of {group} set")
 
 
-async def _plan(bootstrap: str, group: str, names: Sequence[str], to: Whence | None, by: int) -> list[Move]:
-    """`to` None: by so many offsets from what is committed."""
+async def _plan(bootstrap: str, group: str, names: Sequence[str], to: StartPosition | None, by: int) -> list[Move]:
+    """to: None moves by `by` offsets from the committed ones."""
     async with Admin(bootstrap_servers=bootstrap) as admin:
         (described,) = await admin.describe_consumer_groups([group])
         _must_be_empty(described)
         committed = {at: each.offset for at, each in (await admin.list_consumer_group_offsets(group)).items()}
         if not names and not committed:
             raise failure(
-                f"{group} has no committed offsets: name the topics that it is to have some of, or look for its name "
+                f"{group} has no committed offsets: name the topics to set offsets for, or check the group's name "
                 "with `semel group list`"
             )
         places = list(await partitions_of(admin, names or await _topics_of(admin, committed)))
@@ -81,19 +83,21 @@ async def _plan(bootstrap: str, group: str, names: Sequence[str], to: Whence | N
             elif to.offset is not None:
                 wanted = to.offset
             else:
-                wanted = found[at] if found[at] >= 0 else ends[at]  # of such a time, or later, there is nothing
+                wanted = found[at] if found[at] >= 0 else ends[at]  # -1: no record at or after that time
             offset = min(max(wanted, starts[at]), ends[at])
             moves.append(Move(at=at, committed=committed.get(at, -1), wanted=wanted, offset=offset, end=ends[at]))
         return moves
 
 
 async def _topics_of(admin: Admin, committed: Iterable[TopicPartition]) -> list[str]:
-    """Those that exist: offsets go with their topic, if not in the same moment. Raises ClickException for none."""
+    """The existing topics among them. Offsets of a deleted topic may remain for a moment. Raises ClickException for
+    none.
+    """
     existing = await admin.list_topics()
     topics = {at.topic: None for at in committed}
     found = [name for name in topics if name in existing]
     if not found:
-        raise failure(f"all that is committed is of topics that are gone: {', '.join(topics)}")
+        raise failure(f"all committed offsets are of deleted topics: {', '.join(topics)}")
     return found
 
 
@@ -101,8 +105,8 @@ def _must_be_empty(described: ConsumerGroupDescription) -> None:
     if described.members:
         who = ", ".join(f"{m.group_instance_id or m.client_id} on {m.client_host}" for m in described.members)
         raise failure(
-            f"{described.group_id} has {plural(len(described.members), 'member')} ({who}), who would go on where they "
-            "are, and commit over what is set here: stop them first"
+            f"{described.group_id} has {plural(len(described.members), 'member')} ({who}), which would overwrite the "
+            "new offsets with their own commits: stop them first"
         )
 
 
@@ -112,7 +116,7 @@ async def _offsets(admin: Admin, places: Sequence[TopicPartition], timestamp: in
 
 def _show(group: str, moves: Sequence[Move]) -> None:
     numbers = ("partition", "committed", "next", "lag")
-    shown = table(f"{group}: where it goes on", "topic", *numbers, "", right=numbers)
+    shown = table(f"{group}: new offsets", "topic", *numbers, "", right=numbers)
     for each in moves:
         committed = "-" if each.committed < 0 else f"{each.committed:,}"
         beside = "" if each.wanted == each.offset else f"nearest to {each.wanted:,}"

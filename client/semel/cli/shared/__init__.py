@@ -1,1 +1,1 @@
-"""What several commands use: options, times, partitions in words, progress of moves."""
+"""Shared by several commands: options, output, times, partition names, open transactions, reassignments."""

@@ -1,4 +1,4 @@
-"""What every command shares: the broker's address, running a coroutine, errors as lines and an exit status."""
+"""Shared by every command: the bootstrap option, running a coroutine, errors as lines with an exit status, output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def bootstrap_option(command: F) -> F:
-    """The option that names the broker."""
+    """The option that names the brokers to connect to first."""
     return click.option(
         "-b",
         "--bootstrap-server",
@@ -30,12 +30,12 @@ def bootstrap_option(command: F) -> F:
         show_default=True,
         envvar="SEMEL_BOOTSTRAP_SERVER",
         metavar="HOST:PORT[,…]",
-        help="Broker(s) to ask first.",
+        help="Broker(s) to connect to first.",
     )(command)
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Runs a command's coroutine; what brokers refused becomes a line each on standard error, and exit status 1."""
+    """Runs a command's coroutine. A KafkaError becomes lines on standard error and exit status 1."""
     try:
         return asyncio.run(main)
     except KafkaError as e:
@@ -45,37 +45,37 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def failure(*lines: str) -> click.ClickException:
-    """What ends a command with exit status 1, with these lines on standard error."""
+    """The exception that ends a command with exit status 1 and these lines on standard error."""
     return click.ClickException("\n".join(map(visible, lines)))
 
 
 def say(*lines: str, err: bool = False) -> None:
-    """Prints lines; names in them cannot make more lines of them, nor steer a terminal."""
+    """Prints lines. Control characters in them are escaped, so names cannot add lines or control a terminal."""
     for line in lines:
         click.echo(visible(line), err=err)
 
 
 def confirm(question: str) -> None:
-    """Asks, and ends the command unless the answer is yes."""
+    """Asks a question, and ends the command unless the answer is yes."""
     click.confirm(visible(question), abort=True)
 
 
 class SafeTable(Table):
-    """A table whose texts come from elsewhere: shown as they are, without markup and control characters."""
+    """A table for texts from brokers: shown without markup and with control characters escaped."""
 
     def add_row(self, *cells: RenderableType | None, style: StyleType | None = None, end_section: bool = False) -> None:
-        super().add_row(*map(_harmless, cells), style=style, end_section=end_section)
+        super().add_row(*map(_escaped_text, cells), style=style, end_section=end_section)
 
 
 class SafeConsole(Console):
-    """A console for texts from elsewhere: no markup, no control characters. A line end of our own may end a text."""
+    """A console for texts from brokers: no markup, control characters escaped. A newline at the end of a text stays."""
 
     def print(self, *texts: Any, **options: Any) -> None:
-        super().print(*map(_harmless, texts), **options)
+        super().print(*map(_escaped_text, texts), **options)
 
 
-def _harmless(shown: Any) -> Any:
-    """What `visible` makes of a text; anything else as it is."""
+def _escaped_text(shown: Any) -> Any:
+    """A text with its control characters escaped; anything else unchanged."""
     if isinstance(shown, str):
         kept = shown.removesuffix("\n")
         return Text(visible(kept) + shown[len(kept) :])
@@ -88,7 +88,7 @@ def _harmless(shown: Any) -> Any:
 
 
 def table(title: str, *columns: str, right: tuple[str, ...] = ()) -> Table:
-    """A table in the house style; the columns in `right` hold numbers."""
+    """A table in the style of all commands. right: the columns that hold numbers."""
     made = SafeTable(title=Text(visible(title)) if title else None, box=box.SIMPLE_HEAD, title_justify="left")
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
@@ -96,13 +96,13 @@ def table(title: str, *columns: str, right: tuple[str, ...] = ()) -> Table:
 
 
 def console() -> Console:
-    """Standard output. Without a terminal it is as wide as it needs to be, so that grep and awk see whole lines."""
+    """Standard output. Without a terminal it is 240 columns wide, so that grep and awk get whole lines."""
     out = SafeConsole(highlight=False, markup=False, emoji=False)
     return out if out.is_terminal else SafeConsole(highlight=False, markup=False, emoji=False, width=240)
 
 
 def key_values(pairs: tuple[str, ...], option: str) -> dict[str, str]:
-    """`("a=1", "b=2")` as a dict. Raises click.BadParameter naming the pair that has no `=`."""
+    """`("a=1", "b=2")` as a dict. Raises click.BadParameter for a pair without `=`."""
     found = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -119,8 +119,9 @@ async def delete_each(
     *,
     if_exists: bool,
 ) -> None:
-    """Deletes one after the other, with a line for each. `missing`: what says that there is none, raised unless
-    `if_exists`."""
+    """Deletes one after the other, with a line for each. missing: the exception for one that does not exist, raised
+    unless `if_exists`.
+    """
     for name in names:
         try:
             await delete([name])

@@ -1,4 +1,4 @@
-"""Moves of partitions that are under way: which there are, and waiting until they are done."""
+"""Reassignments in progress: which there are, and waiting until they are done."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from semel import Admin, TopicPartition
 from semel.admin import ClusterDescription, PartitionReassignment
 from semel.cli.shared.common import failure, say
-from semel.cli.shared.places import partitions_of
+from semel.cli.shared.partition_names import partitions_of
 from semel.cli.shared.times import plural
 from semel.errors import UnsupportedVersionError
 
@@ -22,7 +22,7 @@ Replicas = Mapping[TopicPartition, tuple[int, ...]]
 
 
 async def moves_of(admin: Admin, cluster: ClusterDescription) -> dict[TopicPartition, PartitionReassignment]:
-    """All that are under way; none where brokers do not know of moves, or no controller is there to tell."""
+    """All reassignments in progress; none when the brokers do not serve the request or there is no controller."""
     if cluster.controller_id not in cluster.brokers:
         return {}
     try:
@@ -32,7 +32,7 @@ async def moves_of(admin: Admin, cluster: ClusterDescription) -> dict[TopicParti
 
 
 async def watch(admin: Admin, targets: Replicas) -> None:
-    """Shows a bar until none of these moves is under way any more. Who stops watching stops no move."""
+    """Shows a progress bar until none of these reassignments is in progress. Interrupting it stops none of them."""
     out = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=out, disable=not out.is_terminal, transient=True) as progress:
@@ -44,11 +44,13 @@ async def watch(admin: Admin, targets: Replicas) -> None:
     say(f"{plural(len(targets) - len(elsewhere), 'partition')} moved")
     if elsewhere:
         names = ", ".join(f"{at.topic}-{at.partition}" for at in elsewhere)
-        raise failure(f"no longer on the move, but not moved: {names}. Somebody has cancelled that.")
+        raise failure(f"not moved, and no longer being moved: {names}. The reassignment was cancelled.")
 
 
 async def _not_there(admin: Admin, targets: Replicas) -> list[TopicPartition]:
-    """Whose replicas are not those. Who is asked may hear of the last moves a little later than the controller."""
+    """The partitions whose replicas are not the target's. A broker may get the last changes later than the
+    controller.
+    """
     topics = list(dict.fromkeys(at.topic for at in targets))
     for _ in range(TRIES):
         found = await partitions_of(admin, topics)
@@ -62,4 +64,4 @@ async def _not_there(admin: Admin, targets: Replicas) -> list[TopicPartition]:
 async def _waiting_for(admin: Admin, left: Mapping[TopicPartition, PartitionReassignment]) -> str:
     here = (await admin.describe_cluster()).brokers
     away = sorted(dict.fromkeys(b for move in left.values() for b in move.adding_replicas if b not in here))
-    return f"waiting for broker {', '.join(map(str, away))}, which is away" if away else MOVED
+    return f"waiting for offline broker {', '.join(map(str, away))}" if away else MOVED

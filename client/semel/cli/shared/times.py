@@ -1,4 +1,4 @@
-"""PURE: moments and lengths of time in words."""
+"""PURE: times, durations and counts as text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def duration(length_ms: float) -> str:
 
 
 def moment(at_ms: int, now_ms: int | None = None) -> str:
-    """Wall clock in UTC to the second; without the date when it is today's."""
+    """A time in UTC to the second, without the date if it is the date of `now_ms`."""
     try:
         at = datetime.fromtimestamp(at_ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):

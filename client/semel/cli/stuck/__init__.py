@@ -1,1 +1,1 @@
-"""Why a partition or a group does not move."""
+"""`semel group stuck` and `semel topic stuck`: explain why a group or a partition does not move."""

@@ -1,4 +1,4 @@
-"""`semel group stuck`: why a consumer group does not move on."""
+"""`semel group stuck`: explains why a consumer group does not move."""
 
 from __future__ import annotations
 
@@ -15,28 +15,32 @@ from semel._consume.log_scan import scan
 from semel._edge import Edge
 from semel.admin import ConsumerGroupDescription
 from semel.cli.shared.common import bootstrap_option, console, failure, run
-from semel.cli.shared.holders import Holder, holders
+from semel.cli.shared.open_transactions import OpenTransaction, open_transactions
 from semel.cli.shared.times import duration, plural
-from semel.cli.stuck.partition import Ends, ends_of, held_back, holder_lines
+from semel.cli.stuck.partition import Ends, ends_of, held_back, transaction_lines
 from semel.cli.txn.timeline_spans import Outcome, Spans
 
 OFFSETS_TOPIC = "__consumer_offsets"
 LOOK_AHEAD = 10_000
-"""Offsets that are looked at to tell records from what no reader ever gets."""
+"""The number of offsets scanned to distinguish readable records from markers and aborted records."""
 
 STATES = {
-    "Empty": "it has no members: nobody reads. Start its consumers.",
+    "Empty": "it has no members. Start its consumers.",
     "PreparingRebalance": "it rebalances: it waits until every member has joined again, at most the longest "
-    "max.poll.interval.ms. A member that is busy in its processing holds up all others.",
-    "CompletingRebalance": "it rebalances: it waits for its leader to share out the partitions.",
+    "max.poll.interval.ms. A member that is processing records delays all others.",
+    "CompletingRebalance": "it rebalances: it waits for its leader to assign the partitions.",
     "Dead": "there is no such group yet; its first offsets may be part of one of the transactions below.",
 }
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found out about a group. `before`, `after`: committed offsets, `waited_s` apart; `done`: partitions
-    in which nothing but markers and aborted records lies ahead; `pending`: the transactions that may have offsets of
-    this group waiting for their outcome."""
+    """The facts about a group.
+
+    before, after: committed offsets, `waited_s` seconds apart.
+    done: partitions with only markers and aborted records ahead.
+    open_transactions: the transactions that hold back its partitions.
+    pending: transactions that may hold offsets of this group until they end.
+    """
 
     group: ConsumerGroupDescription
     before: Mapping[TopicPartition, int]
@@ -44,8 +48,8 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     waited_s: float
     ends: Mapping[TopicPartition, Ends]
     done: Sequence[TopicPartition]
-    holders: Sequence[Holder]
-    pending: Sequence[Holder]
+    open_transactions: Sequence[OpenTransaction]
+    pending: Sequence[OpenTransaction]
 
 
 @click.command("stuck")
@@ -53,10 +57,10 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
 @click.argument("name", metavar="GROUP")
 @click.option(
     "-w", "--wait", "wait_s", type=click.FloatRange(min=0), default=1.0, show_default=True, metavar="SECONDS",
-    help="Time between two looks at its offsets.",
+    help="Time between two requests for its offsets.",
 )  # fmt: skip
 def stuck_group(bootstrap: str, name: str, wait_s: float) -> None:
-    """Say why GROUP does not move: its state, a transaction in its way, its members, or nothing left to read."""
+    """Explain why GROUP does not move: its state, an open transaction, its members, or no records left to read."""
 
     async def work() -> Findings:
         async with Admin(bootstrap_servers=bootstrap) as admin:
@@ -80,10 +84,10 @@ async def _find_out(admin: Admin, name: str, wait_s: float) -> Findings:
     partitions = [at for at in sorted({*after, *owned}) if at.partition < existing.get(at.topic, 0)]
     ends = await ends_of(admin, partitions) if partitions else {}
     held = [at for at, each in ends.items() if each.held_back]
-    pending: list[Holder] = []
+    pending: list[OpenTransaction] = []
     if count := existing.get(OFFSETS_TOPIC, 0):
         home = TopicPartition(OFFSETS_TOPIC, coordinator_partition(name, count))
-        pending = await holders(admin, [home])
+        pending = await open_transactions(admin, [home])
     return Findings(
         group=group,
         before=before,
@@ -91,16 +95,16 @@ async def _find_out(admin: Admin, name: str, wait_s: float) -> Findings:
         waited_s=wait_s,
         ends=ends,
         done=[at for at, each in ends.items() if at in after and await _is_done(admin, at, after[at], each)],
-        holders=await holders(admin, held) if held else [],
+        open_transactions=await open_transactions(admin, held) if held else [],
         pending=pending,
     )
 
 
 async def _is_done(admin: Admin, at: TopicPartition, offset: int, ends: Ends) -> bool:
-    """Whether there is no record that a reader of committed records would get from `offset` on."""
+    """Whether no record from `offset` on is readable under read_committed."""
     if not ends.start <= offset < ends.last_stable:
         return False
-    end = min(ends.high_watermark, offset + LOOK_AHEAD)  # beyond the stable offset: markers of what lies before it
+    end = min(ends.high_watermark, offset + LOOK_AHEAD)  # past the stable offset: markers of earlier records
     spans = Spans()
     async for batch in scan(admin._calls, at, offset, end):
         spans.add(batch)
@@ -122,17 +126,17 @@ def diagnosis(found: Findings, now_ms: int) -> list[Text]:
     for at, ends in found.ends.items():
         lines += _partition(found, at, ends, now_ms)
     if not found.ends:
-        lines.append(Text("  It has no committed offsets, and its members no partitions."))
+        lines.append(Text("  It has no committed offsets, and its members have no partitions."))
     if found.pending:
         lines.append(Text())
         lines.append(
             Text(
-                "Offsets committed in a transaction count once it ends. Transactions open where this group keeps its "
-                "offsets (other groups' may be among them):"
+                "Offsets committed in a transaction take effect when it ends. Transactions open in the partition of "
+                "this group's offsets (some may belong to other groups):"
             )
         )
         for holder in found.pending:
-            lines += [Text(), *holder_lines(holder, now_ms)]
+            lines += [Text(), *transaction_lines(holder, now_ms)]
     return lines
 
 
@@ -148,25 +152,27 @@ def _partition(found: Findings, at: TopicPartition, ends: Ends, now_ms: int) -> 
         return [Text(f"{said}moving, {moved / found.waited_s:,.0f} offsets a second.", "green")]
     if offset >= ends.high_watermark:
         if offset > ends.high_watermark:
-            return [Text(f"{said}beyond the end. The topic was made anew or lost records; reset the offset.", "red")]
+            return [
+                Text(f"{said}beyond the end. The topic was created again or lost records; reset the offset.", "red")
+            ]
         return [Text(f"{said}at the end, nothing to read.")]
     if offset < ends.start:
         return [
             Text(
                 f"{said}below the first offset, {ends.start:,}: records were deleted before they were read; "
-                "auto.offset.reset decides where its consumer goes on.",
+                "auto.offset.reset decides where its consumer continues.",
                 "red",
             )
         ]
     if at in found.done and not ends.held_back:
         return [Text(f"{said}at the end, only markers and aborted records follow.")]
     if offset >= ends.last_stable or at in found.done:
-        head = Text(f"{said}a reader of committed records can go no further.", "yellow")
-        mine = [holder for holder in found.holders if holder.partition == at]
+        head = Text(f"{said}a read_committed consumer cannot read further.", "yellow")
+        mine = [holder for holder in found.open_transactions if holder.partition == at]
         return [head, *held_back(at, ends, mine, now_ms)]
     return [
         Text(
-            f"{said}{plural(ends.last_stable - offset, 'offset')} can be read, and nothing was committed for "
+            f"{said}{plural(ends.last_stable - offset, 'offset')} can be read, and no offset was committed for "
             f"{duration(found.waited_s * 1000)}; {_whose(owner)}.",
             "yellow",
         )
@@ -176,4 +182,4 @@ def _partition(found: Findings, at: TopicPartition, ends: Ends, now_ms: int) -> 
 def _whose(owner: str | None) -> str:
     if owner is None:
         return "no member has this partition"
-    return f"it is with {owner}: look there, or wait longer with --wait"
+    return f"it is assigned to {owner}: check that member, or wait longer with --wait"

@@ -1,4 +1,4 @@
-"""`semel topic stuck`: why readers of committed records do not get to the end of a topic."""
+"""`semel topic stuck`: explains why read_committed consumers do not reach the end of a topic."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from semel import Admin, TopicPartition
 from semel._edge import Edge
 from semel.admin import EARLIEST, LATEST
 from semel.cli.shared.common import bootstrap_option, console, run
-from semel.cli.shared.holders import Holder, explain, holders
-from semel.cli.shared.places import places
+from semel.cli.shared.open_transactions import OpenTransaction, describe_transaction, open_transactions
+from semel.cli.shared.partition_names import places
 from semel.cli.shared.times import plural
 
 CAPTION_COLUMNS = 12
@@ -21,7 +21,7 @@ BEHIND_SHOWN = 5
 
 
 class Ends(msgspec.Struct, frozen=True):
-    """The offsets of a partition that say how far its readers get."""
+    """The offsets of a partition that bound its readers."""
 
     start: int
     last_stable: int
@@ -33,7 +33,7 @@ class Ends(msgspec.Struct, frozen=True):
 
 
 async def ends_of(admin: Admin, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Ends]:
-    """The stable offset is asked first, so that it is never above the high watermark."""
+    """The stable offset is requested first, so that it is never above the high watermark."""
     starts = await admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
     stable = await admin.list_offsets(dict.fromkeys(partitions, LATEST), read_committed=True)
     high = await admin.list_offsets(dict.fromkeys(partitions, LATEST))
@@ -44,17 +44,17 @@ async def ends_of(admin: Admin, partitions: Sequence[TopicPartition]) -> dict[To
 @bootstrap_option
 @click.argument("place", metavar="TOPIC[:PARTITION]")
 def stuck_topic(bootstrap: str, place: str) -> None:
-    """Say why readers of committed records do not get to the end of TOPIC.
+    """Explain why read_committed consumers do not reach the end of TOPIC.
 
-    For each partition whose last stable offset is below its high watermark: which transaction holds it back, whose
-    that is, since when, when it will end, and which action is safe.
+    For each partition whose last stable offset is below its high watermark: the transaction that holds it back, its
+    producer, its start, its expected end, and the safe action.
     """
 
-    async def work() -> tuple[dict[TopicPartition, Ends], list[Holder]]:
+    async def work() -> tuple[dict[TopicPartition, Ends], list[OpenTransaction]]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
             ends = await ends_of(admin, await places(admin, place))
             held = [at for at, each in ends.items() if each.held_back]
-            return ends, await holders(admin, held) if held else []
+            return ends, await open_transactions(admin, held) if held else []
 
     ends, found = run(work())
     out = console()
@@ -62,9 +62,7 @@ def stuck_topic(bootstrap: str, place: str) -> None:
     if not held:
         out.print(f"{place} is not stuck: all of {plural(len(ends), 'partition')} can be read to the end.")
         return
-    out.print(
-        f"{place}: readers of committed records are held back in {len(held)} of {plural(len(ends), 'partition')}."
-    )
+    out.print(f"{place}: read_committed consumers are held back in {len(held)} of {plural(len(ends), 'partition')}.")
     now_ms = Edge().now_ms()
     for at, each in held.items():
         out.print()
@@ -72,16 +70,16 @@ def stuck_topic(bootstrap: str, place: str) -> None:
             out.print(line, soft_wrap=True)
 
 
-def held_back(at: TopicPartition, ends: Ends, found: Sequence[Holder], now_ms: int) -> list[Text]:
-    """PURE. What to print of one partition; `found`: its open transactions in order of their first offsets."""
+def held_back(at: TopicPartition, ends: Ends, found: Sequence[OpenTransaction], now_ms: int) -> list[Text]:
+    """PURE. The lines of one partition. found: its open transactions in order of their first offsets."""
     head = Text(f"{at.topic}-{at.partition}", "bold").append(
         f"  last stable offset {ends.last_stable:,}, high watermark {ends.high_watermark:,}: "
         f"{plural(ends.held_back, 'offset')} held back",
         "not bold",
     )
     if not found:
-        return [head, Text("  What held it back has ended just now: ask again.")]
-    lines = [head, *holder_lines(found[0], now_ms)]
+        return [head, Text("  The transaction that held it back has just ended: run the command again.")]
+    lines = [head, *transaction_lines(found[0], now_ms)]
     for behind in found[1 : 1 + BEHIND_SHOWN]:
         whose = "no transactional id" if behind.transaction is None else behind.transaction.transactional_id
         lines.append(
@@ -95,8 +93,9 @@ def held_back(at: TopicPartition, ends: Ends, found: Sequence[Holder], now_ms: i
     return lines
 
 
-def holder_lines(holder: Holder, now_ms: int) -> list[Text]:
-    """PURE. Who holds back, since when, when it ends and what is safe: one line each."""
+def transaction_lines(holder: OpenTransaction, now_ms: int) -> list[Text]:
+    """PURE. One line each: the producer, the start, the expected end, the safe action."""
     return [
-        Text(f"  {caption:<{CAPTION_COLUMNS}}", "dim").append(said, "") for caption, said in explain(holder, now_ms)
+        Text(f"  {caption:<{CAPTION_COLUMNS}}", "dim").append(said, "")
+        for caption, said in describe_transaction(holder, now_ms)
     ]

@@ -1,1 +1,1 @@
-"""`semel topic`: topics, their settings, their leaders and moves."""
+"""`semel topic`: topics, their settings, elections, and reassignments."""

@@ -1,4 +1,4 @@
-"""`semel topic alter`: more partitions for topics that exist, and other settings."""
+"""`semel topic alter`: adds partitions to topics, and changes their settings."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from semel.structs import TopicMetadata
 @click.command()
 @bootstrap_option
 @click.argument("names", nargs=-1, required=True)
-@click.option("-p", "--partitions", type=click.IntRange(min=1), help="How many there shall be in all.")
+@click.option("-p", "--partitions", type=click.IntRange(min=1), help="The new total number of partitions.")
 @click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A setting; repeatable.")
-@click.option("-u", "--unset", multiple=True, metavar="KEY", help="Let a setting follow its default; repeatable.")
-@click.option("-n", "--dry-run", is_flag=True, help="Check everything, and change nothing.")
+@click.option("-u", "--unset", multiple=True, metavar="KEY", help="Restore the default of a setting; repeatable.")
+@click.option("-n", "--dry-run", is_flag=True, help="Check everything and change nothing.")
 def alter(
     bootstrap: str,
     names: tuple[str, ...],
@@ -30,16 +30,16 @@ def alter(
 ) -> None:
     """Add partitions to topics, and change their settings.
 
-    Settings that are not named stay as they are. Partitions can only be added; records stay where they are, so that
-    those of one key may lie in two partitions from then on.
+    Settings that are not named do not change. Partitions can only be added. Stored records stay in their partitions, so
+    the records of one key may be in two partitions afterwards.
     """
     settings: dict[str, str | None] = {**key_values(configs, "--config")}
     twice = sorted({key for key in unset if key in settings})
     if twice:
-        raise click.BadParameter(f"{', '.join(twice)}: set and unset at once", param_hint="--unset")
+        raise click.BadParameter(f"{', '.join(twice)}: both set and unset", param_hint="--unset")
     settings.update(dict.fromkeys(unset))
     if not settings and partitions is None:
-        raise click.UsageError("say what is to change: --partitions, --config or --unset")
+        raise click.UsageError("nothing to change: give --partitions, --config or --unset")
 
     async def work() -> list[str]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
@@ -71,14 +71,14 @@ async def _alter(
 
 
 def _growing(topics: list[TopicMetadata], partitions: int | None) -> dict[str, NewPartitions]:
-    """The topics that have too few. Raises ClickException when one has too many."""
+    """The topics that get partitions. Raises ClickException when a topic has more already."""
     if partitions is None:
         return {}
     for topic in topics:
         if len(topic.partitions) > partitions:
             raise failure(
-                f"{topic.name} has {plural(len(topic.partitions), 'partition')} and can only get more: their records "
-                "have no other place. Create a topic with fewer, and copy what is to stay"
+                f"{topic.name} has {plural(len(topic.partitions), 'partition')}, and partitions cannot be removed with "
+                "their records. Create a topic with fewer, and copy the records to it"
             )
     return {topic.name: NewPartitions(partitions) for topic in topics if len(topic.partitions) < partitions}
 
@@ -110,11 +110,11 @@ def _told(
     for topic in topics:
         for name, value in settings.items():
             default = after.get((topic.name, name))
-            follows = "follows its default" if default is None else f"follows its default, {default}"
+            follows = "has its default" if default is None else f"has its default, {default}"
             is_now = follows if value is None else f"= {value}"
             lines.append(f"{topic.name}: {name} {is_now} (was {before.get((topic.name, name))})")
         if partitions is not None:
             had = len(topic.partitions)
-            was = "as before" if had == partitions else f"had {had}"
+            was = "unchanged" if had == partitions else f"had {had}"
             lines.append(f"{topic.name}: {plural(partitions, 'partition')} ({was})")
     return lines

@@ -1,4 +1,4 @@
-"""`semel topic`: create, list, describe and delete topics; what else there is has a file of its own."""
+"""`semel topic`: creates, lists, describes and deletes topics; the other subcommands have their own files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from semel.cli.shared.common import (
     table,
 )
 from semel.cli.shared.moves import moves_of
-from semel.cli.shared.places import known_offsets
+from semel.cli.shared.partition_names import known_offsets
 from semel.cli.stuck.partition import stuck_topic
 from semel.cli.topic.alter import alter
 from semel.cli.topic.elect import elect
@@ -43,7 +43,7 @@ TRIES = 25
 
 @click.group()
 def topic() -> None:
-    """Create, list, describe, alter and delete topics; move and lead their partitions; see why one is stuck."""
+    """Create, list, describe, alter and delete topics; reassign partitions; show why one is stuck."""
 
 
 topic.add_command(alter)
@@ -62,7 +62,7 @@ topic.add_command(elect)
 @click.option(
     "-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A setting of the topic; repeatable."
 )
-@click.option("--if-not-exists", is_flag=True, help="Leave a topic that exists as it is.")
+@click.option("--if-not-exists", is_flag=True, help="Do nothing for a topic that exists.")
 def create(
     bootstrap: str,
     name: str,
@@ -88,22 +88,22 @@ def create(
 
 
 async def _made(admin: Admin, name: str) -> TopicMetadata:
-    """The new topic. Who is asked may hear of it a little later than who created it."""
+    """The new topic. A broker may get it later than the controller that created it."""
     for _ in range(TRIES):
         try:
             (made,) = await admin.describe_topics([name])
             return made
         except UnknownTopicOrPartitionError:
             await asyncio.sleep(POLL_SECONDS)
-    raise failure(f"{name} is created, but brokers do not list it yet: see `semel cluster`")
+    raise failure(f"{name} is created, but the brokers do not list it yet: see `semel cluster`")
 
 
 @topic.command("list")
 @bootstrap_option
-@click.option("--internal", is_flag=True, help="Internal topics too.")
-@click.option("-q", "--quiet", is_flag=True, help="Names only, one a line.")
+@click.option("--internal", is_flag=True, help="Also list internal topics.")
+@click.option("-q", "--quiet", is_flag=True, help="Names only, one per line.")
 def list_(bootstrap: str, internal: bool, quiet: bool) -> None:
-    """List the topics with their partitions and records."""
+    """List the topics with their numbers of partitions and offsets."""
 
     async def work() -> tuple[list[TopicMetadata], dict[str, str]]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
@@ -124,7 +124,7 @@ def list_(bootstrap: str, internal: bool, quiet: bool) -> None:
 
 
 async def _held(admin: Admin, topics: list[TopicMetadata]) -> dict[str, str]:
-    """How many offsets each topic holds; "-" where a leader is away."""
+    """The number of offsets in each topic; "-" where a leader is offline."""
     live = (await admin.describe_cluster()).brokers
     partitions = [partition for each in topics for partition in each.partitions]
     starts = await known_offsets(admin, partitions, live, EARLIEST)
@@ -140,7 +140,7 @@ async def _held(admin: Admin, topics: list[TopicMetadata]) -> dict[str, str]:
 @topic.command()
 @bootstrap_option
 @click.argument("names", nargs=-1, required=True)
-@click.option("-a", "--all-configs", is_flag=True, help="Also the settings that follow their defaults.")
+@click.option("-a", "--all-configs", is_flag=True, help="Also show settings at their defaults.")
 def describe(bootstrap: str, names: tuple[str, ...], all_configs: bool) -> None:
     """Show leaders, replicas, offsets and settings of topics."""
 
@@ -195,14 +195,14 @@ async def _describe_settings(admin: Admin, found: TopicMetadata, all_configs: bo
             settings.add_row(entry.name, entry.value or "", entry.source.name.lower().replace("_", " "))
         console().print(settings)
     else:
-        console().print("Every setting follows its default; --all-configs shows them.\n")
+        console().print("Every setting has its default; --all-configs shows them.\n")
 
 
 @topic.command()
 @bootstrap_option
 @click.argument("names", nargs=-1, required=True)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.option("--if-exists", is_flag=True, help="Pass over topics that are not there.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--if-exists", is_flag=True, help="Skip topics that do not exist.")
 def delete(bootstrap: str, names: tuple[str, ...], yes: bool, if_exists: bool) -> None:
     """Delete topics and all their records."""
     if not yes:

@@ -1,4 +1,4 @@
-"""`semel topic elect`: the preferred replicas of partitions become their leaders again."""
+"""`semel topic elect`: elects the preferred replicas of partitions as leaders."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from semel import Admin, TopicPartition
 from semel.cli.shared.common import bootstrap_option, run, say
-from semel.cli.shared.places import partitions_of
+from semel.cli.shared.partition_names import partitions_of
 from semel.cli.shared.times import plural
 from semel.structs import PartitionMetadata
 
@@ -19,24 +19,27 @@ SHOWN = 50
 @bootstrap_option
 @click.argument("names", nargs=-1, metavar="[TOPIC[:PARTITION]]...")
 def elect(bootstrap: str, names: tuple[str, ...]) -> None:
-    """Make the preferred brokers leaders again.
+    """Elect the preferred replicas as leaders.
 
-    Of the topics named, or of all: the preferred broker is the first of a partition's replicas. After it was away
-    others lead its partitions, until the balancer or this command gives them back. Exit status 1 when one could not be.
+    For the given topics or partitions, or for all. The preferred replica is the first of a partition's replicas. After
+    its broker was offline, other replicas lead, until the balancer or this command changes that. Exit status 1 when a
+    preferred replica could not be elected.
     """
 
     async def work() -> tuple[list[str], list[str]]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
             partitions = await partitions_of(admin, names)
             live = (await admin.describe_cluster()).brokers
-            misled = {at: p for at, p in partitions.items() if p.replicas and p.leader != p.replicas[0]}
-            hindered = {at: _hindrance(partition, live) for at, partition in misled.items()}
-            elected = await admin.elect_leaders([at for at, why in hindered.items() if not why])
-            done = [f"{_name(at)}: leader {_leader(misled[at])} -> {misled[at].replicas[0]}" for at in elected]
-            not_done = [
-                f"{_name(at)}: leader stays {_leader(misled[at])}: {why}" for at, why in hindered.items() if why
+            not_preferred = {at: p for at, p in partitions.items() if p.replicas and p.leader != p.replicas[0]}
+            blocked = {at: _why_not_electable(partition, live) for at, partition in not_preferred.items()}
+            elected = await admin.elect_leaders([at for at, why in blocked.items() if not why])
+            done = [
+                f"{_name(at)}: leader {_leader(not_preferred[at])} -> {not_preferred[at].replicas[0]}" for at in elected
             ]
-            as_it_was = plural(len(partitions) - len(misled), "partition")
+            not_done = [
+                f"{_name(at)}: leader stays {_leader(not_preferred[at])}: {why}" for at, why in blocked.items() if why
+            ]
+            as_it_was = plural(len(partitions) - len(not_preferred), "partition")
             return [*done, f"{plural(len(done), 'new leader')}; {as_it_was} had the preferred one."], not_done
 
     done, not_done = run(work())
@@ -49,11 +52,11 @@ def elect(bootstrap: str, names: tuple[str, ...]) -> None:
         raise SystemExit(1)
 
 
-def _hindrance(partition: PartitionMetadata, live: Container[int]) -> str:
+def _why_not_electable(partition: PartitionMetadata, live: Container[int]) -> str:
     preferred = partition.replicas[0]
     if preferred not in live:
-        return f"broker {preferred} is away"
-    return "" if preferred in partition.isr else f"broker {preferred} has not caught up yet"
+        return f"broker {preferred} is offline"
+    return "" if preferred in partition.isr else f"broker {preferred} is not in sync yet"
 
 
 def _leader(partition: PartitionMetadata) -> str:

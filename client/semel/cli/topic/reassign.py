@@ -1,4 +1,6 @@
-"""`semel topic reassign`: move partitions over the brokers: the plan, the move, its progress, and its end."""
+"""`semel topic reassign`: moves partitions between brokers: the plan, the reassignment, its progress, its
+cancellation.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from semel import Admin, TopicPartition
 from semel.admin import ClusterDescription
 from semel.cli.shared.common import bootstrap_option, confirm, console, run, say, table
 from semel.cli.shared.moves import Replicas, moves_of, watch
-from semel.cli.shared.places import partitions_of
+from semel.cli.shared.partition_names import partitions_of
 from semel.cli.shared.times import plural
 from semel.cli.topic.reassign_plan import plan
 
@@ -30,16 +32,14 @@ def _parsed(ctx: click.Context, param: click.Parameter, value: str | None) -> li
 @click.command()
 @bootstrap_option
 @click.argument("names", nargs=-1, metavar="[TOPIC[:PARTITION]]...")
+@click.option("--brokers", callback=_parsed, metavar="ID[,…]", help="The brokers to hold the replicas (default: all).")
 @click.option(
-    "--brokers", callback=_parsed, metavar="ID[,…]", help="Who shall hold the replicas (default: all brokers)."
+    "-r", "--replication-factor", type=click.IntRange(min=1), help="Replicas of each partition (default: unchanged)."
 )
-@click.option(
-    "-r", "--replication-factor", type=click.IntRange(min=1), help="Replicas of each (default: as many as now)."
-)
-@click.option("-x", "--execute", is_flag=True, help="Do it, and wait until it is done.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.option("--watch", "watching", is_flag=True, help="Wait until the moves that are under way are done.")
-@click.option("--cancel", is_flag=True, help="Stop the moves that are under way; what was there before stays.")
+@click.option("-x", "--execute", is_flag=True, help="Execute the plan, and wait until it is done.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--watch", "watching", is_flag=True, help="Wait until the reassignments in progress are done.")
+@click.option("--cancel", is_flag=True, help="Cancel the reassignments in progress; the former replicas stay.")
 def reassign(
     bootstrap: str,
     names: tuple[str, ...],
@@ -52,11 +52,11 @@ def reassign(
 ) -> None:
     """Spread partitions evenly over brokers and racks.
 
-    Of the topics named, or of all; as few are moved as that takes. Without --execute only the plan is shown. To empty
-    a broker before it goes, name the others with --brokers.
+    For the given topics or partitions, or for all. Moves as few replicas as possible. Without --execute only the plan
+    is shown. To empty a broker before its removal, give the other brokers to --brokers.
     """
     if execute + watching + cancel > 1:
-        raise click.UsageError("one of --execute, --watch and --cancel at a time")
+        raise click.UsageError("give only one of --execute, --watch and --cancel")
     if (watching or cancel) and (brokers is not None or replication_factor is not None):
         raise click.UsageError("--brokers and --replication-factor are for a new plan, not for --watch and --cancel")
 
@@ -86,13 +86,13 @@ def reassign(
         run(work())
     except KeyboardInterrupt:
         if execute or watching:
-            say(f"No longer waiting. What has begun goes on: {AGAIN}.", err=True)
+            say(f"No longer waiting. The reassignments continue: {AGAIN}.", err=True)
         raise
 
 
 async def _carry_out(admin: Admin, changes: Replicas, execute: bool, yes: bool) -> None:
     if not execute:
-        say("Nothing has been moved: --execute does it.")
+        say("Nothing was moved: --execute carries the plan out.")
         return
     if not yes:
         confirm(f"Move {plural(len(changes), 'partition')}?")
@@ -101,12 +101,12 @@ async def _carry_out(admin: Admin, changes: Replicas, execute: bool, yes: bool) 
 
 
 def _racks(cluster: ClusterDescription, brokers: Sequence[int] | None) -> dict[int, str | None]:
-    """The brokers that shall hold replicas, with their racks."""
+    """The brokers to hold replicas, with their racks."""
     known = cluster.brokers
     away = [broker for broker in brokers or () if broker not in known]
     if away:
         raise click.BadParameter(
-            f"broker {', '.join(map(str, away))} is not there; there are {', '.join(map(str, sorted(known)))}",
+            f"broker {', '.join(map(str, away))} is not live; live brokers: {', '.join(map(str, sorted(known)))}",
             param_hint="--brokers",
         )
     return {broker: known[broker].rack for broker in brokers or sorted(known)}
@@ -124,9 +124,9 @@ async def _cancel(admin: Admin, moving: Replicas, yes: bool) -> None:
 
 def _show(now: Replicas, changes: Replicas) -> None:
     if not changes:
-        say(f"Nothing to move: {plural(len(now), 'partition')} lie evenly.")
+        say(f"Nothing to move: {plural(len(now), 'partition')} already spread evenly.")
         return
-    rows = table("", "partition", "replicas", "shall be", "to copy", right=("to copy",))
+    rows = table("", "partition", "replicas", "new replicas", "to copy", right=("to copy",))
     copies = 0
     for number, (at, replicas) in enumerate(changes.items()):
         new = sum(broker not in now[at] for broker in replicas)
@@ -141,17 +141,17 @@ def _show(now: Replicas, changes: Replicas) -> None:
 
 def _show_left_out(moving: Replicas, leaderless: Sequence[TopicPartition]) -> None:
     if moving:
-        say(f"Left out: {plural(len(moving), 'partition')} on the move already. {AGAIN}.")
+        say(f"Left out: {plural(len(moving), 'partition')} being moved already. {AGAIN}.")
     if leaderless:
         count = plural(len(leaderless), "partition")
-        say(f"Left out: {count} without leader, of which nothing can be copied. See `semel cluster`.")
+        say(f"Left out: {count} without a leader to copy from. See `semel cluster`.")
 
 
 def _show_away(now: Replicas, cluster: ClusterDescription) -> None:
     for broker in sorted(dict.fromkeys(broker for replicas in now.values() for broker in replicas)):
         if broker not in cluster.brokers:
             held = plural(sum(broker in replicas for replicas in now.values()), "replica")
-            say(f"Broker {broker} is away: others get its {held}. If it comes back, wait for it.")
+            say(f"Broker {broker} is offline: other brokers get its {held}. If it will come back, wait for it.")
 
 
 def _ids(replicas: Sequence[int]) -> str:

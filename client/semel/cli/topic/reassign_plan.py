@@ -1,8 +1,8 @@
-"""PURE: which brokers shall hold which partitions, so that load is even, racks differ and as little as can be moves.
+"""PURE: plans the replicas of partitions: even load, different racks, as few moves as possible.
 
-In this order: as many replicas as asked for, on the brokers given; in as many racks as possible; evenly over the
-brokers, of each topic and in all; and what is in place stays there. The first replica of a partition is its preferred
-leader: these are evened out too, which moves no data.
+Goals in order: the requested number of replicas, on the given brokers; as many racks as possible; even counts over the
+brokers, for each topic and in total; few moves. The first replica of a partition is its preferred leader. Leaders are
+evened out too, which moves no data.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ def plan(
     racks: Mapping[int, str | None],
     replication_factor: int | None = None,
 ) -> dict[TopicPartition, tuple[int, ...]]:
-    """The replicas of each partition of `current`, on the brokers of `racks` (id -> rack, None: of no rack).
+    """The replicas of each partition of `current`, on the brokers of `racks` (id -> rack, None without a rack).
 
-    `replication_factor` None: each partition keeps its own. Raises ValueError when there are not so many brokers.
+    replication_factor: None keeps each partition's own. Raises ValueError when there are too few brokers.
     """
     planner = _Planner(current, racks)
     for at in planner.placed:
@@ -29,7 +29,7 @@ def plan(
         if factor > len(racks):
             raise ValueError(
                 f"{at.topic}-{at.partition}: {factor} replicas need as many brokers, and there are {len(racks)}: "
-                f"lower --replication-factor, or name more with --brokers"
+                f"lower --replication-factor, or give more brokers to --brokers"
             )
         planner.fit(at, factor)
     planner.even_out()
@@ -49,7 +49,7 @@ class _Planner:
                 self._count(at, broker, 1)
 
     def fit(self, at: TopicPartition, factor: int) -> None:
-        """So many replicas, in as many racks as possible."""
+        """Gives the partition `factor` replicas, in as many racks as possible."""
         replicas = self.placed[at]
         while len(replicas) > factor:
             self._drop(at)
@@ -60,11 +60,11 @@ class _Planner:
             self._add(at)
 
     def even_out(self) -> None:
-        """The replicas of each topic, then all; then who leads."""
+        """Evens out the replicas of each topic, then of all topics, then the leaders."""
         topics: dict[str, Placement] = {}
         for at, replicas in self.placed.items():
             topics.setdefault(at.topic, {})[at] = replicas
-        # What is done for all together may open a way to do better for one topic.
+        # A move for the total may allow a better one for a topic.
         while self._moves_replicas(topics):
             pass
         while self._moves_leaders(topics):
@@ -80,11 +80,11 @@ class _Planner:
         return moved > 0
 
     def _moves_leaders(self, topics: Mapping[str, Placement]) -> bool:
-        moved, leads = 0, _Leads(self.placed, self.racks)
+        moved, leads = 0, _LeaderCounts(self.placed, self.racks)
         for name, pool in topics.items():
-            while leads.pass_one_on(pool, leads.in_topic[name], evenly=False):
+            while leads.move_one(pool, leads.in_topic[name], evenly=False):
                 moved += 1
-        while leads.pass_one_on(self.placed, leads.in_all, evenly=True):
+        while leads.move_one(self.placed, leads.in_all, evenly=True):
             moved += 1
         return moved > 0
 
@@ -97,7 +97,7 @@ class _Planner:
         self._count(at, chosen, 1)
 
     def _drop(self, at: TopicPartition) -> None:
-        """One that shares its rack, of the broker with the most to do; the leader last."""
+        """Removes a replica: one that shares its rack, on the broker with the most replicas; the leader last."""
         replicas, in_topic = self.placed[at], self._in_topic[at.topic]
         held = [self.racks[broker] for broker in replicas]
         victim = max(
@@ -107,9 +107,9 @@ class _Planner:
         self._count(at, victim, -1)
 
     def _moves_one(self, pool: Placement, load: dict[int, int]) -> bool:
-        """Moves one replica from a broker that has at least two more than another; whether there was one to move.
+        """Moves one replica from a broker to one with at least two fewer. False when there is none to move.
 
-        A move that would make a topic uneven, or take a partition out of a rack, is not made.
+        No move makes a topic less even, or takes a partition out of a rack.
         """
         for high in sorted(load, key=lambda b: (-load[b], b)):
             for low in sorted(load, key=lambda b: (load[b], b)):
@@ -136,8 +136,8 @@ class _Planner:
         return len(dict.fromkeys(self.racks[broker] for broker in replicas))
 
 
-class _Leads:
-    """Who leads how many partitions, of each topic and in all."""
+class _LeaderCounts:
+    """The number of partitions that each broker leads, for each topic and in total."""
 
     def __init__(self, placed: Placement, brokers: Iterable[int]) -> None:
         self.in_all = dict.fromkeys(brokers, 0)
@@ -146,11 +146,11 @@ class _Leads:
             self.in_all[replicas[0]] += 1
             self.in_topic[at.topic][replicas[0]] += 1
 
-    def pass_one_on(self, pool: Placement, leads: Mapping[int, int], *, evenly: bool) -> bool:
-        """Takes one leadership from a broker with at least two more than another; whether there was one to take.
+    def move_one(self, pool: Placement, leads: Mapping[int, int], *, evenly: bool) -> bool:
+        """Moves one leadership from a broker to one with at least two fewer. False when there is none to move.
 
-        If need be along a chain: each broker in it leads one partition less and one more. `evenly`: no topic may become
-        uneven by it.
+        It may move along a chain: each broker in between loses one leadership and gets one. evenly: no topic may become
+        less even.
         """
         for high in sorted(leads, key=lambda b: (-leads[b], b)):
             if leads[high] - min(leads.values()) < 2:
@@ -167,11 +167,13 @@ class _Leads:
                                 reached.append(taker)
             low = min(reached, key=lambda b: leads[b])
             if leads[high] - leads[low] >= 2:
-                self._pass_on(pool, came, low, high)
+                self._apply_chain(pool, came, low, high)
                 return True
         return False
 
-    def _pass_on(self, pool: Placement, came: Mapping[int, tuple[int, TopicPartition]], low: int, high: int) -> None:
+    def _apply_chain(
+        self, pool: Placement, came: Mapping[int, tuple[int, TopicPartition]], low: int, high: int
+    ) -> None:
         while low != high:
             giver, at = came[low]
             pool[at].remove(low)

@@ -1,1 +1,1 @@
-"""`semel txn`: transactions, their timeline, who fenced a producer."""
+"""`semel txn`: transactions, transaction groups, and timelines."""

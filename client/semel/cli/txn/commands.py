@@ -1,4 +1,4 @@
-"""`semel txn`: transactions: which there are, which hang, who fenced whom, and how to end one."""
+"""`semel txn`: lists, describes and aborts transactions, and finds hanging ones."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from semel import Admin, TopicPartition
 from semel._edge import Edge
 from semel.admin import TransactionDescription, TransactionGroupDescription, TransactionListing
 from semel.cli.shared.common import bootstrap_option, confirm, console, failure, run, say, table
-from semel.cli.shared.holders import Holder, Verdict, describe_known, holders
-from semel.cli.shared.places import places
+from semel.cli.shared.open_transactions import OpenTransaction, Verdict, describe_known, open_transactions
+from semel.cli.shared.partition_names import places
 from semel.cli.shared.times import duration, moment, plural
 from semel.cli.txn.groups import abort_group, groups, overdue, show_groups
 from semel.cli.txn.timeline import timeline
@@ -32,7 +32,7 @@ REASON = "semel txn abort"
 
 @click.group()
 def txn() -> None:
-    """Look at transactions: open ones, hanging ones, who fenced whom; end one."""
+    """Show transactions: open ones, hanging ones, fences; abort one."""
 
 
 txn.add_command(groups)
@@ -45,16 +45,16 @@ txn.add_command(why)
 @click.option(
     "-s", "--state", "states", multiple=True, type=click.Choice(STATES), help="Only these states; repeatable."
 )
-@click.option("-o", "--open", "only_open", is_flag=True, help="Only those with a transaction that is not complete.")
+@click.option("-o", "--open", "only_open", is_flag=True, help="Only ids with a transaction that is not complete.")
 @click.option("--older-than", type=float, metavar="SECONDS", help="Only transactions open for longer.")
-@click.option("-q", "--quiet", is_flag=True, help="Transactional ids only, one a line.")
+@click.option("-q", "--quiet", is_flag=True, help="Transactional ids only, one per line.")
 def list_(bootstrap: str, states: tuple[str, ...], only_open: bool, older_than: float | None, quiet: bool) -> None:
     """List the transactional ids with their states."""
     if only_open or older_than is not None:
         chosen = [state for state in STATES if state == "Ongoing" or state.startswith("Prepare")]
         states = tuple(state for state in chosen if not states or state in states)
         if not states:
-            raise click.UsageError("these states are not of open transactions: leave out --state, or --open")
+            raise click.UsageError("open transactions do not have these states: leave out --state, or --open")
 
     async def work() -> tuple[list[TransactionListing], dict[str, TransactionDescription]]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
@@ -96,7 +96,7 @@ def _age_ms(found: TransactionDescription | None, now_ms: int) -> int | None:
 @bootstrap_option
 @click.argument("names", nargs=-1, required=True)
 def describe(bootstrap: str, names: tuple[str, ...]) -> None:
-    """Show what the coordinator knows of transactional ids, and their fence ledgers."""
+    """Show transactional ids as their coordinators know them, with their fence ledgers."""
 
     async def work() -> list[TransactionDescription]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
@@ -138,18 +138,18 @@ def _describe(found: TransactionDescription, now_ms: int) -> None:
 @bootstrap_option
 @click.argument("topics", nargs=-1)
 def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
-    """Find transactions that are open in a partition and that no coordinator will ever end.
+    """Find transactions that are open in a partition and that no coordinator will end.
 
-    Looks into TOPICS, or into every topic; without TOPICS also for transaction groups whose step is open for longer
-    than its timeout. Exit status 1 when there is one.
+    Checks TOPICS, or every topic. Without TOPICS also finds transaction groups whose step is open for longer than its
+    timeout. Exit status 1 when there is one.
     """
     now_ms = Edge().now_ms()
 
-    async def work() -> tuple[int, list[Holder], list[TransactionGroupDescription]]:
+    async def work() -> tuple[int, list[OpenTransaction], list[TransactionGroupDescription]]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
             found = await admin.describe_topics(topics or None)
             partitions = [TopicPartition(each.name, p.partition) for each in found for p in each.partitions]
-            open_ones = await holders(admin, partitions)
+            open_ones = await open_transactions(admin, partitions)
             hanging = [each for each in open_ones if each.verdict is Verdict.HANGING]
             return len(partitions), hanging, [] if topics else await overdue(admin, now_ms)
 
@@ -165,7 +165,7 @@ def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
     raise SystemExit(1)
 
 
-def _show_hanging(found: list[Holder], now_ms: int) -> None:
+def _show_hanging(found: list[OpenTransaction], now_ms: int) -> None:
     numbers = ("producer", "epoch", "first offset")
     shown = table("", "partition", *numbers, "transactional id", "last record", right=numbers)
     for each in found:
@@ -185,13 +185,11 @@ def _show_hanging(found: list[Holder], now_ms: int) -> None:
 @txn.command()
 @bootstrap_option
 @click.argument("names", nargs=-1, metavar="[TRANSACTIONAL_ID]...")
-@click.option("-p", "--partition", "place", metavar="TOPIC:PARTITION", help="Where a hanging transaction is open.")
-@click.option("-g", "--group", metavar="NAME", help="All that is open in this transaction group.")
-@click.option("--producer-id", type=click.IntRange(min=0), help="Whose hanging transaction.")
-@click.option(
-    "-r", "--reason", default=REASON, show_default=True, metavar="TEXT", help="Kept in the fence ledger, for others."
-)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-p", "--partition", "place", metavar="TOPIC:PARTITION", help="The partition of a hanging transaction.")
+@click.option("-g", "--group", metavar="NAME", help="Abort the open step of this transaction group.")
+@click.option("--producer-id", type=click.IntRange(min=0), help="The producer of the hanging transaction.")
+@click.option("-r", "--reason", default=REASON, show_default=True, metavar="TEXT", help="A text for the fence ledger.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def abort(
     bootstrap: str,
     names: tuple[str, ...],
@@ -201,14 +199,14 @@ def abort(
     reason: str,
     yes: bool,
 ) -> None:
-    """Abort what is open.
+    """Abort open transactions.
 
-    By TRANSACTIONAL_ID: its coordinator aborts the transaction and fences the producer, as if a new instance of it
-    had started. By --partition and --producer-id: the missing abort marker of a hanging transaction is written. By
-    --group: as if a new driver of the group had begun a step.
+    TRANSACTIONAL_ID: its coordinator aborts the transaction and fences the producer, as if a new producer had started.
+    --partition and --producer-id: writes the missing abort marker of a hanging transaction. --group: aborts as if a new
+    driver of the group had begun a step.
     """
     if sum(map(bool, (names, place, group))) != 1 or (place is None) != (producer_id is None):
-        raise click.UsageError("name transactional ids, or both --partition and --producer-id, or a --group")
+        raise click.UsageError("give transactional ids, or both --partition and --producer-id, or --group")
     if group is not None:
         run(abort_group(bootstrap, group, reason or REASON, yes=yes))
     elif place is None:
@@ -236,13 +234,13 @@ async def _abort_known(bootstrap: str, names: Sequence[str], reason: str, yes: b
 
 
 NOT_TO_ABORT = {
-    "PrepareCommit": "is decided and will commit; nothing can abort it any more",
+    "PrepareCommit": "is decided and will commit; it cannot be aborted any more",
     "PrepareAbort": "is being aborted already; the coordinator writes the markers until all are written",
     "PrepareEpochFence": "is being aborted already",
     "Empty": "has no transaction open",
     "CompleteCommit": "has no transaction open; the last one was committed",
     "CompleteAbort": "has no transaction open; the last one was aborted",
-    "Dead": "is being forgotten",
+    "Dead": "is being removed",
 }
 
 
@@ -251,14 +249,16 @@ async def _abort_hanging(bootstrap: str, place: str, producer_id: int, yes: bool
         if ":" not in place:
             raise click.BadParameter(f"{place!r}: write TOPIC:PARTITION, such as orders:0", param_hint="--partition")
         (partition,) = await places(admin, place)
-        open_ones = [each for each in await holders(admin, [partition]) if each.producer.producer_id == producer_id]
+        open_ones = [
+            each for each in await open_transactions(admin, [partition]) if each.producer.producer_id == producer_id
+        ]
         if not open_ones:
             raise failure(f"producer {producer_id} has no transaction open in {place}")
         (found,) = open_ones
         if found.verdict is not Verdict.HANGING:
             assert found.transaction is not None
             raise failure(
-                f"this transaction does not hang: its coordinator knows it ({found.transaction.transactional_id}, "
+                f"this transaction is not hanging: its coordinator knows it ({found.transaction.transactional_id}, "
                 f"{found.transaction.state}). Try: semel txn why {found.transaction.transactional_id}"
             )
         if not yes:

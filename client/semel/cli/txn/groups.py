@@ -1,4 +1,4 @@
-"""`semel txn groups`: who drives each transaction group, which step it is at, what it holds."""
+"""`semel txn groups`: lists transaction groups with their drivers, steps and members."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from semel.errors import UnsupportedVersionError
 def groups(bootstrap: str, names: tuple[str, ...]) -> None:
     """List transaction groups: transactions of several producers that commit as one.
 
-    With NAMEs these groups only, each with its members.
+    With NAMEs only these groups, each with its members.
     """
 
     async def work() -> list[TransactionGroupDescription]:
@@ -69,7 +69,7 @@ def _show_members(group: TransactionGroupDescription, now_ms: int) -> None:
 
 
 async def overdue(admin: Admin, now_ms: int) -> list[TransactionGroupDescription]:
-    """Groups whose step should have been timed out; none where brokers know no groups."""
+    """Groups whose step is open past its timeout; none when the brokers do not serve transaction groups."""
     try:
         found = await admin.describe_transaction_groups()
     except UnsupportedVersionError:
@@ -78,7 +78,7 @@ async def overdue(admin: Admin, now_ms: int) -> list[TransactionGroupDescription
 
 
 async def abort_group(bootstrap: str, name: str, reason: str, *, yes: bool) -> None:
-    """Asks, aborts, and says what came of it."""
+    """Asks for confirmation, aborts the open step, and prints the result."""
     async with Admin(bootstrap_servers=bootstrap) as admin:
         (found,) = await admin.describe_transaction_groups([name])
         open_ones = sum(member.is_open for member in found.members)

@@ -1,4 +1,4 @@
-"""`semel txn timeline`: which offsets of a topic are open, committed or aborted, and how far committed readers see."""
+"""`semel txn timeline`: draws which offsets of a topic are open, committed or aborted, and its last stable offset."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from semel import Admin, TopicPartition
 from semel._consume.log_scan import scan
 from semel.admin import EARLIEST, LATEST
 from semel.cli.shared.common import bootstrap_option, console, run, say, table
-from semel.cli.shared.places import places
+from semel.cli.shared.partition_names import places
 from semel.cli.shared.times import duration, moment
 from semel.cli.txn.timeline_spans import Outcome, PartitionTimeline, Spans
 from semel.cli.txn.timeline_svg import render
@@ -24,17 +24,17 @@ LAST_DEFAULT = 10_000
 @click.argument("place", metavar="TOPIC[:PARTITION]")
 @click.option("--from-offset", type=click.IntRange(min=0), metavar="N", help="Show from this offset.")
 @click.option(
-    "--last", type=click.IntRange(min=1), default=LAST_DEFAULT, show_default=True, help="Show so many offsets."
+    "--last", type=click.IntRange(min=1), default=LAST_DEFAULT, show_default=True, help="Show this many offsets."
 )
-@click.option("--list", "listed", is_flag=True, help="The transactions as a table too.")
+@click.option("--list", "listed", is_flag=True, help="Also print the transactions as a table.")
 @click.option(
-    "--svg", type=click.File("w", encoding="utf-8", lazy=True), metavar="FILE", help="Write the picture there."
+    "--svg", type=click.File("w", encoding="utf-8", lazy=True), metavar="FILE", help="Write an SVG picture to FILE."
 )
 def timeline(bootstrap: str, place: str, from_offset: int | None, last: int, listed: bool, svg: TextIO | None) -> None:
     """Draw the transactions of a partition over its offsets.
 
-    One line for each producer: what it wrote, how its transactions ended (C committed, A aborted), what is still open,
-    and the last stable offset, behind which readers of committed records do not see.
+    One line for each producer: its records, the markers of its transactions (C committed, A aborted), its open
+    transaction; and the last stable offset, beyond which read_committed consumers do not read.
     """
 
     async def work() -> list[PartitionTimeline]:
@@ -81,7 +81,9 @@ async def _read(admin: Admin, at: TopicPartition, from_offset: int | None, last:
 
 
 async def names_of(admin: Admin, producer_ids: list[int]) -> dict[int, str]:
-    """The transactional ids that have these producer ids now. An id that had to take a new one is not found."""
+    """The transactional ids that have these producer ids now. An id that has got a new producer id since is not
+    found.
+    """
     if not producer_ids:
         return {}
     return {row.producer_id: row.transactional_id for row in await admin.list_transactions(producer_ids=producer_ids)}

@@ -1,4 +1,4 @@
-"""PURE: the batches of a partition as spans: what each transaction wrote, from where to where, and how it ended."""
+"""PURE: groups the batches of a partition into spans: the offsets of each transaction, and its outcome."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_PRODUCER = -1
 
 
 class Outcome(Enum):
-    """What became of the records of a span."""
+    """The outcome of the records of a span."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -28,10 +28,10 @@ OUTCOME_OF = {ControlType.COMMIT: Outcome.COMMITTED, ControlType.ABORT: Outcome.
 
 
 class Span(msgspec.Struct, kw_only=True):
-    """Records of one transaction in one partition (or a run of plain ones), and the marker that ended it.
+    """Records of one transaction in one partition (or a run outside of transactions), and the marker that ended it.
 
-    pieces: [first, last] offsets of its runs of records, in order; empty for a marker that found no records in what
-    was read. marker_offset: None while it is open. Timestamps in ms, -1 without one.
+    pieces: [first, last] offsets of its runs of records, in order; empty for a marker without records in the range.
+    marker_offset: None while it is open. Timestamps are in ms since the epoch, -1 without one.
     """
 
     producer_id: int
@@ -50,7 +50,7 @@ class Span(msgspec.Struct, kw_only=True):
 
     @property
     def last_offset(self) -> int:
-        """Of its last record or its marker."""
+        """The offset of its last record or its marker."""
         last = self.pieces[-1][1] if self.pieces else -1
         return max(last, -1 if self.marker_offset is None else self.marker_offset)
 
@@ -67,10 +67,10 @@ class Span(msgspec.Struct, kw_only=True):
 
 
 class PartitionTimeline(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition from `start` to `end` (the high watermark), as far as it was read.
+    """The spans of one partition from `start` to `end` (the high watermark).
 
-    log_start: its first offset; readers of committed records see what is below `last_stable_offset`. names:
-    transactional ids by producer id, as far as a coordinator knows them.
+    log_start: its first offset. last_stable_offset: read_committed consumers read below it.
+    names: transactional ids by producer id, where a coordinator has them.
     """
 
     partition: TopicPartition
@@ -82,14 +82,14 @@ class PartitionTimeline(msgspec.Struct, frozen=True, kw_only=True):
     names: dict[int, str] = {}
 
     def label(self, span: Span) -> str:
-        """Whose span it is, for people."""
+        """The transactional id of a span, else its producer id."""
         if span.producer_id == NO_PRODUCER:
             return "no producer id"
         name = self.names.get(span.producer_id)
         return f"producer {span.producer_id}" if name is None else name
 
     def lanes(self) -> dict[str, list[Span]]:
-        """The spans by whose they are, transactional ones first, in order of their first offsets."""
+        """The spans by label, transactional ones first, in order of their first offsets."""
         lanes: dict[str, list[Span]] = {}
         for span in sorted(self.spans, key=lambda span: (span.outcome is Outcome.PLAIN, span.first_offset)):
             lanes.setdefault(self.label(span), []).append(span)
@@ -112,7 +112,7 @@ class Spans:
         if batch.marker is not None:
             self._end(batch, OUTCOME_OF[batch.marker])
         elif header.is_control:
-            return  # of a kind that ends no transaction
+            return  # a control batch of another type
         elif header.is_transactional:
             span = self._open.get(header.producer_id)
             if span is None:
@@ -131,12 +131,12 @@ class Spans:
         self.done.append(span)
 
     def result(self) -> list[Span]:
-        """Everything seen so far, in order of first offsets."""
+        """All spans so far, in order of first offsets."""
         return sorted([*self.done, *self._open.values(), *self._plain.values()], key=lambda span: span.first_offset)
 
 
 def spans_of(batches: Iterable[ScannedBatch]) -> list[Span]:
-    """All at once."""
+    """The spans of these batches."""
     spans = Spans()
     for batch in batches:
         spans.add(batch)

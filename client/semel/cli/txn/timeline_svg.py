@@ -1,4 +1,4 @@
-"""PURE: timelines as an SVG picture that stands by itself: no script, no font, no network; hover for the numbers."""
+"""PURE: draws timelines as a standalone SVG picture: no script, font or network; tooltips show the numbers."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _legend(y: int) -> Iterator[str]:
 
 
 def ticks(start: int, end: int) -> list[int]:
-    """Round offsets, about a dozen at most, from start to end."""
+    """Round offsets from start to end, at most about a dozen."""
     count = max(1, end - start)
     step, factors = 1, cycle((2, 2.5, 2))  # 1, 2, 5, 10, 20, ...
     while count / step > 12:
@@ -148,6 +148,6 @@ def ticks(start: int, end: int) -> list[int]:
 
 
 def _x(timeline: PartitionTimeline, offset: int) -> float:
-    """Where an offset begins."""
+    """The x coordinate where an offset begins."""
     count = max(1, timeline.end - timeline.start)
     return LEFT + (offset - timeline.start) / count * (WIDTH - LEFT - RIGHT)

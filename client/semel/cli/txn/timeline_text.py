@@ -1,4 +1,4 @@
-"""PURE: a partition's timeline for the terminal: a lane for each producer, offsets from left to right."""
+"""PURE: draws a partition's timeline for the terminal: one line for each producer, offsets from left to right."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LABEL_MAX = 32
 
 
 class Scale:
-    """Offsets to columns: several offsets share a column, or an offset has several columns."""
+    """Maps offsets to columns: several offsets share a column, or an offset has several columns."""
 
     def __init__(self, start: int, end: int, columns: int) -> None:
         self.start, self.end = start, end
@@ -33,7 +33,7 @@ class Scale:
         return (offset - self.start) // self.offsets_per_column * self.columns_per_offset
 
     def columns_of(self, first: int, last: int) -> range:
-        """The columns of the offsets first..last, as far as they are on the scale."""
+        """The columns of the offsets first to last, within the scale."""
         left = self.column(max(first, self.start))
         return range(left, min(self.column(last) + self.columns_per_offset, self.columns))
 
@@ -56,7 +56,7 @@ def draw(timeline: PartitionTimeline, width: int) -> Iterator[Text]:
 
 
 def headline(timeline: PartitionTimeline) -> Text:
-    """What the picture shows, in numbers."""
+    """The range of offsets, and the number of transactions by outcome."""
     topic, partition = timeline.partition
     text = Text(f"{topic}-{partition}", "bold").append(
         f"  offsets {timeline.start:,} to {timeline.end:,}"
@@ -70,7 +70,7 @@ def headline(timeline: PartitionTimeline) -> Text:
 
 
 def legend() -> Text:
-    """What the signs mean."""
+    """The meaning of the signs."""
     text = Text("  ")
     for outcome in Outcome:
         text.append(RECORDS[outcome], STYLE[outcome]).append(f" {outcome.value}  ")
@@ -90,7 +90,7 @@ def _lane(spans: list[Span], timeline: PartitionTimeline, scale: Scale) -> Text:
         for first, last in span.pieces:
             for column in scale.columns_of(first, last):
                 cells[column] = (RECORDS[span.outcome], style)
-    for span in spans:  # on top, for a marker is what one looks for
+    for span in spans:  # markers are drawn last, so that nothing hides them
         if span.marker_offset is not None and span.marker_offset >= scale.start:
             cells[scale.column(span.marker_offset)] = (MARKER[span.outcome], f"bold {STYLE[span.outcome]}")
     return Text.assemble(*cells)
@@ -103,7 +103,7 @@ def _axis(timeline: PartitionTimeline, scale: Scale, label_columns: int) -> Iter
     yield Text(f"{margin}{first}{' ' * gap}{last}", "dim")
     lso = timeline.last_stable_offset
     if lso < timeline.start:
-        where, column = f"◄ {lso:,}, before what is shown", 0
+        where, column = f"◄ {lso:,}, before the range shown", 0
     else:
         column = min(scale.column(lso), scale.columns)
         held = timeline.end - lso

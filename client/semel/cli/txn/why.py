@@ -1,4 +1,4 @@
-"""`semel txn why`: what happened to a transactional id, who fenced it, and what it waits for."""
+"""`semel txn why`: explains the state of a transactional id, what it waits for, and its fences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from semel import Admin
 from semel._edge import Edge
 from semel.admin import TransactionDescription
 from semel.cli.shared.common import bootstrap_option, failure, run, say
-from semel.cli.shared.holders import TIMEOUT_NEVER_MS, holders
+from semel.cli.shared.open_transactions import TIMEOUT_NEVER_MS, open_transactions
 from semel.cli.shared.times import duration, moment, plural
 from semel.errors import TransactionalIdNotFound
 
@@ -19,7 +19,7 @@ from semel.errors import TransactionalIdNotFound
 @bootstrap_option
 @click.argument("name", metavar="TRANSACTIONAL_ID")
 def why(bootstrap: str, name: str) -> None:
-    """Tell the story of a transactional id: its state, what it waits for, who fenced it and why."""
+    """Explain a transactional id: its state, what it waits for, and which clients fenced it and why."""
 
     async def work() -> list[str]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
@@ -27,7 +27,7 @@ def why(bootstrap: str, name: str) -> None:
                 (found,) = await admin.describe_transactions([name])
             except TransactionalIdNotFound as e:
                 return await _unknown(admin, name, e)
-            return story(found, await _where(admin, found), Edge().now_ms())
+            return summary(found, await _where(admin, found), Edge().now_ms())
 
     say(*run(work()))
 
@@ -35,31 +35,31 @@ def why(bootstrap: str, name: str) -> None:
 async def _unknown(admin: Admin, name: str, error: TransactionalIdNotFound) -> list[str]:
     known = [row.transactional_id for row in await admin.list_transactions()]
     lines = [
-        f"{name}: no coordinator knows this transactional id.",
+        f"{name}: no coordinator has this transactional id.",
         f"  {error.message}.",
-        "  It was never used on this cluster, or is spelled differently, or was not used for so long that it expired",
-        "  (transactional.id.expiration.ms, 7 days unless set).",
+        "  It was never used on this cluster, or is spelled differently, or has expired because it was not used",
+        "  (transactional.id.expiration.ms, 7 days by default).",
         "  If its producer still runs: its next request fails; create a new producer.",
     ]
     if near := difflib.get_close_matches(name, known, n=3, cutoff=0.6):
-        lines.append(f"  Known ids that look like it: {', '.join(near)}")
+        lines.append(f"  Similar ids: {', '.join(near)}")
     raise failure(*lines)
 
 
 async def _where(admin: Admin, found: TransactionDescription) -> dict[str, int | None]:
-    """The partitions of an open transaction, and its first offset in each; None where it has written nothing."""
+    """The partitions of an open transaction with its first offset in each; None where it has no records."""
     if not found.is_open or not found.partitions:
         return {}
     first = {
         each.partition: each.first_offset
-        for each in await holders(admin, found.partitions)
+        for each in await open_transactions(admin, found.partitions)
         if each.producer.producer_id == found.producer_id
     }
     return {f"{at.topic}-{at.partition}": first.get(at) for at in found.partitions}
 
 
-def story(found: TransactionDescription, where: dict[str, int | None], now_ms: int) -> list[str]:
-    """PURE. The lines to print. `where`: see `_where`."""
+def summary(found: TransactionDescription, where: dict[str, int | None], now_ms: int) -> list[str]:
+    """PURE. The lines to print. where: the result of `_where`."""
     lines = [f"{found.transactional_id}: {found.state}. {_waits_for(found, now_ms)}"]
     lines.append(
         f"  Producer id {found.producer_id}, epoch {found.producer_epoch}, coordinated by broker {found.coordinator}."
@@ -80,7 +80,7 @@ def _waits_for(found: TransactionDescription, now_ms: int) -> str:
         since = f"Open since {moment(found.start_time_ms, now_ms)} ({duration(now_ms - found.start_time_ms)}). "
     match found.state:
         case "Ongoing" if found.timeout_ms == TIMEOUT_NEVER_MS:
-            return f"{since}It takes part in a two-phase commit: its outcome comes from outside, no timeout ends it."
+            return f"{since}It takes part in a two-phase commit: its outcome is decided outside, and it has no timeout."
         case "Ongoing":
             expires = found.expires_at_ms
             left = 0 if expires is None else expires - now_ms
@@ -88,15 +88,15 @@ def _waits_for(found: TransactionDescription, now_ms: int) -> str:
             if group := found.transaction_group:
                 return (
                     f"{since}It waits for the driver of transaction group {group} to decide step {found.group_epoch}; "
-                    f"else the coordinator aborts the step, {end} at the latest. See: semel txn groups {group}"
+                    f"otherwise the coordinator aborts the step, {end} at the latest. See: semel txn groups {group}"
                 )
             return (
-                f"{since}It waits for its producer to commit or abort; else the coordinator aborts it {end} "
+                f"{since}It waits for its producer to commit or abort; otherwise the coordinator aborts it {end} "
                 f"(transaction.timeout.ms = {found.timeout_ms})."
             )
         case "PrepareCommit" | "PrepareAbort" | "PrepareEpochFence":
             outcome = "commit" if found.state == "PrepareCommit" else "abort"
-            return f"{since}To {outcome} is decided and durable; it waits until every partition has its marker."
+            return f"{since}The {outcome} is decided and durable; it waits until every partition has its marker."
         case "CompleteCommit":
             return f"Its last transaction was committed{_at(found, now_ms)}; it waits for nothing."
         case "CompleteAbort":
@@ -104,7 +104,7 @@ def _waits_for(found: TransactionDescription, now_ms: int) -> str:
         case "Empty":
             return "Its producer is initialised and has no transaction; it waits for nothing."
         case _:
-            return "It is being forgotten."
+            return "It is being removed."
 
 
 def _at(found: TransactionDescription, now_ms: int) -> str:
@@ -114,8 +114,8 @@ def _at(found: TransactionDescription, now_ms: int) -> str:
 
 def _ledger(found: TransactionDescription) -> list[str]:
     if not found.fences:
-        return ["  Nobody has fenced it."]
-    lines = ["  Epochs that were taken away, the latest first:"]
+        return ["  It was never fenced."]
+    lines = ["  Fenced epochs, the latest first:"]
     lines += [f"    {fence.text}" for fence in reversed(found.fences)]
     last = found.fences[-1]
     lines.append(

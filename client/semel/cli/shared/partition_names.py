@@ -1,4 +1,4 @@
-"""Partitions as people name them, and the offsets at their ends as far as somebody is there to tell."""
+"""Partitions by the names that users give, and the offsets at their ends where a leader answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from semel.errors import KafkaConnectionError, KafkaTimeoutError
 from semel.structs import PartitionMetadata
 
 ANSWER_TIMEOUT_MS = 5_000
-"""So long a leader may take to tell the offsets of its partitions; it may be going away just now."""
+"""The longest wait for a leader's offsets; the leader may be shutting down."""
 
 
 async def places(admin: Admin, place: str) -> list[TopicPartition]:
@@ -22,7 +22,7 @@ async def places(admin: Admin, place: str) -> list[TopicPartition]:
 
 
 async def partitions_of(admin: Admin, names: Sequence[str]) -> dict[TopicPartition, PartitionMetadata]:
-    """What these names stand for, in their order; without names all partitions. Raises as `places`."""
+    """The partitions that these names stand for, in order; all partitions without names. Raises as `places`."""
     wanted = [_parsed(place) for place in names]
     topics = await admin.describe_topics(list(dict.fromkeys(name for name, _ in wanted)) or None)
     known = {topic.name: topic.partitions for topic in topics}
@@ -45,7 +45,7 @@ def _parsed(place: str) -> tuple[str, int | None]:
 async def known_offsets(
     admin: Admin, partitions: Iterable[PartitionMetadata], live: Container[int], timestamp: int
 ) -> dict[TopicPartition, int]:
-    """The offsets of `timestamp` (EARLIEST, LATEST), but for partitions whose leader is away or does not answer."""
+    """The offsets of `timestamp` (EARLIEST, LATEST), without partitions whose leader is offline or does not answer."""
     by_leader: dict[int, list[TopicPartition]] = {}
     for each in partitions:
         if each.leader in live:

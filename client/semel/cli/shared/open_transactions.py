@@ -1,4 +1,4 @@
-"""Who holds back the last stable offset of a partition: the open transactions in it, and what will become of each."""
+"""The open transactions of a partition, which hold back its last stable offset, and the expected end of each."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from semel.cli.shared.times import duration, moment
 from semel.errors import TransactionalIdNotFound
 
 TIMEOUT_NEVER_MS = 2**31 - 1
-"""The timeout of transactions that take part in a two-phase commit (KIP-939)."""
+"""The timeout of transactions in a two-phase commit (KIP-939)."""
 
 
 class Verdict(Enum):
-    """How the coordinator sees a transaction that is open in a partition."""
+    """The coordinator's view of a transaction that is open in a partition."""
 
     ONGOING = "ongoing"
     TWO_PHASE = "two-phase"
-    """Its outcome is decided outside of the cluster; no timeout ends it."""
+    """Its outcome is decided outside of the cluster; it has no timeout."""
     ENDING = "ending"
-    """Decided; the markers are on their way."""
+    """Decided; the markers are being written."""
     HANGING = "hanging"
-    """No coordinator knows of it: nothing will ever end it."""
+    """No coordinator has it: it will never end by itself."""
 
 
-class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """A transaction open in `partition`, and what its coordinator says; None when no coordinator has it."""
+class OpenTransaction(msgspec.Struct, frozen=True, kw_only=True):
+    """A transaction open in `partition`, with its coordinator's description; None when no coordinator has it."""
 
     partition: TopicPartition
     producer: ProducerState
@@ -42,23 +42,27 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
         return self.producer.current_txn_start_offset
 
 
-def judge(partition: TopicPartition, producer: ProducerState, known: Sequence[TransactionDescription]) -> Holder:
-    """PURE. `known`: the transactional ids that have this producer id, as their coordinators describe them."""
+def classify(
+    partition: TopicPartition, producer: ProducerState, known: Sequence[TransactionDescription]
+) -> OpenTransaction:
+    """PURE. The verdict on an open transaction. known: the transactional ids with this producer id, as their
+    coordinators describe them.
+    """
     for transaction in known:
         if transaction.is_open and partition in transaction.partitions:
             verdict = Verdict.ENDING
             if transaction.state == "Ongoing":
                 verdict = Verdict.TWO_PHASE if transaction.timeout_ms == TIMEOUT_NEVER_MS else Verdict.ONGOING
-            return Holder(partition=partition, producer=producer, verdict=verdict, transaction=transaction)
+            return OpenTransaction(partition=partition, producer=producer, verdict=verdict, transaction=transaction)
     newest = known[0] if known else None
-    return Holder(partition=partition, producer=producer, verdict=Verdict.HANGING, transaction=newest)
+    return OpenTransaction(partition=partition, producer=producer, verdict=Verdict.HANGING, transaction=newest)
 
 
-async def holders(admin: Admin, partitions: Iterable[TopicPartition]) -> list[Holder]:
-    """The transactions open in these partitions, by partition and first offset.
+async def open_transactions(admin: Admin, partitions: Iterable[TopicPartition]) -> list[OpenTransaction]:
+    """The transactions open in these partitions, sorted by partition and first offset.
 
-    One that ends while it is asked about might look as if no coordinator knew it, so the partition is asked again
-    before a transaction is called hanging.
+    A transaction that ends between two requests may look like a hanging one. So the partition is asked again before a
+    transaction is called hanging.
     """
     states = await admin.describe_producers(partitions)
     found = await _judged(admin, states)
@@ -78,7 +82,7 @@ async def holders(admin: Admin, partitions: Iterable[TopicPartition]) -> list[Ho
     return sorted(found, key=lambda each: (each.partition, each.first_offset))
 
 
-async def _judged(admin: Admin, states: Mapping[TopicPartition, Sequence[ProducerState]]) -> list[Holder]:
+async def _judged(admin: Admin, states: Mapping[TopicPartition, Sequence[ProducerState]]) -> list[OpenTransaction]:
     open_ones = [
         (partition, state)
         for partition, listed in states.items()
@@ -92,13 +96,13 @@ async def _judged(admin: Admin, states: Mapping[TopicPartition, Sequence[Produce
     listings = await admin.list_transactions(producer_ids=producer_ids)
     for transaction in await describe_known(admin, [row.transactional_id for row in listings]):
         known.setdefault(transaction.producer_id, []).append(transaction)
-    for row in listings:  # its producer id may have changed since
+    for row in listings:  # the producer id may have changed since the listing
         known.setdefault(row.producer_id, [])
-    return [judge(partition, state, known.get(state.producer_id, ())) for partition, state in open_ones]
+    return [classify(partition, state, known.get(state.producer_id, ())) for partition, state in open_ones]
 
 
 async def describe_known(admin: Admin, names: Sequence[str]) -> list[TransactionDescription]:
-    """As `describe_transactions`, without the ids that have expired since they were listed."""
+    """As `describe_transactions`, without the ids that expired after they were listed."""
     try:
         return await admin.describe_transactions(names)
     except TransactionalIdNotFound:
@@ -111,8 +115,8 @@ async def describe_known(admin: Admin, names: Sequence[str]) -> list[Transaction
         return found
 
 
-def explain(holder: Holder, now_ms: int) -> list[tuple[str, str]]:
-    """PURE. Who it is, since when, when it ends, and what is safe to do: pairs of a caption and a sentence."""
+def describe_transaction(holder: OpenTransaction, now_ms: int) -> list[tuple[str, str]]:
+    """PURE. Pairs of a caption and a sentence: its producer, its start, its expected end, and the safe action."""
     producer, transaction = holder.producer, holder.transaction
     who = f"producer {producer.producer_id}, epoch {producer.producer_epoch}"
     if transaction is not None:
@@ -124,7 +128,7 @@ def explain(holder: Holder, now_ms: int) -> list[tuple[str, str]]:
     return [*lines, ("ends", _end(holder, now_ms)), ("safe", _safe_action(holder))]
 
 
-def _since(holder: Holder, now_ms: int) -> str:
+def _since(holder: OpenTransaction, now_ms: int) -> str:
     transaction = holder.transaction
     if transaction is not None and holder.verdict is not Verdict.HANGING and transaction.start_time_ms is not None:
         return f"{moment(transaction.start_time_ms, now_ms)}, {duration(now_ms - transaction.start_time_ms)} ago"
@@ -134,17 +138,17 @@ def _since(holder: Holder, now_ms: int) -> str:
     )
 
 
-def _end(holder: Holder, now_ms: int) -> str:
+def _end(holder: OpenTransaction, now_ms: int) -> str:
     transaction = holder.transaction
     match holder.verdict:
         case Verdict.HANGING:
-            return "never by itself: no coordinator knows of a transaction that is open in this partition"
+            return "never by itself: no coordinator has a transaction that is open in this partition"
         case Verdict.TWO_PHASE:
-            return "when the system that coordinates its two-phase commit says how; no timeout ends it"
+            return "when the system that coordinates its two-phase commit decides it; it has no timeout"
         case Verdict.ENDING:
             assert transaction is not None
             outcome = "commit" if transaction.state == "PrepareCommit" else "abort"
-            return f"any moment: to {outcome} is decided, the coordinator writes the markers until all are written"
+            return f"soon: the {outcome} is decided, and the coordinator writes the markers until all are written"
         case Verdict.ONGOING:
             assert transaction is not None
             expires = transaction.expires_at_ms
@@ -156,12 +160,12 @@ def _end(holder: Holder, now_ms: int) -> str:
             if transaction.transaction_group:
                 who = f"the driver of its transaction group decides step {transaction.group_epoch}, or begins another"
             return (
-                f"when {who}; else the coordinator aborts it {when} "
+                f"when {who}; otherwise the coordinator aborts it {when} "
                 f"{duration(transaction.timeout_ms)} (transaction.timeout.ms) after it began"
             )
 
 
-def _safe_action(holder: Holder) -> str:
+def _safe_action(holder: OpenTransaction) -> str:
     topic, partition = holder.partition
     transaction = holder.transaction
     match holder.verdict:
@@ -171,12 +175,12 @@ def _safe_action(holder: Holder) -> str:
                 "(writes the abort marker that is missing)"
             )
         case Verdict.ENDING:
-            return "wait; if this lasts, look into the coordinator's log for what keeps it from writing the markers"
+            return "wait; if this lasts, look in the coordinator's log for the reason why it cannot write the markers"
         case Verdict.TWO_PHASE:
-            return "let that system decide; a commit or an abort by hand may contradict what it has promised elsewhere"
+            return "let that system decide; a commit or an abort by hand may contradict its decision"
         case Verdict.ONGOING:
             assert transaction is not None
             name = transaction.transactional_id
             if group := transaction.transaction_group:
-                return f"wait, or: semel txn abort --group {group} (all of the step is aborted, its driver is fenced)"
-            return f"wait, or: semel txn abort {name} (its producer is fenced, and nothing of it is ever read)"
+                return f"wait, or: semel txn abort --group {group} (aborts the whole step and fences its driver)"
+            return f"wait, or: semel txn abort {name} (fences its producer; its records never become visible)"

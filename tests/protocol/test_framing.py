@@ -1,4 +1,4 @@
-"""Frames out of a stream of bytes, however it is cut into pieces, and what that costs in memory."""
+"""The framer: whole frames from any pieces of a stream, and the memory that it takes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from semel._net.frame_buffer import SCRATCH_BYTES, FrameBuffer
 from semel_protocol.errors import ProtocolError
+from semel_protocol.framing import SCRATCH_BYTES, FrameBuffer
 
 SIZES = st.sampled_from([0, 1, 3, 4, 60, 1000, SCRATCH_BYTES - 5, SCRATCH_BYTES - 4, SCRATCH_BYTES, SCRATCH_BYTES * 3])
 
@@ -18,7 +18,7 @@ def framed(frames: Iterable[bytes]) -> bytes:
 
 
 def feed(buffer: FrameBuffer, data: bytes, cuts: Iterable[int]) -> list[bytes | bytearray]:
-    """What comes out when `data` arrives in pieces of at most these sizes, and what is left at once."""
+    """The frames that come out when `data` arrives in pieces of at most these sizes, then the rest at once."""
     frames: list[bytes | bytearray] = []
     at, pieces = 0, iter(cuts)
     while at < len(data):
@@ -33,10 +33,16 @@ def feed(buffer: FrameBuffer, data: bytes, cuts: Iterable[int]) -> list[bytes | 
 
 
 @settings(deadline=None)
-@given(st.lists(SIZES, max_size=6), st.lists(st.integers(1, SCRATCH_BYTES * 2), min_size=1, max_size=20))
-def test_any_cut_of_the_stream_gives_the_same_frames(sizes: list[int], cuts: list[int]) -> None:
+@given(
+    st.lists(SIZES, max_size=6),
+    st.lists(st.integers(1, SCRATCH_BYTES * 2), min_size=1, max_size=20),
+    st.sampled_from([None, 1, SCRATCH_BYTES]),
+)
+def test_any_cut_of_the_stream_gives_the_same_frames(
+    sizes: list[int], cuts: list[int], unfilled_bytes_max: int | None
+) -> None:
     frames = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
-    assert feed(FrameBuffer(1 << 30), framed(frames), cuts) == frames
+    assert feed(FrameBuffer(1 << 30, unfilled_bytes_max), framed(frames), cuts) == frames
 
 
 def test_frames_are_put_together_from_single_bytes() -> None:
@@ -57,6 +63,19 @@ def test_the_rest_of_a_large_frame_has_room_at_once_and_no_more_than_it_needs() 
     begin = framed([bytes(size)])[:SCRATCH_BYTES]
     assert feed(buffer, begin, [SCRATCH_BYTES]) == []
     assert len(buffer.buffer()) == size - (SCRATCH_BYTES - 4)
+
+
+def test_with_a_limit_an_announced_size_takes_no_memory_before_the_bytes_arrive() -> None:
+    limit, size = 1000, 100_000
+    buffer = FrameBuffer(1 << 30, unfilled_bytes_max=limit)
+    arrived = 1
+    assert feed(buffer, size.to_bytes(4, "big") + b"x", [5]) == []
+    while arrived < size:
+        room = len(buffer.buffer())
+        assert room <= max(limit, arrived), "memory at most doubles"
+        frames = buffer.received(room)
+        arrived += room
+    assert [len(frame) for frame in frames] == [size]
 
 
 @pytest.mark.parametrize("size", [-1, -(1 << 31), 101, (1 << 31) - 1])

@@ -149,10 +149,10 @@ class LogDirectory:
             allow_data_loss=allow_data_loss,
             event=partial(self._event, topic=topic, partition=partition),
             checkpoint_bytes=checkpoint_bytes,
+            save_checkpoints=self.save_checkpoints,
         )
         if is_new:
             self.disk.sync_dir(self.root)  # after the directory's own sync, which on most file systems commits both
-        log.save_checkpoints = self.save_checkpoints
         self.logs[key] = log
         return log
 
@@ -179,15 +179,15 @@ class LogDirectory:
         """Make every log durable and move its recovery point to its end (log.flush.offset.checkpoint.interval.ms)."""
         for key in sorted(self.logs):
             log = self.logs.get(key)
-            if log is not None and log.recovery_point < log.end_offset:
-                await log.checkpoint()
+            if log is not None and log.durability.recovery_point < log.end_offset:
+                await log.durability.checkpoint()
         self.save_checkpoints()
 
     def save_checkpoints(self) -> None:
         """Write both checkpoint files as of now, durably."""
         points, starts = self._recovery_points, self._start_offsets
         for key, log in self.logs.items():
-            points[key] = log.recovery_point
+            points[key] = log.durability.recovery_point
             if log.start_offset > log.segments[0].base_offset:
                 starts[key] = log.start_offset
             else:

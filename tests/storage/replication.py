@@ -57,13 +57,13 @@ def content(
     epochs.truncate_from_start(start)
     data, offset = b"", start
     while offset < log.end_offset:
-        chunk, offset = log._read(offset, log.end_offset, 1 << 20, True)
+        chunk, offset = log.segments.read(offset, up_to=log.end_offset, bytes_max=1 << 20, at_least_one=True)
         data += chunk
-    log.first_unstable_offset(log.end_offset)  # all is committed: only what is open stays
+    log.producers.transactions.first_unstable_offset(log.end_offset)  # all is committed: only what is open stays
     return (
         data,
         [(epoch, since) for epoch, since in epochs.entries if since < log.end_offset],
-        encode([replace(state, last_append_ms=0) for state in log.active_producers()], offset=log.end_offset),
-        log.unstable_offsets(),
+        encode([replace(state, last_append_ms=0) for state in log.producers.all()], offset=log.end_offset),
+        log.producers.transactions.unstable_offsets,
         log.aborted_transactions(start, log.end_offset),
     )

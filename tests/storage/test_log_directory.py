@@ -145,7 +145,7 @@ def test_checkpoint_bounds_what_a_crash_costs(disk: MemoryDisk) -> None:
     directory = open_directory(disk)
     add(directory, "a")
     log = directory.logs["a", 0]
-    assert (log.recovery_point, log.end_offset) == (3, 3)
+    assert (log.durability.recovery_point, log.end_offset) == (3, 3)
 
 
 def test_deleted_partition_is_gone_also_after_power_loss_and_its_name_can_be_used_again(disk: MemoryDisk) -> None:
@@ -180,7 +180,7 @@ def test_partition_created_again_does_not_inherit_a_stale_checkpoint(disk: Memor
 def test_log_start_offset_survives_a_crash(disk: MemoryDisk) -> None:
     directory = open_directory(disk)
     add(directory, "a", batches=5)
-    asyncio.run(directory.logs["a", 0].sync())
+    asyncio.run(directory.logs["a", 0].durability.sync())
     directory.logs["a", 0].delete_records_before(4)
     disk.crash()
     directory = open_directory(disk)

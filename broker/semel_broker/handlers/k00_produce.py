@@ -193,7 +193,7 @@ def _append(
         records, header = accepted(inspection, partition, row.records, ctx)
         if header.is_transactional and opens_transaction(partition, header):
             transactional.check(request.transactional_id or "", partition, header, ctx, admissions)
-        if ctx.broker.turned_away and partition.log.producer(header.producer_id) is None:
+        if ctx.broker.turned_away and partition.log.producers.get(header.producer_id) is None:
             ctx.broker.turned_away.check((topic, row.index), header)
         result = partition.append(records, header=header, acks_all=request.acks == ACKS_ALL)
     except KafkaError as error:

@@ -82,7 +82,7 @@ def dirtiness(log: "Log", first_dirty_offset: int, *, last_stable_offset: int, n
     """
     if not log.segments[0].base_offset <= first_dirty_offset <= log.end_offset:
         first_dirty_offset = log.segments[0].base_offset
-    stable_offset = min(last_stable_offset, log.recovery_point)
+    stable_offset = min(last_stable_offset, log.durability.recovery_point)
     clean_bytes = 0
     dirty: list[Segment] = []
     uncleanable = log.segments[0].base_offset
@@ -141,7 +141,7 @@ async def compact(
         delete_retention_ms=log.config.delete_retention_ms,
         held_by_all=held_by_all,
         first_uncleanable_offset=dirty.first_uncleanable_offset,
-        producers={state.producer_id: state for state in log.active_producers()},
+        producers={state.producer_id: state for state in log.producers.all()},
         transactions=TransactionFates(),
         pace=pace,
     )
@@ -258,7 +258,7 @@ async def _clean_group(log: "Log", group: list[Segment], cleaning: Cleaning) -> 
         raise
     cleaned.close()
     swap_in(log.disk, log.directory, group)
-    return log.replace_segments(group).size
+    return log.segments.replace(group).size
 
 
 def _expect_aborted(log: "Log", header: BatchHeader, fates: TransactionFates) -> None:

@@ -91,7 +91,7 @@ def apply_retention(log: Log, *, high_watermark: int, now_ms: int) -> Deleted | 
         log.segments,
         log.config,
         start_offset=log.start_offset,
-        high_watermark=min(high_watermark, log.synced_offset),
+        high_watermark=min(high_watermark, log.durability.synced_offset),
         now_ms=now_ms,
     )
     if not expired.count:

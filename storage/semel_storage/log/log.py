@@ -1,11 +1,10 @@
 """One partition's log: segments, offsets, producer state; append, take over from a leader, and truncate.
 
 `append` is a plain function: check, assign, write and account happen without an `await` between them, so that no lock
-is needed. Only `sync` waits. The three offsets: `start_offset <= synced_offset <= end_offset`; what lies below
-`synced_offset` survives a power loss.
+is needed. Only syncs wait (`durability`). The three offsets: `start_offset <= synced_offset <= end_offset`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from struct import Struct as Layout
 
@@ -17,12 +16,15 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage import checkpoints
 from semel_storage.disk.disk import Buffer, Disk, Event, ignore_event
 from semel_storage.log import recovery, replicated
-from semel_storage.log.durability import DurableLog
+from semel_storage.log.durability import Durability
 from semel_storage.producers import producers
 from semel_storage.producers.producer_table import ProducerTable
+from semel_storage.producers.transactions import AbortedTransaction, decode, pairs_of
+from semel_storage.segments import lookup
 from semel_storage.segments.index import RELATIVE_OFFSET_MAX
 from semel_storage.segments.log_config import LogConfig
 from semel_storage.segments.segment import Segment
+from semel_storage.segments.segments import Segments
 
 ROLL_FILES = 2
 CHECKPOINT_BYTES = 32 << 20
@@ -42,9 +44,12 @@ class AppendResult(msgspec.Struct, frozen=True, gc=False):
     duplicate: bool = False
 
 
-class Log(DurableLog):
-    """Open with `Log.open`; `LogReader` has what can be read, `DurableLog` what makes it last. `config` may be replaced
-    at any time. Not for use from several threads."""
+class Log:
+    """One partition's log. Open it with `Log.open`. Not for use from several threads.
+
+    `durability` syncs it and knows how much of it survives a crash; `producers` and `epochs` hold the state that
+    follows from its batches. `config` may be replaced at any time.
+    """
 
     def __init__(
         self,
@@ -55,10 +60,22 @@ class Log(DurableLog):
         *,
         now_ms: int,
         checkpoint_bytes: int,
+        save_checkpoints: Callable[[], None],
     ) -> None:
-        super().__init__(disk, directory, state, checkpoint_bytes=checkpoint_bytes)
+        self.disk = disk
+        self.directory = directory
         self.config = config
+        self.segments = Segments(state.segments)
+        self.start_offset: int = state.start_offset
+        self.end_offset: int = state.end_offset
+        self.producers: ProducerTable = state.producers
+        self.epochs = state.epochs
+        self.bytes_appended = 0
+        """Since the log was opened."""
         self._last_now_ms = now_ms
+        self.durability = Durability(
+            self, state, disk, directory, checkpoint_bytes=checkpoint_bytes, save_checkpoints=save_checkpoints
+        )
 
     @classmethod
     def open(
@@ -74,6 +91,7 @@ class Log(DurableLog):
         allow_data_loss: bool = False,
         event: Event = ignore_event,
         checkpoint_bytes: int = CHECKPOINT_BYTES,
+        save_checkpoints: Callable[[], None] = lambda: None,
     ) -> "Log":
         """Create the log, or recover the one that is there (see `recovery`).
 
@@ -92,7 +110,83 @@ class Log(DurableLog):
             allow_data_loss=allow_data_loss,
             event=event,
         )
-        return cls(disk, directory, config, state, now_ms=now_ms, checkpoint_bytes=checkpoint_bytes)
+        return cls(
+            disk,
+            directory,
+            config,
+            state,
+            now_ms=now_ms,
+            checkpoint_bytes=checkpoint_bytes,
+            save_checkpoints=save_checkpoints,
+        )
+
+    @property
+    def active(self) -> Segment:
+        return self.segments.all[-1]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self.segments)
+
+    def close(self) -> None:
+        """Clean close: all durable, snapshot and recovery point at the end, to be saved by the caller. Blocks."""
+        self.durability.close()
+        self.active.sync_indexes()
+        for segment in self.segments:
+            segment.close()
+
+    def abandon(self) -> None:
+        """Close the files and keep nothing: the log is about to be deleted, or was not opened for good."""
+        self.durability.abandon()
+        for segment in self.segments:
+            segment.close()
+
+    # Reading
+
+    def read(self, offset: int, *, up_to: int, bytes_max: int, at_least_one: bool = True) -> bytes:
+        """Stored bytes of whole batches from the one holding `offset`, none reaching `up_to` or beyond it.
+
+        At most `bytes_max` bytes, but with `at_least_one` the first batch always whole. The first batch may start
+        below `offset`. Empty when there is nothing in between. Raises KafkaError OFFSET_OUT_OF_RANGE.
+        """
+        return self._read(offset, up_to, bytes_max, at_least_one)[0]
+
+    def read_committed(
+        self, offset: int, *, up_to: int, bytes_max: int, at_least_one: bool = True
+    ) -> tuple[bytes, list[bytes]]:
+        """`read`, and the aborted transactions that have records among what it returns: by first offset, each as a
+        Fetch answer has it (`transactions.PAIR`)."""
+        data, next_offset = self._read(offset, up_to, bytes_max, at_least_one)
+        return data, pairs_of(self.segments.aborted_entries(offset, next_offset)) if data else []
+
+    def _read(self, offset: int, up_to: int, bytes_max: int, at_least_one: bool) -> tuple[bytes, int]:
+        """The bytes, and an offset behind all of theirs."""
+        if not self.start_offset <= offset <= self.end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not within [{self.start_offset}, {self.end_offset}]; reset it to either end",
+            )
+        assert up_to <= self.end_offset, f"reading up to {up_to}, the log ends at {self.end_offset}"
+        if offset >= up_to:
+            return b"", offset
+        return self.segments.read(offset, up_to=up_to, bytes_max=bytes_max, at_least_one=at_least_one)
+
+    def offset_for_timestamp(self, timestamp_ms: int, *, up_to: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record below `up_to` with timestamp >= `timestamp_ms`; None: no such."""
+        return lookup.offset_for_timestamp(self.segments.all, timestamp_ms, start=self.start_offset, up_to=up_to)
+
+    def max_timestamp(self, *, up_to: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record below `up_to` with the largest timestamp; None when there is none."""
+        return lookup.max_timestamp(self.segments.all, start=self.start_offset, up_to=up_to)
+
+    def bytes_between(self, start: int, end: int) -> int:
+        """Bytes of the batches from the one holding `start` to the end of the one before that holding `end`."""
+        return self.segments.bytes_before(end) - self.segments.bytes_before(start)
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """Aborted transactions that end at or after `start` and begin below `end`, in the order of their markers."""
+        return decode(self.segments.aborted_entries(start, end))
 
     # Appending
 
@@ -104,7 +198,7 @@ class Log(DurableLog):
         above segment.bytes.
         """
         if header.producer_id >= 0:
-            known = producers.check(self._producers.get(header.producer_id), header)
+            known = producers.check(self.producers.get(header.producer_id), header)
             if known is not None:
                 stamp_ms = known.timestamp if self.config.log_append_time else -1
                 return AppendResult(known.base_offset, known.last_offset, stamp_ms, True)
@@ -140,7 +234,7 @@ class Log(DurableLog):
         A retry of the marker that stands last is answered with its place (`duplicate`). Raises KafkaError 47 and 52
         from the producer's state (`producers.check_marker`).
         """
-        state = self._producers.get(producer_id)
+        state = self.producers.get(producer_id)
         known = producers.check_marker(state, producer_epoch, coordinator_epoch, commit)
         if known is not None:
             return AppendResult(known.offset, known.offset, -1, True)
@@ -154,7 +248,7 @@ class Log(DurableLog):
         base_offset = self.end_offset
         last_offset = base_offset + header.last_offset_delta
         size = header.batch_length + 12
-        segment = self._segments.all[-1]
+        segment = self.segments.all[-1]
         if segment.is_full(size, last_offset, header.max_timestamp, self.config):
             segment = self.roll()
         if leader_epoch > self.epochs.latest:
@@ -163,15 +257,14 @@ class Log(DurableLog):
         position = segment.append(prefix, memoryview(batch)[_PREFIX_BYTES:])
         segment.note(position, size, last_offset, header.max_timestamp, self.config.index_interval_bytes)
         if header.producer_id >= 0:
-            aborted = self._producers.note(header, base_offset, batch, now_ms)
+            aborted = self.producers.note(header, base_offset, batch, now_ms)
             if aborted is not None:
                 segment.aborted.append(aborted)
         self.end_offset = last_offset + 1
         self._last_now_ms = now_ms
-        self._bytes_since_snapshot += size
-        self._bytes_since_sync += size
-        if self._bytes_since_sync >= self._checkpoint_bytes:
-            self._sync_in_background()
+        self.bytes_appended += size
+        if self.bytes_appended >= self.durability.sync_due_bytes:
+            self.durability.sync_in_background()
 
     def append_replicated(self, data: Buffer, *, now_ms: int) -> list[BatchHeader]:
         """Append whole batches as the partition's leader stores them, from the end offset on. Returns their headers.
@@ -198,12 +291,11 @@ class Log(DurableLog):
             at += header.size
         self._write_run(segment, view[written:])
         self._last_now_ms = now_ms
-        self._bytes_since_snapshot += at
-        self._bytes_since_sync += at
+        self.bytes_appended += at
         if start_offset > self.start_offset:
             self.delete_records_before(min(start_offset, self.end_offset))
-        if self._bytes_since_sync >= self._checkpoint_bytes:
-            self._sync_in_background()
+        if self.bytes_appended >= self.durability.sync_due_bytes:
+            self.durability.sync_in_background()
         return headers
 
     def _is_beyond(self, segment: Segment, header: BatchHeader) -> bool:
@@ -223,8 +315,8 @@ class Log(DurableLog):
         """Let another segment, of the end offset, be the active one in place of the empty one that is."""
         old.seal()
         new = self._new_segment(self.end_offset)
-        self._segments.add(new)
-        self._segments.drop(old)
+        self.segments.add(new)
+        self.segments.drop(old)
         self.disk.sync_dir(self.directory)
         return new
 
@@ -235,7 +327,7 @@ class Log(DurableLog):
         interval_bytes = self.config.index_interval_bytes
         segment.note(segment.size, header.size, header.last_offset, header.max_timestamp, interval_bytes)
         if header.producer_id >= 0:
-            aborted = self._producers.note(header, header.base_offset, batch, now_ms)
+            aborted = self.producers.note(header, header.base_offset, batch, now_ms)
             if aborted is not None:
                 segment.aborted.append(aborted)
         self.end_offset = header.next_offset
@@ -261,12 +353,11 @@ class Log(DurableLog):
             return old
         self.disk.check_room(ROLL_FILES)
         if len(self.segments) == 1:
-            self.save_checkpoints()  # from the second segment on, recovery relies on an entry being there
+            self.durability.save_checkpoints()  # from the second segment on, recovery relies on an entry being there
         old.seal()
-        self._unsynced.append(old)
-        self._write_snapshot()
+        self.durability.note_rolled(old)
         new = self._new_segment(self.end_offset)
-        self._segments.add(new)
+        self.segments.add(new)
         return new
 
     def _new_segment(self, base_offset: int) -> Segment:
@@ -299,31 +390,31 @@ class Log(DurableLog):
         if offset < self.segments[0].base_offset:
             self.restart_at(offset)
             return
-        segment, position = self._segments.locate(offset)
+        segment, position = self.segments.locate(offset)
         first = next(segment.scan(position), None)
         end_offset = min(offset, first[1].base_offset) if first is not None else offset
         last_end = _end_of_last(segment, position, end_offset)
-        if last_end != end_offset:
-            self._end_in_gap = end_offset
-        self._truncations += 1
-        self.recovery_point = min(self.recovery_point, last_end)
+        durability = self.durability
+        durability.lower_to(end_offset, last_batch_end=last_end)
         self.start_offset = min(self.start_offset, end_offset)
-        self.save_checkpoints()
-        self._snapshots.remove_above(end_offset)
+        durability.save_checkpoints()
+        durability.snapshots.remove_above(end_offset)
         while self.active is not segment:
-            self._segments.drop(self.active)
+            self.segments.drop(self.active)
         if not segment.is_active:
             segment.activate()
         segment.truncate(position, end_offset)
         self.disk.sync_dir(self.directory)
         self.end_offset = end_offset
-        self.synced_offset = min(self.synced_offset, end_offset)
-        self._snapshot_offset = min(self._snapshot_offset, end_offset)
         self.epochs.truncate_from_end(end_offset)
-        self._producers = recovery.producers_at(
-            self.segments, self._snapshots, end_offset, now_ms=self._last_now_ms, decided=self._producers.decided
+        self.producers = recovery.producers_at(
+            self.segments.all,
+            durability.snapshots,
+            end_offset,
+            now_ms=self._last_now_ms,
+            decided=self.producers.decided,
         )
-        self._segments.forget()
+        self.segments.forget()
 
     def restart_at(self, offset: int) -> None:
         """Remove everything and go on, durably, as an empty log that starts at `offset` (below or above what it had).
@@ -331,23 +422,21 @@ class Log(DurableLog):
         Epochs and producers are forgotten, too. A crash in the middle leaves the log as it was, a part of it, or an
         empty one; none of them claims to reach further than the log did.
         """
-        self._truncations += 1
+        durability = self.durability
+        durability.lower_to(0, last_batch_end=0)
         self.start_offset = self.segments[0].base_offset
-        self.recovery_point = 0
-        self.save_checkpoints()
+        durability.save_checkpoints()
         checkpoints.write_epochs(self.disk, f"{self.directory}/{checkpoints.LEADER_EPOCH}", [])
         self.epochs.clear()
-        self._snapshots.remove_all()
-        self._unsynced.clear()
+        durability.snapshots.remove_all()
         for segment in reversed(self.segments):
             segment.delete()
         self.disk.sync_dir(self.directory)  # none of them may be found beside the new one
-        self._segments.restart(self._new_segment(offset))
-        self._producers = ProducerTable()
-        self.start_offset = self.end_offset = self.synced_offset = self.recovery_point = offset
-        self._snapshot_offset = offset
-        self._bytes_since_snapshot = self._bytes_since_sync = 0
-        self.save_checkpoints()
+        self.segments.restart(self._new_segment(offset))
+        self.producers = ProducerTable()
+        self.start_offset = self.end_offset = offset
+        durability.restart_at(offset)
+        durability.save_checkpoints()
 
     def delete_records_before(self, offset: int) -> None:
         """Move the start offset up (never down), saved before this returns, and drop the segments wholly below it.
@@ -359,7 +448,7 @@ class Log(DurableLog):
             return
         self.start_offset = offset
         self.epochs.truncate_from_start(offset)
-        self.save_checkpoints()
+        self.durability.save_checkpoints()
         gone = [segment for segment, after in pairwise(self.segments) if after.base_offset <= offset]
         self.delete_segments(gone)
 
@@ -371,26 +460,16 @@ class Log(DurableLog):
             return
         first = self.segments[len(old)].base_offset
         self.start_offset = max(self.start_offset, first)
-        states = recovery.producers_at(self.segments, self._snapshots, first, now_ms=self._last_now_ms)
-        self._snapshots.write(first, states.all(), keep=self._snapshots.offsets, durable=True)
+        durability, snapshots = self.durability, self.durability.snapshots
+        states = recovery.producers_at(self.segments.all, snapshots, first, now_ms=self._last_now_ms)
+        snapshots.write(first, states.all(), keep=snapshots.offsets, durable=True)
         if len(old) > 1:
-            self.save_checkpoints()  # a start that finds some of them finishes this, see `recovery.finish_deletion`
+            durability.save_checkpoints()  # a start that finds some of them finishes this: `recovery.finish_deletion`
         for segment in old:
-            self._segments.drop(segment)
+            self.segments.drop(segment)
         self.disk.sync_dir(self.directory)  # or a power loss brings records back that were deleted for good
-        self._snapshots.remove_below(first)
+        snapshots.remove_below(first)
         self.epochs.truncate_from_start(self.start_offset)
-
-    def replace_segments(self, old: Sequence[Segment]) -> Segment:
-        """Compaction: the files of `old`, neighbours and sealed, have been swapped for one of the first's name.
-
-        Returns the segment that stands for them now.
-        """
-        return self._segments.replace(old)
-
-    def expire_producers(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers that have appended nothing for `expiration_ms` (producer.id.expiration.ms)."""
-        self._producers.expire(now_ms, expiration_ms)
 
 
 def _end_of_last(segment: Segment, position: int, offset: int) -> int:

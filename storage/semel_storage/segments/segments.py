@@ -5,15 +5,16 @@ a small table, any other one by two binary searches.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import overload
 
 from semel_storage.segments.segment import CorruptLog, Segment
 
 CURSORS_MAX = 128
 
 
-class Segments:
-    """`all` is the list itself, ascending, never empty; change it through the methods only."""
+class Segments(Sequence[Segment]):
+    """Ascending, never empty; the last one is the active one. `all` is the list itself; only the methods change it."""
 
     def __init__(self, segments: Sequence[Segment]) -> None:
         assert segments, "a log has at least one segment"
@@ -22,6 +23,19 @@ class Segments:
         self._cursors: dict[int, tuple[Segment, int]] = {}
         self._sealed_with_aborted: list[Segment] | None = None
         """Those that a search for aborted transactions has to look at; None: to be found out."""
+
+    @overload
+    def __getitem__(self, at: int) -> Segment: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Segment]: ...
+    def __getitem__(self, at: int | slice) -> Segment | list[Segment]:
+        return self.all[at]
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self.all)
 
     def add(self, segment: Segment) -> None:
         """A new last segment."""

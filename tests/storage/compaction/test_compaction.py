@@ -30,7 +30,7 @@ async def clean(
     held_by_all: int | None = None,
 ) -> Compacted:
     """Make all durable, then one round; without `held_by_all` there is no other replica."""
-    await data.log.checkpoint()
+    await data.log.durability.checkpoint()
     dirty = dirty_part(data.log, first_dirty_offset, last_stable_offset)
     held_by_all = data.log.end_offset if held_by_all is None else held_by_all
     return await compact(
@@ -152,7 +152,7 @@ async def test_compaction_never_passes_the_recovery_point() -> None:
     data = DataDirectory(COMPACTED)
     fill(data, [(b"a", b"1")], [(b"a", b"2")])
     assert dirty_part(data.log).first_uncleanable_offset == 0
-    await data.log.checkpoint()
+    await data.log.durability.checkpoint()
     assert dirty_part(data.log).first_uncleanable_offset == 2
 
 
@@ -162,7 +162,7 @@ async def test_only_whole_segments_below_the_stable_offset_are_compacted() -> No
     data.append([(b"a", b"2")])
     data.append([(b"a", b"3")])
     data.log.roll()
-    await data.log.checkpoint()
+    await data.log.durability.checkpoint()
     assert dirty_part(data.log, 0, last_stable_offset=2).first_uncleanable_offset == 1
     assert dirty_part(data.log, 1, last_stable_offset=2).dirty_bytes == 0, "nothing to do, so nothing is due"
     assert dirty_part(data.log, 2, last_stable_offset=2).dirty_bytes == 0
@@ -197,7 +197,7 @@ async def test_min_compaction_lag_keeps_young_segments() -> None:
     data.append([(b"a", b"1")], timestamp_ms=NOW_MS - 2 * HOUR_MS)
     data.log.roll()
     fill(data, [(b"a", b"2")])
-    await data.log.checkpoint()
+    await data.log.durability.checkpoint()
     assert dirty_part(data.log).first_uncleanable_offset == 1
 
 
@@ -205,7 +205,7 @@ async def test_dirtiness_counts_bytes_and_overrides_the_ratio_when_overdue() -> 
     config = msgspec.structs.replace(COMPACTED, min_cleanable_dirty_ratio=0.5, segment_bytes=100)
     data = DataDirectory(config)
     fill(data, [(b"a", b"1")], [(b"b", b"1")], [(b"c", b"1")])
-    await data.log.checkpoint()
+    await data.log.durability.checkpoint()
     size = data.log.segments[0].size
     dirty = dirty_part(data.log, 2)
     assert (dirty.clean_bytes, dirty.dirty_bytes, dirty.overdue) == (2 * size, size, False)
@@ -302,7 +302,7 @@ async def test_a_producers_last_batches_stay_empty_so_that_their_sequences_survi
     await clean(data)
     assert pairs_of(data.log) == [(5, b"a", b"6")]
     assert batches_of(data.log) == [(0, 2, 0), (3, 4, 0), (5, 5, 1)]
-    await data.log.checkpoint()
+    await data.log.durability.checkpoint()
     for name in data.disk.listdir(data.directory):
         if name.endswith(".snapshot"):
             data.disk.remove(f"{data.directory}/{name}")
@@ -336,7 +336,7 @@ async def test_an_expired_producers_batches_go() -> None:
     data.append([(b"a", b"1")], producer=(5, 0, 0))
     data.append([(b"a", b"2")])
     data.log.roll()
-    data.log.expire_producers(data.now_ms + 10, 5)
+    data.log.producers.expire(data.now_ms + 10, 5)
     await clean(data)
     assert batches_of(data.log) == [(1, 1, 1)]
 
@@ -370,7 +370,7 @@ def transactional() -> DataDirectory:
         ],
     )
     data.log.roll()
-    data.log.expire_producers(data.now_ms + 10, 5)
+    data.log.producers.expire(data.now_ms + 10, 5)
     return data
 
 
@@ -429,7 +429,7 @@ async def test_a_batch_that_fails_its_crc_stops_compaction_and_changes_nothing()
 async def test_records_deleted_underneath_end_the_round_and_leave_the_log_whole() -> None:
     data = DataDirectory(COMPACTED)
     fill(data, *[[(b"k%d" % n, b"x" * 30_000), (b"j", b"%d" % n)] for n in range(8)])
-    await data.log.checkpoint()
+    await data.log.durability.checkpoint()
     pauses = 0
 
     async def delete_some() -> None:
@@ -460,7 +460,7 @@ async def test_it_pauses_in_proportion_to_the_bytes() -> None:
         nonlocal pauses
         pauses += 1
 
-    await data.log.checkpoint()
+    await data.log.durability.checkpoint()
     await compact(
         data.log, dirty_part(data.log), now_ms=data.now_ms, keys_max=100, held_by_all=data.log.end_offset, pause=count
     )

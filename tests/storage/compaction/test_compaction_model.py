@@ -51,7 +51,7 @@ class Model:
 
     async def compact(self, keys_max: int) -> None:
         log = self.data.log
-        await log.checkpoint()
+        await log.durability.checkpoint()
         dirty = dirtiness(log, self.cleaned, last_stable_offset=log.end_offset, now_ms=self.data.now_ms)
         if not dirty.dirty_bytes:
             return
@@ -118,7 +118,7 @@ async def run(steps: list[tuple[object, ...]]) -> None:
             case ("kill", _):
                 model.data.kill_and_open()
             case ("crash", _):
-                await model.data.log.sync()
+                await model.data.log.durability.sync()
                 model.data.crash_and_open()
         model.check()
     model.check_reads()

@@ -87,7 +87,7 @@ async def filled(config: LogConfig) -> DataDirectory:
             data.log.roll()
         data.append([(None, b"v%d" % (2 * n)), (None, b"v%d" % (2 * n + 1))])
         data.now_ms += 1000
-    await data.log.sync()
+    await data.log.durability.sync()
     return data
 
 
@@ -116,14 +116,14 @@ async def test_what_is_not_synced_stays_whatever_the_high_watermark_says() -> No
     data = DataDirectory(LogConfig(retention_ms=1))
     data.append([(None, b"a")])
     assert apply_retention(data.log, high_watermark=1, now_ms=data.now_ms + DAY_MS) is None
-    await data.log.sync()
+    await data.log.durability.sync()
     assert apply_retention(data.log, high_watermark=1, now_ms=data.now_ms + DAY_MS) is not None
 
 
 async def test_retention_deleting_a_producers_last_batch_does_not_refuse_its_next_one() -> None:
     data = DataDirectory(LogConfig(retention_ms=1))
     data.append([(None, b"a")], producer=(7, 0, 0))
-    await data.log.sync()
+    await data.log.durability.sync()
     assert apply_retention(data.log, high_watermark=1, now_ms=data.now_ms + DAY_MS) is not None
     assert data.append([(None, b"b")], producer=(7, 0, 1)).base_offset == 1
     data.restart()
@@ -150,7 +150,7 @@ def written_without_a_recovery_point() -> DataDirectory:
     data.disk.kill()
     data.disk.remove(f"data/{RECOVERY_POINT}")
     data.open()
-    assert data.log.recovery_point == 0
+    assert data.log.durability.recovery_point == 0
     return data
 
 

@@ -19,7 +19,7 @@ class TransactionalData(DataDirectory):
     """Writes of transactional producers of epoch 0, with their sequences."""
 
     def write(self, producer_id: int, key: bytes, value: bytes) -> int:
-        state = self.log.producer(producer_id)
+        state = self.log.producers.get(producer_id)
         sequence = state.last_sequence + 1 if state is not None else 0
         batch = batch_of([(key, value)], producer=(producer_id, 0, sequence), is_transactional=True)
         return self.log.append(batch, header=read_header(batch), leader_epoch=0, now_ms=self.now_ms).base_offset
@@ -29,11 +29,11 @@ class TransactionalData(DataDirectory):
 
     @property
     def stable(self) -> int:
-        first = self.log.first_unstable_offset(self.log.end_offset)
+        first = self.log.producers.transactions.first_unstable_offset(self.log.end_offset)
         return self.log.end_offset if first is None else first
 
     async def clean(self, held_by_all: int | None = None) -> None:
-        await self.log.checkpoint()
+        await self.log.durability.checkpoint()
         held_by_all = self.log.end_offset if held_by_all is None else held_by_all
         dirty = dirtiness(self.log, 0, last_stable_offset=self.stable, now_ms=self.now_ms)
         await compact(self.log, dirty, now_ms=self.now_ms, keys_max=1000, held_by_all=held_by_all, pause=no_pause)
@@ -174,7 +174,7 @@ async def test_readers_of_committed_records_find_the_last_committed_value_of_eac
             case 5:
                 data.kill_and_open()
             case 6:
-                await data.log.sync()
+                await data.log.durability.sync()
                 data.crash_and_open()
         stable = data.stable
         assert stable == min((rows[0][0] for rows in pending.values()), default=data.log.end_offset)

@@ -176,7 +176,7 @@ def test_failed_write_ends_the_process(os_disk: OsDisk, tmp_path: Path, monkeypa
 def test_real_failure_ends_a_real_process(tmp_path: Path) -> None:
     """/dev/full takes no byte."""
     program = """
-from semel_storage.os_disk import OsDisk
+from semel_storage.disk.os_disk import OsDisk
 OsDisk().open("/dev/full").append(b"x")
 print("still alive")
 """
@@ -248,7 +248,7 @@ def test_names(os_disk: OsDisk, tmp_path: Path) -> None:
 def test_locked_directory_names_its_holder(os_disk: OsDisk, tmp_path: Path) -> None:
     program = f"""
 import sys
-from semel_storage.os_disk import OsDisk
+from semel_storage.disk.os_disk import OsDisk
 OsDisk().lock({str(tmp_path)!r})
 print("locked", flush=True)
 sys.stdin.read()

@@ -82,7 +82,7 @@ def test_reads_are_the_same_without_the_table_of_places(disk: MemoryDisk) -> Non
     for offset in range(80):
         for up_to in (offset + 1, offset + 3, 80):
             warm = log.read(offset, up_to=min(80, up_to), bytes_max=300)
-            log._segments.forget()
+            log.segments.forget()
             assert log.read(offset, up_to=min(80, up_to), bytes_max=300) == warm
 
 
@@ -156,9 +156,9 @@ def test_relative_offset_overflow_rolls_the_segment(disk: MemoryDisk) -> None:
 async def test_sync_covers_every_segment_that_was_rolled_since(disk: MemoryDisk) -> None:
     log = open_log(disk, SMALL)
     fill(log, 40)
-    assert log.synced_offset == 0
-    await log.sync()
-    assert log.synced_offset == 80
+    assert log.durability.synced_offset == 0
+    await log.durability.sync()
+    assert log.durability.synced_offset == 80
     disk.crash()
     assert len(read_all(open_log(disk, SMALL))) == 80
 
@@ -167,13 +167,13 @@ async def test_synced_offset_is_what_stood_there_when_sync_was_called(disk: Memo
     log = open_log(disk)
     put(log, make_batch())
     disk.hold_syncs()
-    syncing = asyncio.ensure_future(log.sync())
+    syncing = asyncio.ensure_future(log.durability.sync())
     await asyncio.sleep(0)
     put(log, make_batch())
-    assert log.synced_offset == 0
+    assert log.durability.synced_offset == 0
     disk.release_syncs()
     await syncing
-    assert (log.synced_offset, log.end_offset) == (1, 2)
+    assert (log.durability.synced_offset, log.end_offset) == (1, 2)
 
 
 async def test_truncation_during_a_sync_does_not_claim_the_cut_offsets(disk: MemoryDisk) -> None:
@@ -181,13 +181,13 @@ async def test_truncation_during_a_sync_does_not_claim_the_cut_offsets(disk: Mem
     for _ in range(5):
         put(log, make_batch())
     disk.hold_syncs()
-    syncing = asyncio.ensure_future(log.sync())
+    syncing = asyncio.ensure_future(log.durability.sync())
     await asyncio.sleep(0)
     log.truncate_to(2)
     put(log, make_batch(value=b"other"))
     disk.release_syncs()
     await syncing
-    assert log.synced_offset == 3
+    assert log.durability.synced_offset == 3
     disk.crash()
     assert [value for _, value in read_all(open_log(disk))] == [b"v", b"v", b"other"]
 
@@ -197,7 +197,7 @@ async def test_log_may_be_closed_while_a_sync_is_awaited(disk: MemoryDisk, end: 
     log = open_log(disk, SMALL, checkpoint_bytes=100)
     fill(log, 5)
     disk.hold_syncs()
-    syncing = asyncio.ensure_future(log.sync())
+    syncing = asyncio.ensure_future(log.durability.sync())
     await asyncio.sleep(0)
     getattr(log, end)()
     disk.rename(DIRECTORY, "data/doomed")
@@ -209,13 +209,13 @@ async def test_log_may_be_closed_while_a_sync_is_awaited(disk: MemoryDisk, end: 
 async def test_recovery_point_follows_the_synced_bytes(disk: MemoryDisk) -> None:
     log = open_log(disk, checkpoint_bytes=1000)
     saved: list[int] = []
-    log.save_checkpoints = lambda: saved.append(log.recovery_point)
+    log.durability.save_checkpoints = lambda: saved.append(log.durability.recovery_point)
     for _ in range(100):
         put(log, make_batch(producer_id=-1))
-        await log.sync()
-        assert log.recovery_point <= log.synced_offset
+        await log.durability.sync()
+        assert log.durability.recovery_point <= log.durability.synced_offset
     assert saved == sorted(saved)
-    assert log.recovery_point > 80
+    assert log.durability.recovery_point > 80
     disk.crash()
     again = open_log(disk, recovery_point=saved[-1])
     assert again.end_offset == 100
@@ -228,7 +228,9 @@ async def test_unsynced_bytes_are_synced_in_the_background(disk: MemoryDisk) -> 
         await asyncio.sleep(0)
     for _ in range(5):
         await asyncio.sleep(0)
-    assert log.recovery_point > 0, "nobody awaits a sync with durability = os, and yet a crash must not scan all"
+    assert log.durability.recovery_point > 0, (
+        "nobody awaits a sync with durability = os, and yet a crash must not scan all"
+    )
     log.close()
 
 
@@ -270,7 +272,7 @@ def test_truncation_takes_data_epochs_and_producers_back(disk: MemoryDisk) -> No
     log.truncate_to(14)
     assert log.end_offset == 14
     assert log.epochs.entries == [(0, 0), (1, 10)]
-    assert log.active_producers()[0].last_sequence == 13
+    assert log.producers.all()[0].last_sequence == 13
     assert put(log, make_batch(producer_id=9, sequence=14)).base_offset == 14
     assert [offset for offset, _ in read_all(log)] == list(range(15))
 
@@ -286,7 +288,7 @@ def test_truncation_within_a_batch_removes_it_whole(disk: MemoryDisk) -> None:
 def test_truncation_survives_a_crash(disk: MemoryDisk) -> None:
     log = open_log(disk, SMALL)
     fill(log, 30)
-    asyncio.run(log.sync())
+    asyncio.run(log.durability.sync())
     log.truncate_to(6)
     disk.crash()
     assert open_log(disk, SMALL).end_offset == 6

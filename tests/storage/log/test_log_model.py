@@ -76,14 +76,14 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def sync(self) -> None:
-        asyncio.run(self.log.sync())
-        assert self.log.synced_offset == self.end
+        asyncio.run(self.log.durability.sync())
+        assert self.log.durability.synced_offset == self.end
         self.durable = self.end
 
     @rule()
     def checkpoint(self) -> None:
         asyncio.run(self.directory.checkpoint())
-        assert self.log.recovery_point == self.end
+        assert self.log.durability.recovery_point == self.end
         self.durable = self.end
 
     @rule()
@@ -93,7 +93,7 @@ class LogMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.end > self.start)
     @rule(data=st.data())
     def delete_records(self, data: st.DataObject) -> None:
-        asyncio.run(self.log.sync())
+        asyncio.run(self.log.durability.sync())
         self.durable = self.end
         self.start = data.draw(st.integers(self.start, self.end))
         self.log.delete_records_before(self.start)
@@ -147,7 +147,7 @@ class LogMachine(RuleBasedStateMachine):
         self.durable = min(self.durable, end)
         self.sequence = max((seq + len(values) for _, values, seq in self.batches if seq >= 0), default=0)
         if not any(seq >= 0 for _, _, seq in self.batches):
-            self.sequence = next((s.last_sequence + 1 for s in self.log.active_producers()), 0)
+            self.sequence = next((s.last_sequence + 1 for s in self.log.producers.all()), 0)
 
     @invariant()
     def offsets_are_the_models(self) -> None:
@@ -155,8 +155,8 @@ class LogMachine(RuleBasedStateMachine):
             return
         log: Log = self.log
         assert (log.start_offset, log.end_offset) == (self.start, self.end)
-        assert log.synced_offset >= self.durable
-        assert log.recovery_point <= log.synced_offset
+        assert log.durability.synced_offset >= self.durable
+        assert log.durability.recovery_point <= log.durability.synced_offset
 
     def teardown(self) -> None:
         if self.log is None:

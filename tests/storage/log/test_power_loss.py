@@ -41,7 +41,7 @@ class Life:
         directory = self.open()
         log = directory.logs["t", 0]
         self.append(directory, 8, 0)
-        await log.sync()
+        await log.durability.sync()
         self.durable = log.end_offset
         self.append(directory, 8, 0)
         await directory.checkpoint()
@@ -50,7 +50,7 @@ class Life:
         self.floor, self.durable = 13, 13
         log.truncate_to(13)
         self.append(directory, 6, 1)
-        await log.sync()
+        await log.durability.sync()
         self.floor, self.durable = 10**9, log.end_offset
         self.start_max = 9
         log.delete_records_before(9)
@@ -63,7 +63,7 @@ class Life:
         assert directory.was_clean
         self.append(directory, 7, 1)
         log.roll()
-        await log.sync()
+        await log.durability.sync()
         self.durable = log.end_offset
         self.start_max = log.segments[2].base_offset
         log.delete_segments(log.segments[:2])
@@ -85,7 +85,7 @@ class Life:
         for offset, value in records:
             assert value in (value_of(offset, 0), value_of(offset, 1))
         sequence = log.end_offset
-        for producer in log.active_producers():
+        for producer in log.producers.all():
             assert producer.last_sequence == log.end_offset - 1
         self.append(directory, 1, 1)
         retry = make_batch(value=value_of(sequence, 1), producer_id=PRODUCER, sequence=sequence)
@@ -134,7 +134,7 @@ def test_what_is_synced_after_a_killed_process_survives_a_power_loss_too() -> No
         directory = life.open()
         log = directory.logs["t", 0]
         life.append(directory, 3, 1)
-        asyncio.run(log.sync())
+        asyncio.run(log.durability.sync())
         kept = read_all(log)
         disk.crash()
         assert read_all(life.open().logs["t", 0]) == kept, f"stopped before change {change}"

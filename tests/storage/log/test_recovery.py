@@ -6,7 +6,7 @@ import random
 import pytest
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.disk.memory_disk import MemoryDisk
-from semel_storage.log.log import Log
+from semel_storage.log.log import CHECKPOINT_BYTES, Log
 from semel_storage.log.recovery import CorruptLog
 from semel_storage.segments.log_config import LogConfig
 from storage.batches import DIRECTORY, NOW_MS, make_batch, open_log, put, read_all
@@ -37,9 +37,9 @@ def log_of(disk: MemoryDisk, batches: int, config: LogConfig | None = None) -> L
 def expect(log: Log, count: int) -> None:
     """The log holds exactly the first `count` batches, and what is derived from them."""
     assert read_all(log) == [(n, b"value-%d" % n) for n in range(count)]
-    assert log.end_offset == log.synced_offset == count
+    assert log.end_offset == log.durability.synced_offset == count
     if count:
-        (producer,) = log.active_producers()
+        (producer,) = log.producers.all()
         assert producer.last_sequence == count - 1
         assert [place.base_offset for place in producer.batches] == list(range(max(0, count - 5), count))
         assert log.max_timestamp(up_to=count) == (0, NOW_MS)
@@ -161,7 +161,7 @@ def test_derived_file_that_is_damaged_is_rebuilt(
     disk: MemoryDisk, suffix: str, damage: str, recovery_point: int | None
 ) -> None:
     log = log_of(disk, 40, SMALL)
-    log._write_snapshot()
+    log.durability.write_snapshot()
     for name in disk.listdir(DIRECTORY):
         path = f"{DIRECTORY}/{name}"
         if not name.endswith(suffix):
@@ -190,7 +190,7 @@ def test_derived_file_that_is_damaged_is_rebuilt(
 
 def test_snapshot_newer_than_the_log_is_removed(disk: MemoryDisk) -> None:
     log = log_of(disk, 10)
-    log._write_snapshot()
+    log.durability.write_snapshot()
     data = disk.read_bytes(FIRST + ".log")
     disk.overwrite(FIRST + ".log", data[: log.segments[0].position_of(7)])
     disk.kill()
@@ -200,7 +200,7 @@ def test_snapshot_newer_than_the_log_is_removed(disk: MemoryDisk) -> None:
 
 def test_index_newer_than_the_log_is_cut(disk: MemoryDisk) -> None:
     log = log_of(disk, 40, SMALL)
-    log._write_snapshot()
+    log.durability.write_snapshot()
     segment = log.active
     position = segment.position_of(segment.base_offset + 2)
     path = segment.path(".log")
@@ -210,21 +210,22 @@ def test_index_newer_than_the_log_is_cut(disk: MemoryDisk) -> None:
 
 async def test_checkpoint_makes_a_start_read_only_what_came_later(disk: MemoryDisk) -> None:
     log = log_of(disk, 500)
-    await log.checkpoint()
+    await log.durability.checkpoint()
     for n in range(500, 510):
         put(log, make_batch(producer_id=5, sequence=n, value=b"value-%d" % n))
     disk.kill()
-    log = open_log(disk, recovery_point=log.recovery_point)
-    assert log.recovery_point == 500
-    assert log.active_producers()[0].last_sequence == 509
-    assert log._bytes_since_snapshot < len(make_batch(value=b"value-1000")) * 70
+    log = open_log(disk, recovery_point=log.durability.recovery_point)
+    assert log.durability.recovery_point == 500
+    assert log.producers.all()[0].last_sequence == 509
+    replayed_bytes = CHECKPOINT_BYTES - log.durability.snapshot_due_bytes
+    assert replayed_bytes < len(make_batch(value=b"value-1000")) * 70
     expect(log, 510)
 
 
 def test_missing_segment_name_after_power_loss_loses_only_what_was_not_synced(disk: MemoryDisk) -> None:
     """Rename and creation without a directory sync are forgotten by the disk; the log relies on neither."""
     log = log_of(disk, 40, SMALL)
-    asyncio.run(log.sync())
+    asyncio.run(log.durability.sync())
     log.close()
     disk.crash()
     expect(open_log(disk, SMALL, recovery_point=40), 40)
@@ -243,7 +244,7 @@ def test_what_a_killed_process_left_to_the_kernel_is_durable_once_recovered(disk
     """Readers see it from now on, so a power loss must not take it."""
     log_of(disk, 40, SMALL)
     disk.kill()
-    assert open_log(disk, SMALL, recovery_point=0).synced_offset == 40
+    assert open_log(disk, SMALL, recovery_point=0).durability.synced_offset == 40
     disk.crash()
     expect(open_log(disk, SMALL, recovery_point=0), 40)
 
@@ -329,7 +330,7 @@ def test_lost_sector_amid_unsynced_batches_is_cut(disk: MemoryDisk) -> None:
     disk.overwrite(FIRST + ".log", data)
     log = open_log(disk)
     assert log.end_offset == 7
-    assert log.active_producers()[0].last_sequence == 6
+    assert log.producers.all()[0].last_sequence == 6
 
 
 def test_segment_that_ends_before_its_successor_is_a_lost_write(disk: MemoryDisk) -> None:
@@ -359,7 +360,7 @@ def test_reading_a_rotten_segment_names_file_and_position(disk: MemoryDisk) -> N
     log = log_of(disk, 20)
     damage(disk, log, 11, at=8)
     disk.boots -= 1  # the process lives on over the damaged file
-    log._segments.forget()
+    log.segments.forget()
     with pytest.raises(KafkaError, match=FIRST):
         log.read(12, up_to=20, bytes_max=100)
 

@@ -76,7 +76,7 @@ def test_follower_is_the_same_after_a_restart(end: str) -> None:
     leader, disk = busy_leader(MemoryDisk()), MemoryDisk()
     follower = open_log(disk, SMALL)
     replicate(leader, follower, bytes_max=700)
-    asyncio.run(follower.sync())
+    asyncio.run(follower.durability.sync())
     if end == "close":
         follower.close()
     getattr(disk, end if end != "close" else "kill")()
@@ -93,7 +93,7 @@ def test_truncated_follower_catches_up_to_the_same() -> None:
         follower.truncate_to(offset)
         assert follower.end_offset <= offset
         assert not [a for a in follower.aborted_transactions(0, 1000) if a.last_offset >= follower.end_offset]
-        assert all(state.last_offset < follower.end_offset for state in follower.active_producers())
+        assert all(state.last_offset < follower.end_offset for state in follower.producers.all())
         replicate(leader, follower, bytes_max=2000)
         assert content(follower) == content(leader)
 
@@ -198,7 +198,7 @@ def test_gaps_that_compaction_left_survive_a_restart(config: LogConfig, end: str
     follower = open_log(disk, config)
     for offset in (3, 4, 90, 91, 500, 700):
         follower.append_replicated(at_offset(make_batch(value=b"x" * 200), offset), now_ms=NOW_MS)
-    asyncio.run(follower.sync())
+    asyncio.run(follower.durability.sync())
     kept = content(follower)
     getattr(disk, end)()
     again = open_log(disk, config, recovery_point=0)
@@ -217,7 +217,7 @@ def test_gap_wider_than_an_index_can_tell() -> None:
             follower.append_replicated(at_offset(make_batch(value=b"%d" % offset), offset), now_ms=NOW_MS)
         expected = [(offset, b"%d" % offset) for offset in offsets]
         assert [(r, v) for r, v in records(follower)] == expected
-        asyncio.run(follower.sync())
+        asyncio.run(follower.durability.sync())
         disk.crash()
         assert records(open_log(disk, compacted, recovery_point=0)) == expected
 
@@ -226,7 +226,7 @@ def records(log: Log) -> list[tuple[int, bytes | None]]:
     found = []
     offset = log.start_offset
     while offset < log.end_offset:
-        data, offset = log._read(offset, log.end_offset, 1, True)
+        data, offset = log.segments.read(offset, up_to=log.end_offset, bytes_max=1, at_least_one=True)
         found += [(header.base_offset, data[-header.size :]) for header in checked_headers(data)]
     return [(base, batch[batch.rindex(b"k") + 2 : -1]) for base, batch in found]
 
@@ -235,7 +235,7 @@ async def test_compacted_leader_and_its_follower_tell_the_same() -> None:
     config = LogConfig(segment_bytes=700, cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0)
     leader = busy_leader(MemoryDisk(), config)
     leader.append_marker(3, 0, False, 1, leader_epoch=2, now_ms=NOW_MS)
-    await leader.checkpoint()
+    await leader.durability.checkpoint()
     bytes_before = leader.size
     dirty = dirtiness(leader, 0, last_stable_offset=leader.end_offset, now_ms=NOW_MS)
     await compact(
@@ -247,13 +247,13 @@ async def test_compacted_leader_and_its_follower_tell_the_same() -> None:
     replicate(leader, follower, bytes_max=500)
     assert content(follower)[0] == content(leader)[0]
     assert read_tail(follower) == read_tail(leader)
-    await follower.sync()
+    await follower.durability.sync()
     disk.crash()
     assert content(open_log(disk, config, recovery_point=0))[0] == content(leader)[0]
 
 
 def read_tail(log: Log) -> tuple[int, list[tuple[int, int, int]]]:
-    return log.end_offset, [(p.producer_id, p.epoch, p.txn_first_offset) for p in log.active_producers()]
+    return log.end_offset, [(p.producer_id, p.epoch, p.txn_first_offset) for p in log.producers.all()]
 
 
 # Beginning anew
@@ -263,7 +263,12 @@ def test_restarted_log_is_empty_and_goes_on_at_its_offset() -> None:
     disk = MemoryDisk()
     log = busy_leader(disk)
     log.restart_at(1000)
-    assert (log.start_offset, log.end_offset, log.synced_offset, log.recovery_point) == (1000, 1000, 1000, 1000)
+    assert (log.start_offset, log.end_offset, log.durability.synced_offset, log.durability.recovery_point) == (
+        1000,
+        1000,
+        1000,
+        1000,
+    )
     assert content(log) == (b"", [], *content(open_log(MemoryDisk(), start_offset=1000))[2:])
     assert len(log.segments) == 1
     log.append_replicated(at_offset(make_batch(2), 1000, 8), now_ms=NOW_MS)
@@ -310,7 +315,7 @@ class Restart:
         log = directory.logs["t", 0]
         for offset in range(40):
             log.append_replicated(self.batch(offset), now_ms=NOW_MS)
-        await log.sync()
+        await log.durability.sync()
         log.delete_records_before(12)
         for stage, offset in enumerate((500, 7), start=1):
             self.stage = stage
@@ -318,7 +323,7 @@ class Restart:
             self.stage = -stage
             for more in range(20):
                 log.append_replicated(self.batch(offset + more), now_ms=NOW_MS)
-            await log.sync()
+            await log.durability.sync()
             await directory.checkpoint()
         directory.close()
 
@@ -336,7 +341,7 @@ class Restart:
         for _, start in log.epochs.entries:
             assert log.start_offset <= start <= log.end_offset
         last = log.end_offset - 1
-        assert all(state.last_offset == last for state in log.active_producers()), "producers of what is gone"
+        assert all(state.last_offset == last for state in log.producers.all()), "producers of what is gone"
         if not found:
             assert log.epochs.entries == []
         end = log.end_offset
@@ -377,14 +382,14 @@ def test_log_that_was_cut_in_a_gap_can_be_opened_again(end: str, first: int) -> 
     kept = [at_offset(make_batch(), 0)] if not first else []
     data = b"".join([*kept, at_offset(make_batch(), 28), at_offset(make_batch(), 29)])
     follower.append_replicated(data, now_ms=NOW_MS)
-    asyncio.run(follower.sync())
-    asyncio.run(follower.checkpoint())
-    assert follower.recovery_point == 30
+    asyncio.run(follower.durability.sync())
+    asyncio.run(follower.durability.checkpoint())
+    assert follower.durability.recovery_point == 30
     follower.truncate_to(28)
     if end == "close":
         follower.close()
     getattr(disk, end if end != "close" else "kill")()
-    again = open_log(disk, COMPACTED, recovery_point=follower.recovery_point)
+    again = open_log(disk, COMPACTED, recovery_point=follower.durability.recovery_point)
     assert again.end_offset <= 28
     follower_again = [offset for offset, _ in read_all(again)]
     assert follower_again == ([0] if not first else [])

@@ -57,7 +57,7 @@ class ReplicaMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 4), producer_id=PRODUCERS, transactional=st.booleans())
     def append(self, count: int, producer_id: int, transactional: bool) -> None:
         self.written += 1
-        state = self.log.producer(producer_id)
+        state = self.log.producers.get(producer_id)
         batch = make_batch(
             count,
             value=b"%d" % self.written + b"x" * (self.written % 7 * 30),
@@ -72,7 +72,7 @@ class ReplicaMachine(RuleBasedStateMachine):
 
     @rule(producer_id=st.sampled_from((1, 2)), commit=st.booleans(), bump=st.booleans())
     def end_transaction(self, producer_id: int, commit: bool, bump: bool) -> None:
-        state = self.log.producer(producer_id)
+        state = self.log.producers.get(producer_id)
         epoch = (state.epoch if state is not None else 0) + bump
         self.log.append_marker(producer_id, epoch, commit, self.epoch, leader_epoch=self.epoch, now_ms=NOW_MS)
 
@@ -122,7 +122,7 @@ class ReplicaMachine(RuleBasedStateMachine):
         """What was committed was synced before; a leader that loses its power leads no more."""
         it = self.replicas[replica]
         before = content(it.log)
-        asyncio.run(it.log.sync())
+        asyncio.run(it.log.durability.sync())
         if how == "close":
             it.directory.close()
         else:

@@ -43,14 +43,14 @@ def entries(log: Log, start: int = 0, stop: int = 1 << 40) -> list[tuple[int, in
 def test_a_marker_takes_one_offset_and_ends_the_transaction(disk: MemoryDisk) -> None:
     log = open_log(disk)
     assert begin(log, 7) == 0
-    state = log.producer(7)
+    state = log.producers.get(7)
     assert state is not None
     assert state.txn_first_offset == 0
     assert end(log, 7, True, coordinator_epoch=3) == AppendResult(1, 1)
-    state = log.producer(7)
+    state = log.producers.get(7)
     assert state is not None
     assert (state.txn_first_offset, state.coordinator_epoch, log.end_offset) == (-1, 3, 2)
-    assert log.producer(8) is None
+    assert log.producers.get(8) is None
 
 
 def test_a_marker_for_a_producer_that_wrote_nothing_is_appended(disk: MemoryDisk) -> None:
@@ -85,8 +85,8 @@ def test_a_zombie_coordinators_marker_is_refused(disk: MemoryDisk) -> None:
     with pytest.raises(KafkaError) as refused:
         end(log, 7, False, coordinator_epoch=4)
     assert refused.value.code == ErrorCode.TRANSACTION_COORDINATOR_FENCED
-    assert log.first_unstable_offset(0) == 0
-    assert log.first_unstable_offset(2) == 2
+    assert log.producers.transactions.first_unstable_offset(0) == 0
+    assert log.producers.transactions.first_unstable_offset(2) == 2
     assert end(log, 7, False, coordinator_epoch=6).base_offset == 3
 
 
@@ -133,24 +133,24 @@ def test_a_plain_batch_amid_the_producers_transaction_is_refused(disk: MemoryDis
 
 def test_the_earliest_open_transaction_holds_readers_back(disk: MemoryDisk) -> None:
     log = open_log(disk)
-    assert log.first_unstable_offset(0) is None
+    assert log.producers.transactions.first_unstable_offset(0) is None
     put(log, make_batch(5))
     assert begin(log, 1) == 5
     assert begin(log, 2) == 6
-    assert log.first_unstable_offset(7) == 5
+    assert log.producers.transactions.first_unstable_offset(7) == 5
     end(log, 1, True)
-    assert log.first_unstable_offset(8) == 6
+    assert log.producers.transactions.first_unstable_offset(8) == 6
     end(log, 2, False)
-    assert log.first_unstable_offset(9) is None
+    assert log.producers.transactions.first_unstable_offset(9) is None
 
 
 def test_a_marker_above_the_high_watermark_holds_readers_back_still(disk: MemoryDisk) -> None:
     log = open_log(disk)
     begin(log, 1)
     end(log, 1, True)
-    assert log.first_unstable_offset(0) == 0
-    assert log.first_unstable_offset(1) == 0, "the marker at 1 is not committed"
-    assert log.first_unstable_offset(2) is None
+    assert log.producers.transactions.first_unstable_offset(0) == 0
+    assert log.producers.transactions.first_unstable_offset(1) == 0, "the marker at 1 is not committed"
+    assert log.producers.transactions.first_unstable_offset(2) is None
 
 
 def test_truncation_brings_a_transaction_back_to_life_and_its_entry_goes(disk: MemoryDisk) -> None:
@@ -162,10 +162,10 @@ def test_truncation_brings_a_transaction_back_to_life_and_its_entry_goes(disk: M
     assert entries(log) == [(1, 0, 2), (2, 1, 3)]
     log.truncate_to(3)
     assert entries(log) == [(1, 0, 2)]
-    assert log.first_unstable_offset(3) == 1
+    assert log.producers.transactions.first_unstable_offset(3) == 1
     log.truncate_to(1)
     assert entries(log) == []
-    assert log.first_unstable_offset(1) == 0
+    assert log.producers.transactions.first_unstable_offset(1) == 0
     assert disk.size(index_file(disk)) == 0
     end(log, 1, False)
     assert entries(log) == [(1, 0, 1)]
@@ -178,8 +178,8 @@ def test_truncation_keeps_what_a_marker_that_is_left_but_not_committed_holds_bac
     begin(log, 2)
     log.roll()
     log.truncate_to(2)
-    assert log.first_unstable_offset(1) == 0
-    assert log.first_unstable_offset(2) is None
+    assert log.producers.transactions.first_unstable_offset(1) == 0
+    assert log.producers.transactions.first_unstable_offset(2) is None
 
 
 def test_a_transaction_outlives_the_deletion_of_its_first_records(disk: MemoryDisk) -> None:
@@ -189,13 +189,13 @@ def test_a_transaction_outlives_the_deletion_of_its_first_records(disk: MemoryDi
         put(log, make_batch())
     log.delete_records_before(10)
     assert log.segments[0].base_offset > 0
-    assert log.first_unstable_offset(13) == 0, "still undecided"
+    assert log.producers.transactions.first_unstable_offset(13) == 0, "still undecided"
     disk.kill()
-    log = open_log(disk, SMALL, recovery_point=log.recovery_point, start_offset=10)
-    assert log.first_unstable_offset(13) == 0
+    log = open_log(disk, SMALL, recovery_point=log.durability.recovery_point, start_offset=10)
+    assert log.producers.transactions.first_unstable_offset(13) == 0
     end(log, 7, False)
     assert entries(log, 10) == [(7, 0, 13)]
-    assert log.first_unstable_offset(14) is None
+    assert log.producers.transactions.first_unstable_offset(14) is None
 
 
 def test_retention_of_an_open_transactions_first_segment_does_not_forget_it(disk: MemoryDisk) -> None:
@@ -208,7 +208,7 @@ def test_retention_of_an_open_transactions_first_segment_does_not_forget_it(disk
     log = open_log(disk, config, recovery_point=13, clean=True)
     assert apply_retention(log, high_watermark=13, now_ms=NOW_MS) is not None
     for _ in range(2):
-        state = log.producer(7)
+        state = log.producers.get(7)
         assert state is not None
         assert state.txn_first_offset == 0
         assert log.start_offset > 0
@@ -220,8 +220,8 @@ def test_an_idle_producer_with_an_open_transaction_does_not_expire(disk: MemoryD
     log = open_log(disk)
     begin(log, 7)
     put(log, make_batch(producer_id=8))
-    log.expire_producers(NOW_MS + 1000, 1000)
-    assert [state.producer_id for state in log.active_producers()] == [7]
+    log.producers.expire(NOW_MS + 1000, 1000)
+    assert [state.producer_id for state in log.producers.all()] == [7]
 
 
 # The index
@@ -303,7 +303,7 @@ async def test_a_snapshot_written_again_at_a_segments_start_still_vouches_for_th
     log.roll()
     disk.kill()
     log = open_log(disk, recovery_point=0)
-    await log.checkpoint()
+    await log.durability.checkpoint()
     disk.kill()
     disk.remove(index_file(disk))
     log = open_log(disk, recovery_point=2)
@@ -317,7 +317,7 @@ async def test_what_was_not_durable_says_nothing_about_what_was(disk: MemoryDisk
     begin(log, 7)
     end(log, 7, False)
     begin(log, 7, sequence=1)
-    await log.checkpoint()
+    await log.durability.checkpoint()
     at = log.active.size
     end(log, 7, False)
     disk.kill()
@@ -330,7 +330,7 @@ async def test_what_was_not_durable_says_nothing_about_what_was(disk: MemoryDisk
     log = open_log(disk, recovery_point=3)
     assert log.end_offset == 3
     assert entries(log) == [(7, 0, 1)]
-    assert log.first_unstable_offset(3) == 2, "its marker is not there"
+    assert log.producers.transactions.first_unstable_offset(3) == 2, "its marker is not there"
 
 
 async def test_an_index_is_not_built_from_half_a_segment(disk: MemoryDisk) -> None:
@@ -340,7 +340,7 @@ async def test_an_index_is_not_built_from_half_a_segment(disk: MemoryDisk) -> No
     for sequence in range(8):
         begin(log, 7, sequence=sequence)
         end(log, 7, False)
-    await log.checkpoint()
+    await log.durability.checkpoint()
     assert log.active is not damaged
     third = [position for position, _, _ in damaged.scan()][2]
     disk.kill()
@@ -357,11 +357,11 @@ async def test_what_the_recovery_point_covers_is_in_a_durable_index(disk: Memory
     log = open_log(disk, checkpoint_bytes=200)
     begin(log, 7)
     end(log, 7, False)
-    await log.sync()
+    await log.durability.sync()
     begin(log, 7, sequence=1)
     end(log, 7, False)
-    await log.checkpoint()
-    assert log.recovery_point == 4
+    await log.durability.checkpoint()
+    assert log.durability.recovery_point == 4
     disk.crash()
     assert len(disk.read_bytes(index_file(disk))) == 68
     assert entries(open_log(disk, recovery_point=4)) == [(7, 0, 1), (7, 2, 3)]

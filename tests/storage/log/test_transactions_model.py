@@ -185,7 +185,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule()
     def sync(self) -> None:
-        asyncio.run(self.log.sync())
+        asyncio.run(self.log.durability.sync())
         self.high_watermark = self.end
 
     @rule()
@@ -235,7 +235,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule()
     def power_loss(self) -> None:
-        asyncio.run(self.log.sync())
+        asyncio.run(self.log.durability.sync())
         durable = self.end
         self.append(1, 1, True)
         self.disk.crash()
@@ -259,9 +259,9 @@ class TransactionMachine(RuleBasedStateMachine):
         if self.log is None:
             return
         unstable = [s.first for s in spans(self.entries) if s.marker < 0 or s.marker >= self.high_watermark]
-        assert self.log.first_unstable_offset(self.high_watermark) == min(unstable, default=None)
+        assert self.log.producers.transactions.first_unstable_offset(self.high_watermark) == min(unstable, default=None)
         for producer_id in PRODUCERS:
-            state = self.log.producer(producer_id)
+            state = self.log.producers.get(producer_id)
             first = next((s.first for s in spans(self.entries) if s.producer_id == producer_id and s.marker < 0), -1)
             assert (state.txn_first_offset if state is not None else -1) == first
 
@@ -277,7 +277,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(skip=st.integers(0, 20), bytes_max=st.sampled_from([1, 300, 5000]))
     def read(self, skip: int, bytes_max: int) -> None:
-        stable = self.log.first_unstable_offset(self.high_watermark)
+        stable = self.log.producers.transactions.first_unstable_offset(self.high_watermark)
         stable = self.high_watermark if stable is None else min(stable, self.high_watermark)
         start = self.log.start_offset + skip
         aborted = [s for s in spans(self.entries) if s.marker >= 0 and not s.commit]

@@ -194,7 +194,7 @@ def test_duplicate_window_holds_across_a_restart(disk: MemoryDisk, restart: str)
         disk.kill()
         log = open_log(disk, recovery_point=0)
     elif restart == "snapshot and kill":
-        log._write_snapshot()
+        log.durability.write_snapshot()
         put(log, batch(9))
         disk.kill()
         log = open_log(disk, recovery_point=10)
@@ -254,7 +254,7 @@ async def test_retention_after_the_snapshots_were_lost_does_not_lose_a_producers
     put(log, batch(0))
     for _ in range(8):
         put(log, make_batch())
-    await log.checkpoint()
+    await log.durability.checkpoint()
     disk.crash()
     snapshots = [name for name in disk.listdir(DIRECTORY) if name.endswith(".snapshot")]
     assert not any(disk.size(f"{DIRECTORY}/{name}") for name in snapshots)
@@ -275,19 +275,19 @@ def test_expiry_goes_by_the_brokers_clock_and_spares_open_transactions(disk: Mem
     put(log, make_batch(timestamps=[5], producer_id=1), now_ms=1000)
     put(log, make_batch(timestamps=[5], producer_id=2), now_ms=1500)
     put(log, make_batch(producer_id=3, is_transactional=True), now_ms=1000)
-    log.expire_producers(1999, 1000)
-    assert [state.producer_id for state in log.active_producers()] == [1, 2, 3]
+    log.producers.expire(1999, 1000)
+    assert [state.producer_id for state in log.producers.all()] == [1, 2, 3]
     log = reopened(disk, log)
-    log.expire_producers(2000, 1000)
-    assert [state.producer_id for state in log.active_producers()] == [2, 3]
+    log.producers.expire(2000, 1000)
+    assert [state.producer_id for state in log.producers.all()] == [2, 3]
     assert put(log, make_batch(producer_id=1, sequence=99)).base_offset == 3
 
 
 def test_refused_batch_leaves_no_trace(disk: MemoryDisk) -> None:
     log = open_log(disk)
     put(log, batch(0))
-    before = log.active_producers()
+    before = log.producers.all()
     with pytest.raises(KafkaError):
         put(log, batch(5))
-    assert log.active_producers() == before
+    assert log.producers.all() == before
     assert log.end_offset == 1

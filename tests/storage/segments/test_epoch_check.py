@@ -22,7 +22,7 @@ def written() -> MemoryDisk:
         epoch = max(epoch for epoch, start in TRUTH if start <= n)
         put(log, make_batch(value=b"%d" % n), leader_epoch=epoch)
     assert len(log.segments) > 4
-    asyncio.run(log.sync())
+    asyncio.run(log.durability.sync())
     log.close()
     disk.kill()
     return disk
@@ -88,7 +88,7 @@ def test_what_was_compacted_contradicts_nothing(offsets: list[int]) -> None:
         batch = bytearray(make_batch())
         stamp(batch, offset, epoch)
         log.append_replicated(bytes(batch), now_ms=0)
-    asyncio.run(log.sync())
+    asyncio.run(log.durability.sync())
     log.close()
     checkpoints.write_epochs(disk, PATH, [row for row in TRUTH if row[1] <= offsets[-1]])
     told: list[str] = []

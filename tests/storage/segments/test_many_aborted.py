@@ -123,7 +123,7 @@ def test_later_segments_cost_a_look_each() -> None:
 async def test_retention_of_aborted_transactions_reads_no_index() -> None:
     disk = CountingDisk()
     log = aborted_log(disk, 1_500, LogConfig(segment_bytes=50_000, retention_bytes=60_000))
-    await log.sync()
+    await log.durability.sync()
     disk.forget()
     assert apply_retention(log, high_watermark=log.end_offset, now_ms=NOW_MS) is not None
     assert disk.entries == 0
@@ -133,7 +133,7 @@ async def test_compaction_holds_a_bounded_number_of_aborted_transactions(monkeyp
     count = 6_000
     log = aborted_log(MemoryDisk(), count, LogConfig(cleanup_policy=("compact",)))
     log.roll()
-    await log.sync()
+    await log.durability.sync()
     held = []
     look_up = log.aborted_transactions
 

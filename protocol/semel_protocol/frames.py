@@ -1,4 +1,4 @@
-"""Feed bytes, get whole frames: the four-byte size prefix of every request and response."""
+"""Splits a byte stream into frames by the four-byte size prefix of every request and response."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ SIZE_BYTES = 4
 
 
 class FrameReader:
-    """Cuts a byte stream into frames of at most `frame_bytes_max` bytes, the size prefix not counted.
+    """Splits a byte stream into frames of at most `frame_bytes_max` bytes, not counting the size prefix.
 
-    Memory is taken as bytes arrive, never because a prefix announced them, and each byte is copied once, however many
-    pieces a frame comes in.
+    Memory grows as bytes arrive, not by the announced size. Each byte is copied once, however many pieces a frame
+    arrives in.
     """
 
     __slots__ = ("_missing", "_pending", "frame_bytes_max")
@@ -23,13 +23,13 @@ class FrameReader:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of an unfinished frame, its prefix included: what a slow sender keeps occupied."""
+        """Bytes of the unfinished frame in memory, including its prefix."""
         return len(self._pending)
 
     def feed(self, data: bytes | memoryview) -> list[memoryview]:
-        """The frames that `data` completes, in order, without their prefixes.
+        """Add `data` to the stream; return the frames that it completes, in order, without their prefixes.
 
-        Raises ProtocolError for a negative or too large size; the stream cannot go on after it.
+        Raises ProtocolError for a negative or too large size; the stream cannot continue after that.
         """
         pending = self._pending
         if pending:

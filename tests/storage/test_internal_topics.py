@@ -114,5 +114,5 @@ def test_newer_kinds_of_keys_are_told_apart_from_malformed_ones() -> None:
     for malformed in (b"", b"\x00", b"\x00\x01\x00\x09g", b"\x00\x02\xff\xff"):
         with pytest.raises(ProtocolError):
             decode_offsets_key(malformed)
-    with pytest.raises(ProtocolError, match="v9 is not known"):
+    with pytest.raises(ProtocolError, match="v9 is unknown"):
         decode_versioned(OffsetCommitValue, b"\x00\x09")

@@ -42,14 +42,14 @@ def test_identity_is_kept_and_checked(disk: MemoryDisk) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "it is empty"),
-        ("# only a comment\n\n", "it is empty"),
-        ("cluster.id=cluster\nnode.id=1\n", "says no version"),
-        ("version=2\ncluster.id=cluster\nnode.id=1\n", "says version=2"),
-        ("version=one\nnode.id=1\n", "says version=one"),
-        ("version=1\ncluster.id=cluster\n", "says no node.id"),
-        ("version=1\nnode.id=1\n", "says no cluster.id"),
-        ("\0" * 60, "says no version"),
+        ("", "is empty"),
+        ("# only a comment\n\n", "is empty"),
+        ("cluster.id=cluster\nnode.id=1\n", "has no version"),
+        ("version=2\ncluster.id=cluster\nnode.id=1\n", "has version=2"),
+        ("version=one\nnode.id=1\n", "has version=one"),
+        ("version=1\ncluster.id=cluster\n", "has no node.id"),
+        ("version=1\nnode.id=1\n", "has no cluster.id"),
+        ("\0" * 60, "has no version"),
     ],
 )
 def test_an_identity_that_cannot_be_read_is_refused_and_left_as_it_is(disk: MemoryDisk, text: str, words: str) -> None:

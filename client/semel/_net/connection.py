@@ -292,7 +292,7 @@ class Connection(asyncio.BufferedProtocol):
                 waiter.set_result(None)
 
     async def agree_on_versions(self, timeout_ms: float) -> None:
-        """Asks for the broker's versions, stepping down when it does not know ours (wire contract: error 35)."""
+        """Asks for the broker's versions, stepping down after UNSUPPORTED_VERSION (KIP-511)."""
         api = API_OF[ApiVersionsRequest]
         version = api.high
         request = ApiVersionsRequest(client_software_name="semel", client_software_version=__version__)

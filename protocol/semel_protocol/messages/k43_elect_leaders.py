@@ -1,4 +1,4 @@
-"""ElectLeaders (key 43): make the preferred replicas leaders, or elect one outside the ISR. KIP-183, KIP-460 (v1).
+"""ElectLeaders (key 43): elects the preferred replicas, or a replica outside the ISR. KIP-183, KIP-460 (v1).
 
 A partition whose leader is already the one wanted answers ELECTION_NOT_NEEDED.
 """
@@ -19,7 +19,7 @@ class ElectLeadersRequestTopic(Message, kw_only=True):
 
 
 class ElectLeadersRequest(Message, kw_only=True):
-    """`topic_partitions` None: every partition."""
+    """`topic_partitions`: None for all partitions."""
 
     election_type: Annotated[Int8, since(1)] = PREFERRED
     topic_partitions: list[ElectLeadersRequestTopic] | None

@@ -1,4 +1,4 @@
-"""What makes one partition's log last: syncs, snapshots of its producers, and the recovery point."""
+"""Makes one log durable: syncs its files, writes producer snapshots and advances the recovery point."""
 
 import asyncio
 from collections.abc import Callable
@@ -32,15 +32,14 @@ class LogState(Protocol):
 
 
 class Durability:
-    """Makes one log durable.
+    """Syncs one log.
 
-    Everything below `synced_offset` survives a power loss. `recovery_point` is the offset below which a start after a
-    crash need not look at the log: everything below is durable and a producer snapshot stands at it.
-    `save_checkpoints` writes the recovery point and the start offset to their files; it is called when one of them has
-    changed.
+    Everything below `synced_offset` survives a power loss. Recovery scans the log from `recovery_point` on: everything
+    below it is durable, and there is a producer snapshot of this offset. `save_checkpoints` writes the recovery point
+    and the start offset to their files; it is called when one of them changes.
 
     `sync_due_bytes` and `snapshot_due_bytes` are values of the log's `bytes_appended`. From the first on, the log calls
-    `sync_in_background`; from the second on, a sync ends with a snapshot.
+    `sync_in_background`; from the second on, a sync ends with a producer snapshot.
     """
 
     def __init__(
@@ -66,15 +65,16 @@ class Durability:
         self._snapshot_offset = state.recovery_point
         self._unsynced: list[Segment] = []
         self._truncations = 0
-        self._end_in_gap = NOWHERE  # the end offset, where the log was cut and no batch ends there: no start can tell
+        self._end_in_gap = NOWHERE
+        """The end offset after a truncation if no batch ends there: recovery could not find it."""
         self._is_closed = False
         self._background: asyncio.Task[None] | None = None
 
     async def sync(self) -> None:
-        """Return once everything appended before this call is durable; moves `synced_offset`.
+        """Return once everything appended before this call is durable; raises `synced_offset`.
 
-        Group commit: concurrent callers share an fdatasync. From time to time also moves the recovery point. Returns
-        early when the log is closed meanwhile: a clean close has synced it, an abandoned log has nothing to keep.
+        Group commit: concurrent callers share an fdatasync. Also raises the recovery point after a snapshot. Returns
+        early if the log is closed in the meantime: a clean close has synced it, an abandoned log needs no sync.
         """
         await self._make_durable()
         if self.recovery_point < self._snapshot_offset <= self.synced_offset and await self._raise_recovery_point():
@@ -85,7 +85,7 @@ class Durability:
             self.write_snapshot()
 
     def unsynced_file(self) -> File | None:
-        """The file whose sync makes all durable; None where there is more to it than that: `await sync()`."""
+        """The only file to sync, for `note_synced`; None if more is necessary: then await `sync()`."""
         if (
             self._unsynced
             or self._is_closed
@@ -96,7 +96,7 @@ class Durability:
         return self._log.segments.all[-1].file
 
     def note_synced(self) -> None:
-        """That file has been synced, in this turn of the loop."""
+        """The caller has synced `unsynced_file()` in this turn of the loop."""
         log = self._log
         active = log.segments.all[-1]
         log.segments.remember(log.end_offset, active, active.size)
@@ -104,13 +104,13 @@ class Durability:
         self.synced_offset = log.end_offset
 
     async def checkpoint(self) -> None:
-        """Make all durable and move the recovery point to what is the end now; to be saved by the caller."""
+        """Make all durable and raise the recovery point to the current end offset. The caller saves it."""
         self.write_snapshot()
         await self._make_durable()
         await self._raise_recovery_point()
 
     async def _raise_recovery_point(self) -> bool:
-        """Up to the last snapshot, once the index of aborted transactions is as durable as the log. Says if it did."""
+        """Raise the recovery point to the last snapshot after a sync of the transaction index. False: not raised."""
         offset, truncations = self._snapshot_offset, self._truncations
         await self._log.segments.all[-1].aborted.sync()
         if (
@@ -124,7 +124,7 @@ class Durability:
         return True
 
     def close(self) -> None:
-        """Make all durable and move the recovery point to the end, to be saved by the caller. Blocks."""
+        """Make all durable and raise the recovery point to the end offset. The caller saves it. Blocks."""
         end_offset = self._log.end_offset
         self._stop_background()
         self.write_snapshot()
@@ -137,17 +137,17 @@ class Durability:
         self._is_closed = True
 
     def abandon(self) -> None:
-        """Sync no more: nothing of the log is to be kept."""
+        """Stop syncing: the content of the log is not needed any more."""
         self._stop_background()
         self._is_closed = True
 
     def note_rolled(self, sealed: Segment) -> None:
-        """The log goes on in a new segment: `sealed` is to be synced, and a snapshot stands where it ends."""
+        """The log continues in a new segment: the next sync includes `sealed`. Writes a snapshot of its end offset."""
         self._unsynced.append(sealed)
         self.write_snapshot()
 
     def lower_to(self, end_offset: int, *, last_batch_end: int) -> None:
-        """The log is about to be cut to `end_offset`; the last batch that stays ends at `last_batch_end`."""
+        """The log will be truncated to `end_offset`; the last remaining batch ends at `last_batch_end`."""
         if last_batch_end != end_offset:
             self._end_in_gap = end_offset
         self._truncations += 1
@@ -156,18 +156,18 @@ class Durability:
         self._snapshot_offset = min(self._snapshot_offset, end_offset)
 
     def restart_at(self, offset: int) -> None:
-        """The log is empty now, durably, and starts at `offset`."""
+        """The log is empty, durably, and starts at `offset`."""
         self._unsynced.clear()
         self.synced_offset = self.recovery_point = self._snapshot_offset = offset
         self.sync_due_bytes = self.snapshot_due_bytes = self._log.bytes_appended + self._checkpoint_bytes
 
     def write_snapshot(self) -> None:
-        """Store the producers' state as of the end offset, the index entries in memory and the leader epochs."""
+        """Write the producer snapshot of the end offset, the index entries in memory and the leader epochs."""
         log = self._log
         end_offset, active = log.end_offset, log.segments.all[-1]
         if self._snapshot_offset != end_offset or not self.snapshots.has(end_offset):
             keep = [*log.segments.bases, self.recovery_point]
-            ending = log.segments.all[-2:][0] if active.size == 0 else active  # the one that ends at this offset
+            ending = log.segments.all[-2:][0] if active.size == 0 else active  # it ends at this offset
             self.snapshots.write(end_offset, log.producers.all(), keep=keep, aborted=ending.aborted.sums)
             self._snapshot_offset = end_offset
         active.flush_indexes()
@@ -198,7 +198,7 @@ class Durability:
         return [segment.file for segment in segments if not segment.is_deleted]
 
     def sync_in_background(self) -> None:
-        """Keep what a crash would have to scan bounded where nobody waits for a sync (durability = "os")."""
+        """Start a checkpoint task; bounds the scan after a crash if no caller waits for syncs (durability=os)."""
         if self._background is not None and not self._background.done():
             return
         try:

@@ -137,7 +137,7 @@ def test_log_without_any_segment_is_refused(clean: bool) -> None:
     log_of(disk, 30).close()
     for name in disk.listdir(DIRECTORY):
         disk.remove(f"{DIRECTORY}/{name}")
-    with pytest.raises(CorruptLog, match="no segment is left of what was durable up to 30"):
+    with pytest.raises(CorruptLog, match="no segment is left of records durable up to 30"):
         start_again(disk, Reports(), 30, clean=clean)
 
 

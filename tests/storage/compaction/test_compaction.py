@@ -177,7 +177,7 @@ async def test_a_full_map_ends_the_round_between_batches_and_the_next_one_goes_o
     end_offset, rounds = 0, 0
     while end_offset < 24:
         done = await clean(data, end_offset, keys_max=4)
-        assert done.end_offset > end_offset, "a round must move on"
+        assert done.end_offset > end_offset, "a round must make progress"
         assert done.is_complete == (done.end_offset == 24)
         end_offset, rounds = done.end_offset, rounds + 1
     assert rounds > 2

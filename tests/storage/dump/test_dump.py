@@ -143,12 +143,12 @@ def test_a_torn_tail_is_shown_at_every_byte() -> None:
 @pytest.mark.parametrize(
     ("change", "position", "words"),
     [
-        pytest.param(lambda b: b[:-3] + b"\xee" + b[-2:], 105, "the CRC does not hold", id="bit-rot"),
+        pytest.param(lambda b: b[:-3] + b"\xee" + b[-2:], 105, "the CRC does not match", id="bit-rot"),
         pytest.param(lambda b: b + bytes(500), 183, "torn tail: only zeros", id="zero-filled-tail"),
-        pytest.param(lambda b: b[:105] + bytes(78) + b, 105, "corrupt: zeros where a batch was due", id="hole"),
+        pytest.param(lambda b: b[:105] + bytes(78) + b, 105, "corrupt: zeros instead of a batch", id="hole"),
         pytest.param(lambda b: b[:121] + b"\x01" + b[122:], 105, "corrupt: magic 1", id="old-magic"),
         pytest.param(lambda b: b[:113] + bytes(4) + b[117:], 105, "corrupt: batch length 0", id="lying-length"),
-        pytest.param(lambda b: b + b[:105], 183, "offset 0 where at least 5 was due", id="offset-goes-back"),
+        pytest.param(lambda b: b + b[:105], 183, "offset 0, but at least 5 is expected", id="offset-goes-back"),
     ],
 )
 def test_where_a_log_goes_wrong_is_said_and_the_status_is_1(
@@ -170,7 +170,7 @@ def test_records_that_lie_under_a_right_crc_are_a_problem() -> None:
     seal(lying)
     found = list(log_rows(lying, Options(decoder=DECODERS["plain"])))
     assert [row.kind for row in found] == [Kind.BATCH, Kind.PROBLEM]
-    assert "the records do not" in found[1].facts["problem"]
+    assert "the records are invalid" in found[1].facts["problem"]
 
 
 def test_an_index_that_contradicts_its_log_is_said_so(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_an_index_that_contradicts_its_log_is_said_so(tmp_path: Path) -> None:
     assert found[0].endswith("entries must ascend")
     assert "contradicts the log" in found[1]
     assert found[2].endswith("the log is shorter")
-    assert found[3] == "position: 24 problem: torn tail: 2 bytes are no entry of 8"
+    assert found[3] == "position: 24 problem: torn tail: 2 bytes are not an entry of 8 bytes"
 
 
 def test_damaged_small_files_are_problems_not_tracebacks(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_damaged_small_files_are_problems_not_tracebacks(tmp_path: Path) -> None
     assert [row.kind for row in snapshot_rows(b"")] == [Kind.PROBLEM]
     assert dump(tmp_path / "nothing.log").exit_code == 2
     (tmp_path / "notes.txt").write_text("x")
-    assert "none of .log" in dump(tmp_path / "notes.txt").output
+    assert "not one of .log" in dump(tmp_path / "notes.txt").output
 
 
 def test_aborted_transactions_of_a_txnindex() -> None:

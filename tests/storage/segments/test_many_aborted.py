@@ -10,7 +10,7 @@ from semel_storage.disk.memory_disk import MemoryDisk, MemoryFile
 from semel_storage.log.log import Log
 from semel_storage.producers.transactions import ENTRY, PAIR, AbortedTransaction, decode, encode
 from semel_storage.segments.log_config import LogConfig
-from semel_storage.segments.transaction_index import BLOCK, GLANCE, TransactionIndex
+from semel_storage.segments.transaction_index import BLOCK, FIRST_READ, TransactionIndex
 from storage.batches import NOW_MS, make_batch, open_log, put
 
 COUNT = 300_000
@@ -65,7 +65,7 @@ def test_a_fetch_from_anywhere_reads_what_it_is_about_and_little_more() -> None:
             disk.forget()
             found, _ = index.overlapping(start, start + length)
             assert [a.first_offset for a in decode(found)] == list(range(start - 1, start + length, 2))
-            assert disk.entries <= len(found) // ENTRY.size + HALVINGS + 3 * GLANCE
+            assert disk.entries <= len(found) // ENTRY.size + HALVINGS + 3 * FIRST_READ
 
 
 def test_a_reader_that_goes_on_where_it_stopped_does_not_search() -> None:
@@ -98,7 +98,7 @@ def test_transactions_open_all_the_while_are_found_without_reading_what_lies_bet
         found, is_complete = index.overlapping(start, start + 10)
         assert [a.producer_id for a in decode(found)] == [9] * 5 + [1, 2]
         assert is_complete
-        assert disk.entries <= 3 * BLOCK + 2 * HALVINGS + 3 * GLANCE
+        assert disk.entries <= 3 * BLOCK + 2 * HALVINGS + 3 * FIRST_READ
 
 
 def test_later_segments_cost_a_look_each() -> None:

@@ -47,7 +47,7 @@ def _rows(disk: Disk, path: str, columns: int) -> list[list[str]]:
         raise CorruptCheckpoint(f"{path}: expected version 0 and a count; move the file away to start without it")
     rows = [line.split() for line in lines[2:]]
     if not lines[1].strip().isdecimal() or len(rows) != int(lines[1]):
-        raise CorruptCheckpoint(f"{path}: the count is {lines[1]!r}, but {len(rows)} lines follow")
+        raise CorruptCheckpoint(f"{path}: {lines[1]!r} entries are announced, {len(rows)} lines follow")
     for number, row in enumerate(rows, start=3):
         if len(row) != columns or not all(cell.lstrip("-").isdecimal() for cell in row[columns - 2 :]):
             raise CorruptCheckpoint(f"{path}: line {number} does not have {columns} columns")

@@ -1,4 +1,4 @@
-"""Headers and frames, byte for byte as the wire's own examples."""
+"""Headers and frames equal the recorded bytes of Kafka."""
 
 import pytest
 from hypothesis import given
@@ -32,7 +32,7 @@ def key(api_key: int, low: int, high: int) -> ApiVersionsResponseApiKey:
     return ApiVersionsResponseApiKey(api_key=api_key, min_version=low, max_version=high)
 
 
-def test_request_frames_are_the_examples_of_the_wire() -> None:
+def test_request_frames_are_the_recorded_bytes() -> None:
     software = ApiVersionsRequest(client_software_name="lib", client_software_version="1.0")
     topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
     fetch = OffsetFetchRequest(group_id="g", topics=topics, require_stable=True)
@@ -42,7 +42,7 @@ def test_request_frames_are_the_examples_of_the_wire() -> None:
     assert b"".join(encode_request_frame(APIS[22], 4, 3, "c", init)).hex() == INIT_PRODUCER_ID_4
 
 
-def test_response_frames_are_the_examples_of_the_wire() -> None:
+def test_response_frames_are_the_recorded_bytes() -> None:
     listed = ApiVersionsResponse(api_keys=[key(0, 0, 7), key(18, 0, 4)])
     frame = b"".join(encode_response_frame(APIS[18], 3, 1, listed))
     assert frame.hex() == "0000001a0000000100000300000000000700001200000004000000000000"
@@ -98,7 +98,7 @@ def test_a_tag_buffer_that_never_ends_is_refused() -> None:
 
 
 @given(st.lists(st.binary(max_size=50), max_size=8), st.data())
-def test_frames_come_whole_however_the_stream_is_cut(frames: list[bytes], data: st.DataObject) -> None:
+def test_frames_are_complete_however_the_stream_is_split(frames: list[bytes], data: st.DataObject) -> None:
     stream = b"".join(len(f).to_bytes(4, "big") + f for f in frames)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
     reader = FrameReader(1000)
@@ -115,7 +115,7 @@ def test_a_frame_size_below_zero_or_above_the_limit_is_refused(size: int) -> Non
         FrameReader(100).feed(size.to_bytes(4, "big", signed=True))
 
 
-def test_the_announced_size_takes_no_memory() -> None:
+def test_the_announced_frame_size_allocates_no_memory() -> None:
     reader = FrameReader(1 << 30)
     assert reader.feed((1 << 29).to_bytes(4, "big") + b"x") == []
     assert reader.pending_bytes == 5

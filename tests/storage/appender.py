@@ -1,4 +1,4 @@
-"""A child process that appends, syncs, and tells on its standard output how far all is durable; made to be killed."""
+"""A child process for a kill test: appends, syncs, and prints the synced offset."""
 
 import asyncio
 import sys

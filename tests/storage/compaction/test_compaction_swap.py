@@ -1,4 +1,4 @@
-"""The swap of a compacted segment: the process or the power may go at every single step."""
+"""The swap of a compacted segment survives the end of the process, or a power loss, at any step."""
 
 import contextlib
 from collections.abc import Callable
@@ -95,7 +95,7 @@ async def steps_of_a_round(config: LogConfig) -> int:
 
 @pytest.mark.parametrize("ending", ["killed", "power lost"])
 @pytest.mark.parametrize("segment_bytes", [1 << 30, 330], ids=["one group", "two groups"])
-async def test_wherever_it_ends_a_start_finds_a_whole_log(segment_bytes: int, ending: str) -> None:
+async def test_recovery_finds_a_complete_log_after_a_stop_at_any_step(segment_bytes: int, ending: str) -> None:
     config = msgspec.structs.replace(CONFIG, segment_bytes=segment_bytes)
     steps = await steps_of_a_round(config)
     assert steps > 15
@@ -122,7 +122,7 @@ async def test_wherever_it_ends_a_start_finds_a_whole_log(segment_bytes: int, en
     assert {True, False} == set(outcomes), "some ends come before the point of no return, some after it"
 
 
-async def test_a_power_loss_in_the_middle_of_recovery_is_recovered_from() -> None:
+async def test_a_power_loss_during_recovery_is_recovered() -> None:
     for step in range(12):
         disk = MortalDisk()
         data = await prepared(disk)
@@ -141,7 +141,7 @@ async def test_a_power_loss_in_the_middle_of_recovery_is_recovered_from() -> Non
         assert pairs_of(data.log) == FINAL, f"died at step {step} of recovery"
 
 
-async def test_leftovers_that_count_for_nothing_are_removed() -> None:
+async def test_unused_files_of_a_swap_are_removed() -> None:
     data = await prepared(MortalDisk())
     expected = pairs_of(data.log)
     data.logs.close()

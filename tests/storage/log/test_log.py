@@ -1,4 +1,4 @@
-"""Append, read, roll, look-ups, cutting: one log on the memory disk."""
+"""Append, read, roll, lookup and truncation of one log on the memory disk."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ def fill(log: Log, batches: int, count: int = 2) -> None:
         put(log, make_batch(count, value=b"value-%d" % n))
 
 
-def test_offsets_are_assigned_one_after_the_other(disk: MemoryDisk) -> None:
+def test_offsets_are_consecutive(disk: MemoryDisk) -> None:
     log = open_log(disk)
     assert [put(log, make_batch(n)).base_offset for n in (1, 3, 2)] == [0, 1, 4]
     assert (log.start_offset, log.end_offset) == (0, 6)
@@ -65,7 +65,7 @@ def test_batch_above_segment_bytes_is_refused(disk: MemoryDisk) -> None:
 
 
 @pytest.mark.parametrize("bytes_max", [1, 100, 250, 10_000])
-def test_reading_on_from_any_offset_gives_every_record_once(disk: MemoryDisk, bytes_max: int) -> None:
+def test_reads_from_any_offset_give_every_record_once(disk: MemoryDisk, bytes_max: int) -> None:
     log = open_log(disk, SMALL)
     fill(log, 40)
     assert len(log.segments) > 5
@@ -76,7 +76,7 @@ def test_reading_on_from_any_offset_gives_every_record_once(disk: MemoryDisk, by
         assert first.base_offset <= offset <= first.last_offset
 
 
-def test_reads_are_the_same_without_the_table_of_places(disk: MemoryDisk) -> None:
+def test_reads_are_the_same_without_cached_positions(disk: MemoryDisk) -> None:
     log = open_log(disk, SMALL)
     fill(log, 40)
     for offset in range(80):
@@ -98,7 +98,7 @@ def test_read_never_reaches_up_to(disk: MemoryDisk) -> None:
     assert log.read(40, up_to=40, bytes_max=100) == b""
 
 
-def test_read_gives_whole_batches_within_bytes_max_or_one(disk: MemoryDisk) -> None:
+def test_read_gives_complete_batches_within_bytes_max_or_one(disk: MemoryDisk) -> None:
     log = open_log(disk)
     sizes = []
     for n in range(10):
@@ -163,7 +163,7 @@ async def test_sync_covers_every_segment_that_was_rolled_since(disk: MemoryDisk)
     assert len(read_all(open_log(disk, SMALL))) == 80
 
 
-async def test_synced_offset_is_what_stood_there_when_sync_was_called(disk: MemoryDisk) -> None:
+async def test_synced_offset_is_the_end_offset_of_the_sync_call(disk: MemoryDisk) -> None:
     log = open_log(disk)
     put(log, make_batch())
     disk.hold_syncs()
@@ -176,7 +176,7 @@ async def test_synced_offset_is_what_stood_there_when_sync_was_called(disk: Memo
     assert (log.durability.synced_offset, log.end_offset) == (1, 2)
 
 
-async def test_truncation_during_a_sync_does_not_claim_the_cut_offsets(disk: MemoryDisk) -> None:
+async def test_truncation_during_a_sync_lowers_the_synced_offset(disk: MemoryDisk) -> None:
     log = open_log(disk)
     for _ in range(5):
         put(log, make_batch())
@@ -265,7 +265,7 @@ def test_record_with_the_largest_timestamp(disk: MemoryDisk) -> None:
 # Cutting
 
 
-def test_truncation_takes_data_epochs_and_producers_back(disk: MemoryDisk) -> None:
+def test_truncation_removes_data_epochs_and_producer_state(disk: MemoryDisk) -> None:
     log = open_log(disk, SMALL)
     for n in range(30):
         put(log, make_batch(producer_id=9, sequence=n), leader_epoch=n // 10)
@@ -277,7 +277,7 @@ def test_truncation_takes_data_epochs_and_producers_back(disk: MemoryDisk) -> No
     assert [offset for offset, _ in read_all(log)] == list(range(15))
 
 
-def test_truncation_within_a_batch_removes_it_whole(disk: MemoryDisk) -> None:
+def test_truncation_within_a_batch_removes_the_whole_batch(disk: MemoryDisk) -> None:
     log = open_log(disk)
     fill(log, 3)
     log.truncate_to(3)
@@ -303,7 +303,7 @@ def test_truncation_of_everything(disk: MemoryDisk) -> None:
     assert len(read_all(log)) == 60
 
 
-def test_deleting_records_moves_the_start_and_drops_whole_segments(disk: MemoryDisk) -> None:
+def test_deleting_records_raises_the_start_offset_and_deletes_segments(disk: MemoryDisk) -> None:
     log = open_log(disk, SMALL)
     fill(log, 40)
     bases = [segment.base_offset for segment in log.segments]
@@ -317,7 +317,7 @@ def test_deleting_records_moves_the_start_and_drops_whole_segments(disk: MemoryD
     assert log.start_offset == bases[2] + 1, "the start offset never goes back"
 
 
-def test_deleting_all_records_leaves_an_empty_log_that_goes_on(disk: MemoryDisk) -> None:
+def test_deleting_all_records_leaves_an_empty_log_that_can_be_appended(disk: MemoryDisk) -> None:
     log = open_log(disk, SMALL)
     fill(log, 5)
     log.delete_records_before(10)
@@ -326,7 +326,7 @@ def test_deleting_all_records_leaves_an_empty_log_that_goes_on(disk: MemoryDisk)
     assert put(log, make_batch()).base_offset == 10
 
 
-def test_every_batch_of_the_files_is_the_log(disk: MemoryDisk) -> None:
+def test_files_contain_exactly_the_batches_of_the_log(disk: MemoryDisk) -> None:
     log = open_log(disk, SMALL)
     fill(log, 40)
     stored = b"".join(disk.read_bytes(segment.path(".log")) for segment in log.segments)

@@ -1,4 +1,4 @@
-"""The log against a list: whatever is done to it, through crashes, it reads as the list does."""
+"""A log compared with a list: after any operations and crashes it has the same records."""
 
 import asyncio
 from random import Random
@@ -57,7 +57,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(back=st.integers(1, 5))
     def retry(self, back: int) -> None:
-        """A retry of one of the last five batches is answered with its first place."""
+        """A retry of one of the last five batches returns the offsets of the first append."""
         mine = [batch for batch in self.batches if batch[2] >= 0][-back:]
         if len(mine) < back:
             return
@@ -126,14 +126,14 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
-        """The process dies: everything written is there, and durable once recovered."""
+        """Kill the process: everything written remains, and recovery makes it durable."""
         self.disk.kill()
         self.open()
         self.durable = self.end
 
     @rule(seed=st.none() | st.integers(0, 2**32))
     def lose_power(self, seed: int | None) -> None:
-        """Everything durable is there, and of the rest a prefix of whole batches."""
+        """Power loss: everything durable remains, and of the rest a prefix of complete batches."""
         self.disk.crash(None if seed is None else Random(seed))
         self.open()
         assert self.durable <= self.log.end_offset <= self.end

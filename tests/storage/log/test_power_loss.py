@@ -1,4 +1,4 @@
-"""The machine stops before every single change to the disk in turn; what was acknowledged is there after each."""
+"""The machine stops before each change to the disk in turn; acknowledged records are never lost."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def value_of(offset: int, generation: int) -> bytes:
 
 
 class Life:
-    """A busy broker's life with one log; remembers what it may count on at any moment."""
+    """The operations of a busy broker on one log; remembers what is guaranteed at any moment."""
 
     def __init__(self, disk: MemoryDisk) -> None:
         self.disk = disk
@@ -104,7 +104,7 @@ class Life:
         ],
     ],
 )
-def test_stopping_before_every_change_loses_nothing_acknowledged(stop: Callable[[MemoryDisk, int], None]) -> None:
+def test_a_stop_before_any_change_loses_no_acknowledged_record(stop: Callable[[MemoryDisk, int], None]) -> None:
     for change in range(CHANGES_MAX):
         disk = MemoryDisk()
         life = Life(disk)
@@ -119,8 +119,8 @@ def test_stopping_before_every_change_loses_nothing_acknowledged(stop: Callable[
     assert 100 < change < CHANGES_MAX - 1
 
 
-def test_what_is_synced_after_a_killed_process_survives_a_power_loss_too() -> None:
-    """The process may have died between creating a file and making its name durable: the next one sees the name."""
+def test_records_synced_after_a_killed_process_survive_a_power_loss() -> None:
+    """A process killed between creating a file and making its name durable leaves the name to the next process."""
     for change in range(CHANGES_MAX):
         disk = MemoryDisk()
         life = Life(disk)

@@ -1,5 +1,5 @@
-"""Three replicas, one leader at a time, through failovers, cuts, crashes and deletions: whoever has caught up is the
-same, and what all of them had is never lost."""
+"""Three replicas with failovers, truncations, crashes and deletions: replicas in sync are equal, and no record that all
+of them had is lost."""
 
 import asyncio
 from contextlib import nullcontext
@@ -97,7 +97,7 @@ class ReplicaMachine(RuleBasedStateMachine):
 
     @rule(replica=REPLICAS)
     def failover(self, replica: int) -> None:
-        """Anybody who has what was committed; it may have a tail that nobody else has."""
+        """Elect any replica with all committed records; it may have a tail that the others lack."""
         self.leader = replica
         self.epoch += 1
         self.log.epochs.assign(self.epoch, self.log.end_offset)
@@ -119,7 +119,7 @@ class ReplicaMachine(RuleBasedStateMachine):
 
     @rule(replica=REPLICAS, how=st.sampled_from(("close", "kill", "crash")))
     def restart(self, replica: int, how: str) -> None:
-        """What was committed was synced before; a leader that loses its power leads no more."""
+        """Restart after a power loss; committed records were synced. A leader is not the leader any more."""
         it = self.replicas[replica]
         before = content(it.log)
         asyncio.run(it.log.durability.sync())

@@ -1,4 +1,4 @@
-"""Real processes, really killed: what was acknowledged is there."""
+"""Acknowledged records survive SIGKILL of a real process."""
 
 import os
 import random

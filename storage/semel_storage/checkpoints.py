@@ -35,7 +35,7 @@ CLEANER_OFFSET = "cleaner-offset-checkpoint"
 TopicPartition = tuple[str, int]
 
 
-class CorruptCheckpoint(Exception):  # noqa: N818 (named for what it tells)
+class CorruptCheckpoint(Exception):  # noqa: N818 (named after its cause)
     """A checkpoint file is invalid. The message has the file and the line."""
 
 

@@ -15,7 +15,7 @@ KAFKA_CONTROLLER = "__cluster_metadata-0"
 NAMES_SHOWN_MAX = 3
 
 
-class WrongDirectory(Exception):  # noqa: N818 (named for what it tells)
+class WrongDirectory(Exception):  # noqa: N818 (named after its cause)
     """The folder belongs to another cluster or node, has another format, or is not a data directory."""
 
 

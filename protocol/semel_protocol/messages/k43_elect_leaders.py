@@ -10,7 +10,7 @@ from semel_protocol.schema import Int8, Int16, Int32, Message, since
 PREFERRED = 0
 """Election type: the first of the replicas, if it is in the ISR."""
 UNCLEAN = 1
-"""Election type: any live replica where nobody of the ISR lives. What the others had and it has not is lost."""
+"""Election type: any live replica if the ISR has none. Records that only the other replicas have are lost."""
 
 
 class ElectLeadersRequestTopic(Message, kw_only=True):

@@ -19,15 +19,15 @@ from typing import Protocol
 Buffer = bytes | bytearray | memoryview
 
 
-class MissingFile(Exception):  # noqa: N818 (named for what it tells)
+class MissingFile(Exception):  # noqa: N818 (named after its cause)
     """The path to read, rename or remove does not exist."""
 
 
-class DirectoryLocked(Exception):  # noqa: N818 (named for what it tells)
+class DirectoryLocked(Exception):  # noqa: N818 (named after its cause)
     """Another process has locked the data directory."""
 
 
-class FilesUsedUp(Exception):  # noqa: N818 (named for what it tells)
+class FilesUsedUp(Exception):  # noqa: N818 (named after its cause)
     """The process or the machine has reached its limit of open files; the failed call changed nothing."""
 
 

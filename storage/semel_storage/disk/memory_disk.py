@@ -14,7 +14,7 @@ from semel_storage.disk.disk import Buffer, DirectoryLocked, File, MissingFile
 SECTOR_BYTES = 512
 
 
-class DiskFailed(Exception):  # noqa: N818 (named for what it tells)
+class DiskFailed(Exception):  # noqa: N818 (named after its cause)
     """Stands for the end of the process after a failed write or sync."""
 
 

@@ -40,7 +40,7 @@ _WINDOW = Layout(">qqiqbb")
 _PLACE = Layout(">iqiq")
 
 
-class CorruptSnapshot(Exception):  # noqa: N818 (named for what it tells)
+class CorruptSnapshot(Exception):  # noqa: N818 (named after its cause)
     """The bytes are not a producer snapshot of version 1, or do not match their CRC."""
 
 

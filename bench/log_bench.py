@@ -83,7 +83,7 @@ async def sync_rates(disk: OsDisk, root: str) -> list[Row]:
         async def write(log: Log, count: int) -> None:
             for _ in range(count):
                 log.append(batch, header=header, leader_epoch=0, now_ms=0)
-                await log.sync()
+                await log.durability.sync()
 
         count = 300
         start = time.perf_counter()
@@ -139,7 +139,7 @@ def read_rates(log: Log, records: int, label: str) -> Iterator[Row]:
 
 
 def recovery_times(disk: OsDisk, path: str, log: Log) -> Iterator[Row]:
-    point, end = log.recovery_point, log.end_offset
+    point, end = log.durability.recovery_point, log.end_offset
     for label, recovery_point in [("after SIGKILL, from the last checkpoint", point), ("no checkpoint at all", 0)]:
         found: list[Log] = []
         seconds = timed(lambda at=recovery_point, into=found: into.append(open_log(disk, path, recovery_point=at)))

@@ -1,4 +1,4 @@
-"""The table of APIs: key -> request, response, versions declared, versions to advertise."""
+"""The table of APIs: for each key the request, the response, the declared and the advertised versions."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ from semel_protocol.schema import Codec, Message, codec
 class Api:
     """One API of the protocol.
 
-    `low` to `high` are the versions declared (and so decoded); `flexible` is the first version with compact types and
-    tag buffers, or None; `advertised` is the range for ApiVersions, or None for an API that no broker of ours offers.
-    The advertised minimum is 0 everywhere although versions below `low` are refused: librdkafka up to 2.11 and kcat
-    enable features only when the range contains old versions that they never send.
+    `low` to `high` are the declared versions, which can be encoded and decoded. `flexible` is the first version with
+    compact types and tag buffers (KIP-482), or None. `advertised` is the version range in ApiVersions, or None for an
+    API that the broker does not offer. The advertised minimum is 0 although versions below `low` are refused:
+    librdkafka up to 2.11 and kcat enable features only if the range contains old versions, which they never send.
     """
 
     __slots__ = ("advertised", "flexible", "high", "key", "low", "name", "request", "response")
@@ -90,10 +90,6 @@ class Api:
     def is_flexible(self, version: int) -> bool:
         """Whether `version` uses compact types and tag buffers (KIP-482)."""
         return self.flexible is not None and version >= self.flexible
-
-    def declares(self, version: int) -> bool:
-        """Whether `version` can be encoded and decoded."""
-        return self.low <= version <= self.high
 
     def request_codec(self, version: int) -> Codec[Message]:
         """The codec of the request's body in `version`."""
@@ -179,7 +175,7 @@ _TABLE = (
     _api(68, "ConsumerGroupHeartbeat", k68_consumer_group_heartbeat, (0, 1), 0, None),
     _api(69, "ConsumerGroupDescribe", k69_consumer_group_describe, (0, 0), 0, None),
     _api(75, "DescribeTopicPartitions", k75_describe_topic_partitions, (0, 0), 0, None),
-    # semel's own, of numbers that Kafka does not use
+    # semel's own APIs, under keys that Kafka does not use
     _api(20_001, "BeginTransactionGroup", k20001_begin_transaction_group, (0, 0), 0, (0, 0)),
     _api(20_002, "DecideTransactionGroup", k20002_decide_transaction_group, (0, 0), 0, (0, 0)),
     _api(20_003, "DescribeTransactionGroups", k20003_describe_transaction_groups, (0, 0), 0, (0, 0)),

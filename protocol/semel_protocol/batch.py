@@ -1,7 +1,7 @@
-"""Record batch v2 as a view: the 61-byte header, its CRC-32C, and the few fields that a broker rewrites in place.
+"""Record batch v2: reads and checks the 61-byte header and its CRC-32C, and rewrites single fields in place.
 
-Nothing here looks at the records. A broker reads the header, checks the CRC, stamps offset and leader epoch (both lie
-outside the CRC) and passes the bytes on. Layout: KIP-98, "message format"; all integers big-endian.
+This module never reads records. A broker reads the header, checks the CRC, writes the offset and the leader epoch (the
+CRC covers neither) and passes the bytes on. Layout: KIP-98, "message format"; all integers are big-endian.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ Bytes = bytes | bytearray | memoryview
 
 HEADER_BYTES = 61
 PREFIX_BYTES = 12
-"""Base offset and batch length: the bytes that `batch_length` does not count."""
+"""Base offset and batch length: `batch_length` does not count these bytes."""
 BATCH_LENGTH_MIN = HEADER_BYTES - PREFIX_BYTES
 MAGIC = 2
 MAGIC_AT = 16
@@ -53,14 +53,14 @@ assert HEADER.size == HEADER_BYTES
 
 
 class CorruptBatch(KafkaError):  # noqa: N818 (named for what the bytes are)
-    """Bytes that cannot be a record batch, or whose CRC or records lie. Code CORRUPT_MESSAGE (2)."""
+    """The bytes are not a record batch, or its CRC or records contradict the header. Code CORRUPT_MESSAGE."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
 
 
 class BatchHeader(msgspec.Struct, frozen=True, gc=False):
-    """The fixed 61 bytes that open a batch, fields in wire order; offsets are absolute, timestamps in ms."""
+    """The 61 bytes at the start of a batch, fields in wire order. Offsets are absolute, timestamps are in ms."""
 
     base_offset: int
     batch_length: int
@@ -83,7 +83,7 @@ class BatchHeader(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record that was produced (compaction may have dropped it)."""
+        """Offset of the last record as produced; compaction may have removed that record."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -99,12 +99,12 @@ class BatchHeader(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def codec(self) -> int:
-        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd; 5 to 7 are nobody's."""
+        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd; 5 to 7 are not assigned."""
         return self.attributes & CODEC_MASK
 
     @property
     def log_append_time(self) -> bool:
-        """True: every record's timestamp is `max_timestamp`, stamped by the broker."""
+        """True: the timestamp of every record is `max_timestamp`, which the broker wrote."""
         return self.attributes & LOG_APPEND_TIME != 0
 
     @property
@@ -121,30 +121,30 @@ class BatchHeader(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When compaction may drop this batch's tombstones (it then sits in `base_timestamp`); None when not set."""
+        """When compaction may remove the tombstones of this batch; None if not set. `base_timestamp` holds it."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
 
 def read_header(buf: Bytes, at: int = 0) -> BatchHeader:
     """The header of the batch at `at`.
 
-    Raises CorruptBatch when fewer than 61 bytes are left, when the length cannot be that of a batch, or when the
-    magic is not 2. Whether all of the batch is there, and whether its CRC holds, is the caller's question.
+    Raises CorruptBatch if fewer than 61 bytes are left, if the length is below the minimum, or if the magic is not 2.
+    The caller checks that the batch is complete and that its CRC matches.
     """
     if len(buf) - at < HEADER_BYTES:
-        raise CorruptBatch(f"a record batch takes at least {HEADER_BYTES} bytes, {max(0, len(buf) - at)} are left")
+        raise CorruptBatch(f"a record batch has at least {HEADER_BYTES} bytes, {max(0, len(buf) - at)} are left")
     header = BatchHeader(*HEADER.unpack_from(buf, at))
     if header.batch_length < BATCH_LENGTH_MIN:
         raise CorruptBatch(f"batch length {header.batch_length} at byte {at} is below {BATCH_LENGTH_MIN}")
     if header.magic != MAGIC:
-        raise CorruptBatch(f"magic {header.magic} at byte {at}; only record batches of magic {MAGIC} are read")
+        raise CorruptBatch(f"magic {header.magic} at byte {at}; only magic {MAGIC} is supported")
     return header
 
 
 def iterate(buf: Bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The whole batches of `buf`, each header with a view of its bytes; a partial batch at the end is left out.
+    """Yield the header and a view of the bytes of each complete batch; a partial batch at the end is skipped.
 
-    Raises CorruptBatch as `read_header`. CRCs are not checked.
+    Raises CorruptBatch as `read_header` does. Does not check CRCs.
     """
     view = memoryview(buf)
     end = len(view)
@@ -159,7 +159,7 @@ def iterate(buf: Bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 
 def check_crcs(buf: Bytes, where: str) -> None:
-    """See that the CRC of every whole batch of `buf` holds. Raises CorruptBatch, which says `where` it is."""
+    """Check the CRC of every complete batch of `buf`. Raises CorruptBatch; its message begins with `where`."""
     view = memoryview(buf)
     end = len(view)
     at = 0
@@ -168,17 +168,19 @@ def check_crcs(buf: Bytes, where: str) -> None:
         after = at + PREFIX_BYTES + length
         if length < BATCH_LENGTH_MIN or (after <= end and crc32c(view[at + CHECKED_AT : after]) != crc):
             (offset,) = OFFSET.unpack_from(view, at)
-            raise CorruptBatch(f"{where}: the batch at offset {offset} fails its CRC; restore the log from a copy")
+            raise CorruptBatch(
+                f"{where}: the batch at offset {offset} does not match its CRC; restore the log from a copy"
+            )
         at = after
 
 
 def crc_of(buf: Bytes, size: int) -> int:
-    """CRC-32C of the batch of `size` bytes at the start of `buf`, as its header should state it."""
+    """CRC-32C of the batch of `size` bytes at the start of `buf`; the header should state the same value."""
     return crc32c(memoryview(buf)[CHECKED_AT:size])
 
 
 def crc_ok(buf: Bytes, header: BatchHeader) -> bool:
-    """Whether the batch at the start of `buf` is all there and is what its producer checksummed."""
+    """Whether the batch at the start of `buf` is complete and matches its CRC."""
     return len(buf) >= header.size and crc_of(buf, header.size) == header.crc
 
 
@@ -189,23 +191,23 @@ def check_produced(
     bytes_max: int | None = None,
     transactional: bool = False,
 ) -> BatchHeader:
-    """The header of the one batch that a client may send per partition, after every check that needs no records.
+    """Check the one batch that a client may send per partition, except its records, and return its header.
 
-    `bytes_max` is the topic's max.message.bytes; `transactional` says whether the request named a transactional id.
-    Raises KafkaError: INVALID_RECORD for anything that is not exactly one well-formed client batch, INVALID_TIMESTAMP,
-    UNSUPPORTED_COMPRESSION_TYPE for an unknown codec or zstd before Produce v7, MESSAGE_TOO_LARGE, and CorruptBatch
-    for a length or CRC that does not hold.
+    `bytes_max` is the topic's max.message.bytes. `transactional`: the request names a transactional id. Raises
+    KafkaError: INVALID_RECORD unless `records` is exactly one well-formed client batch, INVALID_TIMESTAMP,
+    MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE for an unknown codec or zstd before Produce v7; CorruptBatch for a
+    wrong length or CRC.
     """
     header = _one_batch(records)
     assert records is not None
     if bytes_max is not None and header.size > bytes_max:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch takes {header.size} bytes, the topic's max.message.bytes is {bytes_max}; send smaller batches",
+            f"the batch has {header.size} bytes, the topic's max.message.bytes is {bytes_max}; send smaller batches",
         )
     crc = crc_of(records, header.size)
     if crc != header.crc:
-        raise CorruptBatch(f"the batch states CRC {header.crc:08x}, its bytes give {crc:08x}; send it again")
+        raise CorruptBatch(f"the batch states CRC {header.crc:08x}, its bytes have CRC {crc:08x}; send it again")
     _check_attributes(header, produce_version)
     if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
         raise _refused(f"{header.record_count} records cannot end at offset delta {header.last_offset_delta}")
@@ -216,17 +218,18 @@ def check_produced(
 
 def _one_batch(records: Bytes | None) -> BatchHeader:
     if not records:
-        raise _refused("a Produce request must carry exactly one record batch per partition, this one carries none")
+        raise _refused("a Produce request must have exactly one record batch per partition, this one has none")
     if len(records) > MAGIC_AT and records[MAGIC_AT] < MAGIC:
         raise _refused(
-            f"message format v{records[MAGIC_AT]} is no longer taken (KIP-724); use a client of Produce v3 or above"
+            f"message format v{records[MAGIC_AT]} is not supported (KIP-724); use a client with Produce v3 or above"
         )
     header = read_header(records)
     if header.size > len(records):
         raise CorruptBatch(f"the batch states {header.size} bytes, {len(records)} were sent")
     if header.size < len(records):
         raise _refused(
-            f"exactly one record batch per partition: {len(records) - header.size} bytes follow one of {header.size}"
+            f"a partition takes exactly one record batch: {len(records) - header.size} bytes follow the first, "
+            f"which has {header.size} bytes; send one batch"
         )
     return header
 
@@ -244,22 +247,22 @@ def _check_attributes(header: BatchHeader, produce_version: int) -> None:
             f"zstd needs Produce v{ZSTD_PRODUCE_VERSION} or above, this request is v{produce_version}",
         )
     if header.attributes & CONTROL:
-        raise _refused("control batches are written by brokers only")
+        raise _refused("only brokers write control batches")
     if header.attributes & DELETE_HORIZON:
-        raise _refused("a delete horizon is set by compaction only")
+        raise _refused("only compaction sets a delete horizon")
 
 
 def _check_timestamps(header: BatchHeader) -> None:
-    """A largest timestamp that is not stated (-1) is the broker's to find: sarama below 1.45.1 leaves it out."""
+    """A missing maximum timestamp (-1) passes; the broker computes it. sarama below 1.45.1 does not set it."""
     if header.attributes & LOG_APPEND_TIME:
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP,
-            "the batch claims the time of its append as timestamp type; only brokers set that",
+            "the batch has timestamp type LogAppendTime; only brokers set that",
         )
     if NO_TIMESTAMP != header.max_timestamp < header.base_timestamp:
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP,
-            f"the largest timestamp {header.max_timestamp} lies before the first, {header.base_timestamp}",
+            f"the maximum timestamp {header.max_timestamp} is below the base timestamp {header.base_timestamp}",
         )
 
 
@@ -267,9 +270,9 @@ def _check_producer(header: BatchHeader, transactional: bool) -> None:
     idempotent = header.producer_id >= 0
     if header.producer_id < NO_PRODUCER_ID:
         raise _refused(
-            f"producer id {header.producer_id} is none: it is 0 or above, or {NO_PRODUCER_ID} for none at all"
+            f"producer id {header.producer_id} is invalid: it is 0 or above, or {NO_PRODUCER_ID} for no producer id"
         )
-    # Without a producer id the others mean nothing: franz-go, sarama, kafkajs and Kafka itself write sequence 0 there.
+    # Without a producer id, epoch and sequence have no meaning: franz-go, sarama, kafkajs and Kafka write sequence 0.
     if idempotent and (header.producer_epoch < 0 or header.base_sequence < 0):
         raise _refused(
             f"producer id {header.producer_id} needs an epoch and a base sequence of 0 or above; "
@@ -280,7 +283,7 @@ def _check_producer(header: BatchHeader, transactional: bool) -> None:
     if not idempotent:
         raise _refused("a transactional batch needs a producer id; call InitProducerId first")
     if not transactional:
-        raise _refused("a transactional batch came in a request that names no transactional id")
+        raise _refused("the batch is transactional, but the request names no transactional id")
 
 
 def _refused(message: str) -> KafkaError:
@@ -288,15 +291,15 @@ def _refused(message: str) -> KafkaError:
 
 
 def stamp(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Give the batch at the start of `buf` its place in the log, in place; the CRC covers neither field."""
+    """Write base offset and leader epoch into the batch at the start of `buf`; the CRC covers neither field."""
     OFFSET.pack_into(buf, 0, base_offset)
     EPOCH.pack_into(buf, EPOCH_AT, leader_epoch)
 
 
 def stamp_log_append_time(buf: bytearray | memoryview, now_ms: int) -> None:
-    """Make every record of the one batch in `buf` carry the broker's time (message.timestamp.type=LogAppendTime).
+    """Give every record of the one batch in `buf` the broker's time (message.timestamp.type=LogAppendTime).
 
-    Sets the timestamp type and the maximum timestamp, and the CRC anew.
+    Writes the timestamp type, the maximum timestamp and the new CRC.
     """
     (attributes,) = ATTRIBUTES.unpack_from(buf, ATTRIBUTES_AT)
     ATTRIBUTES.pack_into(buf, ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
@@ -305,7 +308,7 @@ def stamp_log_append_time(buf: bytearray | memoryview, now_ms: int) -> None:
 
 
 def state_max_timestamp(buf: bytearray | memoryview, timestamp_ms: int) -> None:
-    """Let the header of the one batch in `buf` state the largest timestamp of its records, and set the CRC anew."""
+    """Write the maximum timestamp of its records and the new CRC into the header of the one batch in `buf`."""
     OFFSET.pack_into(buf, MAX_TIMESTAMP_AT, timestamp_ms)
     seal(buf)
 
@@ -317,7 +320,7 @@ def seal(buf: bytearray | memoryview) -> None:
 
 
 def pack_batch(header: BatchHeader, body: bytes) -> bytes:
-    """The batch of this header and these encoded (and compressed) records, its length and CRC worked out."""
+    """The batch of this header and these encoded and compressed records; computes length and CRC."""
     head = HEADER.pack(
         header.base_offset,
         BATCH_LENGTH_MIN + len(body),

@@ -1,7 +1,8 @@
-"""Turns declared fields into plain Python functions, one pair for each struct, version and flexibility.
+"""Generates the encode and decode functions of a struct, for one version, as Python source.
 
-Neighbouring fields of fixed size share one `struct` call, and a length joins the run before it, so that a small message
-costs a handful of calls. Decoders check each length and count against the bytes that are left before they take memory.
+Adjacent fields of fixed size share one `struct` call; the length of a string, blob or array shares the call of the
+fields before it. So a small message takes few calls. Decoders check each length and count against the remaining bytes
+before they allocate memory.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ AnyStruct = type[msgspec.Struct]
 
 
 STEP = 64
-"""Elements of an array that are encoded or decoded between two steps."""
+"""Array elements that one step encodes or decodes."""
 NUMBERS_STEP = 4096
 """The same for an array of numbers, which share one `struct` call."""
 
 
 class Functions(NamedTuple):
-    """`in_steps`: the two functions are generators, which yield after every few elements how many these were."""
+    """`in_steps`: both functions are generators; each yield gives the number of elements since the last one."""
 
     encode: Callable[[Any, Callable[[primitives.Buffer], None]], Any]
     decode: Callable[[memoryview, int], Any]
@@ -37,19 +38,19 @@ class Functions(NamedTuple):
 def compile_codec(cls: AnyStruct, version: int, flexible: bool, *, in_steps: bool = False) -> Functions:
     """Functions `encode(message, write)` and `decode(view, at) -> (message, position)` of `cls` in `version`.
 
-    `in_steps`: as generators, where a `cls` can be long because it has arrays; what they return is the same.
+    `in_steps`: the functions are generators if `cls` has an array; they return the same values.
     """
     source = _Source(version, flexible, in_steps)
     source.struct(cls)
     text = "\n".join(source.lines) + "\n"
     name = f"<codec {cls.__name__} v{version}{' flexible' if flexible else ''}{' in steps' if in_steps else ''}>"
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)  # tracebacks show the lines
-    exec(compile(text, name, "exec"), source.names)  # noqa: S102 - the text comes from our own declarations alone
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)  # so that tracebacks show the lines
+    exec(compile(text, name, "exec"), source.names)  # noqa: S102 - the source is made of our own declarations only
     return Functions(source.names[f"enc_{cls.__name__}"], source.names[f"dec_{cls.__name__}"], source.is_long(cls))
 
 
 def smallest(cls: AnyStruct, version: int, flexible: bool) -> int:
-    """The least number of bytes that a `cls` takes: what bounds an array's count by the bytes that are left."""
+    """The minimum size of an encoded `cls` in bytes. It bounds the count of an array by the remaining bytes."""
     total = 1 if flexible else 0
     for field in fields_of(cls):
         if field.exists_in(version) and field.tag is None:
@@ -68,14 +69,14 @@ def _smallest_of(kind: Kind | Array | AnyStruct, nullable: bool, version: int, f
 
 
 def _is_flat(cls: AnyStruct) -> bool:
-    """Whether a `cls` takes the same bytes in each version, but for its tag buffer (`Encoded`)."""
+    """Whether `cls` has the same bytes in each version, except for its tag buffer (see `Encoded`)."""
     fields = fields_of(cls)
     plain = all(isinstance(field.type, Kind) and field.type.is_fixed for field in fields)
     return plain and all(field.tag is None and field.since == 0 and field.until == LAST_VERSION for field in fields)
 
 
 class _Run:
-    """Fixed-size fields collected for one struct call."""
+    """Adjacent fixed-size fields, collected for one `struct` call."""
 
     def __init__(self) -> None:
         self.format = ""
@@ -87,7 +88,7 @@ class _Run:
 
 
 class _Source:
-    """The text of one codec: functions for the message and for every struct inside it."""
+    """The source of one codec: functions for the message and for every nested struct."""
 
     def __init__(self, version: int, flexible: bool, in_steps: bool) -> None:
         self.version, self.flexible, self._in_steps = version, flexible, in_steps
@@ -124,7 +125,7 @@ class _Source:
         self._decoder(cls, fixed, tagged)
 
     def is_long(self, cls: AnyStruct) -> bool:
-        """Whether the functions of `cls` are generators: in steps, and it has an array somewhere."""
+        """Whether the functions of `cls` are generators: it is compiled in steps and contains an array."""
         if not self._in_steps:
             return False
         for field in fields_of(cls):
@@ -138,7 +139,7 @@ class _Source:
         return f"{'yield from ' if self.is_long(cls) else ''}{function}_{cls.__name__}({arguments})"
 
     def _step(self, element: AnyStruct | Kind) -> list[str]:
-        """The end of a loop over elements, counted by `i`: a step, from time to time."""
+        """The last lines of a loop over elements with counter `i`: they yield after every STEP elements."""
         if not self._in_steps:
             return []
         if not isinstance(element, Kind) and self.is_long(element):
@@ -322,7 +323,7 @@ class _Source:
             self._body.append(f"{target}, at = {self._call('dec', kind, 'b, at')}")
 
     def _decode_length(self, name: str, what: str, fmt: str, nullable: bool) -> None:
-        """Leaves the length in `name`: -1 for null where that is allowed, checked non-negative otherwise."""
+        """Read the length into `name`: -1 for null if null is allowed; a negative one raises otherwise."""
         if self.flexible:
             self._flush_decode()
             self._body += [f"{name} = b[at] - 1", "at += 1"]
@@ -342,7 +343,7 @@ class _Source:
         lines = [
             f"end = at + {n}",
             "if end > size:",
-            f'    raise ProtocolError(f"{what} of {{{n}}} bytes at byte {{at}} ends behind the message")',
+            f'    raise ProtocolError(f"{what} of {{{n}}} bytes at byte {{at}} ends after the message")',
             f"{target} = {take}",
             "at = end",
         ]
@@ -357,7 +358,7 @@ class _Source:
         least = max(1, _smallest_of(element, False, self.version, self.flexible))
         lines = [
             f"if {n} * {least} > size - at:",
-            f'    raise ProtocolError(f"{what} counts {{{n}}} elements, but only {{size - at}} bytes are left")',
+            f'    raise ProtocolError(f"{what} has {{{n}}} elements, but only {{size - at}} bytes are left")',
         ]
         if not isinstance(element, Kind):
             lines += [
@@ -400,7 +401,7 @@ class _Source:
             self._body.append(f"v_{field.name} = {fresh}")
         self._body += ["count, at = ruv(b, at)", "check_tags(count)", "last = -1", "for _ in range(count):"]
         self._body += ["    number, at = ruv(b, at)", "    length, at = ruv(b, at)", "    stop = at + length"]
-        self._body += ["    if stop > size:", '        raise ProtocolError("a tagged field ends behind the message")']
+        self._body += ["    if stop > size:", '        raise ProtocolError("a tagged field ends after the message")']
         self._body += ["    if number <= last:", '        raise ProtocolError("tagged fields are not ascending")']
         self._body += ["    last = number", "    view, whole = b[:stop], b", "    if False:", "        pass"]
         for field in tagged:

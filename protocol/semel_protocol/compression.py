@@ -1,9 +1,9 @@
-"""The four codecs of a record batch's blob, in the forms that Kafka clients write, with a cap on what comes out.
+"""The four compression codecs of record batches, in the formats of Kafka clients, with a limit on the output size.
 
 gzip is one RFC 1952 member, lz4 one LZ4 *frame* of independent blocks (Java refuses dependent ones), zstd one frame.
 snappy is written with the xerial framing that Java writes, and read with it or as the one bare block that librdkafka
-and franz-go send. Output goes into a buffer that grows in steps and never beyond `bytes_max`, so that a bomb takes no
-more memory than it was allowed, and nothing is allocated on the word of a declared size alone.
+and franz-go send. Output goes into a buffer that grows in steps up to `bytes_max`, so that a decompression bomb
+takes no more memory than allowed. A declared size alone never causes an allocation.
 """
 
 import zlib
@@ -25,27 +25,27 @@ CODECS: dict[str, int] = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": L
 CODEC_NAMES: dict[int, str] = {codec: name for name, codec in CODECS.items()}
 
 BYTES_MAX = 100 * 1024 * 1024
-"""Cap on decompressed records when the caller has no better one: Kafka's socket.request.max.bytes."""
+"""Default limit on decompressed records: Kafka's default of socket.request.max.bytes."""
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2
 XERIAL_CHUNK_BYTES = 32 * 1024
 SNAPPY_RATIO_MAX = 22
-"""A snappy copy of 64 bytes takes three, so that a larger claim than this times the input is a lie."""
+"""A snappy copy of 64 bytes takes three bytes, so the declared size is at most this multiple of the input."""
 
 FIRST_ROOM_RATIO = 8
 FIRST_ROOM_BYTES_MIN = 4096
 ROOM_GROWTH = 4
 NO_ROOM = "failed to write whole buffer"
-"""What cramjam says when the output does not fit."""
+"""The error text of cramjam if the output does not fit into the buffer."""
 
 STEP_BYTES = 2 << 20
-"""Output of one step of `inflating`, where a codec can be stopped: one or two milliseconds."""
+"""Output bytes of one step of `inflating`, for codecs that can be interrupted: 1 to 2 ms of work."""
 GZIP_WINDOW = 31
-"""Zlib's name for a window of 32 KiB in a gzip member."""
+"""wbits of zlib: a gzip member with a window of 32 KiB."""
 GZIP_COST = 4
-"""Gzip inflates about as many times slower than the others."""
+"""gzip decompresses about this many times slower than the other codecs."""
 
 GZIP_LEVEL = 6
 LZ4_LEVEL = 1
@@ -53,36 +53,36 @@ ZSTD_LEVEL = 3
 
 
 class InflatesTooLarge(CorruptBatch):
-    """A blob that gives more bytes than were allowed; it may be a good one otherwise."""
+    """The blob decompresses to more bytes than allowed; it may be valid otherwise."""
 
 
 def compress(codec: int, data: Bytes, level: int | None = None) -> bytes:
-    """`data` as a blob of `codec` (0 to 4); `level` is the codec's own, by default what Kafka's producer uses."""
+    """Compress `data` with `codec` (0 to 4). `level`: of that codec; by default that of Kafka's producer."""
     return _COMPRESS[codec](data, level)
 
 
 def decompress(codec: int, data: Bytes, bytes_max: int = BYTES_MAX) -> bytes:
-    """What `compress` was given.
+    """Decompress a blob of `codec`.
 
-    Raises CorruptBatch when the blob is not one of this codec, InflatesTooLarge (which is one) when it would give more
-    than `bytes_max` bytes, KafkaError UNSUPPORTED_COMPRESSION_TYPE for a codec that nobody knows.
+    Raises CorruptBatch if the blob is invalid, its subclass InflatesTooLarge if the result would exceed `bytes_max`
+    bytes, KafkaError UNSUPPORTED_COMPRESSION_TYPE for an unknown codec.
     """
     inflate = _DECOMPRESS.get(codec)
     if inflate is None:
         raise KafkaError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} is unknown; this side reads 0 to {ZSTD}"
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} is unknown; codecs 0 to {ZSTD} are supported"
         )
     try:
         return inflate(data, bytes_max)
     except cramjam.DecompressionError as error:
-        raise CorruptBatch(f"{len(data)} bytes are no {CODEC_NAMES[codec]} blob: {error}") from error
+        raise CorruptBatch(f"{len(data)} bytes are not a valid {CODEC_NAMES[codec]} blob: {error}") from error
 
 
 def inflating(codec: int, data: Bytes, bytes_max: int) -> Generator[int, None, bytearray]:
-    """What `decompress` gives, in steps that each yield what they cost, in bytes of output.
+    """Decompress as `decompress` does, in steps. Each step yields its cost in bytes of output.
 
-    A step of gzip, or of snappy in chunks, is bounded by STEP_BYTES. lz4 and zstd cannot be stopped: they are tried
-    with more room from step to step, and the last one takes 5 to 30 ms for 32 MiB. Raises as `decompress`.
+    STEP_BYTES bounds a step of gzip and of snappy in chunks. lz4 and zstd cannot be interrupted: each step tries a
+    larger buffer, and the last step takes 5 to 30 ms for 32 MiB. Raises as `decompress`.
     """
     try:
         if codec == GZIP:
@@ -92,7 +92,7 @@ def inflating(codec: int, data: Bytes, bytes_max: int) -> Generator[int, None, b
         into = {LZ4: cramjam.lz4.decompress_into, ZSTD: cramjam.zstd.decompress_into}[codec]
         return (yield from _inflating_at_once(into, data, _declared(codec, data, bytes_max), bytes_max))
     except (cramjam.DecompressionError, zlib.error) as error:
-        raise CorruptBatch(f"{len(data)} bytes are no {CODEC_NAMES[codec]} blob: {error}") from error
+        raise CorruptBatch(f"{len(data)} bytes are not a valid {CODEC_NAMES[codec]} blob: {error}") from error
 
 
 def _declared(codec: int, data: Bytes, bytes_max: int) -> int | None:
@@ -116,7 +116,7 @@ def _inflating_at_once(
                 raise
         else:
             if declared is not None and count < declared:
-                raise CorruptBatch(f"a zstd frame declares {declared} bytes and holds {count}")
+                raise CorruptBatch(f"a zstd frame declares {declared} bytes and contains {count}")
             del out[count:]
             yield count
             return out
@@ -137,7 +137,7 @@ def _inflating_gzip(data: Bytes, bytes_max: int) -> Generator[int, None, bytearr
         if len(out) > bytes_max:
             raise _too_large(None, bytes_max)
         if not some and not rest and not member.eof:
-            raise CorruptBatch(f"{len(data)} bytes are the beginning of a gzip blob")
+            raise CorruptBatch(f"the gzip blob is cut short after {len(data)} bytes")
         yield max(1, len(some)) * GZIP_COST
     if member.unused_data:
         raise CorruptBatch(f"{len(member.unused_data)} bytes follow a gzip blob")
@@ -202,12 +202,12 @@ def _decompress_zstd(data: Bytes, bytes_max: int) -> bytes:
         raise _too_large(declared, bytes_max)
     out = _inflate(cramjam.zstd.decompress_into, data, declared, bytes_max)
     if declared is not None and len(out) < declared:
-        raise CorruptBatch(f"a zstd frame declares {declared} bytes and holds {len(out)}")
+        raise CorruptBatch(f"a zstd frame declares {declared} bytes and contains {len(out)}")
     return out
 
 
 def _inflate(into: Callable[[Bytes, bytearray], int], data: Bytes, declared: int | None, bytes_max: int) -> bytes:
-    """Decompress into a buffer of the declared size if the input makes it likely, else into ever larger ones."""
+    """Decompress into a buffer of the declared size if the input size makes it plausible, else into growing buffers."""
     likely = max(FIRST_ROOM_BYTES_MIN, FIRST_ROOM_RATIO * len(data))
     room = min(bytes_max, likely if declared is None else min(declared, ROOM_GROWTH * likely))
     while True:
@@ -225,7 +225,7 @@ def _inflate(into: Callable[[Bytes, bytearray], int], data: Bytes, declared: int
 
 
 def _zstd_content_bytes(data: Bytes) -> int | None:
-    """The content size that the frame's header declares (RFC 8878, 3.1.1.1); None when it declares none."""
+    """The content size in the header of the frame (RFC 8878, 3.1.1.1); None if the header has none."""
     if len(data) < 6 or bytes(data[:4]) != ZSTD_MAGIC:
         return None
     descriptor = data[4]
@@ -249,7 +249,7 @@ def _decompress_snappy(data: Bytes, bytes_max: int) -> bytes:
 
 
 def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:
-    """The chunks of the xerial framing, or the one bare block. Raises CorruptBatch for a chunk that is cut short."""
+    """Yield the chunks of the xerial framing, or the one bare block. Raises CorruptBatch for a truncated chunk."""
     if bytes(view[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
         yield view
         return
@@ -258,7 +258,7 @@ def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:
         length = int.from_bytes(view[at : at + 4], "big")
         at += 4
         if length > len(view) - at:
-            raise CorruptBatch(f"a snappy chunk of {length} bytes, {max(0, len(view) - at)} are left")
+            raise CorruptBatch(f"a snappy chunk states {length} bytes, {max(0, len(view) - at)} are left")
         yield view[at : at + length]
         at += length
 

@@ -1,4 +1,4 @@
-"""Control batches: the marker that ends a transaction in a partition (KIP-98, "control messages")."""
+"""Control batches: build and read the marker that ends a transaction in a partition (KIP-98, "control messages")."""
 
 import struct
 from enum import IntEnum
@@ -24,12 +24,12 @@ VALUE = struct.Struct(">hi")
 
 
 RECORD = struct.Struct(">bbbbbhhbhib")
-"""The one record of a marker as we write it. All of its lengths and deltas are varints of a single byte."""
+"""The record of a marker as semel writes it. All lengths and deltas are varints of one byte."""
 MARKER_BYTES = HEADER_BYTES + RECORD.size
 
 
 class ControlType(IntEnum):
-    """What a control record says; the types from 2 on belong to KRaft and never reach a partition of ours."""
+    """The type of a control record. The types from 2 on belong to KRaft; partitions of semel never contain them."""
 
     ABORT = 0
     COMMIT = 1
@@ -41,7 +41,7 @@ _KINDS = {int(kind): kind for kind in ControlType}
 
 
 class EndTxnMarker(msgspec.Struct, frozen=True, gc=False):
-    """How a transaction ended, and the epoch of the coordinator that decided so."""
+    """The outcome of a transaction and the epoch of its coordinator."""
 
     control_type: ControlType
     coordinator_epoch: int
@@ -50,10 +50,10 @@ class EndTxnMarker(msgspec.Struct, frozen=True, gc=False):
 def build_marker(
     marker: EndTxnMarker, *, producer_id: int, producer_epoch: int, timestamp_ms: int, base_offset: int = 0
 ) -> bytes:
-    """The control batch of one marker; it takes one offset and no sequence. Each is `MARKER_BYTES` long."""
+    """The control batch of one marker, `MARKER_BYTES` long. It takes one offset and no sequence."""
     header = BatchHeader(
         base_offset=base_offset,
-        batch_length=0,  # `pack_batch` works it out, and the CRC
+        batch_length=0,  # `pack_batch` computes length and CRC
         partition_leader_epoch=-1,
         magic=MAGIC,
         crc=0,
@@ -70,12 +70,12 @@ def build_marker(
 
 
 def read_marker(buf: Bytes, header: BatchHeader | None = None) -> EndTxnMarker | None:
-    """The marker in the control batch at the start of `buf`; None for a control type that ends no transaction.
+    """The marker in the control batch at the start of `buf`.
 
-    None also for a batch that compaction has emptied. Raises CorruptBatch when it holds no control record of a known
-    layout.
+    None for a control type other than COMMIT and ABORT, and for a batch that compaction has emptied. Raises
+    CorruptBatch unless the batch has one control record of a known layout.
     """
-    if len(buf) == MARKER_BYTES:  # surely one of ours
+    if len(buf) == MARKER_BYTES:  # the size of the markers that semel writes
         fields = RECORD.unpack_from(buf, HEADER_BYTES)
         kind, coordinator_epoch = fields[6], fields[9]
         if fields[:6] == _KEY and fields[7:9] == _VALUE and fields[10] == 0 and kind in _KINDS:
@@ -84,7 +84,7 @@ def read_marker(buf: Bytes, header: BatchHeader | None = None) -> EndTxnMarker |
     if not records:
         return None
     if len(records) != 1:
-        raise CorruptBatch(f"a control batch holds one record, this one {len(records)}")
+        raise CorruptBatch(f"a control batch has one record, this one has {len(records)}")
     key, value = records[0].key or b"", records[0].value or b""
     try:
         version, kind = KEY.unpack_from(key)

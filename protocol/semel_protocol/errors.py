@@ -1,4 +1,4 @@
-"""Kafka's error codes as one table, and the two exceptions of the wire."""
+"""Kafka's error codes, and the two exceptions of the protocol: ProtocolError and KafkaError."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """Error codes of the Kafka protocol, all up to Kafka 4.1; `retriable` and `refreshes_metadata` are Kafka's own
-    classification: what it raises as a RetriableException, and of those as an InvalidMetadataException."""
+    """Error codes of the Kafka protocol, all up to Kafka 4.1.
+
+    `retriable` and `refreshes_metadata` are Kafka's classification: RetriableException and InvalidMetadataException.
+    """
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -147,12 +149,12 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """The same request may succeed later, unchanged."""
+        """Whether the same request may succeed later, unchanged."""
         return self in _RETRIABLE
 
     @property
     def refreshes_metadata(self) -> bool:
-        """The peer's picture of topics and leaders is stale."""
+        """Whether the client should refresh its metadata: its topics and leaders may be stale."""
         return self in _REFRESHES_METADATA
 
 
@@ -213,11 +215,11 @@ _REFRESHES_METADATA = frozenset(
 
 
 class ProtocolError(Exception):
-    """The bytes are not what the protocol says they are; the connection that sent them cannot go on."""
+    """The bytes violate the protocol; the connection that sent them cannot continue."""
 
 
 class KafkaError(Exception):
-    """What a peer did is refused: `code` goes onto the wire, `message` says why and what to do next."""
+    """A request or record is refused: `code` goes into the response, `message` says why and what to do next."""
 
     def __init__(self, code: ErrorCode | int, message: str = "") -> None:
         self.code = error_code(code)
@@ -231,7 +233,7 @@ class KafkaError(Exception):
 
 
 def error_code(code: int) -> ErrorCode:
-    """The named code, or UNKNOWN_SERVER_ERROR for a number that is not in the table."""
+    """The ErrorCode of a number, or UNKNOWN_SERVER_ERROR for a number that is not in the table."""
     try:
         return ErrorCode(code)
     except ValueError:

@@ -1,6 +1,6 @@
-"""What a message declaration says: its fields, their kinds and the versions they exist in.
+"""Reads message declarations: the fields of a class, their kinds and the versions they exist in.
 
-`fields_of(cls)` reads the annotations of a message class once; `codegen` turns them into functions.
+`fields_of(cls)` reads the annotations of a message class once; `codegen` generates functions from them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LAST_VERSION = 32767
 
 
 class Kind(Enum):
-    """A primitive type of the wire; the value is its `struct` format, or "" where its size varies."""
+    """A primitive type of the protocol. The value is its `struct` format; S, B and R have a variable size."""
 
     BOOL = "?"
     INT8 = "b"
@@ -57,9 +57,9 @@ class Array(msgspec.Struct, frozen=True):
 
 
 class Encoded(tuple[bytes, ...]):
-    """The elements of an array of structs, each in its bytes already, for those who have many of them in that form.
+    """The elements of an array of structs, already encoded; saves encoding many of them again.
 
-    To be given in place of the list, where the struct has fields of fixed size only; tag buffers are added.
+    A message takes it in place of the list if the struct has only fields of fixed size. Tag buffers are added.
     """
 
     __slots__ = ()
@@ -129,7 +129,7 @@ def _type(cls: type, name: str, hint: Any, marks: tuple[Any, ...]) -> Kind | Arr
             return Array(inside)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return hint
-    raise TypeError(f"{cls.__name__}.{name}: {hint!r} has no encoding on the wire")
+    raise TypeError(f"{cls.__name__}.{name}: {hint!r} has no encoding in the protocol")
 
 
 def _unwrap(hint: Any) -> tuple[Any, tuple[Any, ...]]:

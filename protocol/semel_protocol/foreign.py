@@ -1,13 +1,13 @@
-"""The first bytes of other protocols, known where a frame of Kafka's should begin: bytes in, a sentence or None out.
+"""Recognises other protocols (TLS, HTTP, SSH, PROXY) by their first bytes and gives a hint for the error message.
 
-A frame begins with its size. As a size, the first bytes of TLS, HTTP or SSH say hundreds of megabytes: the frame is
-refused anyway, and the hint says why.
+A frame of Kafka begins with its size. Read as a size, the first bytes of these protocols mean hundreds of megabytes,
+so the frame is refused; the hint says why.
 """
 
 from __future__ import annotations
 
 FIRST_BYTES = 6
-"""What `looks_like` wants to see; less is enough where it is."""
+"""The number of bytes that `looks_like` reads; fewer may be enough."""
 
 _TLS_HANDSHAKE, _TLS_ALERT, _TLS_MAJOR, _CLIENT_HELLO = 0x16, 0x15, 0x03, 0x01
 _TLS_MINOR_MAX = 4
@@ -16,7 +16,7 @@ _SASL_KEYS = (17, 36)  # SaslHandshake, SaslAuthenticate
 
 
 def looks_like(first: bytes | memoryview) -> str | None:
-    """What a stream is that begins with these bytes, or None if they are of no protocol that is known here."""
+    """A hint about the protocol of a stream that begins with these bytes; None for an unknown one."""
     begin = bytes(first[:FIRST_BYTES])
     if len(begin) > 1 and begin[1] == _TLS_MAJOR and (len(begin) < 3 or begin[2] <= _TLS_MINOR_MAX):
         if begin[0] == _TLS_HANDSHAKE and (len(begin) < FIRST_BYTES or begin[5] == _CLIENT_HELLO):
@@ -26,7 +26,7 @@ def looks_like(first: bytes | memoryview) -> str | None:
     if begin.startswith(_HTTP_METHODS):
         return "this looks like HTTP: this port speaks Kafka's protocol"
     if begin.startswith(b"HTTP"):
-        return "this looks like an answer of HTTP: the address is not that of a Kafka listener"
+        return "this looks like an HTTP response: the address is not that of a Kafka listener"
     if begin.startswith(b"SSH-"):
         return "this looks like SSH: one end does not speak Kafka's protocol"
     if begin.startswith((b"PROXY ", b"\r\n\r\n\0\r")):
@@ -35,13 +35,13 @@ def looks_like(first: bytes | memoryview) -> str | None:
 
 
 def explained(error: object, first: bytes | memoryview) -> str:
-    """The words of an error about a frame, with what the bytes look like where that is known."""
+    """The text of an error about a frame, with the hint of `looks_like` if there is one."""
     like = looks_like(first)
     return f"{error}; {like}" if like else str(error)
 
 
 def not_served(api_key: int) -> dict[str, str]:
-    """Fields for the log line of a request that is not served: a hint for those that ask for SASL."""
+    """Log fields of a request that the broker does not serve: a hint if it is a SASL request."""
     if api_key not in _SASL_KEYS:
         return {}
     return {"hint": "this is SASL: the client must use security.protocol=PLAINTEXT here"}

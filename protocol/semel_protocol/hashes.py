@@ -1,4 +1,4 @@
-"""The two hashes that place things: murmur2 puts a key into a partition, Java's hashCode a group into a coordinator."""
+"""Two hashes: murmur2 maps record keys to partitions, Java's hashCode maps groups and ids to coordinators."""
 
 from functools import lru_cache
 from struct import unpack_from
@@ -7,7 +7,7 @@ _MURMUR2_SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 COORDINATORS_KNOWN = 4096
-"""Groups and transactional ids are few and asked for often: their hashes are kept."""
+"""Number of names with a cached hash: groups and transactional ids are few, and looked up often."""
 
 
 def murmur2(data: bytes) -> int:
@@ -26,7 +26,7 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """The partition that Java's default partitioner gives a record of this key."""
+    """The partition that Java's default partitioner chooses for this key."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
@@ -41,16 +41,16 @@ def java_hash_code(text: str) -> int:
 
 @lru_cache(COORDINATORS_KNOWN)
 def coordinator_partition(name: str, partition_count: int) -> int:
-    """The partition of `__consumer_offsets` that coordinates a group, or of `__transaction_state` an id."""
+    """The coordinator partition of a group in `__consumer_offsets`, or of an id in `__transaction_state`."""
     h = java_hash_code(name)
     return (0 if h == -(1 << 31) else abs(h)) % partition_count
 
 
 def group_of(transactional_id: str) -> str:
-    """The transaction group that an id belongs to by its name (`<group>/<member>`); "" if to none."""
+    """The transaction group in the id `<group>/<member>`; "" if the id is not a member of a group."""
     return transactional_id.rpartition("/")[0]
 
 
 def transaction_partition(transactional_id: str, partition_count: int) -> int:
-    """The partition of `__transaction_state` that coordinates an id: the members of a group are all in the group's."""
+    """The coordinator partition of an id in `__transaction_state`; members of a transaction group share one."""
     return coordinator_partition(group_of(transactional_id) or transactional_id, partition_count)

@@ -1,8 +1,8 @@
-"""Request and response headers, and whole frames made of them.
+"""Encodes and decodes request and response headers, and encodes whole frames.
 
-A flexible version has request header 2 and response header 1 (both with a tag buffer), any other 1 and 0.
-ApiVersions is the exception: its response always has header 0, because the client does not know yet what the broker
-speaks (KIP-511).
+A flexible version has request header 2 and response header 1, both with a tag buffer; other versions have 1 and 0.
+The response of ApiVersions always has header 0, because the client does not know the versions of the broker yet
+(KIP-511).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _NO_TAGS = b"\x00"
 
 JOINED_CHUNKS = 1024
 LARGE_CHUNK_BYTES = 16 << 10
-"""Chunks from this size on are not copied to be joined with their neighbours."""
+"""Chunks of this size or more are not copied and joined with their neighbours."""
 
 
 class RequestHeader(msgspec.Struct, frozen=True, gc=False):
-    """What stands before a request's body. `client_id_end` is where header 1 ends."""
+    """The header of a request. `client_id_end` is the position where header 1 ends."""
 
     api_key: int
     api_version: int
@@ -36,7 +36,7 @@ class RequestHeader(msgspec.Struct, frozen=True, gc=False):
     client_id_end: int
 
     def body_at(self, api: Api, frame: Buffer) -> int:
-        """Where the body starts in `frame`. Raises ProtocolError for a broken tag buffer."""
+        """The position of the body in `frame`. Raises ProtocolError for a malformed tag buffer."""
         if not api.is_flexible(self.api_version):
             return self.client_id_end
         try:
@@ -46,7 +46,7 @@ class RequestHeader(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_request_header(frame: Buffer) -> RequestHeader:
-    """The header of a request frame (without its size). Raises ProtocolError."""
+    """The header of a request frame, which comes without its size prefix. Raises ProtocolError."""
     try:
         api_key, api_version, correlation_id, length = _REQUEST.unpack_from(frame)
     except struct.error:
@@ -55,7 +55,7 @@ def read_request_header(frame: Buffer) -> RequestHeader:
     if length < 0:
         return RequestHeader(api_key, api_version, correlation_id, None, at)
     if at + length > len(frame):
-        raise ProtocolError(f"client id of {length} bytes ends behind the frame of {len(frame)}")
+        raise ProtocolError(f"client id of {length} bytes ends after the frame of {len(frame)} bytes")
     try:
         client_id = str(frame[at : at + length], "utf-8")
     except UnicodeDecodeError as e:
@@ -88,9 +88,9 @@ def encode_response_frame(api: Api, version: int, correlation_id: int, message: 
 def encode_response_frame_in_steps(
     api: Api, version: int, correlation_id: int, message: Message
 ) -> Steps[list[Buffer]]:
-    """The same a few elements at a time, in few chunks however many fields there are. Raises ProtocolError.
+    """As `encode_response_frame`, in steps of a few elements. Raises ProtocolError.
 
-    A socket takes a limited number of chunks at once (EINVAL above it), so small neighbours are joined.
+    Small neighbouring chunks are joined: a socket takes a limited number of chunks at once and fails above it (EINVAL).
     """
     whole: list[Buffer] = [b""]
     size = 0
@@ -105,12 +105,12 @@ def encode_response_frame_in_steps(
 
 
 def _opened(api: Api, version: int) -> list[Buffer]:
-    """The chunks before the body: an empty one, the place of size and correlation id, and the header's tag buffer."""
+    """The chunks before the body: an empty one, later replaced by size and correlation id, and the tag buffer."""
     return [b"", _NO_TAGS] if api.is_flexible(version) and api.key != _API_VERSIONS else [b""]
 
 
 def _join(chunks: list[Buffer], whole: list[Buffer]) -> int:
-    """Move `chunks` behind `whole`, runs of small ones as one; the number of bytes that these are."""
+    """Move `chunks` to the end of `whole` and join runs of small ones. Returns the bytes moved."""
     small: list[Buffer] = []
     size = 0
     for chunk in chunks:
@@ -126,14 +126,14 @@ def _join(chunks: list[Buffer], whole: list[Buffer]) -> int:
 
 
 def read_correlation_id(frame: Buffer) -> int:
-    """The correlation id that opens every response frame. Raises ProtocolError."""
+    """The correlation id at the start of every response frame. Raises ProtocolError."""
     if len(frame) < 4:
         raise ProtocolError(f"a frame of {len(frame)} bytes is shorter than a response header")
     return int.from_bytes(frame[:4], "big", signed=True)
 
 
 def response_body_at(api: Api, version: int, frame: Buffer) -> int:
-    """Where the body of a response frame starts. Raises ProtocolError."""
+    """The position of the body in a response frame. Raises ProtocolError."""
     if not api.is_flexible(version) or api.key == _API_VERSIONS:
         return 4
     try:

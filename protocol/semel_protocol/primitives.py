@@ -1,6 +1,6 @@
 """Kafka's primitive encodings: unsigned varints, tag buffers and their limits (KIP-482).
 
-Fixed integers go through `struct` in big-endian order and need no help from here.
+Integers of fixed size are big-endian and use `struct` directly.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from semel_protocol.errors import ProtocolError
 
 Buffer = bytes | bytearray | memoryview
-"""Anything that holds bytes and can be written to a socket without a copy."""
+"""Bytes that can be written to a socket without a copy."""
 
 UVARINT_BYTES_MAX = 5
 TAGGED_FIELDS_MAX = 64
@@ -29,9 +29,9 @@ def uvarint(n: int) -> bytes:
 
 
 def read_uvarint(buf: memoryview, at: int) -> tuple[int, int]:
-    """The unsigned varint at `at` and the position behind it.
+    """The unsigned varint at `at` and the position after it.
 
-    Raises ProtocolError when it is longer than five bytes or above 2**32 - 1, IndexError at the end of the buffer.
+    Raises ProtocolError if it is longer than five bytes or above 2**32 - 1, IndexError at the end of the buffer.
     """
     byte = buf[at]
     if byte < 128:
@@ -48,7 +48,7 @@ def read_uvarint(buf: memoryview, at: int) -> tuple[int, int]:
 
 
 def skip_tagged_fields(buf: memoryview, at: int) -> int:
-    """The position behind the tag buffer at `at`, whatever its fields are (KIP-482)."""
+    """The position after the tag buffer at `at`; all its fields are skipped (KIP-482)."""
     count, at = read_uvarint(buf, at)
     check_tag_count(count)
     for _ in range(count):
@@ -56,10 +56,10 @@ def skip_tagged_fields(buf: memoryview, at: int) -> int:
         size, at = read_uvarint(buf, at)
         at += size
         if at > len(buf):
-            raise ProtocolError(f"a tagged field of {size} bytes ends {at - len(buf)} bytes behind the message")
+            raise ProtocolError(f"a tagged field of {size} bytes ends {at - len(buf)} bytes after the message")
     return at
 
 
 def check_tag_count(count: int) -> None:
     if count > TAGGED_FIELDS_MAX:
-        raise ProtocolError(f"{count} tagged fields; at most {TAGGED_FIELDS_MAX} are read")
+        raise ProtocolError(f"{count} tagged fields; at most {TAGGED_FIELDS_MAX} are allowed")

@@ -1,8 +1,8 @@
-"""A batch under another codec: the same header and records, another blob (topics' `compression.type`; KIP-390 levels).
+"""Recompresses a batch with another codec, for topics with a `compression.type` (levels: KIP-390).
 
-The work is cut into slices, so that the caller can do something else in between. Inflated are at most as many bytes as
-the caller allows. A zstd, lz4 or snappy blob is inflated in one go, which takes 1 ms for a MiB; gzip takes ten times as
-long and is inflated in slices, as all codecs compress.
+The work is done in slices, so that the caller can run other work between them. The caller limits the decompressed
+size. A zstd, lz4 or snappy blob is decompressed in one step, which takes 1 ms for 1 MiB. gzip takes ten times as long
+and is decompressed in slices. All codecs compress in slices.
 """
 
 import zlib
@@ -28,44 +28,44 @@ from semel_protocol.compression import (
 )
 
 SLICE_BYTES: Final = XERIAL_CHUNK_BYTES
-"""Records that are compressed, or come out of gzip, between two pauses: up to 5 ms of work at the slowest level."""
+"""Record bytes compressed or gunzipped between two pauses: up to 5 ms of work at the slowest level."""
 GZIP_WINDOW: Final = 31
-"""zlib's code for the largest window in the gzip format."""
+"""wbits of zlib: the gzip format with the largest window."""
 
 GZIP_DEFAULT: Final = -1
 LZ4_DEFAULT: Final = 9
-"""Java's client takes its fast compressor at this level, and the thorough one at any other, also at lower ones."""
-LZ4_THOROUGH: Final = (3, 12)
-"""The levels that liblz4 has for the thorough one."""
+"""At this level Java's client uses the fast compressor, at every other level the high compressor."""
+LZ4_HIGH_LEVELS: Final = (3, 12)
+"""The levels of the high compressor in liblz4."""
 
 Steps = Generator[int, None, bytes]
-"""Yields the bytes it has dealt with since the last pause; returns the batch."""
+"""Yields the number of bytes processed since the last pause; returns the batch."""
 
 
 class Compressor(Protocol):
-    """Takes the records slice by slice."""
+    """Compresses the records slice by slice."""
 
     def compress(self, data: bytes, /) -> object: ...
     def finish(self) -> Any: ...
 
 
 def recompress(batch: Bytes, header: BatchHeader, codec: int, level: int, bytes_max: int) -> Steps:
-    """The batch at the start of `batch` with its records under `codec`, at Kafka's `level` of that codec.
+    """Recompress the batch at the start of `batch` with `codec`, at Kafka's `level` of that codec.
 
-    Offsets, timestamps, producer state and all attributes but the codec stay; the CRC is computed anew. Raises
-    InflatesTooLarge above `bytes_max` bytes of records, CorruptBatch when the blob is not what its codec says.
+    Offsets, timestamps, producer fields and all attributes but the codec stay; the CRC is computed again. Raises
+    InflatesTooLarge above `bytes_max` bytes of records, CorruptBatch if the blob is invalid.
     """
     body = memoryview(batch)[HEADER_BYTES : header.size]
     records: Bytes = body if header.codec == NONE else (yield from _inflated(header.codec, body, bytes_max))
     if len(records) > bytes_max:
-        raise InflatesTooLarge(f"the records take {len(records)} bytes, at most {bytes_max} bytes are allowed")
+        raise InflatesTooLarge(f"the records have {len(records)} bytes, at most {bytes_max} bytes are allowed")
     changed = replace(header, attributes=header.attributes & ~CODEC_MASK | codec)
     if codec == NONE:
         return pack_batch(changed, bytes(records))
     compressor = _COMPRESSORS[codec](level)
     view = memoryview(records)
     for at in range(0, len(view), SLICE_BYTES):
-        part = bytes(view[at : at + SLICE_BYTES])  # cramjam's compressors take no view
+        part = bytes(view[at : at + SLICE_BYTES])  # cramjam compressors do not accept a memoryview
         compressor.compress(part)
         yield len(part)
     return pack_batch(changed, bytes(compressor.finish()))
@@ -86,7 +86,7 @@ def _inflated(codec: int, blob: memoryview, bytes_max: int) -> Generator[int, No
 
 
 def _gunzipped(blob: memoryview) -> Iterator[bytes]:
-    """The slices of the one member that a blob is; what follows it is ignored, as in Java."""
+    """Yield slices of the first gzip member; bytes after it are ignored, as in Java."""
     inflater = zlib.decompressobj(GZIP_WINDOW)
     rest: Bytes = blob
     try:
@@ -94,14 +94,14 @@ def _gunzipped(blob: memoryview) -> Iterator[bytes]:
             part = inflater.decompress(rest, SLICE_BYTES)
             rest = inflater.unconsumed_tail
             if not part and not rest and not inflater.eof:
-                raise CorruptBatch(f"{len(blob)} bytes of gzip end too soon")
+                raise CorruptBatch(f"the gzip blob is cut short after {len(blob)} bytes")
             yield part
     except zlib.error as error:
-        raise CorruptBatch(f"{len(blob)} bytes are no gzip blob: {error}") from error
+        raise CorruptBatch(f"{len(blob)} bytes are not a valid gzip blob: {error}") from error
 
 
 class _Xerial:
-    """Snappy as Java frames it: each slice is a chunk of its own."""
+    """Snappy with Java's xerial framing: each slice is one chunk."""
 
     def __init__(self) -> None:
         self._out = bytearray(XERIAL_HEADER)
@@ -116,7 +116,7 @@ class _Xerial:
 
 
 def _lz4(level: int) -> Compressor:
-    low, high = LZ4_THOROUGH
+    low, high = LZ4_HIGH_LEVELS
     compressor: Compressor = cramjam.lz4.Compressor(
         LZ4_LEVEL if level == LZ4_DEFAULT else min(max(level, low), high), False, False
     )

@@ -1,8 +1,8 @@
-"""Are the records of a produced batch what its header says? Every framing byte is looked at, and no record is made.
+"""Checks the records of a produced batch against its header: every framing byte, without creating record objects.
 
-The work is done in steps, so that a broker can serve others amid a large batch: `check_records` is a generator that
-yields after each step what the step cost. Records that are laid out alike are compared column by column, as in
-`record_runs`, in blocks of 8,192 rows; all others are read one by one. Layout: KIP-98, "record".
+`check_records` is a generator that yields the cost of each step, so that a broker can serve other requests during a
+large batch. Records with the same layout are compared column by column in blocks of 8,192 rows, as in `record_runs`.
+All other records are read one by one. Layout: KIP-98, "record".
 """
 
 from collections.abc import Generator
@@ -16,32 +16,32 @@ from semel_protocol.record_columns import RECORD_BYTES_MIN, read_headers, read_l
 from semel_protocol.record_runs import FIRST_BYTES_LONG, FIRST_BYTES_SHORT, HIGH, LOW, Shape, shape_of
 
 RUN_ROWS_MIN = 32
-"""Below this reading one by one is as fast."""
+"""Shorter runs are read one by one, which is as fast."""
 STRETCH_ROWS_MIN = 32
 STRETCH_ROWS_MAX = 1024
-"""Rows read one by one before a run is looked for again; doubled each time that there was none."""
+"""Rows read one by one before the next search for a run; doubled after each search without a result."""
 ROW_COST = 256
-"""A record that is read one by one takes about as long as to inflate so many bytes."""
+"""Cost of a record that is read alone, in bytes decompressed in the same time."""
 ALIKE_ROW_COST = 16
-"""The same for a record of a run."""
+"""Cost of a record in a run, in the same unit."""
 INT64_MAX = (1 << 63) - 1
 
 SHORT_ROWS, MIDDLE_ROWS, LONG_ROWS = 1 << 6, 1 << 13, 1 << 20
-"""From these rows on the varint of an offset delta takes another byte."""
+"""From these rows on, the varint of the offset delta has one more byte."""
 FIRST_BYTES = FIRST_BYTES_LONG * (MIDDLE_ROWS // SHORT_ROWS)
-"""First bytes of these varints from row 64 on, for a block of 8,192 rows."""
+"""First bytes of the offset delta varints from row 64 on, for a block of 8,192 rows."""
 SECOND_BYTES = b"".join(bytes((high,)) * SHORT_ROWS for high in range(MIDDLE_ROWS // SHORT_ROWS))
-"""Second bytes of these varints in rows 64 to 8,191, by row."""
+"""Second bytes of the offset delta varints of rows 64 to 8,191, by row."""
 SECOND_BYTES_LONG = bytes(byte | 0x80 for byte in SECOND_BYTES)
-"""The same above, where a third byte follows; by row % 8,192."""
+"""Second bytes of the offset delta varints of higher rows, which have a third byte; by row % 8,192."""
 
 
 EVEN = bytes(range(0, 0x100, 2))
 
 
 class CheckedRecords(msgspec.Struct, kw_only=True):
-    """What was learned. `data[at:]` are the records, decompressed; `keyless` the rows without a key, if they were asked
-    for; timestamps in ms, -1 both if the header gives none."""
+    """The result of `check_records`. `data[at:]` are the decompressed records. `keyless`: the rows without a key, if
+    requested. Timestamps are in ms; both are -1 if the header has no base timestamp."""
 
     data: bytes | bytearray
     at: int
@@ -51,7 +51,7 @@ class CheckedRecords(msgspec.Struct, kw_only=True):
 
 
 class _Timestamps:
-    """The extremes of zigzag timestamp deltas: of even ones, which are positive, and of odd ones, which are not."""
+    """Minimum and maximum of zigzag timestamp deltas: of the even ones (not negative) and the odd ones (negative)."""
 
     __slots__ = ("even_max", "even_min", "odd_max", "odd_min")
 
@@ -66,12 +66,15 @@ class _Timestamps:
             self.even_max, self.even_min = max(self.even_max, u), min(self.even_min, u)
 
     def note_all(self, column: bytes | bytearray) -> None:
-        """Of deltas of one byte each."""
+        """Take a column of deltas of one byte each."""
         for u in column[:1] if column.count(column[:1]) == len(column) else dict.fromkeys(column):
             self.note(u)
 
     def note_pairs(self, lows: bytes | bytearray, highs: bytes | bytearray) -> None:
-        """Of deltas of two bytes each. Time mostly goes on: the extremes stand together, and the others say nothing."""
+        """Take two columns of deltas of two bytes each.
+
+        Timestamps mostly ascend, so equal high bytes stand together. Then only the lowest and highest one count.
+        """
         extremes = (_only_run(highs, range(0x80)), _only_run(highs, range(0x7F, -1, -1)))
         if None in extremes or lows.translate(None, EVEN):
             for low, high in dict.fromkeys(zip(lows, highs, strict=True)):
@@ -90,7 +93,7 @@ class _Timestamps:
 
 
 def _only_run(column: bytes | bytearray, order: range) -> slice | None:
-    """Where the first of these bytes that occurs stands; None if that is in several places."""
+    """The slice of the first byte of `order` that occurs in `column`; None if its positions are not adjacent."""
     byte = next(byte for byte in order if byte in column)
     run = slice(column.find(byte), column.rfind(byte) + 1)
     return run if column.count(byte) == run.stop - run.start else None
@@ -99,11 +102,11 @@ def _only_run(column: bytes | bytearray, order: range) -> slice | None:
 def check_records(
     buf: Bytes, header: BatchHeader, *, bytes_max: int, wants_keyless: bool = False
 ) -> Generator[int, None, CheckedRecords]:
-    """Check the records of the batch at the start of `buf`, which `check_produced` has let pass, in steps.
+    """Check the records of the batch at the start of `buf` in steps; `check_produced` has accepted its header.
 
-    Each step yields its cost, in bytes inflated. Raises KafkaError: INVALID_RECORD for records that contradict the
-    header or themselves, or a blob that is none of its codec; MESSAGE_TOO_LARGE, upon which producers split a batch,
-    for one that decompresses to more than `bytes_max`.
+    Each step yields its cost in bytes decompressed. Raises KafkaError: INVALID_RECORD for records that contradict the
+    header or themselves, or an invalid blob; MESSAGE_TOO_LARGE for a batch that decompresses to more than `bytes_max`
+    bytes (producers then split it).
     """
     try:
         if header.codec:
@@ -117,7 +120,7 @@ def check_records(
     except CorruptBatch as error:
         raise KafkaError(ErrorCode.INVALID_RECORD, error.message) from None
     except IndexError:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "the records end in the middle of one") from None
+        raise KafkaError(ErrorCode.INVALID_RECORD, "the last record is cut short") from None
     return checked
 
 
@@ -147,15 +150,16 @@ def _check(checked: CheckedRecords, header: BatchHeader, keyless: list[int] | No
         checked.min_timestamp = header.base_timestamp + timestamps.least()
         checked.max_timestamp = header.base_timestamp + timestamps.most()
         if checked.max_timestamp > INT64_MAX:
-            raise CorruptBatch(f"timestamp {checked.max_timestamp} is none of 64 bits")
+            raise CorruptBatch(f"timestamp {checked.max_timestamp} exceeds 64 bits")
 
 
-def _rows(  # noqa: C901 (one pass, as in `record_columns`: a call for each field would cost more than all of it)
+def _rows(  # noqa: C901 (one pass, as in `record_columns`: one call per field would double the cost)
     data: bytes | bytearray, at: int, row: int, row_end: int, timestamps: _Timestamps, keyless: list[int] | None
 ) -> int:
-    """Check the records `row` to `row_end`, the first one at `at`; give the position after the last.
+    """Check the records `row` to `row_end`, the first at position `at`; return the position after the last.
 
-    As `record_columns` reads them: raw zigzag, odd is negative, and what reaches beyond the end shows at the next byte.
+    As in `record_columns`: integers are raw zigzag, odd ones are negative. A length beyond the end raises IndexError at
+    the next byte.
     """
     even_min, even_max = timestamps.even_min, timestamps.even_max
     for n in range(row, row_end):
@@ -183,7 +187,7 @@ def _rows(  # noqa: C901 (one pass, as in `record_columns`: a call for each fiel
             if u >= 0x80:
                 u, at = read_long(data, at, u)
             if u & 1:
-                raise CorruptBatch(f"a key of length {-(u >> 1) - 1}")
+                raise CorruptBatch(f"record {n} has a key of length {-(u >> 1) - 1}")
             at += u >> 1
         elif keyless is not None:
             keyless.append(n)
@@ -193,21 +197,21 @@ def _rows(  # noqa: C901 (one pass, as in `record_columns`: a call for each fiel
             if u >= 0x80:
                 u, at = (u & 0x7F | c << 7, at + 1) if (c := data[at]) < 0x80 else read_long(data, at, u)
             if u & 1:
-                raise CorruptBatch(f"a value of length {-(u >> 1) - 1}")
+                raise CorruptBatch(f"record {n} has a value of length {-(u >> 1) - 1}")
             at += u >> 1
         if data[at]:
             _, at = read_headers(data, at)
         else:
             at += 1
         if at + at - start - start != length:
-            raise CorruptBatch(f"record {n} states {length / 2:g} bytes and takes {at - start}")
+            raise CorruptBatch(f"record {n} states {length / 2:g} bytes and has {at - start}")
     return at
 
 
 def _run_end(
     data: bytes | bytearray, at: int, row: int, row_end: int, timestamps: _Timestamps, keyless: list[int] | None
 ) -> tuple[int, int] | None:
-    """The row and position behind the records from `row`, at `at`, on that share its layout; None: too few do."""
+    """The row and position after the run that starts with `row` at position `at`; None if the run is too short."""
     shape = shape_of(data, at, row)
     if shape is None:
         return None
@@ -215,7 +219,7 @@ def _run_end(
     count = min(block, row_end - row, (len(data) - at) // shape.size)
     if count < RUN_ROWS_MIN or row + count > LONG_ROWS:
         return None
-    if _alike(data, at, row, RUN_ROWS_MIN, shape) < RUN_ROWS_MIN:  # most that are not alike show at once
+    if _alike(data, at, row, RUN_ROWS_MIN, shape) < RUN_ROWS_MIN:  # most differences show in the first rows
         return None
     count = _alike(data, at, row, count, shape)
     if count < RUN_ROWS_MIN:
@@ -232,7 +236,7 @@ def _run_end(
 
 
 def _alike(data: bytes | bytearray, at: int, row: int, count: int, shape: Shape) -> int:
-    """How many of these records, all in one block, are laid out like the first and numbered on from it."""
+    """The number of records, all in one block, with the layout of the first one and consecutive offset deltas."""
     size = shape.size
     steady = [
         *range(shape.timestamp_at - 1),

@@ -1,7 +1,7 @@
-"""The records of a batch, read into columns: the consumer's hot path.
+"""Decodes the records of a batch into columns; this is the hot path of the consumer.
 
-Columns rather than objects, so that a caller makes its own rows in one pass (`list(map(Row, columns.offsets,
-columns.timestamps, …))`) and nobody builds an object to copy it into another.
+Columns let the caller build its own rows in one pass (`list(map(Row, columns.offsets, columns.timestamps, …))`)
+without an intermediate object per record.
 Layout: KIP-98, "record"; every integer is a zigzag varint.
 """
 
@@ -17,16 +17,16 @@ from semel_protocol.varint import VARLONG_BYTES_MAX, read_varint
 Headers = tuple[tuple[str, bytes | None], ...]
 
 RECORD_BYTES_MIN = 7
-"""Length, attributes, timestamp delta, offset delta, key length, value length, header count: a byte each at least."""
+"""Length, attributes, timestamp delta, offset delta, key length, value length, header count: at least a byte each."""
 RECORD_HEADER_BYTES_MIN = 2
 STRETCH_ROWS_MIN = 16
 STRETCH_ROWS_MAX = 1024
-"""Rows read one by one before a run is looked for again; doubled each time that there was none."""
+"""Rows read one by one before the next search for a run; doubled after each search without a result."""
 NO_HEADERS: list[Headers] = [()]
 
 
 class Columns(msgspec.Struct, frozen=True, gc=False):
-    """The records of one batch, column by column; all are equally long, and offsets ascend."""
+    """The records of one batch as columns of equal length. Offsets ascend; timestamps are in ms."""
 
     offsets: Sequence[int]
     timestamps: Sequence[int]
@@ -36,15 +36,15 @@ class Columns(msgspec.Struct, frozen=True, gc=False):
 
 
 def decode_columns(buf: Bytes, header: BatchHeader | None = None, *, bytes_max: int = BYTES_MAX) -> Columns:
-    """The records of the batch at the start of `buf`; `header` when the caller has read it already.
+    """Decode the records of the batch at the start of `buf`. Pass `header` if it has been read already.
 
-    Takes at most `bytes_max` bytes for decompressed records. Raises CorruptBatch when anything in the batch
-    contradicts its header or itself (count, lengths, offsets, codec); the CRC is the caller's to check.
+    Decompressed records take at most `bytes_max` bytes. Raises CorruptBatch if the records contradict the header or
+    themselves (count, lengths, offsets, codec). The caller checks the CRC.
     """
     if header is None:
         header = read_header(buf)
     if len(buf) < header.size:
-        raise CorruptBatch(f"the batch states {header.size} bytes, {len(buf)} are here")
+        raise CorruptBatch(f"the batch states {header.size} bytes, {len(buf)} are left")
     codec = header.codec
     if codec:
         data = decompress(codec, memoryview(buf)[HEADER_BYTES : header.size], bytes_max)
@@ -60,11 +60,11 @@ def decode_columns(buf: Bytes, header: BatchHeader | None = None, *, bytes_max: 
     try:
         return _scan(data, at, header)
     except IndexError:
-        raise CorruptBatch("the records end in the middle of one") from None
+        raise CorruptBatch("the last record is cut short") from None
 
 
 def _scan(data: bytes, at: int, header: BatchHeader) -> Columns:
-    """Read all records from `at` on, and see that nothing is left."""
+    """Read all records from `at` on; raise CorruptBatch if bytes are left."""
     columns = _Columns()
     count = header.record_count
     base_timestamp = header.base_timestamp
@@ -91,7 +91,7 @@ def _scan(data: bytes, at: int, header: BatchHeader) -> Columns:
 
 
 class _Columns:
-    """Columns that are being filled. Most batches have dense offsets and no headers: nothing is kept for these."""
+    """Columns under construction. Dense offsets and missing headers, the common case, are not stored."""
 
     __slots__ = ("deltas", "headers", "keys", "timestamps", "values")
 
@@ -103,9 +103,9 @@ class _Columns:
         self.headers: dict[int, Headers] = {}
 
     def add_delta(self, u: int, header: BatchHeader) -> None:
-        """Take the offset delta of raw zigzag `u`, in a batch where it does not simply equal its row.
+        """Add the offset delta of the raw zigzag value `u`, in a batch whose offsets are not dense.
 
-        Raises CorruptBatch unless deltas ascend up to the header's last one.
+        Raises CorruptBatch unless deltas ascend and do not exceed the last offset delta of the header.
         """
         delta = u >> 1
         previous = self.deltas[-1] if self.deltas else -1
@@ -126,15 +126,15 @@ class _Columns:
 
 
 def _dense(header: BatchHeader) -> bool:
-    """No record of the batch was compacted away, so that the nth record has offset delta n."""
+    """Whether compaction removed no record, so that record n has offset delta n."""
     return header.record_count == header.last_offset_delta + 1
 
 
 def _rows(data: bytes, at: int, row: int, row_end: int, header: BatchHeader, columns: _Columns) -> int:
-    """Read the records `row` to `row_end`, the first one at `at`; give the position after the last.
+    """Read the records `row` to `row_end`, the first at position `at`; return the position after the last.
 
-    Integers of one and two bytes are read here, as raw zigzag (an odd one is negative), longer ones by `read_long`.
-    A length beyond the end shows at the next byte read (IndexError), a wrong one where the record should end.
+    Integers of one and two bytes are read inline as raw zigzag (odd ones are negative), longer ones by `read_long`.
+    A length beyond the end raises IndexError at the next byte. A wrong length raises CorruptBatch at the record's end.
     """
     base_timestamp = header.base_timestamp
     dense = _dense(header)
@@ -164,7 +164,7 @@ def _rows(data: bytes, at: int, row: int, row_end: int, header: BatchHeader, col
             if u >= 0x80:
                 u, at = read_long(data, at, u)
             if u & 1:
-                raise CorruptBatch(f"a key of length {-(u >> 1) - 1}")
+                raise CorruptBatch(f"record {n} has a key of length {-(u >> 1) - 1}")
             u = at + (u >> 1)
             add_key(data[at:u])
             at = u
@@ -176,7 +176,7 @@ def _rows(data: bytes, at: int, row: int, row_end: int, header: BatchHeader, col
             if u >= 0x80:
                 u, at = (u & 0x7F | c << 7, at + 1) if (c := data[at]) < 0x80 else read_long(data, at, u)
             if u & 1:
-                raise CorruptBatch(f"a value of length {-(u >> 1) - 1}")
+                raise CorruptBatch(f"record {n} has a value of length {-(u >> 1) - 1}")
             u = at + (u >> 1)
             add_value(data[at:u])
             at = u
@@ -185,12 +185,12 @@ def _rows(data: bytes, at: int, row: int, row_end: int, header: BatchHeader, col
         else:
             at += 1
         if at + at - start - start != length:
-            raise CorruptBatch(f"record {n} states {length / 2:g} bytes and takes {at - start}")
+            raise CorruptBatch(f"record {n} states {length / 2:g} bytes and has {at - start}")
     return at
 
 
 def read_long(data: bytes | bytearray, at: int, first: int) -> tuple[int, int]:
-    """The raw zigzag integer whose first byte came before `at`, and the position after it."""
+    """The raw zigzag integer with first byte `first`, which stands before `at`, and the position after it."""
     u = first & 0x7F
     for shift in range(7, 7 * VARLONG_BYTES_MAX, 7):
         byte = data[at]
@@ -202,20 +202,20 @@ def read_long(data: bytes | bytearray, at: int, first: int) -> tuple[int, int]:
 
 
 def read_headers(data: bytes | bytearray, at: int) -> tuple[Headers, int]:
-    """The headers of a record from their count on, and the position after them."""
+    """The headers of a record and the position after them; `at` is the position of their count."""
     count, at = read_varint(data, at)
     if count < 0 or count * RECORD_HEADER_BYTES_MIN > len(data) - at:
-        raise CorruptBatch(f"{count} record headers in {len(data) - at} bytes")
+        raise CorruptBatch(f"{len(data) - at} bytes cannot hold {count} record headers")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         length, at = read_varint(data, at)
         if not 0 <= length <= len(data) - at:
-            raise CorruptBatch(f"a record header's key of length {length}, {len(data) - at} bytes are left")
+            raise CorruptBatch(f"a record header has a key of length {length}, {len(data) - at} bytes are left")
         key = data[at : at + length].decode("utf-8", "surrogateescape")
         at += length
         length, at = read_varint(data, at)
         if not -1 <= length <= len(data) - at:
-            raise CorruptBatch(f"a record header's value of length {length}, {len(data) - at} bytes are left")
+            raise CorruptBatch(f"a record header has a value of length {length}, {len(data) - at} bytes are left")
         headers.append((key, None if length < 0 else bytes(data[at : at + length])))
         at += max(length, 0)
     return tuple(headers), at

@@ -1,9 +1,9 @@
-"""Runs of records that are laid out alike: the reader's short cut past Python's cost per record.
+"""Decodes runs of records with the same layout in blocks of 64, which saves Python's cost per record.
 
-Records of one size (telemetry, fixed-width rows, keys of one length) repeat their framing at a fixed stride. Then one
-strided slice is one framing byte of sixty-four records, one comparison checks it for all of them, and one
-`struct.iter_unpack` cuts out keys and values. Nothing is guessed: every framing byte of every record in the run is
-compared, and whatever does not fit is left to the loop in `record_columns`, which knows how to complain.
+Records of one size (telemetry, fixed-width rows, keys of one length) repeat their framing at a fixed stride. One
+strided slice then gives one framing byte of 64 records, one comparison checks all of them, and one
+`struct.iter_unpack` reads keys and values. Every framing byte of every record in the run is compared. Records that
+differ are left to the loop in `record_columns`, which also raises the errors.
 """
 
 from struct import iter_unpack
@@ -13,19 +13,19 @@ import msgspec
 from semel_protocol.varint import varint
 
 RUN_ROWS_MIN = 8
-"""Below this the loop is as fast."""
+"""Shorter runs are left to the loop, which is as fast."""
 BLOCK_ROWS = 64
-"""Inside a block of 64 rows only the first byte of the offset delta's varint changes."""
+"""Within a block of 64 rows only the first byte of the offset delta varint changes."""
 
 LOW = bytes(range(0x80))
 HIGH = bytes(range(0x80, 0x100))
 FIRST_BYTES_SHORT = bytes(range(0, 0x80, 2))
 FIRST_BYTES_LONG = bytes(range(0x80, 0x100, 2))
-"""First byte of the varint of row r, by r % 64: in rows 0 to 63, where it is the only byte, and from row 64 on."""
+"""First byte of the offset delta varint, by row % 64: SHORT for rows 0 to 63 (the only byte), LONG from row 64 on."""
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):
-    """Columns of the records of a run, and the position after them."""
+    """Columns of the records of a run; `end` is the position after the last one."""
 
     timestamp_deltas: list[int]
     keys: list[bytes | None]
@@ -34,7 +34,7 @@ class Run(msgspec.Struct, frozen=True, gc=False):
 
 
 class Shape(msgspec.Struct, frozen=True, gc=False):
-    """Where things lie in each record of a run, in bytes from its start."""
+    """The layout of each record of a run: positions in bytes from its start."""
 
     timestamp_at: int
     offset_at: int
@@ -48,10 +48,10 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
 
 
 def take_run(data: bytes, at: int, row: int, row_end: int) -> Run | None:
-    """The records from `row`, at `at`, on that share its layout: at most to the end of its block of 64.
+    """Read the run that starts with `row` at position `at` and ends at the latest with its block of 64 rows.
 
-    For batches with dense offsets. None when there are too few of them, or the layout is none that repeats simply
-    (null values, headers, long keys). Raises IndexError as the loop does when the data ends too early.
+    The batch must have dense offsets. None if the run is too short, or its layout is not supported (null values,
+    headers, long keys). Raises IndexError, as the loop does, if the data ends too early.
     """
     shape = shape_of(data, at, row)
     if shape is None:
@@ -78,7 +78,7 @@ def take_run(data: bytes, at: int, row: int, row_end: int) -> Run | None:
 
 
 def shape_of(data: bytes | bytearray, at: int, row: int) -> Shape | None:
-    """The layout of the record at `at`, if it is of the kind that repeats."""
+    """The layout of the record at `at`; None for an unsupported layout."""
     length, timestamp_at = _short(data, at)
     timestamp_at += 1
     offset_at = timestamp_at + (1 if data[at + timestamp_at] < 0x80 else 2)
@@ -103,7 +103,7 @@ def shape_of(data: bytes | bytearray, at: int, row: int) -> Shape | None:
 
 
 def _short(data: bytes | bytearray, at: int) -> tuple[int, int]:
-    """A raw zigzag integer of up to three bytes and its width; -1, which is nobody's length, for a longer one."""
+    """A raw zigzag integer of up to three bytes and its width; -1, never a valid length, for a longer one."""
     u = data[at]
     if u < 0x80:
         return u, 1
@@ -115,7 +115,7 @@ def _short(data: bytes | bytearray, at: int) -> tuple[int, int]:
 
 
 def _alike(data: bytes, at: int, row: int, count: int, shape: Shape) -> int:
-    """How many of these records, from the first on, are laid out like the first."""
+    """The number of consecutive records with the layout of the first one."""
     size = shape.size
     steady = [
         *range(shape.timestamp_at - 1),

@@ -1,6 +1,6 @@
-"""Records and whole batches of them: build, decode, and thin out (compaction).
+"""Builds and decodes record batches, and rebuilds them without some of their records (compaction).
 
-What an appended record costs is a handful of table look-ups; its bytes are copied once, when the batch is built.
+Appending a record takes a few table look-ups; its bytes are copied once, when the batch is built.
 Layout: KIP-98, "record"; every integer is a zigzag varint.
 """
 
@@ -41,22 +41,22 @@ __all__ = [
 ]
 
 NO_LEADER_EPOCH = -1
-"""What a producer writes; the broker stamps its own."""
+"""The value that a producer writes; the broker replaces it."""
 
 RECORD_OVERHEAD_BYTES_MAX = 5 + 1 + 10 + 5 + 5 + 5 + 5
-"""Length, attributes, timestamp delta, offset delta, key length, value length, header count: at their longest."""
+"""Maximum size of length, attributes, timestamp delta, offset delta, key length, value length, header count."""
 RECORD_HEADER_OVERHEAD_BYTES_MAX = 5 + 5
 
 ATTRIBUTES_AND_DELTA = tuple(b"\x00" + encoded for encoded in VARINTS)
-"""By timestamp delta: a record from its attributes to that delta."""
+"""By timestamp delta: the bytes of attributes and timestamp delta."""
 NULL_KEY_AND_LENGTH = tuple(b"\x01" + encoded for encoded in VARINTS)
-"""By value length: a record from its key, which is null, to that length."""
+"""By value length: the bytes of a null key and the value length."""
 NULL = b"\x01"
 NO_HEADERS = b"\x00"
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """One record; `offset` is absolute, `timestamp` in ms, header keys keep bytes that are not UTF-8 as surrogates."""
+    """One record. `offset` is absolute, `timestamp` in ms. Header keys keep bytes that are not UTF-8 as surrogates."""
 
     offset: int
     timestamp: int
@@ -66,16 +66,16 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 def decode_batch(buf: Bytes, header: BatchHeader | None = None, *, bytes_max: int = BYTES_MAX) -> list[Record]:
-    """The records of the batch at the start of `buf`; as `decode_columns`, with a Record for each."""
+    """Decode the records of the batch at the start of `buf`; as `decode_columns`, but as a list of Record."""
     columns = decode_columns(buf, header, bytes_max=bytes_max)
     return list(map(Record, columns.offsets, columns.timestamps, columns.keys, columns.values, columns.headers))
 
 
 class BatchBuilder:
-    """Takes records one by one until `bytes_max` is reached, then builds their batch, as often as it has to be sent.
+    """Collects records up to `bytes_max` uncompressed bytes and builds their batch, also several times.
 
-    `size_bytes` is what the batch would take uncompressed, header included, and from the first `build` on what it
-    does take; `record_count` the records taken.
+    `size_bytes` is the size of the batch with its header: uncompressed before the first `build`, actual after it.
+    `record_count` is the number of records.
     """
 
     __slots__ = (
@@ -108,9 +108,9 @@ class BatchBuilder:
         value: bytes | None,
         headers: Sequence[tuple[str, bytes | None]] = (),
     ) -> int | None:
-        """Take one record and give its offset delta; None when it does not fit any more or the batch is built.
+        """Add one record and return its offset delta; None if it does not fit or the batch has been built.
 
-        The first record is taken whatever its size. `bytes_max` counts uncompressed bytes.
+        The first record always fits. `bytes_max` counts uncompressed bytes.
         """
         row = self.record_count
         if row == 0:
@@ -140,7 +140,7 @@ class BatchBuilder:
         return row
 
     def _take(self, timestamp_ms: int, record: bytes) -> int | None:
-        """Take a record that is encoded already."""
+        """Add an encoded record."""
         row = self.record_count
         size = self.size_bytes + len(record)
         if size > self._bytes_max and row:
@@ -152,9 +152,9 @@ class BatchBuilder:
         return row
 
     def fill(self, records: Bytes, record_count: int, first_timestamp_ms: int, max_timestamp_ms: int) -> None:
-        """Take records that are encoded already, with offset deltas from 0 on, as all that the batch will hold.
+        """Add encoded records with offset deltas from 0 on; the batch takes no others.
 
-        They are believed, and copied by the first `build`: leave them as they are until then.
+        The records are not checked. The first `build` copies them; do not change them before.
         """
         assert not self.record_count, "the batch has records already"
         assert record_count > 0, "an empty batch is never sent"
@@ -165,10 +165,10 @@ class BatchBuilder:
         self.size_bytes += len(records)
 
     def build(self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool = False) -> bytes:
-        """The batch under this producer state (-1, -1, -1 for none).
+        """Build the batch with this producer id, epoch and base sequence (-1, -1, -1 for none).
 
-        Records are encoded and compressed only once, so that a batch that has to be sent again under another epoch
-        or sequence costs a header and a CRC.
+        Records are encoded and compressed once. A second build with another epoch or sequence computes only header
+        and CRC.
         """
         assert self.record_count, "an empty batch is never sent"
         if self._body is None:
@@ -207,7 +207,7 @@ def build_batch(
     is_transactional: bool = False,
     is_control: bool = False,
 ) -> bytes:
-    """One batch of all these records, numbered one by one from `base_offset`; their own `offset` is not looked at."""
+    """Build one batch of these records with consecutive offsets from `base_offset`; ignores `Record.offset`."""
     parts = []
     timestamps = []
     for row, record in enumerate(records):
@@ -233,10 +233,10 @@ def build_batch(
 
 
 def rebuild_batch(header: BatchHeader, records: Sequence[Record], *, delete_horizon_ms: int | None = None) -> bytes:
-    """The batch of `header` with only these of its records left: what compaction writes in its place.
+    """Build the batch that compaction writes in place of that of `header`, with only these records left.
 
-    Offsets, last offset delta, codec, timestamp type and producer state stay, so that sequences survive even when no
-    record does. A delete horizon takes the place of the base timestamp (and stays once it is there).
+    Offsets, last offset delta, codec, timestamp type and producer fields stay, so that sequences survive even without
+    records. A delete horizon replaces the base timestamp and is never replaced itself (KIP-534).
     """
     if not records:
         emptied = replace(
@@ -275,7 +275,7 @@ def encode_record(
     value: bytes | None,
     headers: Sequence[tuple[str, bytes | None]],
 ) -> bytes:
-    """One record as it lies in a batch, its length in front."""
+    """Encode one record as in a batch, with its length first."""
     body = b"".join(
         (
             b"\x00",
@@ -298,7 +298,7 @@ def _encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
 
 
 def record_bytes_max(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]] = ()) -> int:
-    """An upper bound for the uncompressed batch that holds this one record: what max_request_size is held against."""
+    """Upper bound of the uncompressed batch with this one record; compared with max_request_size."""
     size = HEADER_BYTES + RECORD_OVERHEAD_BYTES_MAX + len(key or b"") + len(value or b"")
     for name, content in headers:
         size += RECORD_HEADER_OVERHEAD_BYTES_MAX + len(name.encode("utf-8", "surrogateescape")) + len(content or b"")

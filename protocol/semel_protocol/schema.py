@@ -1,4 +1,4 @@
-"""Messages are declared once, with their versions on the fields; this module compiles a codec for each version.
+"""Declares messages with version marks on their fields and compiles a codec for each version.
 
     class HeartbeatRequest(Message):
         group_id: str
@@ -6,8 +6,8 @@
         member_id: str
         group_instance_id: Annotated[str | None, since(3)] = None
 
-A field without a mark exists in every version. `| None` makes it nullable (`nullable(2)`: from version 2 on), `tag(n)`
-puts it into the tag buffer (KIP-482), where it is written only when it differs from its default.
+A field without a mark exists in every version. `| None` makes it nullable; `nullable(2)`: from version 2 on. `tag(n)`
+puts it into the tag buffer (KIP-482), which contains it only if it differs from its default.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Int16 = Annotated[int, Kind.INT16]
 Int32 = Annotated[int, Kind.INT32]
 Int64 = Annotated[int, Kind.INT64]
 Uuid = Annotated[bytes, Kind.UUID]
-"""16 bytes as they are; all zero means none."""
+"""16 bytes; all zeros mean no id."""
 Records = Annotated[Buffer, Kind.RECORDS]
-"""Record batches, end to end. Decoded as a view into the message, so that nobody copies them by accident."""
+"""Consecutive record batches. Decoded as a view into the message, to avoid copies."""
 
 ZERO_UUID = bytes(16)
 
@@ -44,9 +44,9 @@ M = TypeVar("M", bound=msgspec.Struct)
 T = TypeVar("T")
 
 UNFIT = (struct.error, AttributeError, TypeError, UnicodeEncodeError)
-"""What generated encoders raise for a value that does not fit its field."""
+"""Exceptions of generated encoders for a value that does not fit its field."""
 MALFORMED = (ProtocolError, struct.error, IndexError, UnicodeDecodeError, OverflowError)
-"""What generated decoders raise for bytes that are no such message."""
+"""Exceptions of generated decoders for bytes that are not such a message."""
 
 
 def since(version: int) -> Since:
@@ -55,12 +55,12 @@ def since(version: int) -> Since:
 
 
 def until(version: int) -> Until:
-    """The field exists up to and with `version`."""
+    """The field exists up to and including `version`."""
     return Until(version)
 
 
 def tag(number: int) -> Tag:
-    """The field travels in the tag buffer under `number`."""
+    """The field is in the tag buffer under `number`."""
     return Tag(number)
 
 
@@ -70,11 +70,11 @@ def nullable(version: int) -> NullableSince:
 
 
 Steps = Generator[int, None, T]
-"""Work in steps: each yields how many elements of arrays it was about; the result is returned."""
+"""Work in steps: yields the number of array elements of each step, returns the result."""
 
 
 class Codec(Generic[M]):
-    """Bytes <-> values of one message class in one version."""
+    """Encodes and decodes one message class in one version."""
 
     def __init__(self, cls: type[M], version: int, flexible: bool) -> None:
         self.cls, self.version, self.flexible = cls, version, flexible
@@ -84,13 +84,13 @@ class Codec(Generic[M]):
 
     @cached_property
     def _stepwise(self) -> Functions:
-        """Compiled when the first long message comes."""
+        """The generator functions, compiled at their first use."""
         return compile_codec(self.cls, self.version, self.flexible, in_steps=True)
 
     def encode(self, message: M, out: list[Buffer]) -> None:
-        """Appends the encoded chunks to `out`; record batches are appended as they are, uncopied.
+        """Append the encoded chunks to `out`; record batches are not copied.
 
-        Raises ProtocolError when a value does not fit its field.
+        Raises ProtocolError if a value does not fit its field.
         """
         try:
             self._encode(message, out.append)
@@ -98,7 +98,7 @@ class Codec(Generic[M]):
             raise self._unfit(e) from e
 
     def encode_in_steps(self, message: M, out: list[Buffer]) -> Steps[None]:
-        """The same a few elements at a time. Raises ProtocolError, also amid the steps."""
+        """As `encode`, in steps of a few elements. Raises ProtocolError, also between steps."""
         functions = self._stepwise
         try:
             encoded = functions.encode(message, out.append)
@@ -108,20 +108,20 @@ class Codec(Generic[M]):
             raise self._unfit(e) from e
 
     def encode_bytes(self, message: M) -> bytes:
-        """The encoded message as one piece. Raises ProtocolError."""
+        """The encoded message as one bytes object. Raises ProtocolError."""
         out: list[Buffer] = []
         self.encode(message, out)
         return b"".join(out)
 
     def decode(self, data: Buffer, at: int = 0) -> M:
-        """The message that starts at byte `at`; bytes behind it are tolerated, as Kafka does.
+        """Decode the message that starts at byte `at`. Bytes after it are ignored, as in Kafka.
 
-        Raises ProtocolError for anything that is not such a message. Takes no memory that `data` does not back.
+        Raises ProtocolError if the bytes are not such a message. Memory is bounded by the size of `data`.
         """
         return self.decode_at(data, at)[0]
 
     def decode_at(self, data: Buffer, at: int = 0) -> tuple[M, int]:
-        """Like `decode`, with the position behind the message."""
+        """As `decode`; also returns the position after the message."""
         view = data if isinstance(data, memoryview) else memoryview(data)
         try:
             return self._decode(view, at)
@@ -129,7 +129,7 @@ class Codec(Generic[M]):
             raise self._malformed(e) from e
 
     def decode_in_steps(self, data: Buffer, at: int = 0) -> Steps[M]:
-        """Like `decode`, a few elements at a time. Raises ProtocolError, also amid the steps."""
+        """As `decode`, in steps of a few elements. Raises ProtocolError, also between steps."""
         view = data if isinstance(data, memoryview) else memoryview(data)
         functions = self._stepwise
         try:

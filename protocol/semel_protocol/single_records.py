@@ -1,10 +1,9 @@
-"""Batches of a single record, by the thousand: the short cut for journals, which store one decision at a time.
+"""Builds and decodes batches of a single record fast, for coordinator journals with one record per batch.
 
-A batch per record is the layout on which `records` and `record_columns` are slowest: all of their cost is per batch.
-But records of such a journal are much alike: few lengths of keys, few of values. What the framing of one batch says is
-kept, and the next one that is framed the same, byte for byte, costs two slices. What is laid out in any other way, or
-contradicts itself, is left to `record_columns`, which knows how to read it or to complain. As there, CRCs are the
-caller's to check.
+`records` and `record_columns` are slow for such batches, because their cost is per batch. Records of a journal have few
+different key and value lengths. The framing of one batch is cached; another batch with the same framing, byte for byte,
+takes two slices. Batches with any other layout are left to `record_columns`, which also raises the errors. The caller
+checks CRCs.
 """
 
 from struct import Struct as Layout
@@ -28,18 +27,18 @@ from semel_protocol.varint import varint
 
 SHAPES_MAX = 4096
 _HEAD = Layout(">8xi4xb4xhi30xi7s")
-"""Of a batch: its length, magic, attributes, last offset delta and record count, and how its first record begins: in
-these seven bytes are the lengths of the record and of its key, each of at most two bytes."""
+"""The head of a batch: length, magic, attributes, last offset delta, record count, and seven bytes of its first record.
+These seven contain the lengths of the record and of its key, each of at most two bytes."""
 assert _HEAD.size == HEADER_BYTES + RECORD_BYTES_MIN
 _FRONT = Layout(">qiibI")
 """Base offset, length, leader epoch, magic and CRC."""
 _CHECKED = Layout(">hiqqqhii")
-"""What the CRC covers: attributes, last offset delta, timestamps, producer id and epoch, sequence, record count."""
+"""Fields under the CRC: attributes, last offset delta, timestamps, producer id and epoch, sequence, record count."""
 _NULL_VALUE = varint(-1)
 
 
 def build_single(key: bytes, value: bytes | None, timestamp_ms: int) -> bytes:
-    """A batch of one plain record without headers, as `records.build_batch` makes it, at offset 0."""
+    """Build a batch of one record without headers at offset 0, equal to that of `records.build_batch`."""
     record = b"".join(
         (
             b"\x00\x00\x00",  # attributes, and the deltas of timestamp and offset
@@ -62,8 +61,8 @@ def build_single(key: bytes, value: bytes | None, timestamp_ms: int) -> bytes:
 
 
 class Rows(msgspec.Struct, frozen=True, gc=False):
-    """Keys and values of the records of many batches, in their order; `next_offset`: behind the last batch, -1 where
-    there was none."""
+    """Keys and values of the records of many batches, in order. `next_offset`: the offset after the last batch, -1
+    without batches."""
 
     keys: list[bytes | None]
     values: list[bytes | None]
@@ -71,8 +70,10 @@ class Rows(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Shape(msgspec.Struct, frozen=True, gc=False):
-    """Where key and value of a batch's only record lie, in bytes from the batch's start; the value ends one byte before
-    the batch, of `size` bytes. `between`: what stands between key and value, the value's length."""
+    """Positions of key and value of the only record, in bytes from the start of the batch.
+
+    The batch has `size` bytes; the value ends one byte before its end. `between`: the bytes of the value length.
+    """
 
     size: int
     key_at: int
@@ -82,8 +83,10 @@ class _Shape(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_rows(data: bytes) -> Rows:
-    """The records of all whole batches of `data`; those of control batches, and a partial batch at the end, are left
-    out. Raises CorruptBatch for bytes that are no batches, or that contradict themselves."""
+    """Decode the records of all complete batches of `data`, without control batches and a partial batch at the end.
+
+    Raises CorruptBatch for bytes that are not batches, or that contradict themselves.
+    """
     keys: list[bytes | None] = []
     values: list[bytes | None] = []
     shapes: dict[tuple[int | bytes, ...], _Shape] = {}
@@ -115,10 +118,10 @@ def read_rows(data: bytes) -> Rows:
 
 
 def _shape(batch: bytes, header: BatchHeader) -> _Shape | None:
-    """How the batch is framed, if its head tells where the key lies, and the bytes after the key where the value does.
+    """The layout of a batch if its head gives the position of the key, and the bytes after the key that of the value.
 
-    So it is with one record that is not compressed, its deltas 0, without headers, neither key nor value null, lengths
-    of at most two bytes each.
+    This holds for one uncompressed record with deltas of 0, no headers, a key and a value that are not null, and
+    lengths of at most two bytes each. None otherwise.
     """
     is_single = header.record_count == 1 and header.last_offset_delta >= 0
     if not is_single or header.codec or len(batch) < _HEAD.size or batch[-1]:
@@ -137,7 +140,7 @@ def _shape(batch: bytes, header: BatchHeader) -> _Shape | None:
 
 
 def _length(data: bytes, at: int) -> tuple[int, int]:
-    """A length, and the position behind it; -1 for null, and for one of more than two bytes."""
+    """A length and the position after it; -1 for null and for a length of more than two bytes."""
     low, high = data[at], data[at + 1]
     if low < 0x80:
         return (-1 if low & 1 else low >> 1), at + 1

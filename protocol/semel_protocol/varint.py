@@ -1,4 +1,4 @@
-"""Zigzag varints: the integers inside records (at most 5 bytes for a varint, 10 for a varlong)."""
+"""Encodes and decodes zigzag varints, the integers inside records: at most 5 bytes for 32 bits, 10 for 64 bits."""
 
 from semel_protocol.batch import Bytes, CorruptBatch
 
@@ -20,7 +20,7 @@ def _zigzag(n: int) -> bytes:
 
 
 VARINTS: tuple[bytes, ...] = tuple(_zigzag(n) for n in range(TABLE_LIMIT))
-"""The encodings of 0 to TABLE_LIMIT - 1, by value: nearly every integer of a record."""
+"""The encodings of 0 to TABLE_LIMIT - 1, by value: they cover nearly every integer of a record."""
 
 
 def varint(n: int) -> bytes:
@@ -28,15 +28,10 @@ def varint(n: int) -> bytes:
     return VARINTS[n] if 0 <= n < TABLE_LIMIT else _zigzag(n)
 
 
-def varint_size(n: int) -> int:
-    """Bytes that `varint(n)` takes."""
-    return (max(1, ((n << 1) ^ (n >> 63)).bit_length()) + 6) // 7
-
-
 def read_varint(buf: Bytes, at: int, bytes_max: int = VARINT_BYTES_MAX) -> tuple[int, int]:
     """The integer at `at` and the position after it.
 
-    Raises CorruptBatch when it does not end within `bytes_max` bytes or within the buffer.
+    Raises CorruptBatch if it does not end within `bytes_max` bytes or within the buffer.
     """
     u = 0
     for shift in range(0, 7 * bytes_max, 7):

@@ -1,7 +1,7 @@
-"""Text from elsewhere as it may be shown: control characters escaped, so that it cannot steer a terminal or fake lines.
+"""Escapes control characters in text from peers, so that it cannot control a terminal or fake log lines.
 
-Ids, group names, hosts, messages and records are chosen by clients and brokers. All commands and the broker's log lines
-for people go through `visible`. What reorders or hides text (bidirectional overrides, tags) is escaped too.
+Clients and brokers choose ids, group names, hosts, messages and records. All commands and the broker's log lines for
+people use `visible`. Characters that reorder or hide text (bidirectional overrides, tags) are escaped too.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ _HARMFUL = re.compile(
 
 
 def visible(text: str) -> str:
-    r"""`text` in one line, each control character as Python writes it: \n, \x1b, \u202e."""
+    r"""`text` on one line; control characters are written as Python escapes: \n, \x1b, \u202e."""
     return text if text.isprintable() else _HARMFUL.sub(_escaped, text)
 
 
 def visible_bytes(data: bytes) -> str:
-    r"""Bytes that should be UTF-8, as `visible`; bytes that are not are shown as \xff."""
+    r"""Bytes as `visible` text; bytes that are not UTF-8 are shown as \xff."""
     return visible(data.decode("utf-8", "backslashreplace"))
 
 
 def visible_json(line: str) -> str:
-    """A line of JSON that stays the same JSON, with nothing in it that `visible` would escape."""
+    """The same JSON with every character escaped that `visible` would escape."""
     return line if line.isprintable() else _HARMFUL.sub(_escaped_in_json, line)
 
 

@@ -1,1 +1,1 @@
-"""The truth of one partition: segments, indexes, producer state, recovery, compaction. Imports the protocol only."""
+"""Stores partitions: segments, indexes, producer state, recovery, compaction. Imports only the protocol package."""

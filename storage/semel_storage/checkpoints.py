@@ -1,12 +1,14 @@
-"""The small text files beside the logs, in Kafka's formats. Each is replaced whole (`Disk.write_atomically`).
+"""Reads and writes the small text files of a data directory, in Kafka's formats.
+
+Each file is replaced as a whole (`Disk.write_atomically`).
 
 | file | lines after the version (0) and the count |
 |---|---|
 | `recovery-point-offset-checkpoint`, `log-start-offset-checkpoint` | `topic partition offset` |
 | `leader-epoch-checkpoint` | `epoch start-offset` |
 
-`partition.metadata` and `meta.properties` are `key: value` and `key=value` lines. The former has a third line, the
-CRC-32C of the two before it, which Kafka does not read.
+`partition.metadata` has `key: value` lines, `meta.properties` has `key=value` lines. The former has a third line, the
+CRC-32C of the first two; Kafka ignores it.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -28,13 +30,13 @@ META_PROPERTIES = "meta.properties"
 OFFSET_MAX = 2**63 - 1
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 CLEANER_OFFSET = "cleaner-offset-checkpoint"
-"""Beside a log that is or was compacted: how far."""
+"""In the directory of a log that is or was compacted: the end of the last round."""
 
 TopicPartition = tuple[str, int]
 
 
-class CorruptCheckpoint(Exception):  # noqa: N818 (named for what it tells)
-    """A checkpoint file does not read as one. Names the file and the line."""
+class CorruptCheckpoint(Exception):  # noqa: N818 (named after its cause)
+    """A checkpoint file is invalid. The message has the file and the line."""
 
 
 def _rows(disk: Disk, path: str, columns: int) -> list[list[str]]:
@@ -50,7 +52,7 @@ def _rows(disk: Disk, path: str, columns: int) -> list[list[str]]:
         if len(row) != columns or not all(cell.lstrip("-").isdecimal() for cell in row[columns - 2 :]):
             raise CorruptCheckpoint(f"{path}: line {number} does not have {columns} columns")
         if int(row[-1]) > OFFSET_MAX:
-            raise CorruptCheckpoint(f"{path}: line {number} says {row[-1]}, which is no offset")
+            raise CorruptCheckpoint(f"{path}: line {number} has {row[-1]}, which is not an offset")
     return rows
 
 
@@ -60,7 +62,7 @@ def _write_rows(disk: Disk, path: str, rows: Iterable[Iterable[object]]) -> None
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """Offsets per partition; empty when there is no file. Raises CorruptCheckpoint."""
+    """Offsets per partition; empty without a file. Raises CorruptCheckpoint."""
     return {(topic, int(partition)): int(offset) for topic, partition, offset in _rows(disk, path, 3)}
 
 
@@ -69,7 +71,7 @@ def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) 
 
 
 def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]]:
-    """(epoch, start offset) pairs; empty when there is no file. Raises CorruptCheckpoint."""
+    """(epoch, start offset) pairs; empty without a file. Raises CorruptCheckpoint."""
     return [(int(epoch), int(start)) for epoch, start in _rows(disk, path, 2)]
 
 
@@ -78,14 +80,16 @@ def write_epochs(disk: Disk, path: str, entries: Iterable[tuple[int, int]]) -> N
 
 
 def topic_id_text(topic_id: bytes) -> str:
-    """Sixteen bytes as Kafka writes a Uuid: base64 for URLs, no padding."""
+    """16 bytes as Kafka writes a Uuid: URL-safe base64 without padding."""
     return urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
 def read_topic_id(disk: Disk, path: str) -> bytes | None:
-    """The topic id in a `partition.metadata`; None when there is none, or only the beginning of one or something else
-    altogether, as a power loss leaves it. Raises CorruptCheckpoint for one that is whole and not known, or is not what
-    its checksum says."""
+    """The topic id in a `partition.metadata`.
+
+    None without a file, and for an incomplete or overwritten file, as a power loss leaves it. Raises CorruptCheckpoint
+    for a complete file of an unknown format or with a wrong checksum.
+    """
     data = disk.read_bytes(path).rstrip(b"\0\n") if disk.exists(path) else b""
     text = data.decode("utf-8", "replace")
     if len(text) < len(TOPIC_ID_HEAD) + TOPIC_ID_CHARS and (TOPIC_ID_HEAD.startswith(text) or TOPIC_ID_HEAD in text):
@@ -111,12 +115,12 @@ def read_topic_id(disk: Disk, path: str) -> bytes | None:
 
 
 def has_checksum(disk: Disk, path: str) -> bool:
-    """Whether a `partition.metadata` that reads as one has a checksum; those of Kafka have none."""
+    """Whether a valid `partition.metadata` has a checksum; files of Kafka have none."""
     return _stated_checksum(disk.read_bytes(path).rstrip(b"\0\n").decode("utf-8", "replace")) is not None
 
 
 def _stated_checksum(text: str) -> str | None:
-    """The checksum in a `partition.metadata`; None if it has no such line, "" if a power loss has left a part of it."""
+    """The checksum in a `partition.metadata`; None without such a line, "" if the line is incomplete."""
     whole, line = text[: len(TOPIC_ID_HEAD) + TOPIC_ID_CHARS], text[len(TOPIC_ID_HEAD) + TOPIC_ID_CHARS :]
     if not line or not whole.startswith("version: "):
         return None
@@ -130,13 +134,13 @@ def _checksum(data: bytes) -> str:
 
 
 def write_topic_id(disk: Disk, path: str, topic_id: bytes) -> None:
-    """Synced, as what follows it is: records must not outlive the word on whose they are."""
+    """Write the topic id with a checksum, durably: records must not survive without the topic id of their log."""
     data = f"{TOPIC_ID_HEAD}{topic_id_text(topic_id)}".encode()
     disk.write_atomically(path, data + f"{CHECKSUM_HEAD}{_checksum(data)}".encode())
 
 
 def read_properties(disk: Disk, path: str) -> dict[str, str]:
-    """`key=value` lines; comments and blank lines are skipped; empty when there is no file."""
+    """The `key=value` lines, without comments and blank lines; empty without a file."""
     if not disk.exists(path):
         return {}
     lines = disk.read_bytes(path).decode("utf-8", "replace").splitlines()

@@ -1,4 +1,4 @@
-"""The owner of a data directory, in `meta.properties`; refuses folders that are not a data directory of semel."""
+"""Identifies the owner of a data directory by `meta.properties`; refuses other folders and other owners."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from semel_storage import checkpoints
 from semel_storage.disk.disk import Disk
 
 VERSIONS = ("0", "1")
-"""Of `meta.properties`. 0 is what Kafka wrote before KRaft, with `broker.id`; 1 is what semel and Kafka write."""
+"""Supported versions of `meta.properties`: 0 of Kafka before KRaft, with `broker.id`; 1 of semel and Kafka."""
 OF_THE_SYSTEM = frozenset((".lock", ".snapshot", ".DS_Store", ".gitkeep", "lost+found"))
-"""Names that may stand in a new data directory."""
+"""Names that a new data directory may contain."""
 KAFKA_CONTROLLER = "__cluster_metadata-0"
 NAMES_SHOWN_MAX = 3
 
 
-class WrongDirectory(Exception):  # noqa: N818 (named for what it tells)
-    """The data directory belongs to another cluster or node, has another format, or is no data directory."""
+class WrongDirectory(Exception):  # noqa: N818 (named after its cause)
+    """The folder belongs to another cluster or node, has another format, or is not a data directory."""
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What `meta.properties` says. cluster_id, directory_id: as Kafka writes a Uuid, 22 characters of base64."""
+    """The content of `meta.properties`. cluster_id and directory_id have 22 characters of base64, as Kafka's Uuid."""
 
     node_id: int
     cluster_id: str
@@ -28,11 +28,11 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def check_folder(disk: Disk, root: str) -> None:
-    """Changes nothing. Raises WrongDirectory for a folder that is neither new nor a data directory of a broker."""
+    """Raise WrongDirectory for a folder that is neither empty nor a data directory of a broker. Changes nothing."""
     names = disk.listdir(root)
     if KAFKA_CONTROLLER in names:
         raise WrongDirectory(
-            f"{root} holds {KAFKA_CONTROLLER}, the cluster's metadata of Apache Kafka, which semel does not read; "
+            f"{root} contains {KAFKA_CONTROLLER}, the cluster metadata of Apache Kafka, which semel does not read; "
             "choose another data directory"
         )
     if checkpoints.META_PROPERTIES in names:
@@ -41,15 +41,15 @@ def check_folder(disk: Disk, root: str) -> None:
     if foreign:
         shown = ", ".join(foreign[:NAMES_SHOWN_MAX]) + (", …" if len(foreign) > NAMES_SHOWN_MAX else "")
         raise WrongDirectory(
-            f"{root}/{checkpoints.META_PROPERTIES} is not there and {root} is not empty ({shown}), so it is no data "
-            "directory of semel; choose another one, or put that file back if it was lost"
+            f"{root}/{checkpoints.META_PROPERTIES} is missing and {root} is not empty ({shown}), so it is not a data "
+            "directory of semel; choose another one, or restore that file if it was lost"
         )
 
 
 def identify(disk: Disk, root: str, new: Identity) -> Identity:
-    """The owner of the directory; `new` is written when it is new, and has to match otherwise.
+    """The owner of the directory. A new directory gets the owner `new`; otherwise `new` must match.
 
-    `new.cluster_id` "" accepts any. Raises WrongDirectory, having changed nothing.
+    `new.cluster_id` "" matches any cluster. Raises WrongDirectory, and then nothing has changed.
     """
     path = f"{root}/{checkpoints.META_PROPERTIES}"
     if not disk.exists(path):
@@ -65,26 +65,26 @@ def identify(disk: Disk, root: str, new: Identity) -> Identity:
     _check_format(path, stored)
     owner = stored.get("node.id", stored.get("broker.id", ""))
     if owner != str(new.node_id):
-        raise WrongDirectory(f"{path} says node.id={owner}, this is node {new.node_id}; choose another data directory")
+        raise WrongDirectory(f"{path} has node.id={owner}, this is node {new.node_id}; choose another data directory")
     cluster_id = stored["cluster.id"]
     if new.cluster_id and cluster_id != new.cluster_id:
         raise WrongDirectory(
-            f"{path} says cluster.id={cluster_id}, this is cluster {new.cluster_id}; choose another data directory"
+            f"{path} has cluster.id={cluster_id}, this is cluster {new.cluster_id}; choose another data directory"
         )
     return Identity(new.node_id, cluster_id, stored.get("directory.id", new.directory_id))
 
 
 def _check_format(path: str, stored: dict[str, str]) -> None:
     if not stored:
-        raise WrongDirectory(f"{path}: it is empty; put back what it said, or choose another data directory")
+        raise WrongDirectory(f"{path} is empty; restore it, or choose another data directory")
     version = stored.get("version")
     if version is None:
-        raise WrongDirectory(f"{path} says no version; put back what it said, or choose another data directory")
+        raise WrongDirectory(f"{path} has no version; restore it, or choose another data directory")
     if version not in VERSIONS:
         raise WrongDirectory(
-            f"{path} says version={version}, this semel knows {' and '.join(VERSIONS)}: it was written by a newer "
-            "release; run that one, or choose another data directory"
+            f"{path} has version={version}, this release supports {' and '.join(VERSIONS)}: a newer release wrote it; "
+            "run that release, or choose another data directory"
         )
     for names in (("node.id", "broker.id"), ("cluster.id",)):
         if not any(name in stored for name in names):
-            raise WrongDirectory(f"{path} says no {names[0]}; put back what it said, or choose another data directory")
+            raise WrongDirectory(f"{path} has no {names[0]}; restore it, or choose another data directory")

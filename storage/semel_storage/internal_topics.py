@@ -1,8 +1,8 @@
-"""The records of Kafka's two internal topics: what `__consumer_offsets` and `__transaction_state` hold.
+"""Encodes and decodes the records of the two internal topics, `__consumer_offsets` and `__transaction_state`.
 
 Keys and values are Kafka's, byte for byte (`OffsetCommitKey`, `GroupMetadataValue`, `TransactionLogValue`, ... of its
-coordinators): an int16 version, then the fields of that version. The key's version also says what kind of record it
-is. A null value is a tombstone. Values became flexible (KIP-482, KIP-915) with the versions in `FLEXIBLE_SINCE`.
+coordinators): an int16 version, then the fields of that version. The version of the key is also the type of the
+record. A null value is a tombstone. Values became flexible (KIP-482, KIP-915) with the versions in `FLEXIBLE_SINCE`.
 
     key = encode_versioned(GroupMetadataKey(group="g"), GROUP_METADATA_KEY)
     value = encode_versioned(GroupMetadataValue(...), GROUP_METADATA_VALUE)
@@ -20,14 +20,14 @@ CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
 
 OFFSET_COMMIT_KEY = 1
-"""Version to write. 0 is the same layout under its oldest name; both are read."""
+"""Version to write. Version 0 has the same layout; both are read."""
 OFFSET_COMMIT_VALUE = 4
-"""Version to write, as Kafka since 4.1: the first that carries the topic's id."""
+"""Version to write, as Kafka since 4.1: the first with the topic id."""
 GROUP_METADATA_KEY = 2
 GROUP_METADATA_VALUE = 3
 TRANSACTION_LOG_KEY = 0
 TRANSACTION_LOG_VALUE = 1
-"""Version to write: 1 carries the previous and next producer id (KIP-890) as tagged fields."""
+"""Version to write: 1 has the previous and next producer id as tagged fields (KIP-890)."""
 TRANSACTION_GROUP_KEY = 10_000
 TRANSACTION_GROUP_VALUE = 0
 
@@ -35,7 +35,7 @@ VERSION_BYTES = 2
 
 
 class OffsetCommitKey(Message, kw_only=True):
-    """v0-1. Which group committed an offset for which partition."""
+    """v0-1. The group and the partition of a committed offset."""
 
     group: str
     topic: str
@@ -44,7 +44,7 @@ class OffsetCommitKey(Message, kw_only=True):
 
 class OffsetCommitValue(Message, kw_only=True):
     """v0-4. A committed offset: the next offset to read. Timestamps in ms; -1 means not set. `topic_id`: of the topic
-    that had the name then, all zeros when not told (KIP-516)."""
+    at the time of the commit, all zeros if unknown (KIP-516)."""
 
     offset: Int64
     leader_epoch: Annotated[Int32, since(3)] = -1
@@ -74,7 +74,7 @@ class GroupMetadataValueMember(Message, kw_only=True):
 
 
 class GroupMetadataValue(Message, kw_only=True):
-    """v0-4. A group's generation, once its leader has assigned it; an empty protocol type is a group of no members."""
+    """v0-4. A generation of a group after its assignment. An empty protocol type means a group without members."""
 
     protocol_type: str
     generation: Int32
@@ -110,10 +110,10 @@ class TransactionLogValueFence(Message, kw_only=True):
 
 
 class TransactionLogValue(Message, kw_only=True):
-    """v0-1. The state of a transactional id; times in ms, -1 where there is none.
+    """v0-1. The state of a transactional id. Times in ms; -1 means none.
 
     `transaction_status`: 0 Empty, 1 Ongoing, 2 PrepareCommit, 3 PrepareAbort, 4 CompleteCommit, 5 CompleteAbort,
-    6 Dead, 7 PrepareEpochFence. Tags from 10000 on are semel's own; others skip them.
+    6 Dead, 7 PrepareEpochFence. Tags from 10000 on are semel's own; Kafka skips them.
     """
 
     producer_id: Int64
@@ -135,13 +135,14 @@ class TransactionLogValue(Message, kw_only=True):
 
 
 class TransactionGroupKey(Message, kw_only=True):
-    """semel's own: a group of transactions that commit as one. Others skip keys of versions that they do not know."""
+    """semel's own: the key of a transaction group. Kafka skips keys of unknown versions."""
 
     group: str
 
 
 class TransactionGroupValue(Message, kw_only=True):
-    """The step that a group is in. `state`: 0 Open, 1 Committed, 2 Aborted. `decided_*`: the last step committed."""
+    """The current step of a transaction group. `state`: 0 Open, 1 Committed, 2 Aborted. `decided_*`: the last committed
+    step."""
 
     group_epoch: Int32
     state: Int8
@@ -198,22 +199,22 @@ M = TypeVar("M", bound=Message)
 
 
 def version_of(data: Buffer) -> int:
-    """The int16 version in front of a key or value. Raises ProtocolError when there is none."""
+    """The int16 version at the start of a key or value. Raises ProtocolError without one."""
     if len(data) < VERSION_BYTES:
         raise ProtocolError(f"{len(data)} bytes are too short for a versioned record")
     return int.from_bytes(data[:VERSION_BYTES], "big", signed=True)
 
 
 def codec_of(cls: type[M], version: int) -> Codec[M]:
-    """The codec of one version of `cls`. Raises ProtocolError for a version that this release does not know."""
+    """The codec of one version of `cls`. Raises ProtocolError for an unknown version."""
     low, high = VERSIONS[cls]
     if not low <= version <= high:
-        raise ProtocolError(f"{cls.__name__} v{version} is not known, only v{low} to v{high}")
+        raise ProtocolError(f"{cls.__name__} v{version} is unknown; v{low} to v{high} are supported")
     return codec(cls, version, version >= FLEXIBLE_SINCE.get(cls, NEVER_FLEXIBLE))
 
 
 def encode_versioned(message: Message, version: int) -> bytes:
-    """The key or value as it lies in a record: int16 version, then the fields. Raises ProtocolError."""
+    """Encode a key or value of a record: int16 version, then the fields. Raises ProtocolError."""
     return version.to_bytes(VERSION_BYTES, "big") + codec_of(type(message), version).encode_bytes(message)
 
 
@@ -223,7 +224,7 @@ def decode_versioned(cls: type[M], data: Buffer) -> M:
 
 
 def decode_offsets_key(data: Buffer) -> OffsetCommitKey | GroupMetadataKey | None:
-    """The key of a `__consumer_offsets` record; None for a kind that a newer coordinator wrote (KIP-848 and later).
+    """Decode the key of a `__consumer_offsets` record; None for an unknown type of a newer coordinator (KIP-848).
 
     Raises ProtocolError for malformed bytes.
     """

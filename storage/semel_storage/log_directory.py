@@ -1,7 +1,7 @@
-"""A data directory: its owner's lock, who it belongs to, its partitions, and the checkpoint files over all of them.
+"""A data directory: its lock, its owner, the logs of its partitions, and their common checkpoint files.
 
-Layout as Kafka's: `<topic>-<partition>/` per log, `meta.properties`, `recovery-point-offset-checkpoint`,
-`log-start-offset-checkpoint`, and `.kafka_cleanshutdown` while nobody has it open after a clean close.
+The layout is Kafka's: `<topic>-<partition>/` per log, `meta.properties`, `recovery-point-offset-checkpoint`,
+`log-start-offset-checkpoint`, and after a clean close `.kafka_cleanshutdown`, until the next open.
 """
 
 import re
@@ -19,7 +19,7 @@ __all__ = ["LogDirectory", "WrongDirectory", "partition_directory"]
 
 DELETE_SUFFIX = "-delete"
 OPEN_FILES = 12
-"""So many must be free to open one more log: what is open goes on to roll, to sync and to be read."""
+"""File descriptors that must be free to open another log, so that open logs can still roll, sync and read."""
 _PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
 
 
@@ -28,7 +28,7 @@ def partition_directory(topic: str, partition: int) -> str:
 
 
 class LogDirectory:
-    """Open with `LogDirectory.open`. `logs` holds the open ones."""
+    """One data directory. Open it with `LogDirectory.open`. `logs` has the open logs."""
 
     def __init__(self, disk: Disk, root: str, unlock: Callable[[], None], event: Event) -> None:
         self.disk = disk
@@ -55,12 +55,12 @@ class LogDirectory:
         directory_id: str,
         event: Event = ignore_event,
     ) -> "LogDirectory":
-        """Take the directory (created when missing).
+        """Lock the directory, and create it if it is missing.
 
-        `cluster_id` and `directory_id` (a fresh random one, base64 as Kafka writes a Uuid) are written when the
-        directory is new; afterwards `LogDirectory.cluster_id` tells whose it is ("" accepts any). Raises
-        `DirectoryLocked` when another process has it; WrongDirectory, with nothing changed, when it belongs to another
-        node or cluster, has another format, or is no data directory.
+        A new directory gets `cluster_id` and `directory_id` (a new random Uuid in base64). For an existing one,
+        `cluster_id` must match ("" matches any) and `LogDirectory.cluster_id` is the stored one. Raises
+        DirectoryLocked if another process uses it; WrongDirectory if it belongs to another node or cluster, has
+        another format, or is not a data directory; then nothing has changed.
         """
         check_folder(disk, root)
         disk.mkdir(root)
@@ -77,18 +77,18 @@ class LogDirectory:
         return directory
 
     def partitions(self) -> list[TopicPartition]:
-        """The partitions that have a directory here, sorted."""
+        """The partitions with a directory, sorted."""
         found = [_PARTITION.fullmatch(name) for name in self.disk.listdir(self.root)]
         return sorted((match["topic"], int(match["partition"])) for match in found if match is not None)
 
     def topic_id(self, topic: str, partition: int) -> bytes | None:
-        """The topic id that the partition's directory was made for; None when it says nothing."""
+        """The topic id in the partition's directory; None without one. Raises CorruptCheckpoint."""
         return checkpoints.read_topic_id(
             self.disk, self._partition_path(topic, partition, checkpoints.PARTITION_METADATA)
         )
 
     def has_checked_topic_id(self, topic: str, partition: int) -> bool:
-        """Whether a checksum bears out what `topic_id` says."""
+        """Whether the topic id has a checksum, which `topic_id` has checked."""
         return checkpoints.has_checksum(
             self.disk, self._partition_path(topic, partition, checkpoints.PARTITION_METADATA)
         )
@@ -97,18 +97,20 @@ class LogDirectory:
         return self.disk.exists(self._partition_path(topic, partition))
 
     def missing(self) -> dict[TopicPartition, int]:
-        """The partitions that have no directory although the recovery points know of one, which was durable then."""
+        """The partitions with a recovery point, which was durable, but without a directory: {partition: point}."""
         here = set(self.partitions())
         return {key: point for key, point in sorted(self._recovery_points.items()) if key not in here}
 
     def forget(self, topic: str, partition: int) -> None:
-        """The partition has no directory any more, and that is as it should be."""
+        """Remove the checkpoint entries of a partition whose directory is intentionally removed."""
         self._recovery_points.pop((topic, partition), None)
         self._start_offsets.pop((topic, partition), None)
 
     def set_aside(self, topic: str, partition: int, path: str) -> None:
-        """Give the partition's directory, which is not open, another name. What is known of the partition goes first:
-        it is not to be missed."""
+        """Rename the partition's directory, which is not open.
+
+        Its checkpoint entries are removed first, so that the next start does not report it as missing.
+        """
         self.forget(topic, partition)
         self.save_checkpoints()
         self.disk.rename(self._partition_path(topic, partition), path)
@@ -125,7 +127,7 @@ class LogDirectory:
         allow_data_loss: bool = False,
         checkpoint_bytes: int = CHECKPOINT_BYTES,
     ) -> Log:
-        """Open the partition's log, recovering it after a crash; create it when there is none. One owner each."""
+        """Open the partition's log, recover it after a crash, or create it. A log must not be open twice."""
         key = (topic, partition)
         assert key not in self.logs, f"{topic}-{partition} is open already"
         path = self._partition_path(topic, partition)
@@ -134,7 +136,12 @@ class LogDirectory:
         if is_new:
             self.disk.mkdir(path, durable=False)
             if point := self._recovery_points.pop(key, 0):
-                self._event("log_damaged", file=path, position=0, reason=f"it is gone; it was durable up to {point}")
+                self._event(
+                    "log_damaged",
+                    file=path,
+                    position=0,
+                    reason=f"the directory is missing, it was durable up to {point}",
+                )
             self._start_offsets.pop(key, None)
         if topic_id is not None and self.topic_id(topic, partition) is None:
             checkpoints.write_topic_id(self.disk, f"{path}/{checkpoints.PARTITION_METADATA}", topic_id)
@@ -149,17 +156,17 @@ class LogDirectory:
             allow_data_loss=allow_data_loss,
             event=partial(self._event, topic=topic, partition=partition),
             checkpoint_bytes=checkpoint_bytes,
+            save_checkpoints=self.save_checkpoints,
         )
         if is_new:
-            self.disk.sync_dir(self.root)  # after the directory's own sync, which on most file systems commits both
-        log.save_checkpoints = self.save_checkpoints
+            self.disk.sync_dir(self.root)  # after that of the new directory, which on most file systems commits both
         self.logs[key] = log
         return log
 
     def delete_log(self, topic: str, partition: int, *, unique: str) -> None:
-        """Delete the partition: gone from here when this returns, its files a moment later.
+        """Delete the partition: its directory is renamed now, its files are deleted soon after.
 
-        `unique` keeps the doomed directory's name from meeting another's (a number or id never used before).
+        `unique` makes the new name of the directory unique (a number or id never used before).
         """
         self.delete_logs(topic, [partition], unique=unique)
 
@@ -172,7 +179,7 @@ class LogDirectory:
                 log.abandon()
             self.forget(topic, partition)
             paths.append(self._partition_path(topic, partition))
-        self.save_checkpoints()  # first: a directory that they know of and that is gone is missed at the next start
+        self.save_checkpoints()  # first, so that the next start reports no missing directory
         doomed = {path: f"{path}.{unique}{DELETE_SUFFIX}" for path in paths if self.disk.exists(path)}
         for path, aside in doomed.items():
             self.disk.rename(path, aside)
@@ -185,15 +192,15 @@ class LogDirectory:
         """Make every log durable and move its recovery point to its end (log.flush.offset.checkpoint.interval.ms)."""
         for key in sorted(self.logs):
             log = self.logs.get(key)
-            if log is not None and log.recovery_point < log.end_offset:
-                await log.checkpoint()
+            if log is not None and log.durability.recovery_point < log.end_offset:
+                await log.durability.checkpoint()
         self.save_checkpoints()
 
     def save_checkpoints(self) -> None:
         """Write both checkpoint files as of now, durably."""
         points, starts = self._recovery_points, self._start_offsets
         for key, log in self.logs.items():
-            points[key] = log.recovery_point
+            points[key] = log.durability.recovery_point
             if log.start_offset > log.segments[0].base_offset:
                 starts[key] = log.start_offset
             else:
@@ -205,7 +212,7 @@ class LogDirectory:
         self._saved = (dict(points), dict(starts))
 
     def close(self) -> None:
-        """Clean shutdown: close every log, save the checkpoints, leave the marker, give the lock back."""
+        """Clean shutdown: close every log, save the checkpoints, write the clean shutdown marker, release the lock."""
         for key in sorted(self.logs):
             self.logs[key].close()
         self.save_checkpoints()
@@ -214,14 +221,14 @@ class LogDirectory:
         self._unlock()
 
     def abandon(self) -> None:
-        """Give the lock back without the marker of a clean shutdown: a log could not be opened."""
+        """Release the lock without the clean shutdown marker, because a log could not be opened."""
         for key in sorted(self.logs):
             self.logs[key].abandon()
         self.logs.clear()
         self._unlock()
 
     def _take(self) -> None:
-        """The directory is ours: take the marker of a clean end away, finish deletions that were cut short."""
+        """After locking: remove the clean shutdown marker and finish interrupted deletions."""
         marker = self._path(checkpoints.CLEAN_SHUTDOWN)
         self.was_clean = self.disk.exists(marker)
         self.disk.remove(marker)

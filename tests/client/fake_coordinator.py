@@ -1,4 +1,4 @@
-"""A scripted broker that coordinates transactions by the rules of wire contract 8.2, in version 1 or 2, with faults.
+"""A scripted broker that coordinates transactions in transaction version 1 or 2 (KIP-890), with faults.
 
 `trouble[api_key]` is consumed one request at a time: LOST, ANSWER_LOST, LATE (it arrives some requests later), an error
 code, or DoneBut of one (it is done, and answered with that); when empty all works.

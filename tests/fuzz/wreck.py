@@ -73,14 +73,14 @@ class Wreck:
                 self._transaction(log, sequences, random.choice((COMMITTER, ABORTER)), epoch)
             else:
                 self._append(log, sequences, random.choice((IDEMPOTENT, -1)), epoch)
-        asyncio.run(log.sync())
+        asyncio.run(log.durability.sync())
         if random.random() < 0.2:
             log.delete_records_before(random.randrange(log.end_offset))
         truth.start_offset, truth.end_offset = log.start_offset, log.end_offset
         truth.is_clean = random.random() < 0.4
         if truth.is_clean:
             logs.close()
-        truth.recovery_point = log.recovery_point
+        truth.recovery_point = log.durability.recovery_point
         self.disk.kill()
 
     def _directory(self) -> LogDirectory:
@@ -91,7 +91,7 @@ class Wreck:
 
     @staticmethod
     async def _checkpoint(logs: LogDirectory, log: Log) -> None:
-        await log.checkpoint()
+        await log.durability.checkpoint()
         logs.save_checkpoints()
 
     def _append(
@@ -285,7 +285,7 @@ class Wreck:
         wanted = [offset for offset in range(truth.start_offset, truth.end_offset) if offset not in found]
         is_reported = any(name in LOSSES for name, _ in self.events)
         if not wanted:
-            state = log.producer(IDEMPOTENT)
+            state = log.producers.get(IDEMPOTENT)
             if truth.last_sequence >= 0 and truth.start_offset == 0:
                 assert state is not None, self._say("the producer is forgotten")
                 assert state.last_sequence == truth.last_sequence, self._say(f"{state}")

@@ -14,7 +14,7 @@ headers = st.lists(st.tuples(st.text(max_size=8), st.one_of(st.none(), st.binary
 
 @st.composite
 def record_lists(draw: st.DrawFn, max_size: int = 20) -> list[Record]:
-    """Records numbered from 0, of close or of wild timestamps, with or without keys, values and headers."""
+    """Records with offsets from 0, close or arbitrary timestamps, with or without keys, values and headers."""
     start = draw(timestamps)
     ticks = st.one_of(st.integers(0, 100).map(lambda n: start + n), timestamps)
     rows = draw(st.lists(st.tuples(ticks, blobs, blobs, headers), min_size=1, max_size=max_size))

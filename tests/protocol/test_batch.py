@@ -1,4 +1,4 @@
-"""The batch as a view: header fields, CRC, what a broker refuses on Produce and what it rewrites in place."""
+"""Batch headers: fields, CRC, the checks of Produce, and fields rewritten in place."""
 
 import pytest
 from crc32c import crc32c
@@ -34,7 +34,7 @@ def vector(name: str) -> bytes:
 
 
 def altered(batch: bytes, **fields: int) -> bytes:
-    """The batch with header fields replaced and a CRC that holds."""
+    """The batch with header fields replaced and a matching CRC."""
     return pack_batch(replace(read_header(batch), **fields), batch[HEADER_BYTES:])
 
 
@@ -50,7 +50,7 @@ def test_crc_is_castagnoli() -> None:
 
 
 @pytest.mark.parametrize("name", ["batch ", "commit ", "abort ", "empty "])
-def test_vector_headers_hold_and_pack_to_the_same_bytes(name: str) -> None:
+def test_header_of_each_vector_is_read_and_packed_to_the_same_bytes(name: str) -> None:
     batch = vector(name)
     header = read_header(batch)
     assert header.size == len(batch) == int(vectors(name)[0][0])
@@ -93,13 +93,13 @@ def test_header_needs_61_bytes(size: int) -> None:
 
 
 @pytest.mark.parametrize("length", [-(2**31), -1, 0, 48])
-def test_header_refuses_a_length_that_no_batch_has(length: int) -> None:
+def test_a_batch_length_below_the_minimum_is_refused(length: int) -> None:
     with pytest.raises(CorruptBatch, match="batch length"):
         read_header(PLAIN[:8] + length.to_bytes(4, "big", signed=True) + PLAIN[12:])
 
 
 @pytest.mark.parametrize("magic", [0, 1, 3, 255])
-def test_header_reads_only_magic_2(magic: int) -> None:
+def test_other_magic_than_2_is_refused(magic: int) -> None:
     with pytest.raises(CorruptBatch, match="magic"):
         read_header(PLAIN[:16] + bytes((magic,)) + PLAIN[17:])
 
@@ -112,7 +112,7 @@ def test_iterate_stops_at_every_cut_of_the_last_batch() -> None:
     assert list(iterate(b"")) == []
 
 
-def test_any_flipped_bit_under_the_crc_shows() -> None:
+def test_any_flipped_bit_under_the_crc_is_detected() -> None:
     header = read_header(PLAIN)
     assert crc_ok(PLAIN, header)
     for at in range(21, len(PLAIN)):
@@ -123,7 +123,7 @@ def test_any_flipped_bit_under_the_crc_shows() -> None:
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(-1, 2**31 - 1))
-def test_stamp_leaves_the_crc_alone(base_offset: int, leader_epoch: int) -> None:
+def test_stamp_does_not_change_the_crc(base_offset: int, leader_epoch: int) -> None:
     batch = bytearray(PLAIN)
     stamp(batch, base_offset, leader_epoch)
     header = read_header(batch)
@@ -142,14 +142,14 @@ def test_log_append_time_is_every_records_timestamp() -> None:
     assert [record.value for record in decode_batch(batch)] == [record.value for record in RECORDS]
 
 
-def test_produced_batches_pass() -> None:
+def test_valid_produced_batches_are_accepted() -> None:
     assert check_produced(PLAIN, produce_version=3) == read_header(PLAIN)
     assert check_produced(memoryview(IDEMPOTENT), produce_version=7, bytes_max=len(IDEMPOTENT)).base_sequence == 4
     transactional = altered(IDEMPOTENT, attributes=TRANSACTIONAL)
     assert check_produced(transactional, produce_version=7, transactional=True).is_transactional
 
 
-def test_exactly_one_batch_is_taken() -> None:
+def test_other_than_exactly_one_batch_is_refused() -> None:
     assert refusal(None) == ErrorCode.INVALID_RECORD
     assert refusal(b"") == ErrorCode.INVALID_RECORD
     assert refusal(PLAIN + IDEMPOTENT) == ErrorCode.INVALID_RECORD
@@ -157,7 +157,7 @@ def test_exactly_one_batch_is_taken() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_old_message_formats_are_refused_with_words(magic: int) -> None:
+def test_old_message_formats_are_refused_with_a_reason(magic: int) -> None:
     old = bytes(8) + (22).to_bytes(4, "big") + bytes(4) + bytes((magic,)) + bytes(17)
     with pytest.raises(KafkaError, match=f"format v{magic}") as caught:
         check_produced(old, produce_version=3)
@@ -174,12 +174,12 @@ def test_a_wrong_crc_is_corrupt() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"record_count": 2}, {"record_count": 0, "last_offset_delta": -1}])
-def test_counts_that_lie_are_refused(fields: dict[str, int]) -> None:
+def test_a_wrong_record_count_is_refused(fields: dict[str, int]) -> None:
     assert refusal(altered(PLAIN, **fields)) == ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("attributes", [CONTROL, CONTROL | TRANSACTIONAL, DELETE_HORIZON])
-def test_what_only_brokers_write_is_refused(attributes: int) -> None:
+def test_control_batches_and_delete_horizons_of_clients_are_refused(attributes: int) -> None:
     assert refusal(altered(IDEMPOTENT, attributes=attributes), transactional=True) == ErrorCode.INVALID_RECORD
 
 
@@ -203,7 +203,7 @@ def test_a_producer_id_needs_an_epoch_and_a_sequence(missing: str) -> None:
     assert refusal(altered(IDEMPOTENT, **{missing: -1})) == ErrorCode.INVALID_RECORD
 
 
-def test_without_a_producer_id_epoch_and_sequence_mean_nothing() -> None:
+def test_epoch_and_sequence_are_ignored_without_a_producer_id() -> None:
     """franz-go, sarama and kafkajs write sequence 0 into batches of producers that are not idempotent."""
     header = check_produced(altered(PLAIN, base_sequence=0), produce_version=7)
     assert not header.has_producer_id
@@ -216,7 +216,7 @@ def test_transactional_batches_need_a_producer_and_a_transactional_id() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_foreign_bytes_get_a_kafka_error(data: bytes) -> None:
+def test_random_bytes_raise_a_kafka_error(data: bytes) -> None:
     refusal(data)
 
 

@@ -1,4 +1,4 @@
-"""Four codecs, both snappy forms, and the cap on what comes out."""
+"""The four codecs, both snappy formats, and the limit on the decompressed size."""
 
 import tracemalloc
 
@@ -29,7 +29,7 @@ def test_round_trip(codec: int, data: bytes, times: int) -> None:
     ("codec", "magic"),
     [(GZIP, "1f8b08"), (SNAPPY, "82534e4150505900 00000001 00000001"), (LZ4, "04224d18"), (ZSTD, "28b52ffd")],
 )
-def test_blobs_are_in_the_form_that_kafka_clients_read(codec: int, magic: str) -> None:
+def test_blobs_have_the_format_of_kafka_clients(codec: int, magic: str) -> None:
     assert compress(codec, b"hello " * 100).startswith(bytes.fromhex(magic))
 
 
@@ -40,12 +40,12 @@ def test_lz4_blocks_are_independent_since_java_reads_no_others() -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
-def test_level_changes_the_effort_only(codec: int) -> None:
+def test_level_does_not_change_the_decompressed_bytes(codec: int) -> None:
     data = b"".join(b"%d," % (n * n) for n in range(5000))
     assert decompress(codec, compress(codec, data, 9)) == data
 
 
-def test_snappy_is_read_as_a_bare_block_too() -> None:
+def test_a_bare_snappy_block_is_read() -> None:
     data = b"hello " * 1000
     assert decompress(SNAPPY, bytes(cramjam.snappy.compress_raw(data))) == data
 
@@ -60,7 +60,7 @@ def test_large_output_needs_no_declared_size() -> None:
 
 
 @pytest.mark.parametrize("codec", list(CODECS.values()))
-def test_output_one_byte_above_the_cap_is_refused(codec: int) -> None:
+def test_output_one_byte_above_the_limit_is_refused(codec: int) -> None:
     blob = compress(codec, bytes(10_000))
     assert len(decompress(codec, blob, 10_000)) == 10_000
     with pytest.raises(CorruptBatch, match="at most 9999 bytes"):
@@ -68,7 +68,7 @@ def test_output_one_byte_above_the_cap_is_refused(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
-def test_a_bomb_takes_no_memory_beyond_the_cap(codec: int) -> None:
+def test_a_decompression_bomb_takes_no_memory_above_the_limit(codec: int) -> None:
     bomb = compress(codec, bytes(64 * MIB))
     tracemalloc.start()
     with pytest.raises(CorruptBatch):
@@ -102,7 +102,7 @@ def test_unknown_codec_is_unsupported() -> None:
 
 @settings(max_examples=150)
 @given(codec=st.sampled_from(COMPRESSING), data=st.data())
-def test_mutated_blobs_raise_nothing_but_corrupt_batch(codec: int, data: st.DataObject) -> None:
+def test_mutated_blobs_raise_only_corrupt_batch(codec: int, data: st.DataObject) -> None:
     blob = bytearray(compress(codec, b"some record bytes " * 20))
     for _ in range(data.draw(st.integers(1, 3))):
         blob[data.draw(st.integers(0, len(blob) - 1))] = data.draw(st.integers(0, 255))
@@ -114,7 +114,7 @@ def test_mutated_blobs_raise_nothing_but_corrupt_batch(codec: int, data: st.Data
 
 
 @given(codec=st.sampled_from(COMPRESSING), blob=st.binary(max_size=100))
-def test_foreign_bytes_raise_nothing_but_corrupt_batch(codec: int, blob: bytes) -> None:
+def test_random_bytes_raise_only_corrupt_batch(codec: int, blob: bytes) -> None:
     try:
         decompress(codec, blob, MIB)
     except CorruptBatch:
@@ -122,7 +122,7 @@ def test_foreign_bytes_raise_nothing_but_corrupt_batch(codec: int, blob: bytes) 
 
 
 @pytest.mark.parametrize("module", [cramjam.gzip, cramjam.lz4, cramjam.zstd])
-def test_cramjam_says_no_room_in_the_words_that_growing_waits_for(module: object) -> None:
+def test_cramjam_error_for_a_small_buffer_is_the_expected_text(module: object) -> None:
     blob = bytes(module.compress(bytes(1000)))
     with pytest.raises(cramjam.DecompressionError, match=f"^{NO_ROOM}$"):
         module.decompress_into(blob, bytearray(999))

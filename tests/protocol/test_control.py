@@ -1,4 +1,4 @@
-"""Transaction markers, by the vectors."""
+"""Transaction markers, tested with the vectors file."""
 
 import pytest
 from hypothesis import given
@@ -50,7 +50,7 @@ def test_newer_versions_are_read_by_the_fields_known_today() -> None:
         [Record(0, 0, b"\x00\x00\x00\x01", b"\x00\x00\x00\x00\x00\x00")] * 2,
     ],
 )
-def test_what_is_no_marker_is_corrupt(records: list[Record]) -> None:
+def test_a_control_record_of_unknown_layout_is_corrupt(records: list[Record]) -> None:
     with pytest.raises(CorruptBatch):
         read_marker(control_batch(*records))
 
@@ -65,7 +65,7 @@ def test_any_control_record_is_a_marker_or_none_or_corrupt(key: bytes, value: by
 
 
 @given(st.sampled_from(ControlType), st.integers(-(2**31), 2**31 - 1), st.integers(0, 2**60), st.integers(0, 2**31 - 1))
-def test_the_short_cut_for_our_own_markers_agrees_with_the_encoder_of_records(
+def test_markers_are_the_bytes_of_the_record_encoder(
     control_type: ControlType, coordinator_epoch: int, timestamp_ms: int, producer_id: int
 ) -> None:
     marker = EndTxnMarker(control_type, coordinator_epoch)
@@ -82,6 +82,6 @@ def test_the_short_cut_for_our_own_markers_agrees_with_the_encoder_of_records(
     assert read_marker(built) == marker
 
 
-def test_a_marker_that_compaction_has_emptied_tells_nothing() -> None:
+def test_a_marker_emptied_by_compaction_is_read_as_none() -> None:
     batch = build_marker(MARKERS[0][1], producer_id=1, producer_epoch=0, timestamp_ms=0)
     assert read_marker(rebuild_batch(read_header(batch), [])) is None

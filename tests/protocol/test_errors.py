@@ -1,4 +1,4 @@
-"""The table of error codes, against another client's."""
+"""The table of error codes, compared with that of librdkafka."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OTHER_NAMES = {
 """Where librdkafka calls a code by an older name."""
 
 
-def test_codes_are_those_that_librdkafka_knows() -> None:
+def test_codes_are_those_of_librdkafka() -> None:
     theirs = {
         name: value for name in dir(Rdkafka) if isinstance(value := getattr(Rdkafka, name), int) and name[0] != "_"
     }
@@ -33,5 +33,5 @@ def test_table_has_no_gap() -> None:
     assert error_code(134) is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_what_refreshes_metadata_is_worth_another_try() -> None:
+def test_errors_that_refresh_metadata_are_retriable() -> None:
     assert [code for code in ErrorCode if code.refreshes_metadata and not code.retriable] == []

@@ -1,4 +1,4 @@
-"""Other protocols are known by their first bytes; Kafka's frames are not taken for them."""
+"""Other protocols are recognised by their first bytes; frames of Kafka are not taken for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from semel_protocol.foreign import explained, looks_like, not_served
 
 
 def client_hello() -> bytes:
-    """As this Python's TLS begins."""
+    """The first bytes of a TLS client of this Python."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="h")
     with pytest.raises(ssl.SSLWantReadError):
@@ -48,16 +48,16 @@ def test_no_frame_of_kafka_is_taken_for_another_protocol(size: int, rest: bytes)
 
 
 @given(st.binary(max_size=8))
-def test_any_bytes_are_looked_at(first: bytes) -> None:
+def test_any_bytes_are_accepted_without_an_exception(first: bytes) -> None:
     assert explained("wrong", first).startswith("wrong")
 
 
 @pytest.mark.parametrize("first", [b"", b"\x16", b"\xff" * 8, bytes(8), bytes.fromhex("160300000002")])
-def test_what_is_not_known_is_not_guessed(first: bytes) -> None:
+def test_unknown_bytes_get_no_hint(first: bytes) -> None:
     assert looks_like(first) is None
 
 
-def test_sasl_is_named_by_its_requests() -> None:
+def test_sasl_requests_get_a_hint() -> None:
     assert "SASL" in not_served(17)["hint"]
     assert "SASL" in not_served(36)["hint"]
     assert not_served(999) == {}

@@ -1,4 +1,4 @@
-"""Batches of aiokafka's and kafka-python's builders read here, and ours read there: all codecs."""
+"""semel reads batches of aiokafka and kafka-python, and they read batches of semel, with all codecs."""
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
@@ -40,7 +40,7 @@ def ours(records: list[Record], codec: int) -> bytes:
 @pytest.mark.parametrize("builder_class", BUILDERS)
 @settings(max_examples=40)
 @given(records=record_lists(max_size=8), codec=st.sampled_from(CODEC_IDS))
-def test_their_batches_decode_here(builder_class: type, records: list[Record], codec: int) -> None:
+def test_batches_of_other_clients_decode(builder_class: type, records: list[Record], codec: int) -> None:
     batch = foreign(builder_class, records, codec)
     header = check_produced(batch, produce_version=7, transactional=True)
     assert header.codec in (0, codec), "kafka-python leaves records as they are when compressing gains nothing"
@@ -50,7 +50,7 @@ def test_their_batches_decode_here(builder_class: type, records: list[Record], c
 
 @pytest.mark.parametrize("builder_class", BUILDERS)
 @pytest.mark.parametrize("codec", CODEC_IDS)
-def test_their_compressed_batches_decode_here(builder_class: type, codec: int) -> None:
+def test_compressed_batches_of_other_clients_decode(builder_class: type, codec: int) -> None:
     records = [Record(n, n, b"key", b"value %d" % (n % 7), (("h", b"x"),)) for n in range(5000)]
     batch = foreign(builder_class, records, codec)
     assert check_produced(batch, produce_version=7, transactional=True).codec == codec
@@ -70,7 +70,7 @@ def test_uncompressed_batches_are_the_same_bytes(builder_class: type, records: l
 @pytest.mark.parametrize("reader_class", READERS)
 @settings(max_examples=40)
 @given(records=record_lists(max_size=8), codec=st.sampled_from(CODEC_IDS))
-def test_our_batches_decode_there(reader_class: type, records: list[Record], codec: int) -> None:
+def test_other_clients_decode_our_batches(reader_class: type, records: list[Record], codec: int) -> None:
     read = reader_class(bytearray(ours(records, codec)))
     assert read.validate_crc()
     assert read.is_transactional

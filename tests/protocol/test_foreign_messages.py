@@ -1,4 +1,4 @@
-"""What Kafka's recorded bytes leave out, between brokers and about clusters: kafka-python has the same bytes."""
+"""Messages without recorded bytes of Kafka, between brokers and about clusters, compared with kafka-python."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def their_class(name: str) -> Any:
 
 
 def as_theirs(cls: Any, message: Any, version: int) -> Any:
-    """The same message in kafka-python's class, by the names of the fields; what is a default may be left out."""
+    """The same message as an object of kafka-python, by field names; defaults may be missing."""
     given = {}
     for field in fields_of(type(message)):
         value = getattr(message, field.name)
@@ -73,8 +73,8 @@ def test_the_first_flexible_version_is_kafka_pythons(api: Api) -> None:
             assert their_class(api.name + side).flexible_version_q(version) == api.is_flexible(version)
 
 
-def test_a_follower_says_who_it_is_in_a_tag_of_its_fetch() -> None:
-    """KIP-903, by hand: tag 1 holds replica id, replica epoch and a tag buffer of its own."""
+def test_fetch_of_a_follower_has_its_replica_state_in_a_tag() -> None:
+    """KIP-903, bytes written by hand: tag 1 has replica id, replica epoch and its own tag buffer."""
     api = APIS[1]
     fetch = api.request(max_wait_ms=1, min_bytes=2, isolation_level=0, topics=[])
     fetch.replica_state.replica_id, fetch.replica_state.replica_epoch = 3, 0x1122334455

@@ -1,4 +1,4 @@
-"""The hashes agree with Java's, by the vectors of its own implementation."""
+"""The hashes equal those of Java, by vectors of its implementation."""
 
 import pytest
 from hypothesis import given

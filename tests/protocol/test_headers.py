@@ -1,4 +1,4 @@
-"""Headers and frames, byte for byte as the wire's own examples."""
+"""Headers and frames equal the recorded bytes of Kafka."""
 
 import pytest
 from semel_protocol.api import APIS
@@ -29,7 +29,7 @@ def key(api_key: int, low: int, high: int) -> ApiVersionsResponseApiKey:
     return ApiVersionsResponseApiKey(api_key=api_key, min_version=low, max_version=high)
 
 
-def test_request_frames_are_the_examples_of_the_wire() -> None:
+def test_request_frames_are_the_recorded_bytes() -> None:
     software = ApiVersionsRequest(client_software_name="lib", client_software_version="1.0")
     topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
     fetch = OffsetFetchRequest(group_id="g", topics=topics, require_stable=True)
@@ -39,7 +39,7 @@ def test_request_frames_are_the_examples_of_the_wire() -> None:
     assert b"".join(encode_request_frame(APIS[22], 4, 3, "c", init)).hex() == INIT_PRODUCER_ID_4
 
 
-def test_response_frames_are_the_examples_of_the_wire() -> None:
+def test_response_frames_are_the_recorded_bytes() -> None:
     listed = ApiVersionsResponse(api_keys=[key(0, 0, 7), key(18, 0, 4)])
     frame = b"".join(encode_response_frame(APIS[18], 3, 1, listed))
     assert frame.hex() == "0000001a0000000100000300000000000700001200000004000000000000"

@@ -1,4 +1,4 @@
-"""Every declared message against Kafka's own bytes, against itself, and against bytes nobody should send."""
+"""Every declared message: recorded bytes of Kafka, round trips, and malformed bytes."""
 
 import random
 import string
@@ -105,7 +105,7 @@ def sample_bodies() -> list[tuple[Api, str, int, bytes]]:
     return [(APIS[key], side, version, data) for (key, side, version), data in longest.items()]
 
 
-def test_a_mutated_body_raises_nothing_but_the_protocol_error() -> None:
+def test_a_mutated_body_raises_only_protocol_error() -> None:
     rng = random.Random(1)
     refused = 0
     for api, side, version, data in sample_bodies():
@@ -123,7 +123,7 @@ def test_a_mutated_body_raises_nothing_but_the_protocol_error() -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from([case.values for case in EVERY_BODY]), st.binary(max_size=300))
-def test_random_bytes_raise_nothing_but_the_protocol_error(case: Any, data: bytes) -> None:
+def test_random_bytes_raise_only_protocol_error(case: Any, data: bytes) -> None:
     codec = body(*case)
     try:
         codec.decode(data)
@@ -141,7 +141,7 @@ def test_a_body_cut_at_any_byte_is_refused() -> None:
 
 
 def array_headed_bodies() -> list[tuple[Api, int, bytes]]:
-    """Requests whose first field is an array that claims two thousand million elements."""
+    """Requests whose first field is an array with a count of 2,000,000,000 elements."""
     found = []
     for api in APIS.values():
         for version in range(api.low, api.high + 1):
@@ -152,7 +152,7 @@ def array_headed_bodies() -> list[tuple[Api, int, bytes]]:
     return found
 
 
-def test_a_count_that_the_bytes_do_not_back_takes_no_memory() -> None:
+def test_a_count_above_the_remaining_bytes_allocates_no_memory() -> None:
     bodies = array_headed_bodies()
     assert len(bodies) > 20
     for api, version, head in bodies:
@@ -216,7 +216,7 @@ def test_records_are_not_copied() -> None:
     assert decoded.obj is frame
 
 
-def test_every_api_names_its_own_file_and_classes() -> None:
+def test_every_api_has_the_file_and_classes_of_its_name() -> None:
     for key, api in APIS.items():
         snake = "".join("_" + c.lower() if c in string.ascii_uppercase else c for c in api.name).lstrip("_")
         assert api.request.__module__ == f"semel_protocol.messages.k{key:02d}_{snake}"
@@ -226,8 +226,8 @@ def test_every_api_names_its_own_file_and_classes() -> None:
 
 
 @pytest.mark.parametrize("version", [4, 11, 12])
-def test_elements_that_are_encoded_already_travel_as_others_do(version: int) -> None:
-    """Also where each element ends in a tag buffer."""
+def test_encoded_elements_give_the_same_bytes_as_structs(version: int) -> None:
+    """Also in flexible versions, where each element ends with a tag buffer."""
     codec = APIS[1].response_codec(version)
     pairs = [(7, 0), (9, 2**40)]
     rows = [FetchResponseAbortedTransaction(producer_id=pid, first_offset=first) for pid, first in pairs]

@@ -1,4 +1,4 @@
-"""A batch under another codec: what stays, what changes, how it is cut into slices, and what is refused."""
+"""Recompression of batches: fields that stay and change, slices, and refused batches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def done(steps: Steps) -> tuple[bytes, list[int]]:
     value=st.binary(max_size=2000),
     transactional=st.booleans(),
 )
-def test_all_but_codec_and_length_stay(
+def test_only_codec_length_and_crc_change(
     source: int, target: tuple[int, int], count: int, value: bytes, transactional: bool
 ) -> None:
     batch = build_batch(
@@ -59,7 +59,7 @@ def test_all_but_codec_and_length_stay(
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
-def test_the_work_is_cut_into_slices(codec: int) -> None:
+def test_recompression_works_in_slices(codec: int) -> None:
     value = random.Random(1).randbytes(1000)
     batch = build_batch(records(500, value), codec=GZIP)
     _, slices = done(recompress(batch, read_header(batch), codec, LEVELS[codec][0], MIB))
@@ -68,7 +68,7 @@ def test_the_work_is_cut_into_slices(codec: int) -> None:
 
 
 @pytest.mark.parametrize("source", [NONE, GZIP, SNAPPY, LZ4, ZSTD])
-def test_no_more_is_inflated_than_allowed(source: int) -> None:
+def test_records_above_the_limit_are_refused(source: int) -> None:
     batch = build_batch(records(10, bytes(100_000)), codec=source)
     for target in (NONE, LZ4):
         with pytest.raises(InflatesTooLarge):
@@ -77,7 +77,7 @@ def test_no_more_is_inflated_than_allowed(source: int) -> None:
 
 @pytest.mark.parametrize("source", [GZIP, SNAPPY, LZ4, ZSTD])
 @pytest.mark.parametrize("damage", ["garbage", "cut", "empty"])
-def test_a_blob_that_is_none_is_corrupt(source: int, damage: str) -> None:
+def test_an_invalid_blob_is_corrupt(source: int, damage: str) -> None:
     blob = compress(source, random.Random(2).randbytes(5000))
     bad = {"garbage": b"\x00garbage" * 5, "cut": blob[:-20], "empty": b""}[damage]
     batch = pack_batch(read_header(build_batch(records(1), codec=source)), bad)
@@ -85,7 +85,7 @@ def test_a_blob_that_is_none_is_corrupt(source: int, damage: str) -> None:
         done(recompress(batch, read_header(batch), NONE, 0, MIB))
 
 
-def test_what_follows_a_gzip_member_is_ignored_as_in_java() -> None:
+def test_bytes_after_a_gzip_member_are_ignored_as_in_java() -> None:
     batch = build_batch(records(5), codec=GZIP)
     longer = pack_batch(read_header(batch), batch[61:] + b"trailing")
     again, _ = done(recompress(longer, read_header(longer), NONE, 0, MIB))

@@ -51,7 +51,7 @@ def with_body(body: bytes, codec: int = 0, count: int = 1) -> bytes:
 
 
 def agree(batch: bytes) -> None:
-    """The check says what decoding says."""
+    """Check that `check_records` and the decoder agree."""
     try:
         columns = decode_columns(batch)
     except CorruptBatch:
@@ -65,7 +65,7 @@ def agree(batch: bytes) -> None:
 @codecs
 @given(record_lists(max_size=80))
 @settings(max_examples=30)
-def test_what_can_be_read_is_accepted(codec: int, records: list[Record]) -> None:
+def test_readable_batches_are_accepted(codec: int, records: list[Record]) -> None:
     agree(build_batch(records, codec=codec))
 
 
@@ -78,10 +78,10 @@ def test_what_can_be_read_is_accepted(codec: int, records: list[Record]) -> None
     flip=st.one_of(st.none(), st.tuples(st.integers(0, 1 << 30), st.integers(1, 255))),
 )
 @settings(max_examples=150, deadline=None)
-def test_records_laid_out_alike_are_judged_as_a_reader_judges_them(
+def test_the_check_of_a_run_agrees_with_the_decoder(
     count: int, key_size: int | None, value_size: int, tick: int, odd: set[int], flip: tuple[int, int] | None
 ) -> None:
-    """Whichever byte of them is another than it should be."""
+    """For any changed byte of the records."""
     records = [
         Record(
             n,
@@ -97,8 +97,8 @@ def test_records_laid_out_alike_are_judged_as_a_reader_judges_them(
     agree(bytes(batch))
 
 
-def test_any_framing_byte_of_a_long_run_is_looked_at() -> None:
-    """In rows whose numbers take one, two and three bytes."""
+def test_any_changed_framing_byte_of_a_long_run_is_refused() -> None:
+    """In rows with offset deltas of one, two and three bytes."""
     whole = build_batch([Record(n, START + n // 40, None, b"v" * 4) for n in range(20_000)])
     assert check(whole).max_timestamp == START + 19_999 // 40
     random = Random(5)
@@ -117,7 +117,7 @@ def test_random_bytes_are_refused(codec: int) -> None:
 
 
 @codecs
-def test_a_count_that_the_records_cannot_have_is_refused_at_once(codec: int) -> None:
+def test_a_count_above_the_bytes_is_refused_before_any_record(codec: int) -> None:
     costs: list[int] = []
     batch = with_body(compress(codec, b"\x0c\0\0\0\1\1\0\0"), codec, (1 << 31) - 1)
     with pytest.raises(KafkaError, match="8 bytes cannot hold 2147483647 records"):
@@ -126,13 +126,13 @@ def test_a_count_that_the_records_cannot_have_is_refused_at_once(codec: int) -> 
 
 
 @codecs
-def test_bytes_behind_the_last_record_are_refused(codec: int) -> None:
+def test_bytes_after_the_last_record_are_refused(codec: int) -> None:
     body = build_batch([Record(0, START, b"k", b"v")])[HEADER_BYTES:]
     assert refusal(with_body(compress(codec, body + b"\0"), codec)) is ErrorCode.INVALID_RECORD
 
 
 @codecs
-def test_what_inflates_beyond_the_bound_is_too_large(codec: int) -> None:
+def test_records_that_decompress_above_the_limit_are_too_large(codec: int) -> None:
     batch = build_batch([Record(0, START, b"k", bytes(5 << 20))], codec=codec)
     if codec:
         assert refusal(batch, bytes_max=1 << 20) is ErrorCode.MESSAGE_TOO_LARGE
@@ -140,8 +140,8 @@ def test_what_inflates_beyond_the_bound_is_too_large(codec: int) -> None:
 
 
 @codecs
-def test_no_step_does_much(codec: int) -> None:
-    """So that others are served between two of them: but for lz4 and zstd, which cannot be stopped."""
+def test_the_cost_of_each_step_is_bounded(codec: int) -> None:
+    """Other requests are served between two steps. Not so for lz4 and zstd, which cannot be interrupted."""
     costs: list[int] = []
     rows = [Record(n, START, None, b"v" * (n % 50)) for n in range(50_000)]
     check(build_batch([*rows, Record(50_000, START, None, bytes(20 << 20))], codec=codec), costs=costs)
@@ -153,7 +153,7 @@ def test_no_step_does_much(codec: int) -> None:
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 @given(st.binary(max_size=300), st.integers(0, 300), st.integers(0, 255))
 @settings(max_examples=60)
-def test_inflating_in_steps_gives_what_inflating_at_once_gives(codec: int, data: bytes, at: int, flip: int) -> None:
+def test_decompression_in_steps_gives_the_same_bytes(codec: int, data: bytes, at: int, flip: int) -> None:
     blob = bytearray(compress(codec, data))
     blob[at % len(blob)] ^= flip
     try:
@@ -170,6 +170,6 @@ def test_inflating_in_steps_gives_what_inflating_at_once_gives(codec: int, data:
         assert stepped == data
 
 
-def test_a_batch_without_timestamps_has_none() -> None:
+def test_a_batch_without_base_timestamp_gives_no_timestamps() -> None:
     batch = build_batch([Record(0, NO_TIMESTAMP, None, b"v")])
     assert (check(batch).min_timestamp, check(batch).max_timestamp) == (NO_TIMESTAMP, NO_TIMESTAMP)

@@ -1,4 +1,4 @@
-"""Runs of records laid out alike read exactly as the record by record loop reads them, lies included."""
+"""Runs of records with the same layout give exactly the columns and errors of the record-by-record loop."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ START = 1_700_000_000_000
 
 
 def runs_taken(batch: bytes) -> list[int]:
-    """Rows of each run that the reader would take, from the first record on."""
+    """The number of rows of each run that the decoder takes, from the first record on."""
     header = read_header(batch)
     at, row, taken = HEADER_BYTES, 0, []
     while row < header.record_count and (run := take_run(batch, at, row, header.record_count)):
@@ -35,7 +35,7 @@ def outcome(batch: bytes, decode: Callable[[bytes], Columns]) -> object:
 
 
 def by_the_loop(batch: bytes) -> Columns:
-    """As `decode_columns`, but no run is ever found."""
+    """As `decode_columns`, without runs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record_columns, "take_run", lambda *_: None)
         return decode_columns(batch)
@@ -43,7 +43,7 @@ def by_the_loop(batch: bytes) -> Columns:
 
 @st.composite
 def uniform_batches(draw: st.DrawFn) -> bytes:
-    """Batches of mostly equal shape: fixed key and value size, time ticking steadily, a few records that stand out."""
+    """Batches of fixed key and value sizes and regular timestamps, with a few different records."""
     count = draw(st.integers(1, 300))
     key_size = draw(st.sampled_from([None, 0, 1, 5, 63]))
     value_size = draw(st.sampled_from([0, 1, 50, 63, 64, 100, 9000]))
@@ -72,13 +72,13 @@ def uniform_batches(draw: st.DrawFn) -> bytes:
 
 @settings(max_examples=60)
 @given(uniform_batches())
-def test_runs_read_as_the_loop_does(batch: bytes) -> None:
+def test_runs_give_the_same_columns_as_the_loop(batch: bytes) -> None:
     assert outcome(batch, decode_columns) == outcome(batch, by_the_loop)
 
 
 @settings(max_examples=300)
 @given(st.data())
-def test_runs_find_the_same_lies_as_the_loop(data: st.DataObject) -> None:
+def test_runs_find_the_same_errors_as_the_loop(data: st.DataObject) -> None:
     size = data.draw(st.sampled_from([0, 3, 70]))
     key = data.draw(st.sampled_from([None, b"key"]))
     tick = data.draw(st.sampled_from([0, 1, 60]))
@@ -90,7 +90,7 @@ def test_runs_find_the_same_lies_as_the_loop(data: st.DataObject) -> None:
 
 @settings(max_examples=150)
 @given(st.data())
-def test_runs_find_lies_that_all_records_tell_alike(data: st.DataObject) -> None:
+def test_runs_find_errors_that_all_records_share(data: st.DataObject) -> None:
     key = data.draw(st.sampled_from([None, b"key"]))
     first = data.draw(st.sampled_from([0, 64]))
     before = build_batch([Record(n, START, key, b"vvv") for n in range(first or 1)])
@@ -111,12 +111,12 @@ def test_equal_records_are_taken_in_blocks(key: bytes | None, size: int) -> None
     assert runs_taken(batch) == [BLOCK_ROWS, BLOCK_ROWS, BLOCK_ROWS, RUN_ROWS_MIN]
 
 
-def test_blocks_go_on_where_offsets_take_three_bytes() -> None:
+def test_blocks_continue_when_offset_deltas_take_three_bytes() -> None:
     batch = build_batch([Record(n, START, None, b"x") for n in range(17_000)])
     assert sum(runs_taken(batch)) == 17_000
 
 
-def test_a_run_ends_where_the_timestamp_grows_wider() -> None:
+def test_a_run_ends_where_the_timestamp_takes_another_byte() -> None:
     batch = build_batch([Record(n, START + 4 * n, None, b"x") for n in range(64)])
     assert runs_taken(batch) == [16, 48]
 
@@ -129,5 +129,5 @@ def test_a_run_ends_where_the_timestamp_grows_wider() -> None:
         Record(0, START, None, b"x", (("h", b"v"),)),
     ],
 )
-def test_other_shapes_are_left_to_the_loop(record: Record) -> None:
+def test_unsupported_layouts_are_left_to_the_loop(record: Record) -> None:
     assert runs_taken(build_batch([record] * 100)) == []

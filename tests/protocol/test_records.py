@@ -1,4 +1,4 @@
-"""Records: what is built is what is read, byte for byte as others write it, and lies are found out."""
+"""Records: round trips, the same bytes as other clients write, and refusal of invalid records."""
 
 import pytest
 from hypothesis import given, settings
@@ -39,7 +39,7 @@ VECTOR_RECORDS = [
 
 
 def build(records: list[Record], codec: int = 0) -> bytes:
-    """The batch by the producer's builder."""
+    """The batch of the records by BatchBuilder."""
     builder = BatchBuilder(codec, 1 << 30)
     for row, record in enumerate(records):
         assert builder.append(record.timestamp, record.key, record.value, record.headers) == row
@@ -47,7 +47,7 @@ def build(records: list[Record], codec: int = 0) -> bytes:
 
 
 def with_body(body: bytes, count: int, last_delta: int | None = None) -> bytes:
-    """A batch with a CRC that holds around whatever body."""
+    """A batch of any body, with a matching CRC."""
     header = read_header(build_batch([Record(0, 0)]))
     last = count - 1 if last_delta is None else last_delta
     return pack_batch(replace(header, record_count=count, last_offset_delta=last), body)
@@ -119,7 +119,7 @@ def test_header_keys_that_are_not_utf8_survive() -> None:
 
 
 @given(record_lists(), st.integers(0, 2000))
-def test_builder_never_exceeds_its_limit_but_for_a_single_record(records: list[Record], bytes_max: int) -> None:
+def test_builder_exceeds_its_limit_only_for_a_single_record(records: list[Record], bytes_max: int) -> None:
     builder = BatchBuilder(0, bytes_max)
     taken = []
     for record in records:
@@ -144,7 +144,7 @@ def test_builder_takes_exactly_up_to_the_limit() -> None:
     assert [short.append(0, None, b"x" * 10) for _ in range(4)] == [0, 1, None, None]
 
 
-def test_builder_is_closed_once_built() -> None:
+def test_builder_takes_no_record_after_build() -> None:
     builder = BatchBuilder()
     builder.append(0, None, b"a")
     batch = builder.build(-1, -1, -1)
@@ -203,7 +203,7 @@ def test_rebuild_without_records_is_the_empty_vector() -> None:
     assert rebuild_batch(read_header(batch), []).hex() == vectors("empty ")[0][1]
 
 
-def test_delete_horizon_takes_the_base_timestamps_place_and_stays() -> None:
+def test_delete_horizon_replaces_the_base_timestamp_and_stays() -> None:
     batch = build_batch([Record(0, 100, b"a", None), Record(1, 90, b"b", None)])
     once = rebuild_batch(read_header(batch), decode_batch(batch), delete_horizon_ms=5_000)
     assert read_header(once).delete_horizon_ms == 5_000
@@ -247,7 +247,7 @@ ONE = encode_record(0, 0, b"k", b"v", [("h", b"x")])
         pytest.param(b"\xff" * 40, 1, None, id="varint without an end"),
     ],
 )
-def test_lies_are_corrupt(body: bytes, count: int, last_delta: int | None) -> None:
+def test_records_that_contradict_the_header_are_corrupt(body: bytes, count: int, last_delta: int | None) -> None:
     with pytest.raises(CorruptBatch):
         decode_batch(with_body(body, count, last_delta))
 
@@ -268,7 +268,7 @@ def test_a_cut_batch_is_corrupt() -> None:
 
 @settings(max_examples=300)
 @given(record_lists(max_size=5), codecs, st.data())
-def test_mutated_batches_raise_nothing_but_kafka_errors(records: list[Record], codec: int, data: st.DataObject) -> None:
+def test_mutated_batches_raise_only_kafka_errors(records: list[Record], codec: int, data: st.DataObject) -> None:
     batch = bytearray(build(records, codec))
     for _ in range(data.draw(st.integers(1, 4))):
         batch[data.draw(st.integers(0, len(batch) - 1))] = data.draw(st.integers(0, 255))
@@ -280,7 +280,7 @@ def test_mutated_batches_raise_nothing_but_kafka_errors(records: list[Record], c
 
 
 @given(st.binary(max_size=60), st.integers(0, 10), st.integers(-1, 20))
-def test_foreign_records_raise_nothing_but_corrupt_batch(body: bytes, count: int, last_delta: int) -> None:
+def test_random_records_raise_only_corrupt_batch(body: bytes, count: int, last_delta: int) -> None:
     try:
         decode_batch(with_body(body, count, last_delta))
     except CorruptBatch:

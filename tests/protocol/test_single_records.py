@@ -1,4 +1,4 @@
-"""Batches of a single record by the short cut: the same rows, and the same complaints, as by the long way."""
+"""Batches of a single record: the same rows and the same errors as `decode_columns`."""
 
 import pytest
 from hypothesis import given
@@ -16,7 +16,7 @@ MARKER = build_marker(EndTxnMarker(ControlType.COMMIT, 1), producer_id=1, produc
 
 @st.composite
 def journals(draw: st.DrawFn) -> bytes:
-    """Batches end to end: mostly of one small record, some of any kind, markers, the last one perhaps cut."""
+    """Consecutive batches: most of one small record, some of other kinds, markers, sometimes a truncated last one."""
     blobs = st.binary(max_size=300)
     simple = st.builds(lambda key, value: [Record(0, 5, key, value)], blobs, st.none() | blobs)
     kinds = st.one_of(
@@ -46,12 +46,12 @@ def by_the_short_cut(data: bytes) -> tuple[list[Row], int]:
 
 
 @given(journals())
-def test_the_rows_are_those_of_the_long_way(data: bytes) -> None:
+def test_rows_equal_those_of_decode_columns(data: bytes) -> None:
     assert by_the_short_cut(data) == by_the_long_way(data)
 
 
 @given(journals().filter(len), st.data())
-def test_damage_is_told_as_by_the_long_way(whole: bytes, draw: st.DataObject) -> None:
+def test_damage_raises_the_same_error_as_decode_columns(whole: bytes, draw: st.DataObject) -> None:
     data = bytearray(whole)
     for _ in range(draw.draw(st.integers(1, 3))):
         data[draw.draw(st.integers(0, len(data) - 1))] = draw.draw(st.integers(0, 255))
@@ -64,7 +64,7 @@ def test_damage_is_told_as_by_the_long_way(whole: bytes, draw: st.DataObject) ->
         assert by_the_short_cut(bytes(data)) == expected
 
 
-def test_every_single_damaged_byte_is_told_as_by_the_long_way() -> None:
+def test_every_damaged_byte_raises_the_same_error_as_decode_columns() -> None:
     whole = build_batch([Record(0, 5, b"k" * 70, b"v" * 90)]) + build_batch([Record(0, 5, b"key", b"value")])
     for at in range(len(whole)):
         for byte in (0, 1, 2, 0x7F, 0x80, 0x81, 0xFF, whole[at] ^ 1, whole[at] ^ 2):
@@ -78,8 +78,8 @@ def test_every_single_damaged_byte_is_told_as_by_the_long_way() -> None:
                 assert by_the_short_cut(data) == expected, (at, byte)
 
 
-def test_batches_framed_alike_but_for_what_does_not_fit_are_told_apart() -> None:
-    """Two records of one length: what ends the key of one lies in the middle of the other's."""
+def test_batches_with_the_same_head_but_other_layouts_are_read() -> None:
+    """Two records of one length: the end of the key of one is in the middle of the other's key."""
     one = build_batch([Record(0, 5, b"kkk", b"vvvvv")])
     other = build_batch([Record(0, 5, b"kkkk", b"vvvv")])
     assert len(one) == len(other)
@@ -91,13 +91,13 @@ def test_batches_framed_alike_but_for_what_does_not_fit_are_told_apart() -> None
         read_rows(one + bytes(damaged))
 
 
-def test_a_journal_is_read_by_the_short_cut_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What coordinators store: a batch per record, uncompressed, keys and values of up to some thousand bytes."""
+def test_a_journal_is_read_without_decode_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches as coordinators store them: one uncompressed record, keys and values of up to some thousand bytes."""
     data = b"".join(build_batch([Record(0, 5, b"k" * size, b"v" * size)]) for size in (1, 63, 64, 127, 128, 4000))
     monkeypatch.delattr(single_records, "decode_columns")
     assert [len(key or b"") for key in read_rows(data).keys] == [1, 63, 64, 127, 128, 4000]
 
 
 @given(st.binary(max_size=300), st.none() | st.binary(max_size=300), st.integers(0, 2**62))
-def test_a_single_record_is_built_as_by_the_long_way(key: bytes, value: bytes | None, timestamp_ms: int) -> None:
+def test_build_single_gives_the_bytes_of_build_batch(key: bytes, value: bytes | None, timestamp_ms: int) -> None:
     assert build_single(key, value, timestamp_ms) == build_batch([Record(0, timestamp_ms, key, value)])

@@ -1,4 +1,4 @@
-"""Messages encoded and decoded in steps: the same bytes and values, a few elements at a time, in few chunks."""
+"""Messages are encoded and decoded in steps of a few elements, with the same bytes and values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LONG: dict[str, tuple[int, str, int, Any]] = {
 
 
 def run(steps: Generator[int, None, T]) -> tuple[T, list[int]]:
-    """The result, and how many elements each step was about."""
+    """The result, and the number of elements of each step."""
     counts = []
     while True:
         try:
@@ -43,7 +43,7 @@ def run(steps: Generator[int, None, T]) -> tuple[T, list[int]]:
             return done.value, counts
 
 
-def test_kafkas_own_bytes_come_out_the_same_in_steps() -> None:
+def test_kafkas_bytes_are_the_same_when_encoded_in_steps() -> None:
     for line in CASES.read_text().splitlines():
         if not line.startswith("#"):
             key, side, version, text = line.split()
@@ -71,7 +71,7 @@ def test_a_long_message_takes_many_steps_of_a_few_elements(name: str) -> None:
         assert sum(counts) >= 0.9 * 2_000
 
 
-def test_a_message_that_breaks_off_amid_its_steps_is_malformed() -> None:
+def test_a_truncated_message_is_malformed_in_steps_too() -> None:
     key, side, version, message = LONG["structs"]
     codec = body(APIS[key], side, version)
     data = codec.encode_bytes(message)

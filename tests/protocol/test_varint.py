@@ -1,4 +1,4 @@
-"""Zigzag varints, by the vectors and by round trip."""
+"""Zigzag varints: vectors and round trips."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What is shown of texts from elsewhere holds nothing that steers a terminal, and stays readable."""
+"""Visible text has no character that controls a terminal, and stays readable."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def test_control_characters_are_escaped_and_others_are_not(text: str, shown: str
     assert visible(text) == shown
 
 
-def test_bytes_that_are_no_text_are_shown_as_numbers() -> None:
+def test_bytes_that_are_not_utf8_are_shown_as_escapes() -> None:
     assert visible_bytes(b"a\xff\x1b\xc3\xa4") == "a\\xff\\x1bä"
 
 
 @given(st.text())
-def test_nothing_is_left_that_would_be_escaped(text: str) -> None:
+def test_visible_text_has_no_character_to_escape(text: str) -> None:
     assert visible(visible(text)) == visible(text)
     assert not any(ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 for c in visible(text))
 
 
 @given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
-def test_json_means_the_same(value: object) -> None:
+def test_visible_json_has_the_same_value(value: object) -> None:
     line = visible_json(json.dumps(value, ensure_ascii=False))
     assert json.loads(line) == value
     assert line == visible(line)

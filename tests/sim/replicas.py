@@ -55,7 +55,7 @@ def look_at(broker: str, partition: Partition, *, one_by_one: bool) -> Replica:
                 state.coordinator_epoch,
                 state.txn_first_offset,
             )
-            for state in sorted(log.active_producers(), key=lambda state: state.producer_id)
+            for state in sorted(log.producers.all(), key=lambda state: state.producer_id)
         ],
         aborted=aborted,
         groups=_groups(log, partition.index) if partition.topic == CONSUMER_OFFSETS else {},

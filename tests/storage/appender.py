@@ -1,4 +1,4 @@
-"""A child process that appends, syncs, and tells on its standard output how far all is durable; made to be killed."""
+"""A child process for a kill test: appends, syncs, and prints the synced offset."""
 
 import asyncio
 import sys
@@ -29,8 +29,8 @@ async def append_for_ever(root: str) -> None:
         for _ in range(3):
             offset = log.end_offset
             put(log, make_batch(value=value_of(offset), producer_id=PRODUCER, sequence=offset))
-        await log.sync()
-        sys.stdout.write(f"{log.synced_offset}\n")
+        await log.durability.sync()
+        sys.stdout.write(f"{log.durability.synced_offset}\n")
         sys.stdout.flush()
 
 

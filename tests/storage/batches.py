@@ -1,4 +1,4 @@
-"""Batches and logs in one line, for the storage tests."""
+"""Helpers of the storage tests that build batches and open logs."""
 
 from semel_protocol.batch import BatchHeader, iterate, read_header
 from semel_protocol.records import Record, build_batch, decode_batch

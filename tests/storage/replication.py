@@ -1,4 +1,4 @@
-"""Two logs, one following the other as brokers do it, without brokers."""
+"""Replicates one log to another as brokers do, without brokers."""
 
 from msgspec.structs import replace
 from semel_storage.log.log import Log
@@ -12,13 +12,13 @@ ROUNDS_MAX = 200
 
 
 def divergence(leader: Log, epoch: int, offset: int) -> tuple[int, int] | None:
-    """What a leader answers a follower whose log ends at `offset`, with this epoch: (epoch, end) where they differ."""
+    """The leader's diverging epoch (epoch, end) for a follower that ends at `offset` with this epoch; None if equal."""
     found, end = leader.epochs.end_offset_for(epoch, leader.end_offset)
     return (found, end) if epoch >= 0 and (found < epoch or end < offset) else None
 
 
 def step(leader: Log, follower: Log, *, bytes_max: int = 1 << 20, now_ms: int = NOW_MS) -> bool:
-    """One fetch and what follows from it; False when there was nothing left to do."""
+    """One fetch of the follower; False if the follower has everything."""
     offset = follower.end_offset
     if offset < leader.start_offset:
         follower.restart_at(leader.start_offset)
@@ -39,7 +39,7 @@ def step(leader: Log, follower: Log, *, bytes_max: int = 1 << 20, now_ms: int = 
 
 
 def replicate(leader: Log, follower: Log, *, bytes_max: int = 1 << 20) -> None:
-    """Until the follower has everything."""
+    """Fetch until the follower has everything."""
     for _ in range(ROUNDS_MAX):
         if not step(leader, follower, bytes_max=bytes_max):
             return
@@ -49,21 +49,23 @@ def replicate(leader: Log, follower: Log, *, bytes_max: int = 1 << 20) -> None:
 def content(
     log: Log, start: int | None = None
 ) -> tuple[bytes, list[tuple[int, int]], bytes, list[int], list[AbortedTransaction]]:
-    """All that two replicas have in common from `start` on (where they begin may differ): stored bytes, epochs,
-    producers (but for the time by each broker's clock), open and aborted transactions. A leader also has its own epoch,
-    before anything is written in it."""
+    """The state from `start` on that must be equal in two replicas, whose start offsets may differ.
+
+    Stored bytes, epochs, producers (without the last append time of the broker's clock), open and aborted
+    transactions. An epoch without records, which a new leader has, is left out.
+    """
     start = log.start_offset if start is None else start
     epochs = EpochHistory(log.epochs.entries)
     epochs.truncate_from_start(start)
     data, offset = b"", start
     while offset < log.end_offset:
-        chunk, offset = log._read(offset, log.end_offset, 1 << 20, True)
+        chunk, offset = log.segments.read(offset, up_to=log.end_offset, bytes_max=1 << 20, at_least_one=True)
         data += chunk
-    log.first_unstable_offset(log.end_offset)  # all is committed: only what is open stays
+    log.producers.transactions.first_unstable_offset(log.end_offset)  # all is committed: only what is open stays
     return (
         data,
         [(epoch, since) for epoch, since in epochs.entries if since < log.end_offset],
-        encode([replace(state, last_append_ms=0) for state in log.active_producers()], offset=log.end_offset),
-        log.unstable_offsets(),
+        encode([replace(state, last_append_ms=0) for state in log.producers.all()], offset=log.end_offset),
+        log.producers.transactions.unstable_offsets,
         log.aborted_transactions(start, log.end_offset),
     )

@@ -99,14 +99,14 @@ def test_golden_bytes(message: Message, version: int, hexed: str) -> None:
 
 
 @pytest.mark.parametrize("message", [COMMIT, GROUP, TRANSACTION], ids=lambda m: type(m).__name__)
-def test_every_version_decodes_to_what_it_can_carry(message: Message) -> None:
+def test_every_version_decodes_to_the_fields_it_has(message: Message) -> None:
     low, high = VERSIONS[type(message)]
     for version in range(low, high + 1):
         encoded = encode_versioned(message, version)
         assert encode_versioned(decode_versioned(type(message), encoded), version) == encoded
 
 
-def test_newer_kinds_of_keys_are_told_apart_from_malformed_ones() -> None:
+def test_newer_key_types_are_not_malformed_keys() -> None:
     assert decode_offsets_key(b"\x00\x05whatever") is None
     assert decode_offsets_key(b"\x00\x00\x00\x01g\x00\x01t\x00\x00\x00\x00") == OffsetCommitKey(
         group="g", topic="t", partition=0
@@ -114,5 +114,5 @@ def test_newer_kinds_of_keys_are_told_apart_from_malformed_ones() -> None:
     for malformed in (b"", b"\x00", b"\x00\x01\x00\x09g", b"\x00\x02\xff\xff"):
         with pytest.raises(ProtocolError):
             decode_offsets_key(malformed)
-    with pytest.raises(ProtocolError, match="v9 is not known"):
+    with pytest.raises(ProtocolError, match="v9 is unknown"):
         decode_versioned(OffsetCommitValue, b"\x00\x09")

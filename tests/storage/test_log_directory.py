@@ -1,4 +1,4 @@
-"""A data directory: identity, lock, partitions, checkpoints, deletion, clean and unclean ends."""
+"""A data directory: identity, lock, partitions, checkpoints, deletion, clean and unclean stops."""
 
 import asyncio
 import re
@@ -42,17 +42,17 @@ def test_identity_is_kept_and_checked(disk: MemoryDisk) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "it is empty"),
-        ("# only a comment\n\n", "it is empty"),
-        ("cluster.id=cluster\nnode.id=1\n", "says no version"),
-        ("version=2\ncluster.id=cluster\nnode.id=1\n", "says version=2"),
-        ("version=one\nnode.id=1\n", "says version=one"),
-        ("version=1\ncluster.id=cluster\n", "says no node.id"),
-        ("version=1\nnode.id=1\n", "says no cluster.id"),
-        ("\0" * 60, "says no version"),
+        ("", "is empty"),
+        ("# only a comment\n\n", "is empty"),
+        ("cluster.id=cluster\nnode.id=1\n", "has no version"),
+        ("version=2\ncluster.id=cluster\nnode.id=1\n", "has version=2"),
+        ("version=one\nnode.id=1\n", "has version=one"),
+        ("version=1\ncluster.id=cluster\n", "has no node.id"),
+        ("version=1\nnode.id=1\n", "has no cluster.id"),
+        ("\0" * 60, "has no version"),
     ],
 )
-def test_an_identity_that_cannot_be_read_is_refused_and_left_as_it_is(disk: MemoryDisk, text: str, words: str) -> None:
+def test_an_invalid_identity_is_refused_and_not_changed(disk: MemoryDisk, text: str, words: str) -> None:
     disk.mkdir("data")
     disk.write_atomically("data/meta.properties", text.encode())
     with pytest.raises(WrongDirectory, match=words) as caught:
@@ -69,7 +69,7 @@ def test_the_identity_that_kafka_wrote_before_kraft_is_read(disk: MemoryDisk) ->
 
 
 @pytest.mark.parametrize("foreign", ["report.pdf", "src/main.py", "orders-0/00000000000000000000.log", "semel.store"])
-def test_a_folder_that_is_not_empty_and_not_ours_is_refused_untouched(disk: MemoryDisk, foreign: str) -> None:
+def test_a_foreign_folder_is_refused_and_not_changed(disk: MemoryDisk, foreign: str) -> None:
     disk.mkdir("data/src")
     disk.mkdir("data/orders-0")
     disk.rmtree("data/src" if "src" not in foreign else "data/orders-0")
@@ -83,14 +83,14 @@ def test_a_folder_that_is_not_empty_and_not_ours_is_refused_untouched(disk: Memo
     assert disk.listdir("data") == before
 
 
-def test_a_controllers_folder_of_kafka_is_refused(disk: MemoryDisk) -> None:
+def test_a_folder_of_a_kafka_controller_is_refused(disk: MemoryDisk) -> None:
     open_directory(disk).close()
     disk.mkdir("data/__cluster_metadata-0")
     with pytest.raises(WrongDirectory, match="__cluster_metadata-0"):
         open_directory(disk)
 
 
-def test_a_new_file_system_and_a_start_that_was_cut_short_are_no_foreign_folder(disk: MemoryDisk) -> None:
+def test_a_new_file_system_and_an_interrupted_start_are_accepted(disk: MemoryDisk) -> None:
     disk.mkdir("data/lost+found")
     for name in (".lock", "meta.properties.tmp"):
         disk.open(f"data/{name}").close()
@@ -116,7 +116,7 @@ def test_partitions_are_those_with_a_directory(disk: MemoryDisk) -> None:
     assert lines == [b"version: 0", b"topic_id: AAECAwQFBgcICQoLDA0ODw", b"semel_crc32c: 1e64ac81"]
 
 
-def test_clean_close_leaves_marker_and_checkpoints_and_the_next_owner_takes_the_marker(disk: MemoryDisk) -> None:
+def test_a_clean_close_writes_marker_and_checkpoints_and_the_next_open_removes_the_marker(disk: MemoryDisk) -> None:
     directory = open_directory(disk)
     assert not directory.was_clean
     add(directory, "a", batches=3)
@@ -136,7 +136,7 @@ def test_clean_close_leaves_marker_and_checkpoints_and_the_next_owner_takes_the_
     assert not open_directory(disk).was_clean, "the marker is gone while somebody has the directory"
 
 
-def test_checkpoint_bounds_what_a_crash_costs(disk: MemoryDisk) -> None:
+def test_a_checkpoint_bounds_recovery_after_a_crash(disk: MemoryDisk) -> None:
     directory = open_directory(disk)
     add(directory, "a", batches=3)
     asyncio.run(directory.checkpoint())
@@ -145,10 +145,10 @@ def test_checkpoint_bounds_what_a_crash_costs(disk: MemoryDisk) -> None:
     directory = open_directory(disk)
     add(directory, "a")
     log = directory.logs["a", 0]
-    assert (log.recovery_point, log.end_offset) == (3, 3)
+    assert (log.durability.recovery_point, log.end_offset) == (3, 3)
 
 
-def test_deleted_partition_is_gone_also_after_power_loss_and_its_name_can_be_used_again(disk: MemoryDisk) -> None:
+def test_a_deleted_partition_stays_deleted_after_power_loss_and_can_be_created_again(disk: MemoryDisk) -> None:
     directory = open_directory(disk)
     add(directory, "a", batches=3)
     add(directory, "b", batches=1)
@@ -180,7 +180,7 @@ def test_partition_created_again_does_not_inherit_a_stale_checkpoint(disk: Memor
 def test_log_start_offset_survives_a_crash(disk: MemoryDisk) -> None:
     directory = open_directory(disk)
     add(directory, "a", batches=5)
-    asyncio.run(directory.logs["a", 0].sync())
+    asyncio.run(directory.logs["a", 0].durability.sync())
     directory.logs["a", 0].delete_records_before(4)
     disk.crash()
     directory = open_directory(disk)
@@ -208,7 +208,7 @@ def test_checkpoints_read_what_they_write(disk: MemoryDisk) -> None:
     assert checkpoints.read_epochs(disk, "d/epochs") == [(0, 0), (5, 99)]
 
 
-def test_topic_id_torn_at_any_byte_is_as_good_as_none() -> None:
+def test_a_topic_id_torn_at_any_byte_is_none() -> None:
     disk, path = MemoryDisk(), "/data/t-0/partition.metadata"
     checkpoints.write_topic_id(disk, path, bytes(range(16)))
     whole = disk.read_bytes(path)
@@ -243,7 +243,7 @@ def test_one_flipped_bit_never_makes_another_topic_id() -> None:
     assert refused > 22 * 8
 
 
-def test_a_directory_that_is_gone_is_missed_unless_its_partition_went_in_good_order(disk: MemoryDisk) -> None:
+def test_a_missing_directory_is_reported_unless_its_partition_was_deleted(disk: MemoryDisk) -> None:
     directory = open_directory(disk)
     for topic in ("gone", "deleted", "aside", "there"):
         add(directory, topic, batches=3)

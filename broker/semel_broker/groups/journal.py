@@ -62,7 +62,7 @@ class Journal:
 
     def open_producer(self, producer_id: int) -> Producer | None:
         """The producer, if its transaction has written to the partition and has no marker there yet."""
-        state = self._partition.log.producer(producer_id)
+        state = self._partition.log.producers.get(producer_id)
         return Producer(producer_id, state.epoch) if state is not None and state.txn_first_offset >= 0 else None
 
     def write(
@@ -178,7 +178,7 @@ def _apply_durable(pending: deque[Entry], high_watermark: int) -> None:
 def _batch(records: Sequence[Record], partition: Partition, producer: Producer | None) -> bytes:
     if producer is None:
         return build_batch(records)
-    state = partition.log.producer(producer.producer_id)
+    state = partition.log.producers.get(producer.producer_id)
     goes_on = state is not None and state.epoch == producer.producer_epoch
     return build_batch(
         records,

@@ -8,7 +8,7 @@ REQUEST_TIMED_OUT, and acknowledged when it is sent again. acks=1 is answered on
 whatever followers have and however long its disk takes (`docs/decisions/0018-acks-1-waits-for-the-disk.md`). Some
 requests hold back what is behind them on the connection: those of very many batches, records that take long to be
 looked at (`k00_records`), and a batch whose coordinator has to be asked first (`k00_transactional`).
-acks=0 is never answered: an error closes the connection. Order of the checks: wire-contract 5.2.
+acks=0 is never answered: an error closes the connection.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def _append(
         records, header = accepted(inspection, partition, row.records, ctx)
         if header.is_transactional and opens_transaction(partition, header):
             transactional.check(request.transactional_id or "", partition, header, ctx, admissions)
-        if ctx.broker.turned_away and partition.log.producer(header.producer_id) is None:
+        if ctx.broker.turned_away and partition.log.producers.get(header.producer_id) is None:
             ctx.broker.turned_away.check((topic, row.index), header)
         result = partition.append(records, header=header, acks_all=request.acks == ACKS_ALL)
     except KafkaError as error:

@@ -75,7 +75,7 @@ def writable(name: str, index: int, ctx: RequestContext) -> Partition:
 def opens_transaction(partition: Partition, header: BatchHeader) -> bool:
     """Whether this batch would be the first of its transaction in the partition. A retry would not, nor one of an
     epoch that is over: the log answers those by itself."""
-    state = partition.log.producer(header.producer_id)
+    state = partition.log.producers.get(header.producer_id)
     if state is None:
         return True
     if header.producer_epoch != state.epoch:
@@ -161,7 +161,7 @@ def check(
             )
     except KafkaError as error:
         raise _as_seen_by_producers(error, ctx) from None
-    is_known = partition.log.producer(header.producer_id) is not None
+    is_known = partition.log.producers.get(header.producer_id) is not None
     if ctx.api_version >= JOINING_VERSION and header.base_sequence and not is_known:
         raise KafkaError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

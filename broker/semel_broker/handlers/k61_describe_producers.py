@@ -46,7 +46,7 @@ def _describe(topic: str, index: int, ctx: RequestContext) -> DescribeProducersR
         return DescribeProducersResponsePartition(
             partition_index=index, error_code=error.code, error_message=error.message
         )
-    producers = partition.log.active_producers() if partition.is_open else []
+    producers = partition.log.producers.all() if partition.is_open else []
     return DescribeProducersResponsePartition(
         partition_index=index,
         active_producers=[

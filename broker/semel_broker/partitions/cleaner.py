@@ -134,7 +134,7 @@ class Cleaner:
         """Forget producers that have been silent for producer.id.expiration.ms."""
         for partition in self._partitions():
             if not partition.is_retired:
-                partition.log.expire_producers(self._world.now_ms(), self._config.producer_id_expiration_ms)
+                partition.log.producers.expire(self._world.now_ms(), self._config.producer_id_expiration_ms)
                 await asyncio.sleep(0)
 
     # --- compaction ------------------------------------------------------------------------------------------

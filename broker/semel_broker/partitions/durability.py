@@ -63,7 +63,7 @@ class DurablePartition(PartitionReader, ABC):
             self.high_watermark = max(self.high_watermark, log.start_offset)
             self._begin_counting(log)
             self._opened(log)
-            if log.synced_offset < log.end_offset:
+            if log.durability.synced_offset < log.end_offset:
                 self._flusher.add(self)
         return self._log
 
@@ -73,7 +73,7 @@ class DurablePartition(PartitionReader, ABC):
         log = self._log
         if log is None:
             return 0
-        return log.synced_offset if self._fsync else log.end_offset
+        return log.durability.synced_offset if self._fsync else log.end_offset
 
     def hurry(self) -> None:
         """What was appended, here and in other partitions, is to be committed now if it can be."""
@@ -89,15 +89,15 @@ class DurablePartition(PartitionReader, ABC):
     def unsynced_file(self) -> File | None:
         """See `flusher.Flushed`."""
         log = self._log
-        if log is None or log.synced_offset >= log.end_offset or self._flushing is not None or self._retired:
+        if log is None or log.durability.synced_offset >= log.end_offset or self._flushing is not None or self._retired:
             return None
-        return log.unsynced_file()
+        return log.durability.unsynced_file()
 
     def note_synced(self) -> None:
         """See `flusher.Flushed`."""
         log = self._log
         assert log is not None
-        log.note_synced()
+        log.durability.note_synced()
         self._settled()
 
     def flush(self) -> None:
@@ -105,7 +105,7 @@ class DurablePartition(PartitionReader, ABC):
         log = self._log
         if log is None or self._retired:
             return
-        if log.synced_offset >= log.end_offset:
+        if log.durability.synced_offset >= log.end_offset:
             self._settled()  # a checkpoint's sync has covered it, and told nobody
         elif self._flushing is None:
             self._flushing = get_running_loop().create_task(self._flush())
@@ -117,9 +117,9 @@ class DurablePartition(PartitionReader, ABC):
         try:
             while not self._retired:
                 self._settled()  # also what somebody else's sync has covered before this task came to it
-                if log.synced_offset >= log.end_offset:
+                if log.durability.synced_offset >= log.end_offset:
                     break
-                await log.sync()
+                await log.durability.sync()
         except Exception as error:  # a bug of ours: a disk that fails ends the process
             self._failed(error)
             raise
@@ -147,7 +147,7 @@ class DurablePartition(PartitionReader, ABC):
         log = self._log
         assert log is not None
         config = log.config
-        if log.end_offset - log.synced_offset >= config.flush_messages:
+        if log.end_offset - log.durability.synced_offset >= config.flush_messages:
             self._begin_sync()
         elif config.flush_ms < NO_FLUSH_MS and self._lazy_flush is None:
             self._lazy_flush = get_running_loop().call_later(config.flush_ms / 1000, self._begin_sync)
@@ -163,10 +163,10 @@ class DurablePartition(PartitionReader, ABC):
         log = self._log
         assert log is not None
         try:
-            await log.sync()
+            await log.durability.sync()
         finally:
             self._flushing = None
-        if log.synced_offset < log.end_offset and not self._retired:
+        if log.durability.synced_offset < log.end_offset and not self._retired:
             self._sync_if_asked()  # for what was appended meanwhile
 
     def _flush_lazily(self) -> None:

@@ -211,7 +211,7 @@ class Partition(DurablePartition):
 
     def open_transaction(self, producer_id: int) -> int | None:
         """The first offset of the producer's transaction that is open in this partition; None: none is."""
-        state = self._log.producer(producer_id) if self._log is not None else None
+        state = self._log.producers.get(producer_id) if self._log is not None else None
         return state.txn_first_offset if state is not None and state.txn_first_offset >= 0 else None
 
     async def committed(self, offset: int) -> None:
@@ -311,7 +311,7 @@ class Partition(DurablePartition):
             return
         if log.start_offset < log_start_offset <= self.end_offset:
             log.delete_records_before(log_start_offset)
-        log.first_unstable_offset(self.high_watermark)  # what is decided below it need not be kept in mind
+        log.producers.transactions.first_unstable_offset(self.high_watermark)  # forgets what is decided below it
 
     def truncate_to(self, offset: int) -> None:
         """Of a follower: what lies at `offset` and above is not what the leader has."""
@@ -351,7 +351,7 @@ class Partition(DurablePartition):
             await self._flushing
         log, retired, self._retired = self._log, self._retired, True
         if log is not None and not retired:
-            await log.sync()
+            await log.durability.sync()
             self._update_high_watermark()
         self._fail_waiting(self._not_leader())
         self._durable.fail(self._gone())

@@ -81,7 +81,7 @@ class PartitionReader:
         """
         if self._log is None:
             return self.high_watermark
-        first = self._log.first_unstable_offset(self.high_watermark)
+        first = self._log.producers.transactions.first_unstable_offset(self.high_watermark)
         if first is None or first >= self.high_watermark:
             return self.high_watermark
         return max(first, self._log.start_offset)
@@ -228,7 +228,7 @@ class PartitionReader:
         if not before:
             return self.bytes_visible
         assert self._log is not None
-        first = self._log.first_unstable_offset(self.high_watermark)
+        first = self._log.producers.transactions.first_unstable_offset(self.high_watermark)
         while before and (first is None or next(iter(before)) < first):
             before.popitem(last=False)
         if first is None or first >= self.high_watermark:
@@ -241,7 +241,7 @@ class PartitionReader:
         before[offset] = self._bytes_appended
         if len(before) > self._unstable_max:  # those that have ended while an older one stays open
             assert self._log is not None
-            keep = set(self._log.unstable_offsets())
+            keep = set(self._log.producers.transactions.unstable_offsets)
             self._bytes_before = OrderedDict((first, count) for first, count in before.items() if first in keep)
             self._unstable_max = max(UNSTABLE_MIN, 2 * len(keep))
 
@@ -250,7 +250,7 @@ class PartitionReader:
         self._bytes_at.clear()
         self._bytes_before.clear()
         self.bytes_visible = self._bytes_appended
-        firsts = sorted(state.txn_first_offset for state in log.active_producers() if state.txn_first_offset >= 0)
+        firsts = sorted(state.txn_first_offset for state in log.producers.all() if state.txn_first_offset >= 0)
         for first in firsts:
             self._bytes_before[first] = self._bytes_appended - log.bytes_between(first, log.end_offset)
         self.bytes_stable = self._count_stable()

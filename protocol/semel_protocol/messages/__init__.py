@@ -1,1 +1,1 @@
-"""The shelf: one file for each API key, request and response together."""
+"""The messages of the protocol: one file for each API key holds its request and response."""

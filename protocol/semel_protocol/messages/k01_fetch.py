@@ -1,8 +1,8 @@
 """Fetch (key 1): read record batches by offset.
 
 KIP-98 isolation (v4), KIP-227 sessions (v7), KIP-320 leader epochs (v9, v12), KIP-392 (v11), KIP-516 topic ids (v13),
-KIP-903 replica state (v15): the epoch of a follower's registration travels in its fetches, so that a leader can tell
-the follower that it was from the one that it is.
+KIP-903 replica state (v15): a follower sends the epoch of its registration, so that a leader recognises fetches that
+it sent before a restart.
 """
 
 from typing import Annotated
@@ -34,7 +34,7 @@ class FetchRequestForgottenTopic(Message, kw_only=True):
 
 
 class FetchRequestReplicaState(Message, kw_only=True):
-    """Who fetches: -1 is a consumer. `replica_epoch`: the broker epoch of the follower, -1 for one that has none."""
+    """`replica_id`: the follower that fetches, -1 for a consumer. `replica_epoch`: its broker epoch, -1 for none."""
 
     replica_id: Int32 = -1
     replica_epoch: Int64 = -1

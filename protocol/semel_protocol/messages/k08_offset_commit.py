@@ -1,4 +1,4 @@
-"""OffsetCommit (key 8): a group stores its positions. KIP-211 (v5), KIP-320 (v6), KIP-345 (v7), KIP-848 (v9)."""
+"""OffsetCommit (key 8): a group commits offsets. KIP-211 (v5), KIP-320 (v6), KIP-345 (v7), KIP-848 (v9)."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""OffsetFetch (key 9): a group reads its positions.
+"""OffsetFetch (key 9): reads the committed offsets of groups.
 
 KIP-447 require_stable (v7), KIP-709 several groups (v8), KIP-848 (v9).
 """

@@ -1,4 +1,4 @@
-"""JoinGroup (key 11): enter a rebalance.
+"""JoinGroup (key 11): a member joins the group and its next rebalance.
 
 KIP-62 (v1), KIP-394 member id (v4), KIP-345 static members (v5), KIP-559 (v7), KIP-800 (v8), KIP-814 (v9).
 """

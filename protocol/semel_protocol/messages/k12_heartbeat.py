@@ -1,4 +1,4 @@
-"""Heartbeat (key 12): a member says it lives. KIP-345 (v3)."""
+"""Heartbeat (key 12): keeps the session of a group member alive. KIP-345 (v3)."""
 
 from typing import Annotated
 

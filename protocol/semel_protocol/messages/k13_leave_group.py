@@ -1,4 +1,4 @@
-"""LeaveGroup (key 13): members go. KIP-345 batches (v3), KIP-800 reasons (v5)."""
+"""LeaveGroup (key 13): removes members from a group. KIP-345 batches (v3), KIP-800 reasons (v5)."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""SyncGroup (key 14): the leader hands out assignments. KIP-345 (v3), KIP-559 (v5)."""
+"""SyncGroup (key 14): the group leader sends assignments, each member receives its own. KIP-345 (v3), KIP-559 (v5)."""
 
 from typing import Annotated
 

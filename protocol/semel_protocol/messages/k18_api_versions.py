@@ -1,4 +1,4 @@
-"""ApiVersions (key 18): what the broker serves.
+"""ApiVersions (key 18): the versions of each API that the broker supports.
 
 KIP-35, KIP-511 client software (v3), KIP-584 features (v3). Responses always use header 0.
 """

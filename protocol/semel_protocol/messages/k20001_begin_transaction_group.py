@@ -1,14 +1,15 @@
-"""BeginTransactionGroup (key 20001): the next step of a group of transactions that commit as one. semel's own.
+"""BeginTransactionGroup (key 20001): begins the next step of a transaction group. semel's own API.
 
-To the coordinator of the group (FindCoordinator for the transactional id `<group>/`). Everything that the group has
-open is aborted and fenced. Epochs of a group count its steps; -1 where there is none.
+The transactions of a step commit or abort together. The request goes to the coordinator of the group: FindCoordinator
+for the transactional id `<group>/`. Open transactions of earlier steps are aborted and fenced. The group epoch counts
+steps; -1 means none.
 """
 
 from semel_protocol.schema import Int16, Int32, Message
 
 
 class BeginTransactionGroupRequest(Message, kw_only=True):
-    """`owner`: who begins it, in words, for those who are fenced. `timeout_ms`: of the step's transactions."""
+    """`owner`: a description of the driver, shown to fenced members. `timeout_ms`: of the transactions of the step."""
 
     group: str
     owner: str = ""
@@ -16,7 +17,7 @@ class BeginTransactionGroupRequest(Message, kw_only=True):
 
 
 class BeginTransactionGroupResponse(Message, kw_only=True):
-    """`decided_token`, `decided_epoch`: the last step that was committed; null and -1 if none was."""
+    """`decided_token`, `decided_epoch`: the last committed step; null and -1 if there is none."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

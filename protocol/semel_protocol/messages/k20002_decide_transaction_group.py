@@ -1,7 +1,7 @@
-"""DecideTransactionGroup (key 20002): commit or abort the transactions of one step of a group as one. semel's own.
+"""DecideTransactionGroup (key 20002): commits or aborts one step of a transaction group. semel's own API.
 
-A commit names the transactions that belong to it; whatever else the step has open is aborted. The token names what was
-committed: asked again, the answer is that it was.
+A commit lists the transactions to commit; other open transactions of the step are aborted. The token identifies the
+commit: a repeated request with the same token gets the answer that it is committed already.
 """
 
 from semel_protocol.schema import Int16, Int32, Int64, Message
@@ -22,7 +22,7 @@ class DecideTransactionGroupRequest(Message, kw_only=True):
 
 
 class DecideTransactionGroupResponse(Message, kw_only=True):
-    """`already_decided`: this token had been committed before, in the step `decided_epoch`."""
+    """`already_decided`: an earlier request committed this token, in the step `decided_epoch`."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

@@ -1,19 +1,19 @@
-"""DescribeTransactionGroups (key 20003): the groups that a broker coordinates, their steps and members. semel's own.
+"""DescribeTransactionGroups (key 20003): the transaction groups of a coordinator. semel's own API.
 
-Every broker answers for its own share, as it does to ListTransactions. Times in ms, -1 where there is none.
+Each broker answers for the groups that it coordinates, as for ListTransactions. Times are in ms, -1 means none.
 """
 
 from semel_protocol.schema import Int16, Int32, Int64, Message
 
 
 class DescribeTransactionGroupsRequest(Message, kw_only=True):
-    """`groups`: null for all that there are here."""
+    """`groups`: null for all groups of this coordinator."""
 
     groups: list[str] | None = None
 
 
 class DescribeTransactionGroupsResponseMember(Message, kw_only=True):
-    """`group_epoch`: the step under which it was initialised."""
+    """`group_epoch`: the step in which the member was initialised."""
 
     transactional_id: str = ""
     producer_id: Int64 = -1
@@ -24,7 +24,7 @@ class DescribeTransactionGroupsResponseMember(Message, kw_only=True):
 
 
 class DescribeTransactionGroupsResponseGroup(Message, kw_only=True):
-    """`note`: how the last step ended, where that was not its driver's doing."""
+    """`note`: why the last step ended, if its driver did not end it."""
 
     error_code: Int16 = 0
     error_message: str | None = None

@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn (key 24): enrol partitions in the transaction. KIP-98, KIP-588 (v2).
+"""AddPartitionsToTxn (key 24): adds partitions to a transaction. KIP-98, KIP-588 (v2).
 
-Clients send v0-3, one transaction a request. From v4 on brokers ask each other, many transactions at a time, and
-`verify_only` asks whether the partitions are enrolled without enrolling them (KIP-890). v5 may be answered with
+Clients send v0-3 with one transaction. Brokers send v4 and above to each other with many transactions; `verify_only`
+verifies that the partitions are in the transaction without adding them (KIP-890). v5 may be answered with
 TRANSACTION_ABORTABLE.
 """
 

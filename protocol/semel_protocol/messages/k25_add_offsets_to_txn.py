@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn (key 25): enrol a group in the transaction. KIP-98, KIP-588 (v2), KIP-890 (v4).
+"""AddOffsetsToTxn (key 25): adds the offsets of a group to a transaction. KIP-98, KIP-588 (v2), KIP-890 (v4).
 
 The tag 10000 is semel's own.
 """

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit (key 28): offsets as part of a transaction.
+"""TxnOffsetCommit (key 28): commits offsets as part of a transaction.
 
 KIP-98, KIP-447 group metadata (v3), KIP-890 (v4, v5).
 """

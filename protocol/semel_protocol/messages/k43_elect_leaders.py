@@ -1,4 +1,4 @@
-"""ElectLeaders (key 43): make the preferred replicas leaders, or elect one outside the ISR. KIP-183, KIP-460 (v1).
+"""ElectLeaders (key 43): elects the preferred replicas, or a replica outside the ISR. KIP-183, KIP-460 (v1).
 
 A partition whose leader is already the one wanted answers ELECTION_NOT_NEEDED.
 """
@@ -10,7 +10,7 @@ from semel_protocol.schema import Int8, Int16, Int32, Message, since
 PREFERRED = 0
 """Election type: the first of the replicas, if it is in the ISR."""
 UNCLEAN = 1
-"""Election type: any live replica where nobody of the ISR lives. What the others had and it has not is lost."""
+"""Election type: any live replica if the ISR has none. Records that only the other replicas have are lost."""
 
 
 class ElectLeadersRequestTopic(Message, kw_only=True):
@@ -19,7 +19,7 @@ class ElectLeadersRequestTopic(Message, kw_only=True):
 
 
 class ElectLeadersRequest(Message, kw_only=True):
-    """`topic_partitions` None: every partition."""
+    """`topic_partitions`: None for all partitions."""
 
     election_type: Annotated[Int8, since(1)] = PREFERRED
     topic_partitions: list[ElectLeadersRequestTopic] | None

@@ -6,7 +6,7 @@ from semel_protocol.schema import Int16, Int32, Message, since
 
 
 class AlterPartitionReassignmentsRequestPartition(Message, kw_only=True):
-    """`replicas` None: cancel the reassignment that is under way."""
+    """`replicas`: None cancels the reassignment in progress."""
 
     partition_index: Int32
     replicas: list[Int32] | None = None

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46): the moves that are under way. KIP-455."""
+"""ListPartitionReassignments (key 46): the reassignments in progress. KIP-455."""
 
 from semel_protocol.schema import Int16, Int32, Message
 
@@ -9,14 +9,14 @@ class ListPartitionReassignmentsRequestTopic(Message, kw_only=True):
 
 
 class ListPartitionReassignmentsRequest(Message, kw_only=True):
-    """`topics` None: of every topic."""
+    """`topics`: None for all topics."""
 
     timeout_ms: Int32 = 60000
     topics: list[ListPartitionReassignmentsRequestTopic] | None = None
 
 
 class ListPartitionReassignmentsResponsePartition(Message, kw_only=True):
-    """`replicas` are all that there are while it lasts; of these some are being added and some will be removed."""
+    """`replicas`: all current replicas, including those being added and those to be removed."""
 
     partition_index: Int32 = 0
     replicas: list[Int32] = []

@@ -1,4 +1,4 @@
-"""OffsetDelete (key 47): drop committed offsets of a group. KIP-496. Never flexible."""
+"""OffsetDelete (key 47): deletes committed offsets of a group. KIP-496. Never flexible."""
 
 from semel_protocol.schema import Int16, Int32, Message
 

@@ -1,6 +1,6 @@
 """DescribeTransactions (key 65): state of transactional ids. KIP-664.
 
-The tags from 10000 on are semel's own: who owns the id, and who took it from whom.
+The tags from 10000 on are semel's own: the owner of the transactional id, and its fencing history.
 """
 
 from typing import Annotated
@@ -18,7 +18,7 @@ class DescribeTransactionsResponseTopic(Message, kw_only=True):
 
 
 class DescribeTransactionsResponseFence(Message, kw_only=True):
-    """One bump of the producer epoch. `reason`: what happened, as a word; `text`: the line as a sentence."""
+    """One bump of the producer epoch. `reason`: one word; `text`: the event as a sentence."""
 
     at_ms: Int64 = -1
     reason: str = ""

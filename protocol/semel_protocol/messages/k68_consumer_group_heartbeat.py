@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (key 68): the next generation of the group protocol. KIP-848."""
+"""ConsumerGroupHeartbeat (key 68): the new group protocol. KIP-848."""
 
 from typing import Annotated
 

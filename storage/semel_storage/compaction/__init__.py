@@ -1,1 +1,1 @@
-"""Removal of what a log no longer needs: by key (compaction), by age and size (retention)."""
+"""Removes old records of a log: by key (compaction), by age and size (retention)."""

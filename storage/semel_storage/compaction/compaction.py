@@ -1,11 +1,12 @@
-"""Log compaction: of every key the last record stays, at the offset it always had.
+"""Log compaction: keeps the last record of every key, at its original offset.
 
-One round reads the dirty part of a log (from where the last round stopped) into a map of key digests, then copies the
-segments from the oldest on without what the map outdates, several small ones into one, and swaps each copy in. When the
-map is full before the dirty part ends, the round ends there and the next one goes on. Nothing at or above the last
-stable offset or the recovery point, or in the active segment, is touched. Memory: the map, one read window, one batch.
+One round reads the dirty part of a log (from the end of the last round on) into a map of key digests. Then it copies
+the segments from the oldest on, without the records that the map outdates, several small ones into one, and swaps each
+copy in. If the map is full before the dirty part ends, the round ends there, and the next one continues. Records at or
+above the last stable offset or the recovery point, and the active segment, do not change. Memory: the map, one read
+window, one batch.
 
-The swap survives a crash at every step (`compaction_swap`). A log calls `recover_swaps` before it looks at its files.
+The swap survives a crash at every step (`compaction_swap`). A log calls `recover_swaps` before it opens its files.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,22 +38,22 @@ __all__ = ["Compacted", "CompactionAborted", "Dirtiness", "compact", "dirtiness"
 
 
 class CompactionAborted(Exception):  # noqa: N818 (named for what happened)
-    """A segment under compaction has gone: records were deleted, or the log was cut or closed. Start a new round."""
+    """A segment under compaction was removed: by deletion, truncation or close of the log. Start a new round."""
 
 
 EXPECTED_OFFSETS = 4096
-"""Of so many offsets at a time it is looked up what was aborted there, however much that is in the whole segment."""
+"""The size in offsets of the range of each lookup of aborted transactions, to bound its memory."""
 
 
 class Dirtiness(msgspec.Struct, frozen=True):
-    """How much of a log could be compacted: bytes before the first dirty offset, and from there to where it may."""
+    """How much of a log can be compacted: clean bytes before the first dirty offset, dirty bytes from there on."""
 
     first_dirty_offset: int
     first_uncleanable_offset: int
     clean_bytes: int
     dirty_bytes: int
     overdue: bool
-    """A dirty record is older than max.compaction.lag.ms: the ratio no longer matters."""
+    """A dirty record is older than max.compaction.lag.ms; compaction is due at any ratio."""
 
     @property
     def ratio(self) -> float:
@@ -64,25 +65,24 @@ class Dirtiness(msgspec.Struct, frozen=True):
 
 
 class Compacted(msgspec.Struct, frozen=True):
-    """What a round did: `end_offset` is the next first dirty offset; bytes of the segments read and written."""
+    """The result of a round. `end_offset` is the next first dirty offset; bytes of the segments read and written."""
 
     end_offset: int
     bytes_before: int
     bytes_after: int
     is_complete: bool
-    """False: the map was full; another round should follow."""
+    """False: the map was full; run another round."""
 
 
 def dirtiness(log: "Log", first_dirty_offset: int, *, last_stable_offset: int, now_ms: int) -> Dirtiness:
-    """How dirty `log` is, given where the last round stopped.
+    """The clean and dirty bytes of `log`; `first_dirty_offset` is the end of the last round.
 
-    Only whole segments count, and of these what lies below the recovery point: above it a start after a crash expects
-    no gaps. A first dirty offset outside the log (the checkpoint is older or newer than the log) counts from the
-    log's start.
+    Only complete segments below the recovery point count: above it, recovery after a crash expects no missing offsets.
+    A first dirty offset outside of the log (the checkpoint is older or newer) is replaced by the log's start.
     """
     if not log.segments[0].base_offset <= first_dirty_offset <= log.end_offset:
         first_dirty_offset = log.segments[0].base_offset
-    stable_offset = min(last_stable_offset, log.recovery_point)
+    stable_offset = min(last_stable_offset, log.durability.recovery_point)
     clean_bytes = 0
     dirty: list[Segment] = []
     uncleanable = log.segments[0].base_offset
@@ -124,24 +124,26 @@ async def compact(
     held_by_all: int,
     pause: Pause,
 ) -> Compacted:
-    """One round over `log`. `held_by_all`: below it every replica has everything, so that tombstones and markers can go
-    when it is their time. `pause` is awaited every few milliseconds of work, and before each swap; it may raise to end
-    the round (CompactionAborted, when the log was deleted, or when that offset does not hold any more).
+    """Run one round over `log`.
 
-    Raises CorruptBatch when a batch cannot be read, CompactionAborted when the log changed underneath; finished groups
-    of segments stay compacted then, and the log is whole.
+    `held_by_all`: every replica has all records below this offset, so that expired tombstones and markers below it can
+    be removed. `pause` is awaited every few milliseconds of work and before each swap. It raises CompactionAborted to
+    end the round, if the log was deleted or `held_by_all` is not valid any more.
+
+    Raises CorruptBatch for an unreadable batch, CompactionAborted if the log changed during the round. Finished groups
+    of segments stay compacted then, and the log is complete.
     """
     pace = Pace(pause)
     latest = OffsetMap(keys_max)
     is_complete = await _map_keys(log, dirty, latest, TransactionFates(), pace)
-    assert latest.end_offset > dirty.first_dirty_offset or not dirty.dirty_bytes, "a round must move on"
+    assert latest.end_offset > dirty.first_dirty_offset or not dirty.dirty_bytes, "a round must make progress"
     cleaning = Cleaning(
         latest=latest,
         now_ms=now_ms,
         delete_retention_ms=log.config.delete_retention_ms,
         held_by_all=held_by_all,
         first_uncleanable_offset=dirty.first_uncleanable_offset,
-        producers={state.producer_id: state for state in log.active_producers()},
+        producers={state.producer_id: state for state in log.producers.all()},
         transactions=TransactionFates(),
         pace=pace,
     )
@@ -153,10 +155,10 @@ async def compact(
 
 
 async def _map_keys(log: "Log", dirty: Dirtiness, latest: OffsetMap, fates: TransactionFates, pace: Pace) -> bool:
-    """Fill `latest` from the dirty part, batch by batch. False when there is no room for the next batch's keys.
+    """Fill `latest` from the dirty part, batch by batch. False if the map has no room for the keys of the next batch.
 
-    Ends between batches always: a tombstone that the map does not know must not be dropped, or an older value of its
-    key would come back to life.
+    Always ends between batches: a tombstone that is not in the map must not be removed, otherwise an older value of its
+    key would reappear.
     """
     start, stop = dirty.first_dirty_offset, dirty.first_uncleanable_offset
     latest.end_offset = start
@@ -189,7 +191,7 @@ async def _map_batch(
 
 
 def _groups(segments: Sequence[Segment], config: LogConfig) -> Iterator[list[Segment]]:
-    """Neighbours whose sizes add up to no more than one segment may have, in files and in offsets."""
+    """Yield groups of neighbours that fit into one segment, by bytes, index bytes and offsets."""
     group: list[Segment] = []
     size = index_size = 0
     for segment in segments:
@@ -205,15 +207,15 @@ def _groups(segments: Sequence[Segment], config: LogConfig) -> Iterator[list[Seg
 
 
 class CleanedSegment(Segment):
-    """A segment in the making, under names that a start takes for rubbish."""
+    """A segment under construction. Recovery removes files of its names (`.cleaned`)."""
 
     def path(self, suffix: str) -> str:
         return super().path(suffix) + CLEANED
 
     async def finish(self) -> None:
-        """End of writing: all of it durable, also when no batch was worth keeping.
+        """End writing and make all files durable, also without batches.
 
-        There is an index of aborted transactions even if it is empty, so that it takes the place of the old one.
+        An empty transaction index is created too, so that it replaces the old one.
         """
         self.seal()
         self.aborted.create()
@@ -228,7 +230,7 @@ class CleanedSegment(Segment):
 
 
 async def _clean_group(log: "Log", group: list[Segment], cleaning: Cleaning) -> int:
-    """Copy the group without what is outdated and swap the copy in. Returns the bytes that stand there now."""
+    """Copy the group without outdated records and swap the copy in. Returns the bytes of the copy."""
     for suffix in SUFFIXES:
         log.disk.remove(group[0].path(suffix) + CLEANED)
     cleaned = CleanedSegment(log.disk, log.directory, group[0].base_offset)
@@ -258,11 +260,11 @@ async def _clean_group(log: "Log", group: list[Segment], cleaning: Cleaning) -> 
         raise
     cleaned.close()
     swap_in(log.disk, log.directory, group)
-    return log.replace_segments(group).size
+    return log.segments.replace(group).size
 
 
 def _expect_aborted(log: "Log", header: BatchHeader, fates: TransactionFates) -> None:
-    """Before the batch is met: what was aborted in the stretch that begins with it, unless that is known already."""
+    """Load the aborted transactions of the range that starts with this batch, unless they are loaded."""
     if header.next_offset > fates.known_below:
         below = header.next_offset + EXPECTED_OFFSETS
         fates.expect(log.aborted_transactions(header.base_offset, below), below)
@@ -275,15 +277,15 @@ def _append(cleaned: Segment, batch: bytes | memoryview, config: LogConfig) -> N
 
 
 def _batches(segment: Segment, start: int = 0) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The batches from the boundary `start` to the end. Raises CorruptBatch when bytes are left that are none."""
+    """Yield the batches from the boundary `start` to the end. Raises CorruptBatch if other bytes are left."""
     at = start
     for position, header, data in segment.scan(start):
         yield header, data
         at = position + header.size
     if at != segment.size:
-        raise CorruptBatch(f"{segment.path(LOG)} holds no batch at byte {at} of {segment.size}")
+        raise CorruptBatch(f"{segment.path(LOG)} has no batch at byte {at} of {segment.size}")
 
 
 def _check_there(log: "Log", segment: Segment) -> None:
     if not any(segment is other for other in log.segments):
-        raise CompactionAborted(f"{segment.path(LOG)} has gone")
+        raise CompactionAborted(f"{segment.path(LOG)} was removed")

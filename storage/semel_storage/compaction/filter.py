@@ -1,7 +1,7 @@
-"""PURE: which records of a batch survive compaction.
+"""PURE: decides which records of a batch compaction keeps.
 
-A batch keeps its place and its producer's story whatever it loses: base offset, last offset delta, producer id, epoch,
-base sequence and leader epoch stay, so that offsets never move and a retry is still recognised.
+A batch keeps its base offset, last offset delta, producer id, epoch, base sequence and leader epoch, whatever records
+it loses. So offsets never change, and retries are still recognised.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,28 +19,28 @@ from semel_storage.producers.transactions import AbortedTransaction
 
 DIGEST_BYTES = 16
 BYTES_PER_KEY = 160
-"""What one key costs in the map: its digest, an integer and their slot (64-bit CPython)."""
+"""Memory of one key in the map: its digest, an integer and their slot (64-bit CPython)."""
 RECORD_COST_BYTES = 64
 BATCH_COST_BYTES = 1024
-"""What one record and one batch cost beside their bytes, in the measure of `Pace`."""
+"""The cost of one record and one batch besides their bytes, in the unit of `Pace`."""
 ROWS_PER_STEP = 1024
-"""Records of one batch looked at in one go."""
+"""Records of one batch that are processed without a pause."""
 INFLATED_BYTES_MAX = 256 << 20
 RECORDS_MAX = 1_000_000
-"""Cap on the records of one batch once decompressed."""
+"""Limit on the records of one batch."""
 
 
 class OffsetMap:
-    """The offset of the last record of each key, for every record below `end_offset`.
+    """The offset of the last record of each key, for all records below `end_offset`.
 
-    Holds a 128-bit digest instead of the key, so that its memory is bounded by their number. BLAKE2, because a client
-    that could craft two keys of one digest could make compaction drop somebody's value.
+    Stores a 128-bit digest instead of the key, so that the number of keys bounds its memory. BLAKE2, because a client
+    that can create two keys of one digest could make compaction remove another client's value.
     """
 
     __slots__ = ("_offsets", "end_offset", "keys_max")
 
     def __init__(self, keys_max: int) -> None:
-        assert keys_max > 0, "an offset map without room would never make progress"
+        assert keys_max > 0, "an offset map without room cannot make progress"
         self.keys_max = keys_max
         self.end_offset = 0
         self._offsets: dict[bytes, int] = {}
@@ -49,11 +49,11 @@ class OffsetMap:
         return len(self._offsets)
 
     def has_room(self, count: int) -> bool:
-        """Whether `count` more keys surely fit. An empty map takes any one batch, so that each round moves on."""
+        """Whether `count` more keys certainly fit. An empty map takes any batch, so that each round makes progress."""
         return not self._offsets or len(self._offsets) + count <= self.keys_max
 
     def put(self, key: bytes, offset: int) -> None:
-        """Note a record; records come in the order of their offsets."""
+        """Add a record. Records are added in offset order."""
         self._offsets[blake2b(key, digest_size=DIGEST_BYTES).digest()] = offset
 
     def is_latest(self, key: bytes, offset: int) -> bool:
@@ -62,32 +62,32 @@ class OffsetMap:
 
 
 class TransactionFates:
-    """Walks the log beside the cleaner and tells which transactional data and which markers can go.
+    """Follows compaction through the log and decides which transactional batches and which markers can be removed.
 
-    Data of an aborted transaction can always go. A marker has to stay while any batch of its transaction was met on
-    this walk: without it, data would look undecided. `expect` tells the aborted transactions of each part of the walk
-    before that begins.
+    Batches of an aborted transaction can always be removed. A marker must stay while a batch of its transaction is in
+    the log: without the marker, the transaction would look open. `expect` gets the aborted transactions of each range
+    before its batches.
     """
 
     def __init__(self) -> None:
         self._coming: list[AbortedTransaction] = []
         self.known_below = -1
-        """Up to where the walk has been told what was aborted."""
+        """`expect` has covered the offsets below this one."""
         self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
-        """Producer id of an open aborted transaction -> that, and whether a batch of it was met."""
+        """Producer id -> its aborted transaction that is open here, and whether a batch of it was seen."""
         self._committed: dict[int, None] = {}
-        """Producer ids of open transactions that commit, of which a batch was met."""
+        """Producer ids of transactions that are open here and commit, and have a batch that was seen."""
         self.just_aborted: AbortedTransaction | None = None
-        """The transaction that ended with the batch just met, if it must stay in the index of aborted ones."""
+        """The transaction that the last batch aborted, if it must stay in the transaction index."""
 
     def expect(self, aborted: Sequence[AbortedTransaction], below: int) -> None:
-        """The walk goes on up to offset `below`; `aborted` are all aborted transactions that overlap this part."""
+        """The next batches are below offset `below`; `aborted`: all aborted transactions that overlap this range."""
         new = [each for each in aborted if each.first_offset >= self.known_below]
         self._coming = sorted([*self._coming, *new], key=lambda each: each.first_offset, reverse=True)
         self.known_below = below
 
     def can_discard(self, header: BatchHeader, data: memoryview) -> bool:
-        """Meet the next batch: is it aborted data, or a marker of which nothing is left? Raises CorruptBatch."""
+        """Whether the next batch is aborted data, or a marker without remaining batches. Raises CorruptBatch."""
         self.just_aborted = None
         while self._coming and self._coming[-1].first_offset <= header.last_offset:
             aborted = self._coming.pop()
@@ -119,28 +119,28 @@ class TransactionFates:
 
 
 class Cleaning(msgspec.Struct, kw_only=True):
-    """Everything that decides about a batch during one round over a log."""
+    """The parameters of one round over a log, and the decision about each batch."""
 
     latest: OffsetMap
     now_ms: int
     delete_retention_ms: int
     held_by_all: int
-    """Tombstones and markers at or above this offset stay, whatever their age: a replica that has not got one would
-    keep what it ended."""
+    """Tombstones and markers at or above this offset stay at any age: a replica without them would keep the old value
+    or the open transaction."""
     first_uncleanable_offset: int
-    """Where this round of cleaning ends: its last batch stays, if empty, so that the offsets' end stays known."""
+    """The end of this round. Its last batch stays, if necessary empty, so that the end offset stays known."""
     producers: Mapping[int, ProducerState]
-    """The active producers: the last batches of each carry the sequences, or the epoch, against which its next are
-    held. Kafka keeps one of them. Here all stay whose retries are to be recognised: a power cut may take every
-    snapshot, and then the log has to tell."""
+    """The active producers. The next batch of each is checked against the sequences, or the epoch, of its last batches.
+    Kafka keeps one of these batches. semel keeps all batches of the window: a power loss may remove every snapshot, and
+    then the log is the only source of producer state."""
     transactions: TransactionFates
     pace: Pace
 
     async def retained(self, header: BatchHeader, data: memoryview) -> bytes | memoryview | None:
-        """What is left of a batch: itself (the same object), a smaller one, an empty one, or None.
+        """The batch after compaction: the same object if unchanged, a smaller batch, an empty batch, or None.
 
-        Tombstones stay until the delete horizon that their first compaction writes into the batch (KIP-534); so do
-        markers of which no data is left. Raises CorruptBatch.
+        Tombstones stay until the delete horizon, which their first compaction writes into the batch (KIP-534); so do
+        markers without remaining batches. Raises CorruptBatch.
         """
         await self.pace.spend(cost(header))
         gone = self.transactions.can_discard(header, data)
@@ -164,7 +164,7 @@ class Cleaning(msgspec.Struct, kw_only=True):
         )
 
     async def _rows(self, columns: Columns, is_expired: bool) -> list[int]:
-        """The rows that stay."""
+        """The rows to keep."""
         kept: list[int] = []
         count = len(columns.keys)
         for start in range(0, count, ROWS_PER_STEP):
@@ -182,11 +182,11 @@ class Cleaning(msgspec.Struct, kw_only=True):
         return self.latest.is_latest(key, offset)
 
     def _emptied(self, header: BatchHeader, data: memoryview) -> bytes | memoryview | None:
-        if not self._is_among_producers_last(header) and header.next_offset != self.first_uncleanable_offset:
+        if not self._is_in_producer_window(header) and header.next_offset != self.first_uncleanable_offset:
             return None
         return rebuild_batch(header, []) if header.record_count else data
 
-    def _is_among_producers_last(self, header: BatchHeader) -> bool:
+    def _is_in_producer_window(self, header: BatchHeader) -> bool:
         state = self.producers.get(header.producer_id) if header.has_producer_id else None
         if state is None:
             return False
@@ -196,8 +196,10 @@ class Cleaning(msgspec.Struct, kw_only=True):
 
 
 def decode(header: BatchHeader, data: memoryview) -> Columns:
-    """The records of a batch whose CRC holds, as compaction would seal wrong bytes anew. Raises CorruptBatch, also for
-    one of more records than can be held in memory while everybody waits."""
+    """Decode the records of a batch after a check of its CRC, because compaction writes a new CRC.
+
+    Raises CorruptBatch, also for more than RECORDS_MAX records.
+    """
     if not crc_ok(data, header):
         raise CorruptBatch(f"the batch at offset {header.base_offset} fails its CRC")
     if header.record_count > RECORDS_MAX:
@@ -206,7 +208,7 @@ def decode(header: BatchHeader, data: memoryview) -> Columns:
 
 
 def cost(header: BatchHeader) -> int:
-    """What looking at a batch costs, in bytes for `Pace`."""
+    """The cost of processing a batch, in the unit of `Pace`."""
     return header.size + BATCH_COST_BYTES + RECORD_COST_BYTES * header.record_count
 
 

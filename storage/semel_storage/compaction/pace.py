@@ -1,18 +1,18 @@
-"""How background work shares the event loop: it pauses after every few milliseconds' worth of bytes.
+"""Paces background work on the event loop: it pauses after every few milliseconds of work, measured in bytes.
 
-Measured in bytes rather than by a clock, so that a run is the same each time.
+Bytes instead of a clock keep runs deterministic.
 """
 
 from collections.abc import Awaitable, Callable
 
 STEP_BYTES = 64 << 10
-"""Record bytes looked at between two pauses: a few milliseconds of work."""
+"""Record bytes processed between two pauses: a few milliseconds of work."""
 
 Pause = Callable[[], Awaitable[None]]
 
 
 class Pace:
-    """Counts the work done and pauses in time, so that a long compaction never holds the event loop."""
+    """Counts the work and pauses in time, so that a long compaction does not block the event loop."""
 
     def __init__(self, pause: Pause, step_bytes: int = STEP_BYTES) -> None:
         self._pause = pause
@@ -20,7 +20,7 @@ class Pace:
         self._left = step_bytes
 
     async def spend(self, size_bytes: int) -> None:
-        """Account for work on so many bytes, and pause if it is time."""
+        """Count the work on `size_bytes` bytes; pause if the step is complete."""
         self._left -= size_bytes
         if self._left <= 0:
             await self.rest()

@@ -1,8 +1,8 @@
-"""Which segments may go: by age, by size, and because every record in them lies below the start offset.
+"""Retention: deletes segments by age, by size, and those with all records below the start offset.
 
-`deletable` is PURE and decides; `apply_retention` carries it out on a log. Kafka's rules (`retention.ms`,
-`retention.bytes`, `cleanup.policy`): whole segments only, oldest first, never past the high watermark. -1 means "no
-limit". A segment without any timestamp has no age, so that only its size can cost it its place.
+`deletable` is PURE and decides; `apply_retention` deletes. Kafka's rules (`retention.ms`, `retention.bytes`,
+`cleanup.policy`): only complete segments, oldest first, never above the high watermark. -1 means no limit. A segment
+without timestamps has no age and is deleted only by size.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ NO_TIMESTAMP = -1
 
 
 class SegmentFacts(Protocol):
-    """What retention asks of a segment."""
+    """The properties of a segment that retention needs."""
 
     @property
     def base_offset(self) -> int: ...
@@ -31,14 +31,14 @@ class SegmentFacts(Protocol):
 
 
 class Expired(msgspec.Struct, frozen=True):
-    """How many of a log's oldest segments may go, and why the last of them may."""
+    """The number of oldest segments to delete, and the reason for the last of them."""
 
     count: int = 0
     reason: str = ""
 
 
 class Deleted(msgspec.Struct, frozen=True):
-    """What retention removed: segments, their bytes, and the start offset that is left."""
+    """The result of retention: deleted segments, their bytes, and the new start offset."""
 
     segments: int
     size_bytes: int
@@ -49,9 +49,9 @@ class Deleted(msgspec.Struct, frozen=True):
 def deletable(
     segments: Sequence[SegmentFacts], config: LogConfig, *, start_offset: int, high_watermark: int, now_ms: int
 ) -> Expired:
-    """How many segments from the oldest on may go; the active one (the last) counts only when it is not empty.
+    """The number of segments to delete, from the oldest on; includes the active one (the last) only if it has records.
 
-    Stops at the first segment that has to stay, as no gap may open in the log.
+    Ends at the first segment that must stay, so that the log has no gap.
     """
     excess_bytes = sum(segment.size for segment in segments) - config.retention_bytes
     expired = Expired()
@@ -82,16 +82,16 @@ def _reason(segment: SegmentFacts, config: LogConfig, *, excess_bytes: int, now_
 
 
 def apply_retention(log: Log, *, high_watermark: int, now_ms: int) -> Deleted | None:
-    """Remove the segments of `log` that may go; None when there is none.
+    """Delete the expired segments of `log`; None if there is none.
 
-    What is not synced yet stays, whatever the high watermark says. When even the active segment is due, it is rolled
-    first, so that the log stays open at its end offset.
+    Unsynced records stay, also below the high watermark. If the active segment has expired too, it is rolled first, so
+    that the log keeps its end offset.
     """
     expired = deletable(
         log.segments,
         log.config,
         start_offset=log.start_offset,
-        high_watermark=min(high_watermark, log.synced_offset),
+        high_watermark=min(high_watermark, log.durability.synced_offset),
         now_ms=now_ms,
     )
     if not expired.count:

@@ -1,16 +1,16 @@
-"""The only door to files: what storage may ask of a disk, and what each answer promises.
+"""The interface of storage to files, and the durability guarantee of each call.
 
-Three promises matter, and each is made by one call only:
+Each of these guarantees needs one call:
 
-* **Bytes** of a file survive a power loss once a `File.sync()` that was *called after* they were appended has returned.
-  Until then any subset of their sectors may be lost, and what is lost reads as zeros.
+* **Bytes** of a file survive a power loss once a `File.sync()` that was *called after* their append has returned.
+  Before that, any subset of their sectors may be lost; a lost sector reads as zeros.
 * **Names** (a file created, renamed or removed) survive a power loss once `Disk.sync_dir()` of their directory has
-  returned. A process that is killed loses neither: the kernel keeps what was written.
-* `Disk.write_atomically()` promises both: afterwards the path holds either the old bytes or the new ones, whole.
+  returned. A killed process loses neither bytes nor names: the kernel keeps them.
+* `Disk.write_atomically()` guarantees both: after a crash the path has either all old or all new bytes.
 
-A write or sync that fails is fatal to the process and never retried: after a failed fsync the kernel may have dropped
-the very pages that it could not write, and a second fsync would report success. No call here raises `OSError` for it;
-`MissingFile`, `DirectoryLocked` and `FilesUsedUp` are the errors that a caller may meet and answer.
+A failed write or sync ends the process and is never retried: after a failed fsync the kernel may have dropped the pages
+that it could not write, and a second fsync would report success. No call raises `OSError` for it. Callers must handle
+`MissingFile`, `DirectoryLocked` and `FilesUsedUp`.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,88 +19,87 @@ from typing import Protocol
 Buffer = bytes | bytearray | memoryview
 
 
-class MissingFile(Exception):  # noqa: N818 (named for what it tells)
-    """The path that was to be read, renamed or removed does not exist."""
+class MissingFile(Exception):  # noqa: N818 (named after its cause)
+    """The path to read, rename or remove does not exist."""
 
 
-class DirectoryLocked(Exception):  # noqa: N818 (named for what it tells)
-    """Another process holds the data directory."""
+class DirectoryLocked(Exception):  # noqa: N818 (named after its cause)
+    """Another process has locked the data directory."""
 
 
-class FilesUsedUp(Exception):  # noqa: N818 (named for what it tells)
-    """The process, or the machine, may open no more files; nothing has changed by the call that met this."""
+class FilesUsedUp(Exception):  # noqa: N818 (named after its cause)
+    """The process or the machine has reached its limit of open files; the failed call changed nothing."""
 
 
 class Event(Protocol):
-    """Where storage reports what an operator should know: an event name and its facts (a logger's bound method)."""
+    """A callback for log events: an event name and its fields. Usually a bound method of a logger."""
 
     def __call__(self, event: str, **facts: object) -> None: ...
 
 
 def ignore_event(event: str, **facts: object) -> None:
-    """The `Event` of those who do not listen."""
+    """An `Event` that discards everything."""
 
 
 class File(Protocol):
-    """One open file that only grows at its end or is cut there."""
+    """One open file. It grows at its end, or is truncated."""
 
     path: str
 
     def append(self, *chunks: Buffer) -> int:
-        """Write the chunks, in order, at the end. Returns the position of the first byte.
+        """Append the chunks in order. Returns the position of the first byte.
 
-        Visible to `pread` at once; durable only after `sync`. All chunks are written or the process ends.
+        Visible to `pread` at once; durable after `sync`. Either all chunks are written, or the process ends.
         """
         ...
 
     def pread(self, n: int, at: int) -> bytes:
-        """Up to `n` bytes from position `at`; fewer only at the end of the file."""
+        """Read `n` bytes from position `at`; fewer only at the end of the file."""
         ...
 
     def size(self) -> int:
-        """Bytes in the file (no system call)."""
+        """Bytes in the file, without a system call."""
         ...
 
     def truncate(self, n: int) -> None:
-        """Cut the file to its first `n` bytes, durably: cut bytes never come back after a power loss."""
+        """Truncate the file to its first `n` bytes, durably: removed bytes do not reappear after a power loss."""
         ...
 
     async def sync(self) -> None:
         """Return once everything appended before this call is durable.
 
-        Group commit: callers that come while a sync runs share the next one. Returns at once when nothing is dirty.
-        Cancelling one caller disturbs neither the sync nor the other callers. Returns at once on a closed file.
+        Group commit: calls during a running sync share the next one. Returns at once if nothing is dirty or the file
+        is closed. The cancellation of one caller affects neither the sync nor the other callers.
         """
         ...
 
     def sync_now(self) -> None:
-        """`sync` for start and stop, where nothing else runs: blocks."""
+        """As `sync`, but blocks; for start and stop of the broker."""
         ...
 
     def close(self) -> None:
-        """Close without syncing. Waits for a sync that is running."""
+        """Close without a sync. Waits for a running sync."""
         ...
 
 
 class Disk(Protocol):
-    """Paths are strings, `/` separates; relative to nothing in particular."""
+    """A file system. Paths are strings, separated by `/`."""
 
     def open(self, path: str) -> File:
-        """Open for reading and appending; creates an empty file when there is none (its name is not durable yet).
+        """Open for reading and appending. Creates an empty file if there is none; its name is not durable yet.
 
         Raises `FilesUsedUp`.
         """
         ...
 
     def check_room(self, files: int) -> None:
-        """Raises `FilesUsedUp` if so many more could not be opened: for one who must not stop halfway."""
+        """Raise `FilesUsedUp` unless `files` more files can be opened; for operations that must not fail halfway."""
         ...
 
     def sync_if_quick(self, files: Sequence[File]) -> bool:
-        """Sync these here and now, if the disk answers sooner than threads would have been asked. False: nothing was
-        done.
+        """Sync these files on this thread if that is faster than a sync thread. False: nothing was done.
 
-        Of use to one who has little to sync and would rather not wait for a turn of the event loop.
+        For few unsynced bytes; saves a turn of the event loop.
         """
         ...
 
@@ -111,30 +110,30 @@ class Disk(Protocol):
         ...
 
     def listdir(self, path: str) -> list[str]:
-        """Names in a directory, sorted; empty when there is no such directory."""
+        """Names in a directory, sorted; empty if the directory does not exist."""
         ...
 
     def mkdir(self, path: str, *, durable: bool = True) -> None:
-        """Create the directory and its parents, durably; fine when it exists.
+        """Create the directory and its parents, durably; no error if it exists.
 
-        Without `durable` its own name is left to a later `sync_dir` of its parent.
+        Without `durable`, its name becomes durable by a later `sync_dir` of its parent.
         """
         ...
 
     def rename(self, old: str, new: str) -> None:
-        """Atomically give `old` (file or directory) the name `new`, replacing a file; raises `MissingFile`."""
+        """Rename the file or directory `old` to `new` atomically; replaces a file. Raises `MissingFile`."""
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file; fine when there is none."""
+        """Remove a file; no error if it does not exist."""
         ...
 
     def remove_later(self, path: str) -> None:
-        """Remove a file or a whole directory without making the caller wait for many blocks to be freed."""
+        """Remove a file or a directory tree on another thread: freeing many blocks takes long."""
         ...
 
     def rmtree(self, path: str) -> None:
-        """Remove a directory with all it holds; fine when there is none."""
+        """Remove a directory tree; no error if it does not exist."""
         ...
 
     def sync_dir(self, path: str) -> None:
@@ -142,20 +141,20 @@ class Disk(Protocol):
         ...
 
     def read_bytes(self, path: str) -> bytes:
-        """The whole file; raises `MissingFile`."""
+        """The content of the file. Raises `MissingFile`."""
         ...
 
     def write_atomically(self, path: str, data: Buffer, *, durable: bool = True) -> None:
-        """Replace the whole file: temporary file, sync, rename, directory sync.
+        """Replace the file: write a temporary file, sync it, rename it, sync the directory.
 
-        Without `durable`, neither sync: the death of the process still leaves either the old bytes or the new ones,
-        a power loss anything at all. For files that carry a checksum and can be done without.
+        Without `durable`, there are no syncs: after a killed process the path still has the old or the new bytes, after
+        a power loss any bytes. Only for files that have a checksum and can be rebuilt.
         """
         ...
 
     def lock(self, directory: str) -> Callable[[], None]:
-        """Take the directory for this process; the answer gives it back.
+        """Lock the directory for this process. Returns the function that unlocks it.
 
-        Raises `DirectoryLocked` naming the holder.
+        Raises `DirectoryLocked`; the message has the id of the process that locked it.
         """
         ...

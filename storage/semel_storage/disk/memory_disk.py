@@ -1,8 +1,7 @@
-"""A disk in memory that forgets, on `crash()`, what was not synced: for tests and simulation.
+"""A disk in memory that loses unsynced bytes and names on `crash()`, for tests and simulation.
 
-Follows the promises of `disk` to the letter and gives nothing beyond them: names are lost without `sync_dir`, bytes
-without `sync`. With a random source, a crash keeps an arbitrary subset of the unsynced sectors; a lost one reads as
-zeros.
+It gives exactly the guarantees of `disk`: names are lost without `sync_dir`, bytes without `sync`. With a random
+source, a crash keeps a random subset of the unsynced sectors; a lost sector reads as zeros.
 """
 
 import asyncio
@@ -15,12 +14,12 @@ from semel_storage.disk.disk import Buffer, DirectoryLocked, File, MissingFile
 SECTOR_BYTES = 512
 
 
-class DiskFailed(Exception):  # noqa: N818 (named for what it tells)
+class DiskFailed(Exception):  # noqa: N818 (named after its cause)
     """Stands for the end of the process after a failed write or sync."""
 
 
 class MachineStopped(Exception):  # noqa: N818 (stands for the end)
-    """`MemoryDisk.fuse` has burnt down."""
+    """`MemoryDisk.fuse` has reached zero."""
 
 
 class _Inode:
@@ -29,12 +28,12 @@ class _Inode:
         self.synced_size = 0
 
     def crash(self, rng: Random | None) -> None:
-        """Keep what was synced, and of the rest what `rng` grants."""
+        """Keep the synced bytes, and a random subset of the other sectors if there is an `rng`."""
         synced, size = self.synced_size, len(self.data)
         if rng is None:
             del self.data[synced:]
         else:
-            if rng.random() < 0.5:  # a file system may note the new size before it has the bytes
+            if rng.random() < 0.5:  # a file system may store the new size before the bytes
                 del self.data[rng.randint(synced, size) :]
             start = synced
             while start < len(self.data):
@@ -46,7 +45,7 @@ class _Inode:
 
 
 class MemoryFile:
-    """See `disk.File`. Handles from before a crash must not be used."""
+    """See `disk.File`. Files opened before a crash must not be used."""
 
     def __init__(self, disk: "MemoryDisk", path: str, inode: _Inode) -> None:
         self.path = path
@@ -115,10 +114,10 @@ class MemoryFile:
 class MemoryDisk:
     """See `disk.Disk`.
 
-    `hold_syncs()` makes awaited syncs wait until `release_syncs()`; `failing_syncs` and `failing_writes` make them
-    fail, by raising `DiskFailed` in place of ending a process. `syncs` counts. `is_quick`: small syncs are done at
-    once, as a quick disk's are. `fuse`: after so many more changes the machine stops (`MachineStopped`), so that a test
-    can stop it before each one in turn.
+    `hold_syncs()` makes awaited syncs wait until `release_syncs()`. `failing_syncs` and `failing_writes` raise
+    `DiskFailed` instead of ending the process. `syncs` counts syncs. `is_quick`: `sync_if_quick` syncs at once, as on a
+    fast disk. `fuse`: after this number of changes the machine stops (`MachineStopped`), so that a test can stop it
+    before each change in turn.
     """
 
     def __init__(self) -> None:
@@ -151,7 +150,7 @@ class MemoryDisk:
         held.set_result(None)
 
     def crash(self, rng: Random | None = None) -> None:
-        """Power loss: unsynced bytes and names are gone (or, with `rng`, some of the bytes). Open handles are dead."""
+        """Power loss: unsynced bytes (with `rng`: some of them) and names are lost. Open files become invalid."""
         self.boots += 1
         self.held = None
         self.fuse = None
@@ -165,7 +164,7 @@ class MemoryDisk:
             self._names[path].crash(rng)
 
     def let_names_through(self, rng: Random, share: float) -> None:
-        """Of the changes to names that nobody has synced, each reaches the disk all the same with this probability."""
+        """Make each unsynced change of a name durable with probability `share`, as a file system may do."""
         for path in sorted({**self._directories, **self._durable_directories}):
             if path in self._directories and path not in self._durable_directories and rng.random() < share:
                 self._durable_directories[path] = None
@@ -177,14 +176,14 @@ class MemoryDisk:
                     del self._durable_names[path]
 
     def kill(self) -> None:
-        """The process dies, the machine lives: nothing that was written is lost. Open handles are dead."""
+        """Kill the process but not the machine: no written bytes are lost. Open files become invalid."""
         self.boots += 1
         self.held = None
         self.fuse = None
         self._locks.clear()
 
     def burn(self) -> None:
-        """One change is about to be made: the machine stops before it when the fuse has burnt down."""
+        """Call before each change: raises MachineStopped if the fuse is at zero."""
         if self.fuse is not None:
             if self.fuse == 0:
                 raise MachineStopped
@@ -245,7 +244,7 @@ class MemoryDisk:
         self._directories = {name: None for name in self._directories if name != path and not name.startswith(inside)}
 
     def sync_dir(self, path: str) -> None:
-        """The names directly inside, and for a directory among them all that it holds (it may have been renamed)."""
+        """Make the names in this directory durable, and the content of its directories (they may have been renamed)."""
         self.burn()
         self.syncs += 1
         prefix, at = path + "/", len(path)
@@ -292,7 +291,7 @@ class MemoryDisk:
             self.syncs += 1
 
     def check_room(self, files: int) -> None:
-        """As many files may be opened as one likes."""
+        """There is no limit."""
 
     def lock(self, directory: str) -> Callable[[], None]:
         if directory in self._locks:
@@ -301,7 +300,7 @@ class MemoryDisk:
         return lambda: self._locks.pop(directory, None)
 
     def overwrite(self, path: str, data: Buffer) -> None:
-        """Tests: put these bytes there, as bit rot or an editor would."""
+        """For tests: replace the bytes of a file, durably, as bit rot or an editor does."""
         inode = self._inode(path)
         inode.data[:] = data
         inode.synced_size = len(inode.data)

@@ -1,11 +1,11 @@
-"""EDGE: the real disk. Appends are written at once; syncs run on a few threads, one at a time per file.
+"""EDGE: the disk of the operating system. Appends are written at once; syncs run on threads, one at a time per file.
 
-To ask a thread and to hear its answer costs some 0.2 ms of time and of CPU, more than many a disk takes for a small
-sync. So a disk that has been quick of late syncs little at once, on the caller's thread, and several files with one
-call; one that is slow is left to the threads until it is quick again (decision 10).
+A handover to a thread and back takes about 0.2 ms of time and CPU, more than many disks take for a small sync. So while
+the disk is fast, small syncs run on the caller's thread, and one call syncs several files. While it is slow, threads
+sync (decision 10).
 
-A write, sync or truncation that fails ends the process (see `disk`): what the kernel still holds of the file cannot be
-known after it, and the log on disk is right up to the last sync that succeeded.
+A failed write, sync or truncation ends the process (see `disk`): the kernel's cached pages are in an unknown state
+then, and the log on disk is correct up to the last successful sync.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from semel_storage.disk.os_sync import SyncPace, find_syncfs, timed_sync
 
 SYNC_THREADS = 4
 QUICK_BYTES = 64 << 10
-"""More than this is left to the threads."""
+"""Threads sync more bytes than this."""
 EXIT_STATUS = 74
 """EX_IOERR of sysexits.h."""
 LOCK_FILE = ".lock"
@@ -38,8 +38,8 @@ T = TypeVar("T")
 
 
 def end_process(message: str) -> NoReturn:
-    """Say why and go, without a chance for anything to be written after the failure."""
-    print(f"semel: {message}; the process ends, start it again once the disk is well", file=sys.stderr, flush=True)  # noqa: T201
+    """Print the reason and end the process at once, so that nothing is written after the failure."""
+    print(f"semel: {message}; the process ends; repair the disk, then start it again", file=sys.stderr, flush=True)  # noqa: T201
     os._exit(EXIT_STATUS)
 
 
@@ -119,11 +119,11 @@ class OsFile:
 
     @property
     def is_syncing(self) -> bool:
-        """Whether a thread is at it."""
+        """Whether a thread is syncing this file."""
         return self._running is not None
 
     def note_synced(self) -> None:
-        """What is there now is being made durable."""
+        """Mark all bytes as synced; the caller syncs them now."""
         self._dirty = False
         self._synced_size = self._size
 
@@ -131,13 +131,13 @@ class OsFile:
         if self._fd < 0:
             return
         if self._job is not None:
-            self._job.exception()  # waits: the descriptor must not be given to another file under a running sync
+            self._job.exception()  # waits: a running sync must not use a descriptor that another file gets
         os.close(self._fd)
         self._fd = -1
         self._dirty = False
 
     def _start(self, shared: "asyncio.Future[None]") -> None:
-        """Sync on a thread; `shared` is everybody who waits for it."""
+        """Sync on a thread; all callers wait for the future `shared`."""
         self.note_synced()
         self._running = shared
         loop = shared.get_loop()
@@ -145,7 +145,7 @@ class OsFile:
         self._job = job
 
         def report(done: Job[float]) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed, no caller waits
                 loop.call_soon_threadsafe(self._finish, done)
 
         job.add_done_callback(report)
@@ -160,7 +160,7 @@ class OsFile:
         following, self._next = self._next, None
         if following is not None:
             if self._fd < 0:
-                following.set_result(None)  # closed meanwhile: its log is gone, there is nothing to keep
+                following.set_result(None)  # closed in the meantime: its log was deleted
             else:
                 self._start(following)
         assert waiting is not None
@@ -169,12 +169,12 @@ class OsFile:
 
 
 class OsDisk:
-    """See `disk.Disk`. `on_fatal` is called with what happened when a write or sync fails; it must not return."""
+    """See `disk.Disk`. `on_fatal` is called with a message if a write or sync fails; it must not return."""
 
     def __init__(self, on_fatal: Fatal = end_process) -> None:
         self._on_fatal = on_fatal
         self.on_used_up: Callable[[], None] = lambda: None
-        """Called when no more files may be opened."""
+        """Called if the limit of open files is reached."""
         self._spare: int | None = None
         self._keeps_spare = False
         self._threads: ThreadPoolExecutor | None = None
@@ -258,7 +258,7 @@ class OsDisk:
 
     @contextlib.contextmanager
     def _room_for_one(self) -> Iterator[None]:
-        """What must not fail may open one file, also when all are used up: a descriptor is kept spare for it."""
+        """Free the spare descriptor, so that the block can open one file also at the limit of open files."""
         if self._spare is not None:
             os.close(self._spare)
             self._spare = None
@@ -266,7 +266,7 @@ class OsDisk:
             yield
         finally:
             if self._keeps_spare:
-                with contextlib.suppress(OSError):  # another thread was quicker; the next time there may be room
+                with contextlib.suppress(OSError):  # another thread took it; the next call tries again
                     self._spare = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
 
     def read_bytes(self, path: str) -> bytes:
@@ -313,18 +313,18 @@ class OsDisk:
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         self._keeps_spare = True
         with self._room_for_one():
-            """From here on."""
+            """Open the spare descriptor."""
 
         def unlock() -> None:
             os.close(fd)
             self._keeps_spare = False
             with self._room_for_one():
-                """And no longer."""
+                """Close the spare descriptor."""
 
         return unlock
 
     def close(self) -> None:
-        """Wait for the threads: removals under way are finished."""
+        """Wait for the threads, so that running removals finish."""
         if self._threads is not None:
             self._threads.shutdown(wait=True)
             self._threads = None
@@ -341,7 +341,7 @@ class OsDisk:
         return self.pace.is_quick
 
     def _sync_together(self, files: Sequence[OsFile]) -> bool:
-        """With one call that syncs the whole file system: the disk is asked once instead of once for each file."""
+        """Sync the files by one syncfs of the whole file system, instead of one fdatasync per file."""
         if self._syncfs is None or not self.pace.is_quick_together or len({file.device for file in files}) > 1:
             return False
         begun = perf_counter()
@@ -354,7 +354,7 @@ class OsDisk:
         return True
 
     def submit(self, call: Callable[..., T], *arguments: object) -> Job[T]:
-        """Run on one of the disk's threads."""
+        """Run `call` on one of the threads."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="semel-disk")
         return self._threads.submit(call, *arguments)

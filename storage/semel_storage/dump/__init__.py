@@ -1,1 +1,1 @@
-"""`semel log dump`: the files of a partition, printed."""
+"""`semel log dump`: prints the files of a partition."""

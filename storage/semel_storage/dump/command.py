@@ -1,7 +1,7 @@
-"""EDGE: `semel log dump`, which prints what the files of a partition hold.
+"""EDGE: the command `semel log dump`, which prints the content of the files of a partition.
 
-It opens files read-only and needs no broker; that of a running one may be looked at too (its last batch may then be
-half written, which shows as a torn tail). Exit status 1 when anything in a file is wrong.
+It opens files read-only and needs no broker. The files of a running broker can be read too; an incomplete last batch is
+then shown as a torn tail. The exit status is 1 if a file is invalid.
 """
 
 import mmap
@@ -23,15 +23,15 @@ AUTO = "auto"
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 def log() -> None:
-    """Look into the files of a data directory."""
+    """Print the files of a data directory."""
 
 
 @log.command()
 @click.argument(
     "files", nargs=-1, required=True, metavar="FILE...", type=click.Path(exists=True, readable=True, path_type=Path)
 )
-@click.option("--records/--no-records", default=True, show_default=True, help="The records of each batch.")
-@click.option("--values/--no-values", default=True, show_default=True, help="Keys and values of the records.")
+@click.option("--records/--no-records", default=True, show_default=True, help="Show the records of each batch.")
+@click.option("--values/--no-values", default=True, show_default=True, help="Show keys and values of the records.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @click.option("--from-offset", type=click.IntRange(min=0), default=0, metavar="N", help="Start at this offset.")
 @click.option(
@@ -42,7 +42,7 @@ def log() -> None:
     type=click.Choice([AUTO, *DECODERS]),
     default=AUTO,
     show_default=True,
-    help="How keys and values read; auto: by the directory's name.",
+    help="Decoder of keys and values; auto: by the name of the directory.",
 )
 def dump(
     files: tuple[Path, ...],
@@ -55,10 +55,9 @@ def dump(
 ) -> None:
     """Print the batches and records of log segments, and the entries of the files beside them.
 
-    FILE is a .log, .index, .timeindex, .snapshot, .txnindex or leader-epoch-checkpoint, or a partition's directory,
-    of which all logs are printed. On a terminal the output is for eyes, otherwise each line has `name: value` pairs.
-    Ends with status 1 if anything in a file is wrong: a torn tail, a CRC that does not hold, an index that contradicts
-    its log.
+    FILE is a .log, .index, .timeindex, .snapshot, .txnindex or leader-epoch-checkpoint, or a partition's directory:
+    then all its logs are printed. On a terminal the output is formatted, otherwise each line has `name: value` pairs.
+    The exit status is 1 if a file is invalid: a torn tail, a wrong CRC, an index that contradicts its log.
     """
     emit = _emitter(as_json)
     has_problem = False
@@ -90,7 +89,7 @@ def _expanded(files: tuple[Path, ...]) -> Iterator[Path]:
             continue
         logs = sorted(path.glob("*.log"))
         if not logs:
-            raise click.ClickException(f"{path} holds no .log file; name a partition's directory, such as flights-0")
+            raise click.ClickException(f"{path} has no .log file; give a partition's directory, such as flights-0")
         yield from logs
 
 
@@ -110,18 +109,18 @@ def _rows(path: Path, options: Options) -> Iterator[Row]:
     if path.suffix == ".log":
         return rows.log_rows(data, options)
     raise click.ClickException(
-        f"{path.name} is none of .log, .index, .timeindex, .snapshot, .txnindex, {LEADER_EPOCHS}"
+        f"{path.name} is not one of .log, .index, .timeindex, .snapshot, .txnindex, {LEADER_EPOCHS}"
     )
 
 
 def _base_offset(path: Path) -> int:
     if not path.stem.isdecimal():
-        raise click.ClickException(f"{path.name} is not named after an offset, from which its entries count")
+        raise click.ClickException(f"{path.name} is not named after an offset, which its entries are relative to")
     return int(path.stem)
 
 
 def _bytes_of(path: Path) -> Buffer:
-    """The file as memory: mapped, so that a segment of a gigabyte takes none."""
+    """The content of the file, memory-mapped: a segment of 1 GiB takes no memory."""
     with path.open("rb") as file:
         if path.stat().st_size == 0:
             return b""

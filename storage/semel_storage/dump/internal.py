@@ -1,7 +1,7 @@
-"""PURE: the records of the internal topics in words, for `semel log dump`.
+"""PURE: decodes the records of the internal topics for `semel log dump`.
 
-A decoder turns the key and value of one record into two plain dicts; what it cannot read it shows as it is, with the
-reason, because a dump is what one looks at when something is wrong.
+A decoder turns the key and value of one record into two dicts. It shows invalid bytes with the reason, because a dump
+is often used to inspect damaged files.
 """
 
 from base64 import urlsafe_b64encode
@@ -55,7 +55,7 @@ TYPE_NAME: dict[type[Message], str] = {
 
 
 class ConsumerSubscription(Message, kw_only=True):
-    """What a consumer wrote into its subscription; later versions append to it (KIP-429, KIP-792, KIP-881)."""
+    """The subscription of a consumer; later versions append fields (KIP-429, KIP-792, KIP-881)."""
 
     topics: list[str]
     user_data: bytes | None = None
@@ -67,14 +67,14 @@ class ConsumerAssignmentPartitions(Message, kw_only=True):
 
 
 class ConsumerAssignment(Message, kw_only=True):
-    """What a group's leader assigned to a consumer."""
+    """The assignment of a consumer by the leader of its group."""
 
     assigned_partitions: list[ConsumerAssignmentPartitions]
     user_data: bytes | None = None
 
 
 def text(data: bytes | None) -> str | None:
-    """Bytes as one printable line: UTF-8 where they are that (control characters escaped), else 0x and hex."""
+    """Bytes as one printable line: UTF-8 with escaped control characters, or 0x and hex."""
     if data is None:
         return None
     try:
@@ -87,17 +87,17 @@ def text(data: bytes | None) -> str | None:
 
 
 def plain(key: bytes | None, value: bytes | None) -> tuple[Shown, Shown]:
-    """Any topic: keys and values as text."""
+    """Decoder of any topic: keys and values as text."""
     return text(key), text(value)
 
 
 def offsets(key: bytes | None, value: bytes | None) -> tuple[Shown, Shown]:
-    """`__consumer_offsets`: committed offsets, and groups with their members."""
+    """Decoder of `__consumer_offsets`: committed offsets, and groups with their members."""
     return _decode(OFFSETS_KEYS.get, key, value)
 
 
 def transactions(key: bytes | None, value: bytes | None) -> tuple[Shown, Shown]:
-    """`__transaction_state`: the state of each transactional id, and of each transaction group."""
+    """Decoder of `__transaction_state`: transactional ids and transaction groups."""
     return _decode(TRANSACTION_KEYS.get, key, value)
 
 
@@ -137,7 +137,7 @@ def _fields(message: Message) -> dict[str, Any]:
 
 
 def _consumer_protocol(cls: type[Message], data: bytes) -> Any:
-    """A member's subscription or assignment, as far as its first version goes; the bytes if they are none."""
+    """The version 0 fields of a member's subscription or assignment; the bytes if they are invalid."""
     try:
         return {"version": version_of(data)} | _fields(codec(cls, 0).decode(data, VERSION_BYTES))
     except ProtocolError:
@@ -145,7 +145,7 @@ def _consumer_protocol(cls: type[Message], data: bytes) -> Any:
 
 
 def _readable(value: Any) -> Any:
-    """The same with opaque bytes as text, so that it is JSON."""
+    """`value` with bytes replaced by text, for JSON."""
     if isinstance(value, bytes | memoryview):
         return text(bytes(value))
     if isinstance(value, dict):
@@ -156,14 +156,14 @@ def _readable(value: Any) -> Any:
 
 
 def _named(value: dict[str, Any]) -> dict[str, Any]:
-    """Numbers and bytes that have a meaning, in words."""
+    """Replace state numbers by names, and decode subscriptions, assignments and topic ids."""
     if value.get("protocol_type") == "consumer":
         for member in value["members"]:
             member["subscription"] = _consumer_protocol(ConsumerSubscription, member["subscription"])
             member["assignment"] = _consumer_protocol(ConsumerAssignment, member["assignment"])
     topic_id = value.pop("topic_id", b"")
     if any(topic_id):
-        value["topic_id"] = urlsafe_b64encode(topic_id).decode().rstrip("=")  # as people write them
+        value["topic_id"] = urlsafe_b64encode(topic_id).decode().rstrip("=")  # as Kafka writes a Uuid
     status = value.get("transaction_status")
     if status is not None and 0 <= status < len(TRANSACTION_STATES):
         value["transaction_status"] = TRANSACTION_STATES[status]

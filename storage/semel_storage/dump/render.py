@@ -1,4 +1,4 @@
-"""PURE: rows of a dump as lines: plain ones to grep, JSON ones to process, and styled ones for a terminal."""
+"""PURE: formats the rows of a dump as plain text lines, JSON lines, or styled lines for a terminal."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ NO_PRODUCER = -1
 
 
 def plain_line(row: Row) -> str:
-    """`name: value name: value`, as Kafka's dump tool prints them; records are indented by `| `."""
+    """`name: value name: value`, as Kafka's dump tool prints; records are indented by `| `."""
     line = " ".join(f"{name}: {visible(_plain(value))}" for name, value in row.facts.items())
     return RECORD_INDENT + line if row.kind is Kind.RECORD else line
 
@@ -30,12 +30,12 @@ def _plain(value: Any) -> str:
 
 
 def json_line(row: Row) -> str:
-    """One JSON object; `kind` says what it tells of."""
+    """One JSON object; `kind` is the kind of the row."""
     return visible_json(json.dumps({"kind": row.kind.value, **row.facts}, ensure_ascii=False))
 
 
 def styled_line(row: Row) -> Text:
-    """The row for eyes: times as dates, what is usual left out."""
+    """The row for a terminal: times as dates, without default values."""
     if row.kind is Kind.BATCH:
         return _styled_batch(row.facts)
     if row.kind is Kind.RECORD:
@@ -96,7 +96,7 @@ def _pairs(facts: Mapping[str, Any]) -> Text:
 
 
 def when(timestamp_ms: int) -> str:
-    """A timestamp in UTC to the millisecond; as it is when it is none or far off the calendar."""
+    """A timestamp in UTC to the millisecond; as a number if it is negative or out of range."""
     try:
         moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):

@@ -1,7 +1,7 @@
-"""PURE: the files of a partition as rows of facts, for `semel log dump`.
+"""PURE: decodes the files of a partition into rows, for `semel log dump`.
 
-Every function takes bytes and yields `Row`s; what is wrong comes as rows of kind PROBLEM, at the place where it was
-met, so that a damaged file still shows all that can be read of it.
+Every function takes bytes and yields `Row`s. Invalid bytes give rows of kind PROBLEM at their place, so that all
+readable parts of a damaged file are shown.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ ABORTED = Layout(">hqqqq")
 
 
 class Kind(Enum):
-    """What a row tells of."""
+    """The kind of a row."""
 
     BATCH = "batch"
     RECORD = "record"
@@ -38,15 +38,15 @@ class Kind(Enum):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One line of a dump; the names are those of Kafka's own dump tool where it has one."""
+    """One line of a dump; the names are those of Kafka's dump tool if it has one."""
 
     kind: Kind
     facts: dict[str, Any]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What to show of a log: `from_offset` skips batches that end before it, `limit` counts records (batches, when
-    records are not shown).
+    """What to show of a log. `from_offset` skips batches that end before it. `limit` counts records, or batches if
+    records are not shown.
     """
 
     decoder: Decoder
@@ -61,7 +61,7 @@ def problem(message: str, **facts: Any) -> Row:
 
 
 def log_rows(data: Buffer, options: Options) -> Iterator[Row]:
-    """Batches and records of a `.log` file. Ends at the first bytes that cannot be a batch; says where that is."""
+    """Batches and records of a `.log` file. Ends at the first bytes that are not a batch, with a PROBLEM row."""
     view = memoryview(data)
     left = options.limit
     at, expected = 0, 0
@@ -72,13 +72,13 @@ def log_rows(data: Buffer, options: Options) -> Iterator[Row]:
             return
         header, batch = found, view[at : at + found.size]
         if header.base_offset < expected:
-            yield problem(f"offset {header.base_offset} where at least {expected} was due", position=at)
+            yield problem(f"offset {header.base_offset}, but at least {expected} is expected", position=at)
         expected = header.next_offset
         if header.last_offset >= options.from_offset:
             is_valid = crc_ok(batch, header)
             yield Row(Kind.BATCH, _batch_facts(header, at, is_valid))
             if not is_valid:
-                yield problem("the CRC does not hold; its records are not shown", position=at, bytes=header.size)
+                yield problem("the CRC does not match; the records are not shown", position=at, bytes=header.size)
             shown = 0
             if is_valid and options.records:
                 for row in _record_rows(header, batch, options):
@@ -92,24 +92,24 @@ def log_rows(data: Buffer, options: Options) -> Iterator[Row]:
 
 
 def time_name(header: BatchHeader) -> str:
-    """What the timestamps of a batch mean, in Kafka's words."""
+    """The timestamp type of a batch, by Kafka's name."""
     return "LogAppendTime" if header.log_append_time else "CreateTime"
 
 
 def _header_at(view: memoryview, at: int) -> BatchHeader | str:
-    """The header of a whole batch at `at`, or why there is none."""
+    """The header of a complete batch at `at`, or the reason why there is none."""
     if _is_zero(view[at : at + HEADER_BYTES]):
         if _is_zero(view[at:]):
-            return "torn tail: only zeros from here; a start cuts them off"
-        return "corrupt: zeros where a batch was due"
+            return "torn tail: only zeros from here on; recovery truncates them"
+        return "corrupt: zeros instead of a batch"
     if len(view) - at < HEADER_BYTES:
-        return "torn tail: not even a batch header is left; a start cuts it off"
+        return "torn tail: incomplete batch header; recovery truncates it"
     try:
         header = read_header(view, at)
     except CorruptBatch as e:
         return f"corrupt: {e.message}"
     if header.size > len(view) - at:
-        return f"torn tail: the batch takes {header.size} bytes; a start cuts it off"
+        return f"torn tail: incomplete batch of {header.size} bytes; recovery truncates it"
     return header
 
 
@@ -149,7 +149,7 @@ def _record_rows(header: BatchHeader, batch: memoryview, options: Options) -> It
             return
         records = decode_batch(batch, header, bytes_max=INFLATED_BYTES_MAX)
     except KafkaError as e:
-        yield problem(f"the CRC holds, the records do not: {e.message}", baseOffset=header.base_offset)
+        yield problem(f"the CRC matches, but the records are invalid: {e.message}", baseOffset=header.base_offset)
         return
     for record in records:
         if record.offset >= options.from_offset:
@@ -177,7 +177,7 @@ def _record_facts(header: BatchHeader, record: Record, options: Options) -> dict
 
 
 def _common_facts(header: BatchHeader, record: Record) -> dict[str, Any]:
-    """What records and markers have alike. The producer is the batch's, repeated so that one line tells whose it is."""
+    """The fields that records and markers share, with the producer of the batch in each of them."""
     facts: dict[str, Any] = {
         "offset": record.offset,
         time_name(header): record.timestamp,
@@ -193,7 +193,7 @@ def _common_facts(header: BatchHeader, record: Record) -> dict[str, Any]:
 
 
 def index_rows(data: Buffer, base_offset: int, log: Buffer | None) -> Iterator[Row]:
-    """Entries of a `.index`, each held against the log beside it, when that is there."""
+    """Entries of a `.index`, each checked against the log if there is one."""
     previous = (-1, -1)
     for relative, position in _entries(OffsetIndex.ENTRY, data):
         if previous >= (0, 0) and (relative, position) == (0, 0):
@@ -241,11 +241,11 @@ def aborted_rows(data: Buffer) -> Iterator[Row]:
 
 
 def snapshot_rows(data: Buffer) -> Iterator[Row]:
-    """Producers of a `.snapshot`, with the batches whose retries would be recognised."""
+    """Producers of a `.snapshot`, with their last batch and the number of batches in their window."""
     try:
         states = decode_snapshot(data)
     except CorruptSnapshot as e:
-        yield problem(f"no usable snapshot: {e}; a start replays the log instead")
+        yield problem(f"invalid snapshot: {e}; recovery replays the log instead")
         return
     for state in states:
         facts: dict[str, Any] = {
@@ -278,7 +278,7 @@ def epoch_rows(data: Buffer) -> Iterator[Row]:
         if epoch.isdecimal() and start_offset.isdecimal():
             yield Row(Kind.ENTRY, {"leaderEpoch": int(epoch), "startOffset": int(start_offset)})
         else:
-            yield problem("no epoch and start offset", line=line)
+            yield problem("not an epoch and a start offset", line=line)
 
 
 def _entries(layout: Layout, data: Buffer) -> Iterator[tuple[Any, ...]]:
@@ -288,4 +288,4 @@ def _entries(layout: Layout, data: Buffer) -> Iterator[tuple[Any, ...]]:
 def _rest(layout: Layout, data: Buffer) -> Iterator[Row]:
     rest = len(data) % layout.size
     if rest:
-        yield problem(f"torn tail: {rest} bytes are no entry of {layout.size}", position=len(data) - rest)
+        yield problem(f"torn tail: {rest} bytes are not an entry of {layout.size} bytes", position=len(data) - rest)

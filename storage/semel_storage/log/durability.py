@@ -1,13 +1,14 @@
-"""What makes one partition's log last: syncs, snapshots of its producers, and the recovery point."""
+"""Makes one log durable: syncs its files, writes producer snapshots and advances the recovery point."""
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from semel_storage import checkpoints
 from semel_storage.disk.disk import Disk, File
-from semel_storage.log.read_index import LogReader
 from semel_storage.log.recovery import Recovered
 from semel_storage.log.snapshot import Snapshots
+from semel_storage.producers.producer_table import ProducerTable
 from semel_storage.segments.epochs import EpochHistory
 from semel_storage.segments.segment import Segment
 from semel_storage.segments.segments import Segments
@@ -15,75 +16,103 @@ from semel_storage.segments.segments import Segments
 NOWHERE = -1
 
 
-class DurableLog(LogReader):
-    """The half of `Log` that neither adds nor removes records.
+class LogState(Protocol):
+    """What `Durability` reads of its log."""
 
-    `recovery_point` is the offset below which a start after a crash need not look at the log: everything below is
-    durable and a producer snapshot stands at it. `save_checkpoints` (set by the log directory) is called when the
-    recovery point or the start offset has changed and must reach its file.
+    @property
+    def end_offset(self) -> int: ...
+    @property
+    def bytes_appended(self) -> int: ...
+    @property
+    def segments(self) -> Segments: ...
+    @property
+    def producers(self) -> ProducerTable: ...
+    @property
+    def epochs(self) -> EpochHistory: ...
+
+
+class Durability:
+    """Syncs one log.
+
+    Everything below `synced_offset` survives a power loss. Recovery scans the log from `recovery_point` on: everything
+    below it is durable, and there is a producer snapshot of this offset. `save_checkpoints` writes the recovery point
+    and the start offset to their files; it is called when one of them changes.
+
+    `sync_due_bytes` and `snapshot_due_bytes` are values of the log's `bytes_appended`. From the first on, the log calls
+    `sync_in_background`; from the second on, a sync ends with a producer snapshot.
     """
 
-    def __init__(self, disk: Disk, directory: str, state: Recovered, *, checkpoint_bytes: int) -> None:
-        super().__init__(Segments(state.segments), state.start_offset, state.end_offset, state.producers)
-        self.disk = disk
-        self.directory = directory
+    def __init__(
+        self,
+        log: LogState,
+        state: Recovered,
+        disk: Disk,
+        directory: str,
+        *,
+        checkpoint_bytes: int,
+        save_checkpoints: Callable[[], None],
+    ) -> None:
         self.synced_offset: int = state.end_offset
         self.recovery_point: int = state.recovery_point
-        self.epochs: EpochHistory = state.epochs
-        self.save_checkpoints: Callable[[], None] = lambda: None
-        self._snapshots: Snapshots = state.snapshots
+        self.snapshots: Snapshots = state.snapshots
+        self.save_checkpoints = save_checkpoints
+        self.sync_due_bytes = log.bytes_appended + checkpoint_bytes
+        self._log = log
+        self._disk = disk
+        self._directory = directory
         self._checkpoint_bytes = checkpoint_bytes
-        self._bytes_since_snapshot = state.replayed_bytes
-        self._bytes_since_sync = 0
+        self.snapshot_due_bytes = self.sync_due_bytes - state.replayed_bytes
         self._snapshot_offset = state.recovery_point
         self._unsynced: list[Segment] = []
         self._truncations = 0
-        self._end_in_gap = NOWHERE  # the end offset, where the log was cut and no batch ends there: no start can tell
+        self._end_in_gap = NOWHERE
+        """The end offset after a truncation if no batch ends there: recovery could not find it."""
         self._is_closed = False
         self._background: asyncio.Task[None] | None = None
 
     async def sync(self) -> None:
-        """Return once everything appended before this call is durable; moves `synced_offset`.
+        """Return once everything appended before this call is durable; raises `synced_offset`.
 
-        Group commit: concurrent callers share an fdatasync. From time to time also moves the recovery point. Returns
-        early when the log is closed meanwhile: a clean close has synced it, an abandoned log has nothing to keep.
+        Group commit: concurrent callers share an fdatasync. Also raises the recovery point after a snapshot. Returns
+        early if the log is closed in the meantime: a clean close has synced it, an abandoned log needs no sync.
         """
         await self._make_durable()
         if self.recovery_point < self._snapshot_offset <= self.synced_offset and await self._raise_recovery_point():
             self.save_checkpoints()
         if self._is_closed:
             return
-        if self._bytes_since_snapshot >= self._checkpoint_bytes:
-            self._write_snapshot()
+        if self._log.bytes_appended >= self.snapshot_due_bytes:
+            self.write_snapshot()
 
     def unsynced_file(self) -> File | None:
-        """The file whose sync makes all durable; None where there is more to it than that: `await sync()`."""
+        """The only file to sync, for `note_synced`; None if more is necessary: then await `sync()`."""
         if (
             self._unsynced
             or self._is_closed
             or self.recovery_point < self._snapshot_offset
-            or self._bytes_since_snapshot >= self._checkpoint_bytes
+            or self._log.bytes_appended >= self.snapshot_due_bytes
         ):
             return None
-        return self.segments[-1].file
+        return self._log.segments.all[-1].file
 
     def note_synced(self) -> None:
-        """That file has been synced, in this turn of the loop."""
-        active = self.segments[-1]
-        self._segments.remember(self.end_offset, active, active.size)
-        self._bytes_since_sync = 0
-        self.synced_offset = self.end_offset
+        """The caller has synced `unsynced_file()` in this turn of the loop."""
+        log = self._log
+        active = log.segments.all[-1]
+        log.segments.remember(log.end_offset, active, active.size)
+        self.sync_due_bytes = log.bytes_appended + self._checkpoint_bytes
+        self.synced_offset = log.end_offset
 
     async def checkpoint(self) -> None:
-        """Make all durable and move the recovery point to what is the end now; to be saved by the caller."""
-        self._write_snapshot()
+        """Make all durable and raise the recovery point to the current end offset. The caller saves it."""
+        self.write_snapshot()
         await self._make_durable()
         await self._raise_recovery_point()
 
     async def _raise_recovery_point(self) -> bool:
-        """Up to the last snapshot, once the index of aborted transactions is as durable as the log. Says if it did."""
+        """Raise the recovery point to the last snapshot after a sync of the transaction index. False: not raised."""
         offset, truncations = self._snapshot_offset, self._truncations
-        await self.active.aborted.sync()
+        await self._log.segments.all[-1].aborted.sync()
         if (
             self._is_closed
             or truncations != self._truncations
@@ -95,48 +124,67 @@ class DurableLog(LogReader):
         return True
 
     def close(self) -> None:
-        """Clean close: all durable, snapshot and recovery point at the end, to be saved by the caller. Blocks."""
+        """Make all durable and raise the recovery point to the end offset. The caller saves it. Blocks."""
+        end_offset = self._log.end_offset
         self._stop_background()
-        self._write_snapshot()
-        if self.synced_offset < self.end_offset:
+        self.write_snapshot()
+        if self.synced_offset < end_offset:
             for file in self._unsynced_files():
                 file.sync_now()
-        self.synced_offset = self.end_offset
-        if self.end_offset != self._end_in_gap:
-            self.recovery_point = self.end_offset
+        self.synced_offset = end_offset
+        if end_offset != self._end_in_gap:
+            self.recovery_point = end_offset
         self._is_closed = True
-        self.active.sync_indexes()
-        for segment in self.segments:
-            segment.close()
 
     def abandon(self) -> None:
-        """Close the files and keep nothing: the log is about to be deleted, or was not opened for good."""
+        """Stop syncing: the content of the log is not needed any more."""
         self._stop_background()
         self._is_closed = True
-        for segment in self.segments:
-            segment.close()
 
-    def _write_snapshot(self) -> None:
-        if self._snapshot_offset != self.end_offset or not self._snapshots.has(self.end_offset):
-            keep = [*self._segments.bases, self.recovery_point]
-            ending = self.segments[-2:][0] if self.active.size == 0 else self.active  # the one that ends at this offset
-            aborted = ending.aborted.sums
-            self._snapshots.write(self.end_offset, self._producers.all(), keep=keep, aborted=aborted)
-            self._snapshot_offset = self.end_offset
-        self.active.flush_indexes()
-        if self.epochs.is_dirty:
-            checkpoints.write_epochs(self.disk, f"{self.directory}/{checkpoints.LEADER_EPOCH}", self.epochs.entries)
-            self.epochs.is_dirty = False
-        self._bytes_since_snapshot = 0
+    def note_rolled(self, sealed: Segment) -> None:
+        """The log continues in a new segment: the next sync includes `sealed`. Writes a snapshot of its end offset."""
+        self._unsynced.append(sealed)
+        self.write_snapshot()
+
+    def lower_to(self, end_offset: int, *, last_batch_end: int) -> None:
+        """The log will be truncated to `end_offset`; the last remaining batch ends at `last_batch_end`."""
+        if last_batch_end != end_offset:
+            self._end_in_gap = end_offset
+        self._truncations += 1
+        self.recovery_point = min(self.recovery_point, last_batch_end)
+        self.synced_offset = min(self.synced_offset, end_offset)
+        self._snapshot_offset = min(self._snapshot_offset, end_offset)
+
+    def restart_at(self, offset: int) -> None:
+        """The log is empty, durably, and starts at `offset`."""
+        self._unsynced.clear()
+        self.synced_offset = self.recovery_point = self._snapshot_offset = offset
+        self.sync_due_bytes = self.snapshot_due_bytes = self._log.bytes_appended + self._checkpoint_bytes
+
+    def write_snapshot(self) -> None:
+        """Write the producer snapshot of the end offset, the index entries in memory and the leader epochs."""
+        log = self._log
+        end_offset, active = log.end_offset, log.segments.all[-1]
+        if self._snapshot_offset != end_offset or not self.snapshots.has(end_offset):
+            keep = [*log.segments.bases, self.recovery_point]
+            ending = log.segments.all[-2:][0] if active.size == 0 else active  # it ends at this offset
+            self.snapshots.write(end_offset, log.producers.all(), keep=keep, aborted=ending.aborted.sums)
+            self._snapshot_offset = end_offset
+        active.flush_indexes()
+        if log.epochs.is_dirty:
+            checkpoints.write_epochs(self._disk, f"{self._directory}/{checkpoints.LEADER_EPOCH}", log.epochs.entries)
+            log.epochs.is_dirty = False
+        self.snapshot_due_bytes = log.bytes_appended + self._checkpoint_bytes
 
     async def _make_durable(self) -> None:
-        while self.end_offset > self.synced_offset and not self._is_closed:
-            end_offset = self.end_offset
+        log = self._log
+        while log.end_offset > self.synced_offset and not self._is_closed:
+            end_offset = log.end_offset
             truncations = self._truncations
-            active = self.segments[-1]
+            active = log.segments.all[-1]
             rolled = list(self._unsynced)
-            self._segments.remember(end_offset, active, active.size)
-            self._bytes_since_sync = 0
+            log.segments.remember(end_offset, active, active.size)
+            self.sync_due_bytes = log.bytes_appended + self._checkpoint_bytes
             for file in self._unsynced_files():
                 await file.sync()
             if truncations != self._truncations or self._is_closed:
@@ -146,10 +194,11 @@ class DurableLog(LogReader):
             break
 
     def _unsynced_files(self) -> list[File]:
-        return [segment.file for segment in (*self._unsynced, self.active) if not segment.is_deleted]
+        segments = (*self._unsynced, self._log.segments.all[-1])
+        return [segment.file for segment in segments if not segment.is_deleted]
 
-    def _sync_in_background(self) -> None:
-        """Keep what a crash would have to scan bounded where nobody waits for a sync (durability = "os")."""
+    def sync_in_background(self) -> None:
+        """Start a checkpoint task; bounds the scan after a crash if no caller waits for syncs (durability=os)."""
         if self._background is not None and not self._background.done():
             return
         try:
@@ -161,7 +210,7 @@ class DurableLog(LogReader):
             await self.checkpoint()
             self.save_checkpoints()
 
-        self._background = loop.create_task(run(), name=f"sync {self.directory}")
+        self._background = loop.create_task(run(), name=f"sync {self._directory}")
 
     def _stop_background(self) -> None:
         if self._background is not None:

@@ -1,11 +1,10 @@
-"""One partition's log: segments, offsets, producer state; append, take over from a leader, and truncate.
+"""The log of one partition: appends, reads, replicates, truncates and deletes record batches.
 
-`append` is a plain function: check, assign, write and account happen without an `await` between them, so that no lock
-is needed. Only `sync` waits. The three offsets: `start_offset <= synced_offset <= end_offset`; what lies below
-`synced_offset` survives a power loss.
+`append` is a plain function: check, assign, write and account happen without an `await` between them, so it needs no
+lock. Only the syncs of `durability` wait. Offsets: `start_offset <= durability.synced_offset <= end_offset`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from struct import Struct as Layout
 
@@ -17,24 +16,27 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage import checkpoints
 from semel_storage.disk.disk import Buffer, Disk, Event, ignore_event
 from semel_storage.log import recovery, replicated
-from semel_storage.log.durability import DurableLog
+from semel_storage.log.durability import Durability
 from semel_storage.producers import producers
 from semel_storage.producers.producer_table import ProducerTable
+from semel_storage.producers.transactions import AbortedTransaction, decode, pairs_of
+from semel_storage.segments import lookup
 from semel_storage.segments.index import RELATIVE_OFFSET_MAX
 from semel_storage.segments.log_config import LogConfig
 from semel_storage.segments.segment import Segment
+from semel_storage.segments.segments import Segments
 
 ROLL_FILES = 2
 CHECKPOINT_BYTES = 32 << 20
-"""Appended bytes after which the recovery point is moved up, so that a start after a crash scans little."""
+"""Appended bytes after which the recovery point advances, so that recovery after a crash scans little."""
 
 _PREFIX = Layout(">qii")
-"""Base offset, batch length, leader epoch: what a broker writes in front of the bytes that it passes on."""
+"""Base offset, batch length, leader epoch: the broker writes these before the bytes of the producer."""
 _PREFIX_BYTES = 16
 
 
 class AppendResult(msgspec.Struct, frozen=True, gc=False):
-    """Where a batch is. `log_append_time_ms` is -1 for CreateTime; `duplicate`: it was there already."""
+    """The offsets of a batch. `log_append_time_ms`: -1 for CreateTime. `duplicate`: an earlier append stored it."""
 
     base_offset: int
     last_offset: int
@@ -42,9 +44,12 @@ class AppendResult(msgspec.Struct, frozen=True, gc=False):
     duplicate: bool = False
 
 
-class Log(DurableLog):
-    """Open with `Log.open`; `LogReader` has what can be read, `DurableLog` what makes it last. `config` may be replaced
-    at any time. Not for use from several threads."""
+class Log:
+    """The log of one partition. Open it with `Log.open`. Not thread-safe.
+
+    `durability` syncs the log and knows which part of it survives a crash. `producers` and `epochs` hold the state that
+    follows from its batches. `config` may be replaced at any time.
+    """
 
     def __init__(
         self,
@@ -55,10 +60,22 @@ class Log(DurableLog):
         *,
         now_ms: int,
         checkpoint_bytes: int,
+        save_checkpoints: Callable[[], None],
     ) -> None:
-        super().__init__(disk, directory, state, checkpoint_bytes=checkpoint_bytes)
+        self.disk = disk
+        self.directory = directory
         self.config = config
+        self.segments = Segments(state.segments)
+        self.start_offset: int = state.start_offset
+        self.end_offset: int = state.end_offset
+        self.producers: ProducerTable = state.producers
+        self.epochs = state.epochs
+        self.bytes_appended = 0
+        """Since the log was opened."""
         self._last_now_ms = now_ms
+        self.durability = Durability(
+            self, state, disk, directory, checkpoint_bytes=checkpoint_bytes, save_checkpoints=save_checkpoints
+        )
 
     @classmethod
     def open(
@@ -74,12 +91,13 @@ class Log(DurableLog):
         allow_data_loss: bool = False,
         event: Event = ignore_event,
         checkpoint_bytes: int = CHECKPOINT_BYTES,
+        save_checkpoints: Callable[[], None] = lambda: None,
     ) -> "Log":
-        """Create the log, or recover the one that is there (see `recovery`).
+        """Create the log, or recover an existing one (see `recovery`).
 
-        `recovery_point` and `start_offset` come from the data directory's checkpoint files (None: it has none);
-        `clean` says that the last owner closed the log. Raises `recovery.CorruptLog`
-        rather than lose what may have been acknowledged, unless `allow_data_loss`.
+        `recovery_point` and `start_offset` come from the checkpoint files of the data directory (None: no entry).
+        `clean`: the last owner closed the log. `checkpoint_bytes`: see CHECKPOINT_BYTES. `save_checkpoints`: see
+        `Durability`. Raises CorruptLog if records may be lost that were acknowledged, unless `allow_data_loss`.
         """
         state = recovery.recover(
             disk,
@@ -92,19 +110,100 @@ class Log(DurableLog):
             allow_data_loss=allow_data_loss,
             event=event,
         )
-        return cls(disk, directory, config, state, now_ms=now_ms, checkpoint_bytes=checkpoint_bytes)
+        return cls(
+            disk,
+            directory,
+            config,
+            state,
+            now_ms=now_ms,
+            checkpoint_bytes=checkpoint_bytes,
+            save_checkpoints=save_checkpoints,
+        )
+
+    @property
+    def active(self) -> Segment:
+        return self.segments.all[-1]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self.segments)
+
+    def close(self) -> None:
+        """Make all durable, move the recovery point to the end offset and close the files. Blocks.
+
+        The caller saves the recovery point.
+        """
+        self.durability.close()
+        self.active.sync_indexes()
+        for segment in self.segments:
+            segment.close()
+
+    def abandon(self) -> None:
+        """Close the files without a sync: the log will be deleted, or the start of the broker failed."""
+        self.durability.abandon()
+        for segment in self.segments:
+            segment.close()
+
+    # Reading
+
+    def read(self, offset: int, *, up_to: int, bytes_max: int, at_least_one: bool = True) -> bytes:
+        """Stored bytes of complete batches: from the batch with `offset` on, with offsets below `up_to` only.
+
+        At most `bytes_max` bytes; with `at_least_one` the first batch is returned even if it is larger. The first
+        batch may start below `offset`. Empty if there is no such batch. Raises KafkaError OFFSET_OUT_OF_RANGE.
+        """
+        return self._read(offset, up_to, bytes_max, at_least_one)[0]
+
+    def read_committed(
+        self, offset: int, *, up_to: int, bytes_max: int, at_least_one: bool = True
+    ) -> tuple[bytes, list[bytes]]:
+        """As `read`; also returns the aborted transactions that overlap the returned batches.
+
+        They are ordered by first offset and encoded as in a Fetch response (`transactions.PAIR`).
+        """
+        data, next_offset = self._read(offset, up_to, bytes_max, at_least_one)
+        return data, pairs_of(self.segments.aborted_entries(offset, next_offset)) if data else []
+
+    def _read(self, offset: int, up_to: int, bytes_max: int, at_least_one: bool) -> tuple[bytes, int]:
+        """The bytes, and an offset above all of theirs."""
+        if not self.start_offset <= offset <= self.end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not within [{self.start_offset}, {self.end_offset}]; reset it to either end",
+            )
+        assert up_to <= self.end_offset, f"reading up to {up_to}, the log ends at {self.end_offset}"
+        if offset >= up_to:
+            return b"", offset
+        return self.segments.read(offset, up_to=up_to, bytes_max=bytes_max, at_least_one=at_least_one)
+
+    def offset_for_timestamp(self, timestamp_ms: int, *, up_to: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record below `up_to` with timestamp >= `timestamp_ms`, or None."""
+        return lookup.offset_for_timestamp(self.segments.all, timestamp_ms, start=self.start_offset, up_to=up_to)
+
+    def max_timestamp(self, *, up_to: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record below `up_to` with the largest timestamp, or None."""
+        return lookup.max_timestamp(self.segments.all, start=self.start_offset, up_to=up_to)
+
+    def bytes_between(self, start: int, end: int) -> int:
+        """Bytes of the batches from the one with `start` up to, and without, the one with `end`."""
+        return self.segments.bytes_before(end) - self.segments.bytes_before(start)
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """Aborted transactions with a marker at or after `start` and a first offset below `end`, in marker order."""
+        return decode(self.segments.aborted_entries(start, end))
 
     # Appending
 
     def append(self, batch: Buffer, *, header: BatchHeader, leader_epoch: int, now_ms: int) -> AppendResult:
-        """Append one checked batch (`semel_protocol.batch.check_produced`); its base offset is assigned here.
+        """Append one batch that `semel_protocol.batch.check_produced` has accepted, at the end offset.
 
-        A batch that stands in the log already is answered with its first place and not written again. Raises
-        KafkaError: 45, 46, 47, 48 from the producer's state (`producers.check`), RECORD_LIST_TOO_LARGE for a batch
-        above segment.bytes.
+        A duplicate is not written again; the result has the offsets of the first append. Raises KafkaError:
+        OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE and
+        UNKNOWN_PRODUCER_ID by `producers.check`, RECORD_LIST_TOO_LARGE for a batch above segment.bytes.
         """
         if header.producer_id >= 0:
-            known = producers.check(self._producers.get(header.producer_id), header)
+            known = producers.check(self.producers.get(header.producer_id), header)
             if known is not None:
                 stamp_ms = known.timestamp if self.config.log_append_time else -1
                 return AppendResult(known.base_offset, known.last_offset, stamp_ms, True)
@@ -113,7 +212,7 @@ class Log(DurableLog):
         if size > config.segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"the batch takes {size} bytes, the topic's segment.bytes is {config.segment_bytes}",
+                f"the batch has {size} bytes, segment.bytes is {config.segment_bytes}; send smaller batches",
             )
         stamp_ms = -1
         if config.log_append_time:
@@ -135,12 +234,12 @@ class Log(DurableLog):
         leader_epoch: int,
         now_ms: int,
     ) -> AppendResult:
-        """Append the marker that ends the producer's transaction here; also when it wrote nothing (KIP-98).
+        """Append the marker that ends the producer's transaction in this log, also if it wrote nothing (KIP-98).
 
-        A retry of the marker that stands last is answered with its place (`duplicate`). Raises KafkaError 47 and 52
-        from the producer's state (`producers.check_marker`).
+        A retry of the producer's last marker is not written again (`duplicate`). Raises KafkaError:
+        INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED by `producers.check_marker`.
         """
-        state = self._producers.get(producer_id)
+        state = self.producers.get(producer_id)
         known = producers.check_marker(state, producer_epoch, coordinator_epoch, commit)
         if known is not None:
             return AppendResult(known.offset, known.offset, -1, True)
@@ -150,11 +249,11 @@ class Log(DurableLog):
         return AppendResult(self.end_offset - 1, self.end_offset - 1)
 
     def _write(self, batch: Buffer, header: BatchHeader, leader_epoch: int, now_ms: int) -> None:
-        """Put a batch that may be appended at the end offset, and account for it."""
+        """Write an accepted batch at the end offset and update all state that follows from it."""
         base_offset = self.end_offset
         last_offset = base_offset + header.last_offset_delta
         size = header.batch_length + 12
-        segment = self._segments.all[-1]
+        segment = self.segments.all[-1]
         if segment.is_full(size, last_offset, header.max_timestamp, self.config):
             segment = self.roll()
         if leader_epoch > self.epochs.latest:
@@ -163,22 +262,21 @@ class Log(DurableLog):
         position = segment.append(prefix, memoryview(batch)[_PREFIX_BYTES:])
         segment.note(position, size, last_offset, header.max_timestamp, self.config.index_interval_bytes)
         if header.producer_id >= 0:
-            aborted = self._producers.note(header, base_offset, batch, now_ms)
+            aborted = self.producers.note(header, base_offset, batch, now_ms)
             if aborted is not None:
                 segment.aborted.append(aborted)
         self.end_offset = last_offset + 1
         self._last_now_ms = now_ms
-        self._bytes_since_snapshot += size
-        self._bytes_since_sync += size
-        if self._bytes_since_sync >= self._checkpoint_bytes:
-            self._sync_in_background()
+        self.bytes_appended += size
+        if self.bytes_appended >= self.durability.sync_due_bytes:
+            self.durability.sync_in_background()
 
     def append_replicated(self, data: Buffer, *, now_ms: int) -> list[BatchHeader]:
-        """Append whole batches as the partition's leader stores them, from the end offset on. Returns their headers.
+        """Append complete batches from the partition's leader, from the end offset on. Returns their headers.
 
-        Everything that follows from them is as in the leader's log: epochs, producers, open and aborted transactions.
-        A log that is empty may begin with a batch that holds its start offset (the leader's start lies amid one).
-        Raises CorruptBatch, and then has appended nothing.
+        Epochs, producers, open and aborted transactions become as in the leader's log. The first batch of an empty log
+        may start below the start offset, if the leader's start offset is inside of a batch. Raises CorruptBatch; then
+        nothing was appended.
         """
         headers = replicated.checked_headers(data)
         if not headers:
@@ -186,7 +284,7 @@ class Log(DurableLog):
         first, start_offset = headers[0], self.start_offset
         if first.base_offset < self.end_offset <= first.last_offset and start_offset == self.end_offset:
             self.restart_at(first.base_offset)
-        assert first.base_offset >= self.end_offset, f"batches from {first.base_offset} on, the log has them"
+        assert first.base_offset >= self.end_offset, f"the log has the batch at {first.base_offset} already"
         view, segment, written, at = memoryview(data), self.active, 0, 0
         for header in headers:
             if header.base_offset > self.end_offset:
@@ -198,58 +296,57 @@ class Log(DurableLog):
             at += header.size
         self._write_run(segment, view[written:])
         self._last_now_ms = now_ms
-        self._bytes_since_snapshot += at
-        self._bytes_since_sync += at
+        self.bytes_appended += at
         if start_offset > self.start_offset:
             self.delete_records_before(min(start_offset, self.end_offset))
-        if self._bytes_since_sync >= self._checkpoint_bytes:
-            self._sync_in_background()
+        if self.bytes_appended >= self.durability.sync_due_bytes:
+            self.durability.sync_in_background()
         return headers
 
     def _is_beyond(self, segment: Segment, header: BatchHeader) -> bool:
-        """Whether a replicated batch needs another segment: an empty one, too, may begin too far below it."""
+        """Whether a replicated batch needs a new segment; also an empty segment may start too far below it."""
         if header.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
             return True
         return segment.is_full(header.size, header.last_offset, header.max_timestamp, self.config)
 
     def _roll_for(self, header: BatchHeader) -> Segment:
-        """A new segment for a replicated batch."""
+        """Open a new segment for a replicated batch."""
         old = self.active
         if header.last_offset - self.end_offset > RELATIVE_OFFSET_MAX or old.size == 0:
-            self.end_offset = header.base_offset  # what lay between is compacted away
+            self.end_offset = header.base_offset  # the leader's log was compacted in between
         return self.roll() if old.size else self._replace_empty(old)
 
     def _replace_empty(self, old: Segment) -> Segment:
-        """Let another segment, of the end offset, be the active one in place of the empty one that is."""
+        """Replace the empty active segment by one that starts at the end offset."""
         old.seal()
         new = self._new_segment(self.end_offset)
-        self._segments.add(new)
-        self._segments.drop(old)
+        self.segments.add(new)
+        self.segments.drop(old)
         self.disk.sync_dir(self.directory)
         return new
 
     def _account(self, segment: Segment, header: BatchHeader, batch: Buffer, now_ms: int) -> None:
-        """Account for a replicated batch that is written in the same turn."""
+        """Update all state that follows from a replicated batch; `_write_run` writes it in the same turn."""
         if header.partition_leader_epoch > self.epochs.latest:
             self.epochs.assign(header.partition_leader_epoch, header.base_offset)
         interval_bytes = self.config.index_interval_bytes
         segment.note(segment.size, header.size, header.last_offset, header.max_timestamp, interval_bytes)
         if header.producer_id >= 0:
-            aborted = self._producers.note(header, header.base_offset, batch, now_ms)
+            aborted = self.producers.note(header, header.base_offset, batch, now_ms)
             if aborted is not None:
                 segment.aborted.append(aborted)
         self.end_offset = header.next_offset
 
     @staticmethod
     def _write_run(segment: Segment, run: memoryview) -> Segment:
-        """Write batches that are accounted for, with one system call."""
+        """Write batches with one system call, after `_account` for each of them."""
         if run:
             position = segment.file.append(run)
             assert position + len(run) == segment.size, f"{segment.file.path}: {position}, {len(run)}, {segment.size}"
         return segment
 
     def _note_gap(self) -> None:
-        """Offsets are missing in the leader's log, which is or was compacted: a start after a crash has to know."""
+        """Create the cleaner checkpoint: the leader's log was compacted, and recovery must expect missing offsets."""
         path = f"{self.directory}/{checkpoints.CLEANER_OFFSET}"
         if not self.config.is_compacted and not self.disk.exists(path):
             checkpoints.write_offsets(self.disk, path, {})
@@ -261,16 +358,15 @@ class Log(DurableLog):
             return old
         self.disk.check_room(ROLL_FILES)
         if len(self.segments) == 1:
-            self.save_checkpoints()  # from the second segment on, recovery relies on an entry being there
+            self.durability.save_checkpoints()  # recovery of two or more segments needs a checkpoint entry
         old.seal()
-        self._unsynced.append(old)
-        self._write_snapshot()
+        self.durability.note_rolled(old)
         new = self._new_segment(self.end_offset)
-        self._segments.add(new)
+        self.segments.add(new)
         return new
 
     def _new_segment(self, base_offset: int) -> Segment:
-        """An active one, there for good."""
+        """Create an empty active segment, durably."""
         new = Segment(self.disk, self.directory, base_offset)
         new.activate(reset_indexes=True)
         assert new.file.size() == 0, f"{new.file.path} holds data already"
@@ -285,116 +381,104 @@ class Log(DurableLog):
         self.roll()
         return True
 
-    # Cutting
+    # Truncation and deletion
 
     def truncate_to(self, offset: int) -> None:
-        """Remove what lies at `offset` and above, durably; a batch that straddles it goes whole.
+        """Remove all records at `offset` and above, durably; a batch that contains `offset` is removed completely.
 
-        Epochs, snapshots and producer state follow. Nothing is removed at or above the end offset, but the epochs that
-        have no record below it.
+        Also truncates epochs, snapshots and producer state. For an `offset` at or above the end offset, only epochs
+        without records are removed.
         """
         if offset >= self.end_offset:
-            self.epochs.truncate_from_end(offset)  # an epoch that has no record
+            self.epochs.truncate_from_end(offset)  # removes an epoch without records
             return
         if offset < self.segments[0].base_offset:
             self.restart_at(offset)
             return
-        segment, position = self._segments.locate(offset)
+        segment, position = self.segments.locate(offset)
         first = next(segment.scan(position), None)
         end_offset = min(offset, first[1].base_offset) if first is not None else offset
         last_end = _end_of_last(segment, position, end_offset)
-        if last_end != end_offset:
-            self._end_in_gap = end_offset
-        self._truncations += 1
-        self.recovery_point = min(self.recovery_point, last_end)
+        durability = self.durability
+        durability.lower_to(end_offset, last_batch_end=last_end)
         self.start_offset = min(self.start_offset, end_offset)
-        self.save_checkpoints()
-        self._snapshots.remove_above(end_offset)
+        durability.save_checkpoints()
+        durability.snapshots.remove_above(end_offset)
         while self.active is not segment:
-            self._segments.drop(self.active)
+            self.segments.drop(self.active)
         if not segment.is_active:
             segment.activate()
         segment.truncate(position, end_offset)
         self.disk.sync_dir(self.directory)
         self.end_offset = end_offset
-        self.synced_offset = min(self.synced_offset, end_offset)
-        self._snapshot_offset = min(self._snapshot_offset, end_offset)
         self.epochs.truncate_from_end(end_offset)
-        self._producers = recovery.producers_at(
-            self.segments, self._snapshots, end_offset, now_ms=self._last_now_ms, decided=self._producers.decided
+        self.producers = recovery.producers_at(
+            self.segments.all,
+            durability.snapshots,
+            end_offset,
+            now_ms=self._last_now_ms,
+            decided=self.producers.decided,
         )
-        self._segments.forget()
+        self.segments.forget()
 
     def restart_at(self, offset: int) -> None:
-        """Remove everything and go on, durably, as an empty log that starts at `offset` (below or above what it had).
+        """Remove everything, durably; the log is empty and starts at `offset`, which may be below or above the old one.
 
-        Epochs and producers are forgotten, too. A crash in the middle leaves the log as it was, a part of it, or an
-        empty one; none of them claims to reach further than the log did.
+        Also removes epochs and producer state. A crash in the middle leaves the old log, a part of it, or an empty
+        log, never with a higher end offset than before.
         """
-        self._truncations += 1
+        durability = self.durability
+        durability.lower_to(0, last_batch_end=0)
         self.start_offset = self.segments[0].base_offset
-        self.recovery_point = 0
-        self.save_checkpoints()
+        durability.save_checkpoints()
         checkpoints.write_epochs(self.disk, f"{self.directory}/{checkpoints.LEADER_EPOCH}", [])
         self.epochs.clear()
-        self._snapshots.remove_all()
-        self._unsynced.clear()
+        durability.snapshots.remove_all()
         for segment in reversed(self.segments):
             segment.delete()
-        self.disk.sync_dir(self.directory)  # none of them may be found beside the new one
-        self._segments.restart(self._new_segment(offset))
-        self._producers = ProducerTable()
-        self.start_offset = self.end_offset = self.synced_offset = self.recovery_point = offset
-        self._snapshot_offset = offset
-        self._bytes_since_snapshot = self._bytes_since_sync = 0
-        self.save_checkpoints()
+        self.disk.sync_dir(self.directory)  # a crash must not leave them beside the new segment
+        self.segments.restart(self._new_segment(offset))
+        self.producers = ProducerTable()
+        self.start_offset = self.end_offset = offset
+        durability.restart_at(offset)
+        durability.save_checkpoints()
 
     def delete_records_before(self, offset: int) -> None:
-        """Move the start offset up (never down), saved before this returns, and drop the segments wholly below it.
+        """Raise the start offset, never lower it, and delete the segments below it. The start offset is saved first.
 
-        The caller has checked that `offset` is not beyond the high watermark.
+        The caller has checked that `offset` is not above the high watermark.
         """
         assert offset <= self.end_offset
         if offset <= self.start_offset:
             return
         self.start_offset = offset
         self.epochs.truncate_from_start(offset)
-        self.save_checkpoints()
+        self.durability.save_checkpoints()
         gone = [segment for segment, after in pairwise(self.segments) if after.base_offset <= offset]
         self.delete_segments(gone)
 
     def delete_segments(self, old: Sequence[Segment]) -> None:
-        """Retention: remove the oldest segments, never the active one; the start offset follows."""
-        assert old == self.segments[: len(old)], "only the oldest segments can go"
-        assert len(old) < len(self.segments), "the active segment stays; roll it first"
+        """Retention: delete the oldest segments, never the active one, and raise the start offset."""
+        assert old == self.segments[: len(old)], "only the oldest segments can be deleted"
+        assert len(old) < len(self.segments), "the active segment cannot be deleted; roll it first"
         if not old:
             return
         first = self.segments[len(old)].base_offset
         self.start_offset = max(self.start_offset, first)
-        states = recovery.producers_at(self.segments, self._snapshots, first, now_ms=self._last_now_ms)
-        self._snapshots.write(first, states.all(), keep=self._snapshots.offsets, durable=True)
+        durability, snapshots = self.durability, self.durability.snapshots
+        states = recovery.producers_at(self.segments.all, snapshots, first, now_ms=self._last_now_ms)
+        snapshots.write(first, states.all(), keep=snapshots.offsets, durable=True)
         if len(old) > 1:
-            self.save_checkpoints()  # a start that finds some of them finishes this, see `recovery.finish_deletion`
+            durability.save_checkpoints()  # so that recovery finishes an interrupted deletion (`finish_deletion`)
         for segment in old:
-            self._segments.drop(segment)
-        self.disk.sync_dir(self.directory)  # or a power loss brings records back that were deleted for good
-        self._snapshots.remove_below(first)
+            self.segments.drop(segment)
+        self.disk.sync_dir(self.directory)  # otherwise a power loss may bring deleted records back
+        snapshots.remove_below(first)
         self.epochs.truncate_from_start(self.start_offset)
-
-    def replace_segments(self, old: Sequence[Segment]) -> Segment:
-        """Compaction: the files of `old`, neighbours and sealed, have been swapped for one of the first's name.
-
-        Returns the segment that stands for them now.
-        """
-        return self._segments.replace(old)
-
-    def expire_producers(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers that have appended nothing for `expiration_ms` (producer.id.expiration.ms)."""
-        self._producers.expire(now_ms, expiration_ms)
 
 
 def _end_of_last(segment: Segment, position: int, offset: int) -> int:
-    """Where the last batch before `position`, which is where `offset` would be, ends; the segment's base if none is."""
+    """The end offset of the last batch before `position`, the place of `offset`; the base offset without batches."""
     start = segment.start_for(offset - 1)
     end_offset = segment.base_offset
     for _, header, _ in segment.scan(start if start < position else 0, position):

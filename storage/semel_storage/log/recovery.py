@@ -1,13 +1,12 @@
-"""Opening a log: nothing to do after a clean close, a short scan after a crash.
+"""Recovers a log when it opens: scans it from the recovery point on, unless it was closed cleanly.
 
-Below the recovery point everything is known to be durable and is not looked at. From there on every batch is checked
-(length, magic, ascending offsets, CRC-32C), indexes are rebuilt, and the producers' state is replayed on top of the
-newest snapshot at or below the recovery point. What does not check out is judged in `damage`: cut, or the log is not
-opened.
+Everything below the recovery point is durable and its records are not read. From there on every batch is checked
+(length, magic, ascending offsets, CRC-32C), indexes are rebuilt, and producer state is replayed on top of the newest
+snapshot at or below the recovery point. `damage` decides about invalid bytes: they are truncated, or the log does not
+open.
 
-An index of aborted transactions that has lost entries would show readers what was aborted. It must have as many as the
-snapshot at its segment's end has counted, with the same checksum, or it is built anew; so it is when there is no such
-snapshot.
+With a transaction index that has lost entries, readers would see aborted records. The number and the checksum of its
+entries must match the snapshot at the end of its segment; otherwise, or without that snapshot, it is rebuilt.
 """
 
 import re
@@ -38,7 +37,7 @@ OWN_NAME = re.compile(r"\d{20}\.(log|index|timeindex|txnindex)")
 
 
 class Recovered(msgspec.Struct):
-    """All that a log knows when it opens."""
+    """The state of a log after recovery."""
 
     segments: list[Segment]
     start_offset: int
@@ -48,7 +47,7 @@ class Recovered(msgspec.Struct):
     producers: ProducerTable
     snapshots: Snapshots
     replayed_bytes: int
-    """What lay above the recovery point and would be scanned again."""
+    """Bytes above the recovery point, which the next recovery would scan again."""
 
 
 def recover(
@@ -63,29 +62,27 @@ def recover(
     allow_data_loss: bool = False,
     event: Event = ignore_event,
 ) -> Recovered:
-    """Open what is there, or create an empty log at `start_offset`; see `Log.open`. Raises CorruptLog."""
+    """Recover the existing log, or create an empty one at `start_offset`; see `Log.open`. Raises CorruptLog."""
     disk.mkdir(directory)
     recover_swaps(disk, directory)
     names = [name for name in _without_leftovers(disk, directory) if OWN_NAME.fullmatch(name)]
     names = finish_deletion(disk, directory, names, start_offset, now_ms=now_ms)
     bases = sorted(offset_of(name) for name in names if name.endswith(LOG))
     if not bases and (recovery_point or 0) > start_offset and not allow_data_loss:
-        raise CorruptLog(directory, 0, f"no segment is left of what was durable up to {recovery_point}; restore them")
-    _remove_widowed(disk, directory, [name for name in names if offset_of(name) not in bases], event)
+        raise CorruptLog(directory, 0, f"no segment is left of records durable up to {recovery_point}; restore them")
+    _remove_indexes_without_log(disk, directory, [name for name in names if offset_of(name) not in bases], event)
     segments = [Segment(disk, directory, base) for base in bases]
     epochs = EpochHistory(checkpoints.read_epochs(disk, f"{directory}/{checkpoints.LEADER_EPOCH}"))
     if not segments:
         segments = [_create(disk, directory, max(start_offset, recovery_point or 0))]
     elif not clean and (recovery_point or 0) <= bases[-1]:
-        disk.sync_dir(
-            directory
-        )  # a process that died while it created a segment leaves a name that only the kernel has
+        disk.sync_dir(directory)  # a process killed while it created a segment leaves a name that is not durable
     scan = _Scan(
         disk=disk,
         segments=segments,
         epochs=epochs,
         snapshots=Snapshots(disk, directory),
-        is_known=recovery_point is not None and not config.is_compacted and not _has_gaps(disk, directory),
+        is_dense=recovery_point is not None and not config.is_compacted and not _has_gaps(disk, directory),
         floor=max(recovery_point or 0, segments[0].base_offset),
         verify=not clean,
         allow_data_loss=allow_data_loss,
@@ -119,9 +116,9 @@ def producers_at(
     event: Event = ignore_event,
     decided: Sequence[tuple[int, int]] = (),
 ) -> ProducerTable:
-    """The producers as of `offset`, a batch boundary: the newest snapshot before it, and the batches since.
+    """The producers as of `offset`, a batch boundary: from the newest snapshot before it and the batches after that.
 
-    `decided`: transactions whose markers, where they lie below `offset`, may not be committed (`Transactions`).
+    `decided`: transactions whose markers below `offset` may be above the high watermark (see `Transactions`).
     """
     since, states = snapshots.load_newest(offset, now_ms=now_ms, event=event) or (segments[0].base_offset, {})
     table = ProducerTable(states.values(), [place for place in decided if place[0] < since])
@@ -137,10 +134,10 @@ def producers_at(
 def _below(
     segment: Segment, offset: int, start: int = 0, *, is_last: bool
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """(position, header, bytes) of the batches below `offset`, from the boundary `start` on, without their CRCs.
+    """Yield (position, header, bytes) of the batches below `offset`, from position `start` on; CRCs are not checked.
 
-    What lies behind them says nothing: it may never have been durable, and any offset stand in it. Raises CorruptLog
-    where a segment has something else before `offset`; in the last one that is the end, which recovery judges.
+    Bytes after them may never have been durable and are ignored. Raises CorruptLog for invalid bytes before `offset`;
+    in the last segment the iteration ends there instead, and recovery decides about them.
     """
     expected, position = segment.base_offset, start
     for at, header, batch in segment.scan(start):
@@ -157,7 +154,7 @@ def _below(
 def _note(
     table: ProducerTable, segment: Segment, position: int, header: BatchHeader, batch: Buffer, now_ms: int
 ) -> AbortedTransaction | None:
-    """`ProducerTable.note`. Raises CorruptLog for a marker that cannot be read: below the recovery point no CRC is
+    """As `ProducerTable.note`, but raises CorruptLog for an unreadable marker: below the recovery point no CRC is
     checked."""
     try:
         return table.note(header, header.base_offset, batch, now_ms)
@@ -166,10 +163,10 @@ def _note(
 
 
 def finish_deletion(disk: Disk, directory: str, names: list[str], start_offset: int, *, now_ms: int) -> list[str]:
-    """Remove segments wholly below the start offset, which a crash has left of a deletion. Returns what stays.
+    """Remove the segments below the start offset that an interrupted deletion left. Returns the remaining names.
 
-    What is left of several may no longer tell of every producer, and snapshots that it would take to know of them may
-    not have been durable. The one where the log begins now was, before the first segment went; without it none has.
+    The remaining segments may not contain every producer, and their snapshots may not be durable. The snapshot at the
+    new start of the log was made durable before the deletion began; without it, no segment has been deleted.
     """
     bases = sorted(offset_of(name) for name in names if name.endswith(LOG))
     at = bisect_right(bases, start_offset) - 1
@@ -182,7 +179,7 @@ def finish_deletion(disk: Disk, directory: str, names: list[str], start_offset: 
 
 
 def _without_leftovers(disk: Disk, directory: str) -> list[str]:
-    """The names in the directory, after removing what an interrupted deletion or atomic write left."""
+    """Remove the files of interrupted deletions and atomic writes. Returns the remaining names."""
     kept = []
     for name in disk.listdir(directory):
         if name.endswith((DELETED, TEMPORARY)):
@@ -192,18 +189,16 @@ def _without_leftovers(disk: Disk, directory: str) -> list[str]:
     return kept
 
 
-def _remove_widowed(disk: Disk, directory: str, names: Sequence[str], event: Event) -> None:
-    """Remove indexes without a log. An interrupted deletion may leave them, and so does the loss of the log alone."""
+def _remove_indexes_without_log(disk: Disk, directory: str, names: Sequence[str], event: Event) -> None:
+    """Remove indexes without a log file. An interrupted deletion or the loss of the log file may leave them."""
     for base in sorted({offset_of(name): None for name in names}):
-        event(
-            "log_damaged", file=f"{directory}/{file_name(base, LOG)}", position=0, reason="only its indexes are there"
-        )
+        event("log_damaged", file=f"{directory}/{file_name(base, LOG)}", position=0, reason="only its indexes exist")
     for name in names:
         disk.remove(f"{directory}/{name}")
 
 
 def _has_gaps(disk: Disk, directory: str) -> bool:
-    """Whether the log was compacted, here or where it was replicated from."""
+    """Whether the log was compacted, on this broker or on the leader."""
     return disk.exists(f"{directory}/{checkpoints.CLEANER_OFFSET}")
 
 
@@ -215,17 +210,17 @@ def _create(disk: Disk, directory: str, base_offset: int) -> Segment:
 
 
 class _Scan(msgspec.Struct, kw_only=True):
-    """One pass over the end of a log. `floor`: the recovery point, as far as the log reaches down.
+    """One scan of the end of a log. `floor`: the recovery point, at least the base offset of the first segment.
 
-    `is_known`: batches must follow each other without a gap. There may be some in a log that is or was compacted, in
-    that of a leader or here, and in one that came without a recovery point.
+    `is_dense`: batches must follow each other without missing offsets. Offsets may be missing in a log that was
+    compacted, on this broker or on the leader, and in a log without a recovery point.
     """
 
     disk: Disk
     segments: list[Segment]
     epochs: EpochHistory
     snapshots: Snapshots
-    is_known: bool
+    is_dense: bool
     floor: int
     verify: bool
     allow_data_loss: bool
@@ -236,7 +231,7 @@ class _Scan(msgspec.Struct, kw_only=True):
     replayed_bytes: int = 0
 
     def run(self) -> int:
-        """Scan; leaves the last segment active. Returns the end offset."""
+        """Scan the log; the last segment is active then. Returns the end offset."""
         segments = self.segments
         for segment, after in pairwise(segments):
             segment.next_offset = after.base_offset
@@ -244,7 +239,7 @@ class _Scan(msgspec.Struct, kw_only=True):
         at = max(0, bisect_right(segments, self.floor, key=lambda segment: segment.base_offset) - 1)
         for segment in segments[:at]:
             sealed.check_indexes(segment, index_interval_bytes=self.index_interval_bytes, event=self.event)
-            sealed.check_extent(segment, is_dense=self.is_known, event=self.event)
+            sealed.check_extent(segment, is_dense=self.is_dense, event=self.event)
         closed_at = max(self.snapshots.offsets, default=0)
         self.snapshots.remove_above(self.floor)
         for segment in segments[: at + 1]:
@@ -258,19 +253,19 @@ class _Scan(msgspec.Struct, kw_only=True):
             segment = segments[at]
             if self._is_gap(at, end_offset):
                 previous = segments[at - 1]
-                self._cut(at - 1, previous.size, end_offset, "the segment ends before its successor begins")
+                self._cut(at - 1, previous.size, end_offset, "the segment ends before the next one starts")
                 break
             if not segment.is_active:
                 start = self._open_for_scan(segment)
                 segment.aborted.clear()
             end_offset, stopped = self._scan_segment(segment, start, max(end_offset, segment.base_offset))
             if self.verify and end_offset > self.floor:
-                segment.file.sync_now()  # a killed process leaves bytes that only the kernel has
+                segment.file.sync_now()  # after a killed process, bytes may be in the page cache only
                 self.replayed_bytes += stopped - start
             if stopped < segment.size:
                 if not self.allow_data_loss:
                     damage.judge(segments, at, stopped, end_offset, floor=self.floor)
-                self._cut(at, stopped, end_offset, "the write was not finished")
+                self._cut(at, stopped, end_offset, "the write is incomplete")
                 break
             at += 1
             if at < len(segments):
@@ -290,14 +285,14 @@ class _Scan(msgspec.Struct, kw_only=True):
                 "log_damaged",
                 file=segments[-1].path(LOG),
                 position=segments[-1].size,
-                reason=f"it ends at offset {end_offset}, was closed at {closed_at}",
+                reason=f"the log ends at offset {end_offset}, but was closed at {closed_at}",
             )
         segments[-1].next_offset = end_offset
         self.snapshots.remove_above(end_offset)
         return end_offset
 
     def _scan_segment(self, segment: Segment, start: int, expected: int) -> tuple[int, int]:
-        """Walk to the segment's end, verifying above the floor. Returns (next offset, where it stopped)."""
+        """Scan to the end of the segment; check CRCs above the floor. Returns (next offset, end position)."""
         stopped, size = start, segment.size
         for position, header, batch in segment.scan(start, size):
             if not self._follows(segment, header, expected):
@@ -313,10 +308,10 @@ class _Scan(msgspec.Struct, kw_only=True):
         return expected, stopped
 
     def _follows(self, segment: Segment, header: BatchHeader, expected: int) -> bool:
-        """Whether a batch may have the offsets that it says, which no checksum covers, where `expected` comes next."""
+        """Whether the offsets of a batch, which no CRC covers, are valid after `expected`, the previous end offset."""
         if header.base_offset < expected or header.last_offset_delta < 0:
             return False
-        if self.is_known and self.verify and expected >= self.floor:
+        if self.is_dense and self.verify and expected >= self.floor:
             return header.base_offset == expected
         return header.last_offset - segment.base_offset <= RELATIVE_OFFSET_MAX
 
@@ -329,21 +324,21 @@ class _Scan(msgspec.Struct, kw_only=True):
                 segment.aborted.append(aborted)
 
     def _open_for_scan(self, segment: Segment) -> int:
-        """Open the segment for appending, its indexes cut to where the scan starts. Returns that position."""
+        """Open the segment for appending and truncate its indexes to the start of the scan. Returns that position."""
         segment.activate(reset_indexes=segment.base_offset >= self.floor or segment.time_index.count == 0)
-        start = segment.start_for(self.floor - 1)  # a batch that is durable whole
+        start = segment.start_for(self.floor - 1)  # a batch that is completely durable
         if start == 0:
             segment.rewind(0, segment.base_offset)
             return 0
         first = next(segment.scan(start), None)
-        if first is None or first[1].last_offset >= self.floor:  # the index tells lies
+        if first is None or first[1].last_offset >= self.floor:  # the index is wrong
             segment.activate(reset_indexes=True)
             return 0
         segment.rewind(start, first[1].base_offset)
         return start
 
     def _check_aborted(self, segment: Segment, up_to: int) -> None:
-        """Leave the transactions whose abort markers lie in `segment` below `up_to` in its index, and all of these."""
+        """Make the transaction index of `segment` contain exactly the abort markers below `up_to`."""
         if segment.size > 0 and up_to > segment.base_offset:
             segment.aborted.truncate(up_to)
             if self.snapshots.aborted(up_to) != segment.aborted.sums:
@@ -353,7 +348,10 @@ class _Scan(msgspec.Struct, kw_only=True):
         segment.aborted.close()
 
     def _rebuild_aborted(self, segment: Segment, up_to: int) -> None:
-        """Also notes their number, for the next start; compaction makes it smaller, and a power loss may take it."""
+        """Rebuild the index from the log and write its count into the snapshot, for the next recovery.
+
+        Compaction reduces the count, and a power loss may remove the snapshot; both lead here.
+        """
         self.event("index_rebuilt", file=segment.aborted.path)
         segment.aborted.clear()
         table = producers_at(self.segments, self.snapshots, segment.base_offset, now_ms=self.now_ms)
@@ -373,10 +371,10 @@ class _Scan(msgspec.Struct, kw_only=True):
 
     def _is_gap(self, at: int, end_offset: int) -> bool:
         base_offset = self.segments[at].base_offset
-        return self.verify and self.is_known and at > 0 and base_offset > end_offset and base_offset > self.floor
+        return self.verify and self.is_dense and at > 0 and base_offset > end_offset and base_offset > self.floor
 
     def _cut(self, at: int, position: int, end_offset: int, reason: str) -> None:
-        """End the log at `position` of segment `at`."""
+        """Truncate the log at `position` of segment `at`."""
         segment = self.segments[at]
         later = self.segments[at + 1 :]
         self.event(

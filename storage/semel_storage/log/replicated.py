@@ -1,7 +1,7 @@
-"""PURE: batches as another broker stores them, looked at before a follower's log takes them over.
+"""PURE: checks batches from a leader before a follower appends them, and computes where a follower truncates.
 
-Their offsets, leader epochs and timestamps stand; between batches offsets may be missing, where the leader's log was
-compacted. What a follower appends it will pass on one day, so every checksum is looked at here.
+The batches keep the leader's offsets, epochs and timestamps. Offsets may be missing between batches if the leader's log
+was compacted. Every CRC is checked, because the follower may serve these bytes later.
 """
 
 from semel_protocol.batch import BatchHeader, CorruptBatch, crc_of, iterate
@@ -11,36 +11,36 @@ from semel_storage.disk.disk import Buffer
 
 
 def checked_headers(data: Buffer) -> list[BatchHeader]:
-    """The headers of the batches that make up all of `data`, in order; ascending, whole, and as checksummed.
+    """The headers of all batches of `data`, in order.
 
-    Raises CorruptBatch otherwise, and for a control batch that cannot be read.
+    Raises CorruptBatch unless batches are complete, ascend and match their CRC, and for an unreadable control batch.
     """
     headers: list[BatchHeader] = []
     floor = covered = 0
     for header, batch in iterate(data):
         if not floor <= header.base_offset <= header.last_offset:
             raise CorruptBatch(
-                f"a batch of offsets {header.base_offset} to {header.last_offset} came where {floor} or more was due"
+                f"a batch has offsets {header.base_offset} to {header.last_offset}, but {floor} or more is expected"
             )
         if crc_of(batch, header.size) != header.crc:
-            raise CorruptBatch(f"the batch at offset {header.base_offset} fails its CRC; look at the leader's log")
+            raise CorruptBatch(f"the batch at offset {header.base_offset} fails its CRC; check the leader's log")
         if header.is_control:
             read_marker(batch, header)
         headers.append(header)
         floor = header.next_offset
         covered += header.size
     if covered != len(data):
-        raise CorruptBatch(f"{len(data) - covered} bytes behind the last whole batch; look at the leader's log")
+        raise CorruptBatch(f"{len(data) - covered} bytes follow the last complete batch; check the leader's log")
     return headers
 
 
 def truncation_offset(own_epoch: int, own_end: int, *, leader_epoch: int, leader_end: int, end_offset: int) -> int:
-    """Where a follower has to cut its log, told that it diverges from its leader's (KIP-101, KIP-279).
+    """The offset to which a follower truncates its log when it diverges from the leader's (KIP-101, KIP-279).
 
-    The leader knows nothing of the follower's last epoch; the largest one before it that the leader has is
-    `leader_epoch`, and ends at `leader_end` there. (`own_epoch`, `own_end`): what the follower's history says of the
-    same epoch (`EpochHistory.end_offset_for`). Below the answer both may still differ, as epochs that the leader never
-    had may lie there; then the next fetch says so.
+    The leader does not have the follower's last epoch; `leader_epoch` is its largest epoch before that one and ends at
+    `leader_end`. (`own_epoch`, `own_end`) is the follower's answer for `leader_epoch`
+    (`EpochHistory.end_offset_for`). Below the result the logs may still diverge in epochs that the leader never had;
+    then the next fetch reports a divergence again.
     """
     if own_epoch != leader_epoch and own_epoch >= 0:
         return min(own_end, end_offset)

@@ -1,16 +1,16 @@
-"""Producer state on disk: `<end offset>.snapshot`, Kafka's version 1 with a trailer that Kafka skips.
+"""Producer snapshots, `<end offset>.snapshot`: Kafka's version 1 with a trailer that Kafka skips.
 
 version int16, crc uint32 (CRC-32C of all that follows), count int32, then per producer: producer id int64, epoch int16,
 last sequence int32, last offset int64, offset delta int32, timestamp int64, coordinator epoch int32, first offset of
 the open transaction int64 (-1: none).
 
-Kafka's entry holds a producer's last batch only, so that after a restart the retry of the one before it is refused.
-The trailer keeps the whole window: `SML3`, end offset int64 (so that it is not taken for another's), count int32, how
-many transactions the index of the segment that ends here names as aborted below this offset int32 and the CRC-32C of
-these entries uint32, then per producer: producer id int64, last append ms int64, accepted int32,
-offset of the marker that was its last int64 (-1: it was none), whether that was a commit int8, batches int8, each last
-sequence int32, last offset int64, offset delta int32, timestamp int64.
-Kafka's readers stop after the entries and include what follows in the checksum, which is why the trailer may be there.
+Kafka's entry has only the last batch of a producer, so that after a restart the retry of an earlier batch is refused.
+The trailer has the whole window of batches: `SML3`, end offset int64 (must match the file name), count int32, number of
+entries int32 and their CRC-32C uint32 of the transaction index of the segment that ends here, then per producer:
+producer id int64, last append ms int64, accepted int32, offset int64 of the marker if that was its last batch (-1
+otherwise), whether the marker was a commit int8, number of batches int8; per batch: last sequence int32, last offset
+int64, offset delta int32, timestamp int64.
+Kafka reads the entries, ignores the bytes after them and includes them in its checksum, so the trailer is compatible.
 """
 
 import re
@@ -40,12 +40,12 @@ _WINDOW = Layout(">qqiqbb")
 _PLACE = Layout(">iqiq")
 
 
-class CorruptSnapshot(Exception):  # noqa: N818 (named for what it tells)
-    """The bytes are no producer snapshot of version 1, or their CRC does not hold."""
+class CorruptSnapshot(Exception):  # noqa: N818 (named after its cause)
+    """The bytes are not a producer snapshot of version 1, or do not match their CRC."""
 
 
 def encode(states: Iterable[ProducerState], *, offset: int = 0, aborted: tuple[int, int] = NO_ABORTED) -> bytes:
-    """The snapshot file of these producers as of `offset`; `aborted`: see `NO_ABORTED`."""
+    """Encode the snapshot of these producers as of `offset`; `aborted`: see `NO_ABORTED`."""
     ordered = sorted(states, key=lambda state: state.producer_id)
     body = bytearray(_COUNT.pack(len(ordered)))
     trailer = bytearray(_TRAILER.pack(TRAILER_MAGIC, offset, len(ordered), *aborted))
@@ -72,18 +72,16 @@ def encode(states: Iterable[ProducerState], *, offset: int = 0, aborted: tuple[i
 
 
 def decode(data: Buffer, *, offset: int | None = None, now_ms: int = -1) -> list[ProducerState]:
-    """The producers in a snapshot file (that of `offset`, if given).
+    """Decode the producers of a snapshot file; with `offset`, the file must be of this offset.
 
-    `now_ms` stands for the time of the last append where the file has none.
-
-    Raises CorruptSnapshot.
+    `now_ms` is the time of the last append if the file has none, as those of Kafka. Raises CorruptSnapshot.
     """
     try:
         version, crc = _HEAD.unpack_from(data, 0)
         if version != VERSION:
             raise CorruptSnapshot(f"version {version}, expected {VERSION}")
         if crc32c(memoryview(data)[_HEAD.size :]) != crc:
-            raise CorruptSnapshot("the CRC does not hold")
+            raise CorruptSnapshot("the CRC does not match")
         (count,) = _COUNT.unpack_from(data, _HEAD.size)
         at = _HEAD.size + _COUNT.size
         entries = [_ENTRY.unpack_from(data, at + place * _ENTRY.size) for place in range(count)]
@@ -94,7 +92,7 @@ def decode(data: Buffer, *, offset: int | None = None, now_ms: int = -1) -> list
 
 
 class _Window(msgspec.Struct, frozen=True, gc=False):
-    """What the trailer adds about one producer."""
+    """The fields of one producer in the trailer."""
 
     last_append_ms: int
     accepted: int
@@ -160,10 +158,10 @@ class Snapshots:
         aborted: tuple[int, int] = NO_ABORTED,
         durable: bool = False,
     ) -> None:
-        """Store the state as of `offset`; then remove all but it, its predecessor and those in `keep`.
+        """Write the snapshot of `offset`; then remove all but it, its predecessor and those in `keep`.
 
-        Those at segment bases are to be kept: truncation starts from them, and they stand for older segments that
-        are deleted. Mostly not synced, as one that a power loss has damaged fails its CRC, and the log is replayed
+        Callers keep those at segment bases: truncation starts from them, and they replace the state of deleted
+        segments. Usually not synced: a snapshot that a power loss damages fails its CRC, and recovery replays the log
         from the one before it.
         """
         data = encode(states, offset=offset, aborted=aborted)
@@ -178,7 +176,7 @@ class Snapshots:
     def load_newest(
         self, at_most: int, *, now_ms: int, event: Event = ignore_event
     ) -> tuple[int, dict[int, ProducerState]] | None:
-        """(offset, producers) of the newest usable snapshot not above `at_most`; unusable ones are removed."""
+        """(offset, producers) of the newest valid snapshot not above `at_most`; removes invalid ones."""
         for offset in [known for known in reversed(self.offsets) if known <= at_most]:
             try:
                 states = decode(self._disk.read_bytes(self._path(offset)), offset=offset, now_ms=now_ms)
@@ -190,7 +188,7 @@ class Snapshots:
         return None
 
     def secure(self, offset: int, *, now_ms: int) -> bool:
-        """Make the one of this offset durable. False: there is none, or it is not whole."""
+        """Make the snapshot of this offset durable. False if there is none or it is invalid."""
         if not self.has(offset):
             return False
         data = self._disk.read_bytes(self._path(offset))
@@ -202,8 +200,7 @@ class Snapshots:
         return True
 
     def aborted(self, offset: int) -> tuple[int, int] | None:
-        """Number and CRC of the aborted transactions that the segment which ends at `offset` was known to hold below
-        it; None: unknown."""
+        """Number and CRC-32C of the transaction index entries of the segment that ends at `offset`; None if unknown."""
         if not self.has(offset):
             return None
         file = self._disk.open(self._path(offset))

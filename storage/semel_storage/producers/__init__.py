@@ -1,1 +1,1 @@
-"""PURE: what a log knows of its producers: sequences, epochs, open and aborted transactions."""
+"""PURE: producer state of a log: sequences, epochs, open and aborted transactions."""

@@ -1,4 +1,4 @@
-"""Every producer that a log knows of, and their transactions: replayed at a start, kept up to date by each append."""
+"""The state of all producers of a log, and their transactions; recovery and appends update it."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,7 +11,7 @@ from semel_storage.producers.transactions import AbortedTransaction, Transaction
 
 
 class ProducerTable:
-    """The state as of one offset of the log, which moves with every batch that is noted."""
+    """The state as of one offset of the log; `note` advances it by one batch."""
 
     def __init__(self, states: Iterable[ProducerState] = (), decided: Sequence[tuple[int, int]] = ()) -> None:
         """`decided` as in `Transactions`."""
@@ -31,7 +31,7 @@ class ProducerTable:
         return [self._states[producer_id] for producer_id in sorted(self._states)]
 
     def note(self, header: BatchHeader, base_offset: int, batch: Buffer, now_ms: int) -> AbortedTransaction | None:
-        """Account for a producer's batch at `base_offset`. Returns the transaction that it aborted, if it did."""
+        """Add a producer's batch at `base_offset`. Returns the transaction that it aborts, or None."""
         producer_id = header.producer_id
         before = self._states.get(producer_id)
         state = producers.apply(before, header, base_offset, batch, now_ms)
@@ -48,6 +48,6 @@ class ProducerTable:
         return AbortedTransaction(producer_id, was_open, base_offset, last_stable_offset)
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers that have appended nothing for `expiration_ms` and have no transaction open."""
+        """Remove producers without an append for `expiration_ms` (producer.id.expiration.ms) or an open transaction."""
         for producer_id in producers.expired(self._states, now_ms, expiration_ms):
             del self._states[producer_id]

@@ -1,7 +1,7 @@
-"""PURE: what a log knows of each producer, and what that says of its next batch.
+"""PURE: the state of one producer in a log, and the check of its next batch against it.
 
-`check` decides, `apply` records; replay after a start uses the same `apply`. Sources: KIP-98 (sequences), KIP-360
-(state outlives the producer's data), section 5.2 of the wire contract for the order of the checks.
+`check` decides, `apply` updates the state; replay after a start uses the same `apply`. Sources: KIP-98 (sequences),
+KIP-360 (the state outlives the producer's records).
 """
 
 from collections.abc import Mapping
@@ -14,16 +14,16 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.disk.disk import Buffer
 
 WINDOW_BATCHES = 5
-"""Batches per producer whose retries are recognised: as many as a client may have in flight."""
+"""Batches per producer with recognised retries: the maximum number of requests in flight of a client."""
 SEQUENCE_MASK = 0x7FFFFFFF
 ACCEPTED_MAX = 1 << 30
-"""Half of the sequence space: below this distance, earlier and later can be told apart across the wrap."""
+"""Half of the sequence space: the maximum distance at which the order of two sequences is defined."""
 NO_OFFSET = -1
 NO_SEQUENCE = -1
 
 
 class BatchPlace(msgspec.Struct, frozen=True, gc=False):
-    """Where one batch of a producer ended. `timestamp` is its largest."""
+    """The place of one batch of a producer. `timestamp` is its largest."""
 
     last_sequence: int
     last_offset: int
@@ -40,19 +40,19 @@ class BatchPlace(msgspec.Struct, frozen=True, gc=False):
 
 
 class MarkerPlace(msgspec.Struct, frozen=True, gc=False):
-    """Where a producer's transaction ended, and how."""
+    """The offset and the outcome of a transaction marker."""
 
     offset: int
     is_commit: bool
 
 
 class ProducerState(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One producer in one log.
+    """The state of one producer in one log.
 
-    `batches`: the last five of its current epoch, oldest first. `accepted`: how many consecutive sequences of this
-    epoch, ending with the last one, are known to have been appended (at most `ACCEPTED_MAX`). `last_append_ms`: the
-    broker's clock at its last batch. `txn_first_offset`: of its open transaction, else -1. `marker`: if that was the
-    last that came from it.
+    `batches`: the last five of its current epoch, oldest first. `accepted`: the number of consecutive sequences of this
+    epoch up to the last one that were certainly appended (at most `ACCEPTED_MAX`). `last_append_ms`: the broker's clock
+    at its last batch. `txn_first_offset`: of its open transaction, otherwise -1. `marker`: its last batch, if that is a
+    marker.
     """
 
     producer_id: int
@@ -75,13 +75,12 @@ class ProducerState(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 def check(state: ProducerState | None, header: BatchHeader) -> BatchPlace | None:
-    """What to do with a producer's batch: append it (None), or answer with the place where it stands already.
+    """Check a producer's batch. None: append it. Otherwise it is a duplicate, and the result is its place in the log.
 
-    Raises KafkaError: INVALID_PRODUCER_EPOCH (47) for an epoch that a newer one has fenced; INVALID_TXN_STATE (48) for
-    a plain batch amid the producer's own transaction; OUT_OF_ORDER_SEQUENCE_NUMBER (45) for a gap;
-    UNKNOWN_PRODUCER_ID (59) for sequences that stand in a transaction which is over (docs/decisions/0009);
-    DUPLICATE_SEQUENCE_NUMBER (46) for one that was certainly appended but has left the window. A producer without
-    state may start anywhere: its state may have expired.
+    Raises KafkaError: INVALID_PRODUCER_EPOCH for a fenced epoch; INVALID_TXN_STATE for a non-transactional batch during
+    the producer's transaction; OUT_OF_ORDER_SEQUENCE_NUMBER for a gap; UNKNOWN_PRODUCER_ID for sequences of a
+    transaction that has ended (docs/decisions/0009); DUPLICATE_SEQUENCE_NUMBER for a batch that was certainly appended
+    but is older than the window. A producer without state may start at any sequence: its state may have expired.
     """
     if state is None:
         return None
@@ -98,13 +97,13 @@ def check(state: ProducerState | None, header: BatchHeader) -> BatchPlace | None
         raise KafkaError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"producer {state.producer_id} wrote with epoch {epoch}, this partition has seen epoch {state.epoch}; "
-            "a newer instance has taken over, or call InitProducerId again",
+            "a newer instance has fenced this one; if there is none, call InitProducerId again",
         )
     if state.txn_first_offset >= 0 and not header.is_transactional:
         raise KafkaError(
             ErrorCode.INVALID_TXN_STATE,
             f"producer {state.producer_id} has a transaction open here since offset {state.txn_first_offset}; "
-            "end it before sending batches outside of a transaction",
+            "end it before you send batches outside of a transaction",
         )
     expected = (state.batches[-1].last_sequence + 1) & SEQUENCE_MASK if epoch == state.epoch and state.batches else 0
     if first == expected:
@@ -115,7 +114,7 @@ def check(state: ProducerState | None, header: BatchHeader) -> BatchPlace | None
         raise KafkaError(
             ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
             f"producer {state.producer_id} epoch {epoch}: sequences {first}..{header.last_sequence} were appended "
-            f"before the last {WINDOW_BATCHES} batches; their offsets are no longer known",
+            f"before the last {WINDOW_BATCHES} batches; their offsets are not known any more",
         )
     raise KafkaError(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -127,11 +126,10 @@ def check(state: ProducerState | None, header: BatchHeader) -> BatchPlace | None
 def check_marker(
     state: ProducerState | None, producer_epoch: int, coordinator_epoch: int, is_commit: bool
 ) -> MarkerPlace | None:
-    """What to do with a transaction's marker: append it (None), or answer a retry with the place where it stands.
+    """Check a transaction marker. None: append it. Otherwise it is a retry, and the result is its place in the log.
 
-    Raises KafkaError: INVALID_PRODUCER_EPOCH (47) for the marker of an epoch that a newer one has fenced,
-    TRANSACTION_COORDINATOR_FENCED (52) for that of a coordinator whose successor has written here. A producer without
-    an open transaction gets its marker all the same (KIP-98).
+    Raises KafkaError: INVALID_PRODUCER_EPOCH for a marker of a fenced epoch, TRANSACTION_COORDINATOR_FENCED for a
+    marker of an older coordinator epoch. A marker is also appended without an open transaction (KIP-98).
     """
     if state is None:
         return None
@@ -139,7 +137,7 @@ def check_marker(
         raise KafkaError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"a marker for epoch {producer_epoch} of producer {state.producer_id}, this partition has seen epoch "
-            f"{state.epoch}; the transaction has been ended by a newer one",
+            f"{state.epoch}; a newer producer epoch has ended the transaction",
         )
     if coordinator_epoch < state.coordinator_epoch:
         raise KafkaError(
@@ -154,7 +152,7 @@ def check_marker(
 
 
 def _is_over(state: ProducerState, place: BatchPlace) -> bool:
-    """Whether the transaction that a batch of this producer stands in has ended, marker and all."""
+    """Whether the transaction of this batch has its marker."""
     return state.txn_first_offset < 0 or place.base_offset < state.txn_first_offset
 
 
@@ -162,7 +160,7 @@ def _reused(state: ProducerState, header: BatchHeader) -> KafkaError:
     return KafkaError(
         ErrorCode.UNKNOWN_PRODUCER_ID,
         f"producer {state.producer_id} epoch {state.epoch}: sequences {header.base_sequence}..{header.last_sequence} "
-        "stand in a transaction that is over; abort this one and call InitProducerId for a new epoch",
+        "belong to a transaction that has ended; abort this one and call InitProducerId for a new epoch",
     )
 
 
@@ -175,9 +173,9 @@ def _certainly_appended(state: ProducerState, header: BatchHeader) -> bool:
 def apply(
     state: ProducerState | None, header: BatchHeader, base_offset: int, batch: Buffer, now_ms: int
 ) -> ProducerState:
-    """The producer's state after `header`'s batch was appended at `base_offset`.
+    """The producer's state after an append of the batch of `header` at `base_offset`.
 
-    `batch` is looked into for control batches only. `now_ms`: the broker's clock.
+    `batch` is read only if it is a control batch. `now_ms`: the broker's clock.
     """
     if header.is_control:
         return _apply_marker(state, header, base_offset, batch, now_ms)
@@ -211,9 +209,9 @@ def apply(
 def _apply_marker(
     state: ProducerState | None, header: BatchHeader, offset: int, batch: Buffer, now_ms: int
 ) -> ProducerState:
-    """A marker ends the transaction; with a bumped epoch it also starts that epoch's sequences anew (KIP-890).
+    """A marker ends the transaction. With a bumped epoch, sequences restart at 0 (KIP-890).
 
-    An empty control batch is what compaction has left of one: the transaction is over, nobody knows how.
+    Compaction leaves an empty control batch of a marker: the transaction has ended, its outcome is unknown.
     """
     marker = read_marker(batch, header)
     same_epoch = state is not None and state.epoch == header.producer_epoch
@@ -231,9 +229,9 @@ def _apply_marker(
 
 
 def expired(states: Mapping[int, ProducerState], now_ms: int, expiration_ms: int) -> list[int]:
-    """Ids that appended nothing for `expiration_ms` by the broker's clock and have no transaction open, ascending.
+    """Ids without an append for `expiration_ms` by the broker's clock and without an open transaction, ascending.
 
-    Kafka compares the batch's own timestamp, by which a producer of old events would be forgotten at once.
+    Kafka uses the timestamps of the batches; with these, a producer of old events would expire at once.
     """
     return [
         producer_id

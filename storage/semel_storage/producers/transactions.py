@@ -1,7 +1,7 @@
-"""PURE: which transactions of a log are undecided, and the entries of the aborted-transaction index.
+"""PURE: tracks the open transactions of a log for its last stable offset, and encodes transaction index entries.
 
-A transaction is *open* from its first batch in the log until its marker. It keeps read-committed readers back for as
-long as it is open, and then until the high watermark has passed its marker. KIP-98, "last stable offset".
+A transaction is *open* from its first batch in the log until its marker. It holds the last stable offset back while it
+is open, and after that until the high watermark has passed its marker. KIP-98, "last stable offset".
 """
 
 from collections import OrderedDict, deque
@@ -20,18 +20,18 @@ VERSION = 0
 NO_OFFSET = -1
 
 PAIR = Layout(">qq")
-"""Producer id and first offset: how a Fetch answer names an aborted transaction (KIP-98). An entry holds them so."""
+"""Producer id and first offset: an aborted transaction in a Fetch response (KIP-98), and these bytes of an entry."""
 _PAIR_OF_ENTRY = ">2x16s16x"
 _FIRST_OF_ENTRY = ">10xq16x"
 _AT_ONCE = 128
-"""Entries whose fields are cut out by one call: with records of a transaction or two a reader gets thousands."""
+"""Entries unpacked by one call: with small aborted transactions, one read may return thousands of entries."""
 
 
 class AbortedTransaction(msgspec.Struct, frozen=True, gc=False):
-    """A transaction whose records nobody may see: offsets of its first record and of its abort marker.
+    """An aborted transaction: the offsets of its first record and of its abort marker.
 
-    `last_stable_offset`: where the earliest transaction began that was open still after the marker, else the offset
-    behind the marker. It ascends from one marker to the next, so that a search knows where it may stop.
+    `last_stable_offset`: the first offset of the earliest transaction that is open after the marker, otherwise the
+    offset after the marker. It ascends from marker to marker, so that a search knows where to stop.
     """
 
     producer_id: int
@@ -47,12 +47,12 @@ def encode(aborted: AbortedTransaction) -> bytes:
 
 
 def decode(entries: bytes) -> list[AbortedTransaction]:
-    """The transactions that these entries of an index name, in their order."""
+    """Decode entries of a transaction index."""
     return [AbortedTransaction(*fields[1:]) for fields in ENTRY.iter_unpack(entries)]
 
 
 def pairs_of(entries: bytes) -> list[bytes]:
-    """What a Fetch answer says of these entries of an index: a `PAIR` each, by first offset."""
+    """The entries as in a Fetch response: one `PAIR` each, by first offset."""
     pairs: list[bytes] = _column(_PAIR_OF_ENTRY, entries)
     firsts: list[int] = _column(_FIRST_OF_ENTRY, entries)
     if firsts == sorted(firsts):
@@ -77,26 +77,26 @@ def _many(layout: str) -> Layout:
 
 
 class Transactions:
-    """The transactions of one log that are not over for its readers. Offsets are noted in the order of the log."""
+    """The transactions of one log that hold the last stable offset back. Call `began` and `ended` in offset order."""
 
     def __init__(self, states: Iterable[ProducerState] = (), decided: Sequence[tuple[int, int]] = ()) -> None:
-        """`states`: the log's producers; `decided`: (marker's offset, first offset), ascending, as `decided` gives."""
+        """`states`: the log's producers. `decided`: (marker offset, first offset), ascending, from `decided`."""
         began = {state.txn_first_offset: state.producer_id for state in states if state.txn_first_offset >= 0}
         self._open: OrderedDict[int, int] = OrderedDict(sorted(began.items()))
         """First offset -> producer id."""
         self._decided = deque(decided)
         held = sorted([*self._open, *(first_offset for _, first_offset in self._decided)])
         self._unstable: OrderedDict[int, None] = OrderedDict.fromkeys(held)
-        """First offsets of the open ones, and of those whose marker is not known to be committed."""
+        """First offsets of open transactions, and of those with a marker that may be above the high watermark."""
 
     @property
     def decided(self) -> list[tuple[int, int]]:
-        """(marker's offset, first offset) of those that ended at or above the last high watermark asked about."""
+        """(marker offset, first offset) of those with a marker at or above the high watermark of the last query."""
         return list(self._decided)
 
     @property
     def unstable_offsets(self) -> list[int]:
-        """First offsets of those that are open, or ended at or above the last high watermark asked about; ascending."""
+        """First offsets of those that are open, or have a marker at or above the last queried high watermark."""
         return list(self._unstable)
 
     def began(self, first_offset: int, producer_id: int) -> None:
@@ -104,15 +104,16 @@ class Transactions:
         self._unstable[first_offset] = None
 
     def ended(self, first_offset: int, marker_offset: int) -> int:
-        """The marker of the transaction that began at `first_offset`. Returns the last stable offset after it."""
+        """End the transaction that began at `first_offset`. Returns the last stable offset after its marker."""
         del self._open[first_offset]
         self._decided.append((marker_offset, first_offset))
         return next(iter(self._open), marker_offset + 1)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Where the earliest transaction began that is open, or whose marker is not below `high_watermark`.
+        """First offset of the earliest transaction that is open or has its marker at or above `high_watermark`.
 
-        The high watermark never goes back.
+        None without one. Forgets the transactions with a marker below `high_watermark`, which must not decrease
+        except by truncation.
         """
         decided = self._decided
         while decided and decided[0][0] < high_watermark:

@@ -1,1 +1,1 @@
-"""Segment files with their indexes and leader epochs; finding records in them; checking them at a start."""
+"""Segment files with their indexes and leader epochs: writes, searches and checks them."""

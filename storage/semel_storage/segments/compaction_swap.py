@@ -1,8 +1,8 @@
-"""The last step of a compaction, and what a start does about one that was interrupted.
+"""Replaces compacted segments by their copy, and finishes an interrupted replacement when a log opens.
 
-The copy of a group of segments is written as `.cleaned` and synced. Renaming its log to `.swap` is the point of no
-return; then the old segments are removed, and the copy takes the name of the first. Each step is made durable by a
-sync of the directory before the next one, so that after a crash at any point the directory tells how far it came.
+The copy of a group of segments is written as `.cleaned` and synced. Once its log is renamed to `.swap`, the swap will
+be finished; then the old segments are removed, and the copy gets the name of the first one. A sync of the directory
+makes each step durable before the next one, so that after a crash the file names show which step was done last.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ SWAP = ".swap"
 
 
 def swap_in(disk: Disk, directory: str, group: Sequence[Segment]) -> None:
-    """Put the synced `.cleaned` files of the group's first segment in the place of the whole group, durably."""
+    """Replace the group by the synced `.cleaned` files of its first segment, durably."""
     first = group[0]
     for suffix in (INDEX, TIME_INDEX, TXN_INDEX):
         disk.rename(first.path(suffix) + CLEANED, first.path(suffix) + SWAP)
@@ -39,7 +39,7 @@ def swap_in(disk: Disk, directory: str, group: Sequence[Segment]) -> None:
 
 
 def _take_place(disk: Disk, directory: str, base_offset: int) -> None:
-    """Give a `.swap` its final name, the log last: while that is missing, a start does this again."""
+    """Give the `.swap` files their final names, the log last: recovery repeats this while the log is missing."""
     for suffix in (INDEX, TIME_INDEX, TXN_INDEX, LOG):
         path = f"{directory}/{file_name(base_offset, suffix)}"
         if disk.exists(path + SWAP):
@@ -48,10 +48,10 @@ def _take_place(disk: Disk, directory: str, base_offset: int) -> None:
 
 
 def recover_swaps(disk: Disk, directory: str) -> None:
-    """Finish the swaps that a crash interrupted and remove what counts for nothing, before a log looks at its files.
+    """Finish interrupted swaps and remove unused files, before a log opens its files.
 
-    A `.log.swap` stands for every segment that starts within its offsets. One of the group that lost all of its
-    records may so be left beside it: it holds only what the next round drops again.
+    A `.log.swap` replaces every segment that starts within its offsets. An old segment above them may remain if
+    compaction removed all of its records; the next round removes them again.
     """
     names = disk.listdir(directory)
     swaps = [offset_of(name) for name in names if name.endswith(LOG + SWAP)]
@@ -75,7 +75,7 @@ class _SwapSegment(Segment):
 
 
 def _next_offset(disk: Disk, directory: str, base_offset: int) -> int:
-    """One past the last offset in a `.log.swap`; its base offset when it is empty."""
+    """One past the last offset in a `.log.swap`; its base offset if it is empty."""
     segment = _SwapSegment(disk, directory, base_offset)
     next_offset = base_offset
     for _, header, _ in segment.scan():

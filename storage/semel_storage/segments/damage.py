@@ -1,14 +1,13 @@
-"""Stored bytes that do not check out: may a start cut them off?
+"""Decides whether recovery may truncate invalid bytes of a log, or must refuse to open it.
 
-They are one of three things:
+There are three cases:
 
-* a **torn tail**: no valid batch follows. A write that never finished; cut.
-* a **lost write**: valid batches follow, but a sector of the damaged place holds only zeros, or a segment ends within
-  a batch or before its successor begins. A power loss may drop any subset of what was not yet synced, and nothing after
-  the last sync was acknowledged as durable; cut, with all that follows, so that no producer finds a hole in its
-  sequences.
-* **corruption**: valid batches follow and the damage is no lost write, or the log ends below its recovery point.
-  Acknowledged data may be at stake, so the log is not opened: `CorruptLog` names the file and the byte.
+* **Torn tail**: no valid batch follows. The write never finished. Truncated.
+* **Lost write**: valid batches follow, but a sector of the damaged place contains only zeros, or a segment ends within
+  a batch or before the next one begins. A power loss may drop any subset of the unsynced bytes, and nothing after the
+  last sync was acknowledged as durable. Truncated with everything after it, so that sequences have no gap.
+* **Corruption**: valid batches follow and the damage is not a lost write, or the log ends below its recovery point.
+  Acknowledged records may be lost, so the log does not open: `CorruptLog` names the file and the byte.
 """
 
 import re
@@ -24,16 +23,16 @@ SEARCH_WINDOW_BYTES = 4 << 20
 
 
 def judge(segments: Sequence[Segment], at: int, position: int, end_offset: int, *, floor: int) -> None:
-    """Return if what starts at `position` of segment `at`, at `end_offset`, may be cut; raise CorruptLog otherwise.
+    """Return if the log may be truncated at `position` of segment `at`; raise CorruptLog otherwise.
 
-    `floor`: the recovery point, below which everything was durable.
+    `end_offset`: the offset at this position. `floor`: the recovery point; everything below it was durable.
     """
     segment = segments[at]
     if end_offset < floor:
         raise CorruptLog(
             segment.path(LOG),
             position,
-            f"damaged at offset {end_offset}, below the recovery point {floor}, where all was durable; "
+            f"damaged at offset {end_offset}, below the recovery point {floor}, where records were durable; "
             "restore the file from a copy",
         )
     follows = _next_valid(segment, position, end_offset)
@@ -46,7 +45,7 @@ def judge(segments: Sequence[Segment], at: int, position: int, end_offset: int, 
     raise CorruptLog(
         segment.path(LOG),
         position,
-        f"damaged at offset {end_offset}, and valid batches follow, so that cutting here could lose acknowledged "
+        f"damaged at offset {end_offset}, and valid batches follow, so that a truncation could lose acknowledged "
         "records; restore the file from a copy, or allow data loss for this start",
     )
 
@@ -56,7 +55,7 @@ def _starts_valid(segment: Segment) -> bool:
 
 
 def _next_valid(segment: Segment, position: int, end_offset: int) -> int | None:
-    """Where a batch with a good CRC and an offset above `end_offset` starts behind one at `position`, if one does."""
+    """Position of the next batch after `position` with a valid CRC and an offset above `end_offset`, or None."""
     prefix = end_offset >> 24
     likely = b"|".join(re.escape(top.to_bytes(5, "big")) for top in (prefix, prefix + 1))
     pattern = re.compile(b"(?=(?:" + likely + rb").{11}\x02)", re.DOTALL)
@@ -81,7 +80,7 @@ def _is_valid(segment: Segment, position: int, end_offset: int) -> bool:
 
 
 def _is_cut_short(segment: Segment, position: int) -> bool:
-    """Whether the file ends within the batch at `position`; not so if all of it is there but for its length."""
+    """Whether the file ends within the batch at `position`; False if the batch is complete with a wrong length."""
     rest = segment.file.pread(segment.size - position, position)
     if len(rest) < HEADER_BYTES:
         return True
@@ -93,11 +92,11 @@ def _is_cut_short(segment: Segment, position: int) -> bool:
 
 
 def _is_lost_write(segment: Segment, position: int, end: int, end_offset: int) -> bool:
-    """Whether a sector of what lies between `position` and `end` reads as one that never reached the disk.
+    """Whether a sector between `position` and `end` contains only zeros, as if its write was lost.
 
-    Of the first sector only the part from `position` on, as what stood before it had been written earlier. Zeros
-    there tell something when a batch that starts at `end_offset` could not have them. The last sector counts if
-    it is whole or ends the file; otherwise it holds the beginning of a valid batch, so that it was written.
+    Of the first sector only the part from `position` on counts, because earlier bytes were written before. Its zeros
+    count only if a batch that starts at `end_offset` cannot contain them. The last sector counts if it is complete or
+    ends the file; otherwise it contains the start of a valid batch, so it was written.
     """
     after = min(end, (position // SECTOR_BYTES + 1) * SECTOR_BYTES)
     part = after - position
@@ -107,7 +106,7 @@ def _is_lost_write(segment: Segment, position: int, end: int, end_offset: int) -
     last = end if end == segment.size else end - SECTOR_BYTES
     while after <= last:
         sector = segment.file.pread(min(SECTOR_BYTES, end - after), after)
-        if len(sector) > 1 and not any(sector):  # a batch may well end with one zero: no headers
+        if len(sector) > 1 and not any(sector):  # a valid batch may end with one zero: no headers
             return True
         after += SECTOR_BYTES
     return False

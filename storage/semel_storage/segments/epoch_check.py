@@ -1,8 +1,8 @@
-"""Does a log bear out what is written of its leader epochs?
+"""Checks the leader epoch history of a log against its batches when the log opens.
 
-The file beside the log has no checksum (Kafka's format), and followers cut their logs by what a leader reads there. So
-when a log is opened the batches at the history's boundaries are asked: each says in its header under which epoch it was
-written. If one contradicts, the history is made anew, of all batches.
+The file of the history has no checksum (Kafka's format), and followers truncate their logs by the history of the
+leader. Each batch header has the epoch of its append. If a batch at a boundary of the history contradicts it, the
+history is rebuilt from all batches.
 """
 
 from semel_protocol.batch import BatchHeader
@@ -13,27 +13,29 @@ from semel_storage.segments.segment import CorruptLog, Segment
 
 
 def checked(epochs: EpochHistory, segments: list[Segment], start_offset: int, path: str, event: Event) -> EpochHistory:
-    """The history of a log that begins at `start_offset`, or a better one. `path`: of its file, for the log. Where
-    batches cannot be read it is left alone."""
+    """`epochs` if the batches of a log that begins at `start_offset` agree, otherwise the history of the batches.
+
+    `path`: of the history file, for the log line. An unreadable batch leaves the history unchanged.
+    """
     try:
         places = [start_offset, *(start for _, start in epochs.entries), segments[-1].next_offset]
         if all(_agrees(epochs, segments, place, start_offset) for place in dict.fromkeys(places)):
             return epochs
-        told = EpochHistory()
+        rebuilt = EpochHistory()
         for segment in segments:
             for _, header, _ in segment.scan():
-                told.assign(header.partition_leader_epoch, header.base_offset)
+                rebuilt.assign(header.partition_leader_epoch, header.base_offset)
     except CorruptLog:
         return epochs
-    told.truncate_from_start(start_offset)
-    if told.entries != epochs.entries:
-        event("log_damaged", file=path, position=0, reason="the batches tell of other leader epochs; it is made anew")
-        told.is_dirty = True
-    return told
+    rebuilt.truncate_from_start(start_offset)
+    if rebuilt.entries != epochs.entries:
+        event("log_damaged", file=path, position=0, reason="it contradicts the batches; rebuilt from them")
+        rebuilt.is_dirty = True
+    return rebuilt
 
 
 def _agrees(epochs: EpochHistory, segments: list[Segment], offset: int, start_offset: int) -> bool:
-    """Whether the batches on both sides of `offset` are what the history says."""
+    """Whether the batches on both sides of `offset` have the epochs of the history."""
     number = next((n for n in reversed(range(len(segments))) if segments[n].base_offset <= offset), 0)
     segment = segments[number]
     position = segment.position_of(offset)
@@ -57,7 +59,7 @@ def _first(segment: Segment, position: int) -> BatchHeader | None:
 
 
 def _last(segment: Segment, until: int, offset: int) -> BatchHeader | None:
-    """The last batch before the position `until`, which is where `offset` is or would be."""
+    """The last batch before the position `until`, which is the position of `offset`."""
     begin = segment.start_for(offset - 1)
     last = None
     for _, header, _ in segment.scan(begin if begin < until else 0, until):

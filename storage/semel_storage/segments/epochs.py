@@ -7,7 +7,7 @@ UNDEFINED = -1
 
 
 class EpochHistory:
-    """Ascending (epoch, start offset) pairs. `is_dirty`: changed since the flag was last cleared by who saves it."""
+    """Ascending (epoch, start offset) pairs. `is_dirty`: changed since the last save, which clears the flag."""
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self.entries: list[tuple[int, int]] = list(entries)
@@ -19,9 +19,9 @@ class EpochHistory:
         return self.entries[-1][0] if self.entries else UNDEFINED
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """From `start_offset` on, records are of `epoch`. An epoch that is not newer than the latest changes nothing.
+        """Note that `epoch` starts at `start_offset`; ignored unless it is newer than the latest epoch.
 
-        Epochs that began at or after `start_offset` wrote nothing that is left, and go.
+        Removes epochs that start at or after `start_offset`: they have no records.
         """
         if epoch <= self.latest:
             return
@@ -31,15 +31,15 @@ class EpochHistory:
         self.is_dirty = True
 
     def epoch_of(self, offset: int) -> int:
-        """The epoch under which `offset` was or will be written, -1 when unknown."""
+        """The epoch of the record at `offset`, -1 if unknown."""
         place = bisect_right(self.entries, offset, key=lambda entry: entry[1])
         return self.entries[place - 1][0] if place else UNDEFINED
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(largest known epoch <= `epoch`, first offset that is not of it or an older one).
+        """(largest known epoch <= `epoch`, its end offset), as OffsetForLeaderEpoch defines it.
 
-        (-1, -1) when `epoch` is newer than all known or nothing is known. An epoch older than all known ends where the
-        first known one starts.
+        (-1, -1) if `epoch` is newer than all known epochs or none is known. An epoch older than all known ones ends
+        where the first known one starts.
         """
         if not self.entries or epoch > self.latest or epoch < 0:
             return UNDEFINED, UNDEFINED
@@ -51,18 +51,18 @@ class EpochHistory:
         return self.entries[place - 1][0], self.entries[place][1]
 
     def truncate_from_end(self, offset: int) -> None:
-        """The log was cut to end at `offset`."""
+        """The log was truncated to end at `offset`."""
         kept = [entry for entry in self.entries if entry[1] < offset]
         self._replace(kept)
 
     def truncate_from_start(self, offset: int) -> None:
-        """The log starts at `offset` now: older epochs go, the one in force at `offset` starts there."""
+        """The log starts at `offset`: remove older epochs; the epoch of `offset` starts there."""
         place = bisect_right(self.entries, offset, key=lambda entry: entry[1])
         if place:
             self._replace([(self.entries[place - 1][0], offset), *self.entries[place:]])
 
     def clear(self) -> None:
-        """The log was emptied, and the file that keeps the history with it."""
+        """The log and the file of the history were emptied."""
         self.entries = []
         self.is_dirty = False
 

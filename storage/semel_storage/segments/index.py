@@ -1,11 +1,11 @@
-"""The two sparse indexes beside every segment, in Kafka's formats.
+"""The two sparse indexes of a segment, in Kafka's formats: by offset (`.index`) and by timestamp (`.timeindex`).
 
-`.index` holds (relative offset int32, position int32): a batch whose *last* offset is `base + relative` starts at
-`position`. `.timeindex` holds (timestamp int64, relative offset int32): no record up to that offset, and of what stood
-in the segment when the entry was made, is later than `timestamp`. All big-endian.
+An entry of `.index` is (relative offset int32, position int32): a batch whose *last* offset is `base + relative` starts
+at `position`. An entry of `.timeindex` is (timestamp int64, relative offset int32): when it was written, no record of
+the segment up to that offset was later than `timestamp`. All integers are big-endian.
 
-An index is a hint that can always be rebuilt from the log, so its writes are not synced before it is sealed. The active
-segment's entries live in memory and go to the file at checkpoints; a sealed segment's are searched in the file, so that
+An index can be rebuilt from the log at any time, so it is not synced before it is sealed. The entries of the active
+segment are in memory and written to the file at checkpoints. Those of sealed segments are searched in the file, so that
 memory does not grow with the log.
 """
 
@@ -31,16 +31,16 @@ class Index(ABC):
         self.count = disk.size(path) // self.ENTRY.size if disk.exists(path) else 0
         self._disk = disk
         self._entries: bytearray | None = None
-        """All entries, while the index is open for appending."""
+        """All entries while the index is open for appending, None after that."""
         self._flushed_bytes = 0
 
     @property
     def size(self) -> int:
-        """Bytes, on disk or about to be."""
+        """Bytes of all entries, in the file or still in memory."""
         return self.count * self.ENTRY.size
 
     def activate(self, keep: Callable[[tuple[int, int]], bool] | None = None) -> None:
-        """Open for appending, with the file's entries up to the first that `keep` refuses or that does not ascend."""
+        """Open for appending; keep the entries of the file up to the first that does not ascend or fails `keep`."""
         data = self._disk.read_bytes(self.path) if self._disk.exists(self.path) else b""
         kept = 0
         previous: tuple[int, int] | None = None
@@ -57,13 +57,13 @@ class Index(ABC):
             self._cut_file(kept)
 
     def reset(self) -> None:
-        """Forget every entry and open for appending."""
+        """Remove every entry and open for appending."""
         self._entries = bytearray()
         self.count = 0
         self._cut_file(0)
 
     def flush(self) -> None:
-        """Write the entries that the file lacks (not synced)."""
+        """Write the entries that are not in the file yet, without a sync."""
         if self._entries is None or self._flushed_bytes == len(self._entries):
             return
         file = self._disk.open(self.path)
@@ -72,21 +72,21 @@ class Index(ABC):
         self._flushed_bytes = len(self._entries)
 
     def seal(self) -> None:
-        """No more appends: write out, synced for once (nobody looks at it again), and search the file from now on."""
+        """End appending: write and sync the entries, and search in the file from now on."""
         if self._entries is None:
             return
         self.sync()
         self._entries = None
 
     def sync(self) -> None:
-        """Write out what is in memory only, durably."""
+        """Write all entries, durably."""
         self.flush()
         file = self._disk.open(self.path)
         file.sync_now()
         file.close()
 
     def last(self) -> tuple[int, int] | None:
-        """The newest entry as stored."""
+        """The last entry, with the offset relative."""
         if self.count == 0:
             return None
         found: list[tuple[int, int]] = []
@@ -114,7 +114,7 @@ class Index(ABC):
         self._flushed_bytes = size
 
     def _search(self, visit: Callable[[Callable[[int], tuple[int, int]]], None]) -> None:
-        """Call `visit` with a function giving the entry at a place, over memory or over the file."""
+        """Call `visit` with a function that reads the entry at a place, from memory or from the file."""
         unpack_from = self.ENTRY.unpack_from
         width = self.ENTRY.size
         if self._entries is not None:
@@ -128,7 +128,7 @@ class Index(ABC):
             file.close()
 
     def _floor(self, field: int, value: int, *, strictly: bool = False) -> tuple[int, int] | None:
-        """The last entry whose `field` is at most (strictly: below) `value`."""
+        """The last entry whose `field` is at most `value`; with `strictly`, below it."""
         if self.count == 0:
             return None
         found: list[tuple[int, int]] = []
@@ -145,23 +145,23 @@ class Index(ABC):
     @staticmethod
     @abstractmethod
     def _follows(previous: tuple[int, int] | None, entry: tuple[int, int]) -> bool:
-        """Whether `entry` may stand after `previous` (None: come first)."""
+        """Whether `entry` may follow `previous` (None: be the first entry)."""
 
 
 class OffsetIndex(Index):
     ENTRY = Layout(">ii")
 
     def append(self, last_offset: int, position: int) -> None:
-        """The batch that ends with `last_offset` starts at `position`."""
+        """Add an entry: the batch that ends with `last_offset` starts at `position`."""
         self._append(last_offset - self.base_offset, position)
 
     def position_of(self, offset: int) -> int:
-        """A batch boundary at or before the batch holding `offset`; the nearest one that the index knows."""
+        """The nearest known batch boundary at or before the batch with `offset`."""
         entry = self._floor(0, offset - self.base_offset)
         return entry[1] if entry else 0
 
     def boundary_before(self, position: int, *, up_to: int) -> int:
-        """The last known batch boundary at or before `position` that has nothing from offset `up_to` on before it."""
+        """The last known batch boundary at or before `position` with only offsets below `up_to` before it."""
         by_position = self._floor(1, position)
         by_offset = self._floor(0, up_to - self.base_offset)
         if by_position is None or by_offset is None:
@@ -169,7 +169,7 @@ class OffsetIndex(Index):
         return min(by_position[1], by_offset[1])
 
     def truncate(self, *, position: int) -> None:
-        """Forget batches that start at `position` or after it."""
+        """Remove the entries of batches that start at `position` or after it."""
         entries = self._entries
         assert entries is not None
         count = bisect_left(range(self.count), position, key=lambda at: self.ENTRY.unpack_from(entries, at * 8)[1])
@@ -184,25 +184,25 @@ class TimeIndex(Index):
     ENTRY = Layout(">qi")
 
     def append(self, timestamp: int, offset: int) -> None:
-        """The largest timestamp so far is `timestamp`, first reached by the batch that ends with `offset`.
+        """Add an entry: `timestamp` is the largest so far, first reached by the batch that ends with `offset`.
 
-        Ignored when it does not ascend, as Kafka does.
+        Ignored unless the timestamp ascends, as in Kafka.
         """
         if timestamp > self._last_timestamp():
             self._append(timestamp, offset - self.base_offset)
 
     def offset_before(self, timestamp: int) -> int:
-        """An offset such that every record before it is earlier than `timestamp`."""
+        """An offset such that all records below it are earlier than `timestamp`."""
         entry = self._floor(0, timestamp, strictly=True)
         return self.base_offset + entry[1] if entry else self.base_offset
 
     def up_to(self, offset: int) -> tuple[int, int]:
-        """(timestamp, offset) of the last entry below `offset`; (-1, base offset) when there is none."""
+        """(timestamp, offset) of the last entry below `offset`; (-1, base offset) without one."""
         entry = self._floor(1, offset - self.base_offset, strictly=True)
         return (entry[0], self.base_offset + entry[1]) if entry else (-1, self.base_offset)
 
     def truncate(self, *, offset: int) -> None:
-        """Forget entries about `offset` and what follows it."""
+        """Remove the entries for `offset` and above."""
         entries = self._entries
         assert entries is not None
         relative = offset - self.base_offset

@@ -1,4 +1,4 @@
-"""What can be set per log: Kafka's topic settings with Kafka's defaults."""
+"""Settings of a log: Kafka's topic settings with Kafka's defaults."""
 
 from typing import Literal
 
@@ -10,9 +10,9 @@ DAY_MS = 24 * HOUR_MS
 
 
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name: name.replace("_", ".")):
-    """Settings of one log. On the wire and in files each has Kafka's dotted name (`segment.bytes`, ...).
+    """Settings of one log. Requests and files use Kafka's dotted names (`segment.bytes`, ...).
 
-    `-1` means "no limit" for `retention_ms` and `retention_bytes`.
+    -1 means no limit for `retention_ms` and `retention_bytes`.
     """
 
     cleanup_policy: tuple[Literal["delete", "compact"], ...] = ("delete",)

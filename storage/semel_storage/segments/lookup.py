@@ -1,7 +1,7 @@
-"""Finding records by timestamp (ListOffsets, KIP-79 and KIP-734): time index first, then headers, then one batch.
+"""Finds records by timestamp (ListOffsets, KIP-79, KIP-734): by time index, then batch headers, then one batch.
 
-Everybody else waits meanwhile, so that a batch of very many records, or one that decompresses to very many bytes, is
-not looked into: its first record stands for all of them, and who reads from there misses nothing.
+A search blocks the event loop. So a batch with too many records, or one that decompresses to too many bytes, is not
+decoded: the offset of its first record is returned, and a reader from there misses no record.
 """
 
 from collections.abc import Iterable, Sequence
@@ -54,7 +54,7 @@ def max_timestamp(segments: Sequence[Segment], *, start: int, up_to: int) -> tup
 
 
 def _latest_record(segment: Segment, start: int, up_to: int) -> tuple[int, int] | None:
-    """`max_timestamp` within one segment: by headers, looking into the batch that has it."""
+    """`max_timestamp` within one segment: by headers, then by the records of the batch with the maximum."""
     if segment.base_offset < start:
         since = start
     elif segment.next_offset <= up_to:
@@ -69,7 +69,7 @@ def _latest_record(segment: Segment, start: int, up_to: int) -> tuple[int, int] 
         if header.next_offset <= start or header.is_control or header.record_count == 0:
             continue
         timestamp = header.max_timestamp
-        if header.base_offset < start:  # its largest timestamp may be that of a record before the start
+        if header.base_offset < start:  # the maximum may belong to a record before the start
             timestamp = max((stamp for offset, stamp in _stamps(header, batch, start) if offset >= start), default=-1)
         if timestamp > latest:
             latest = timestamp
@@ -84,13 +84,15 @@ def _latest_record(segment: Segment, start: int, up_to: int) -> tuple[int, int] 
 
 
 def _stamps(header: BatchHeader, batch: Buffer, start: int) -> Iterable[tuple[int, int]]:
-    """(offset, timestamp) of the records of one batch; of one that is too much to look into, the first from `start` on
-    with the largest timestamp of all. Raises CorruptBatch."""
-    unseen = [(max(header.base_offset, start), header.max_timestamp)]
+    """(offset, timestamp) of the records of one batch. Raises CorruptBatch.
+
+    For a batch that is too large to decode: only its first offset from `start` on, with the batch's largest timestamp.
+    """
+    undecoded = [(max(header.base_offset, start), header.max_timestamp)]
     if header.record_count > RECORDS_MAX:
-        return unseen
+        return undecoded
     try:
         columns = decode_columns(batch, header, bytes_max=INFLATED_BYTES_MAX)
     except InflatesTooLarge:
-        return unseen
+        return undecoded
     return zip(columns.offsets, columns.timestamps, strict=True)

@@ -1,20 +1,20 @@
-"""PURE: the smallest of each stretch of a growing column, at several scales.
+"""PURE: the minima of blocks of an array at several scales, to find the items below a bound without reading all.
 
-Finds what lies below a bound without looking at the rest: what is passed over is passed over in strides.
+A block whose minimum is not below the bound is skipped as a whole.
 """
 
 from collections.abc import Iterator
 
 STRIDE = 64
-"""Items of one scale that stand together for one of the next."""
+"""Items of one scale per item of the next scale."""
 
 
 class Minima:
-    """Of a column that is appended to, and cut at the end."""
+    """The minima of an array that grows, and is truncated, at its end."""
 
     def __init__(self) -> None:
         self._scales: list[list[int]] = [[]]
-        """The column itself, then the smallest of each 64, of each 4096, ..., as far as these are full."""
+        """The array itself, then the minimum of each full block of 64 items, of each of 4096, ..."""
 
     def __len__(self) -> int:
         return len(self._scales[0])
@@ -36,7 +36,7 @@ class Minima:
             count //= STRIDE
 
     def below(self, bound: int, start: int, stop: int) -> Iterator[int]:
-        """Places of the items below `bound` from `start` to `stop`, ascending. `stop`: at most the length."""
+        """Yield the places of the items below `bound` from `start` to `stop`, ascending. `stop`: at most the length."""
         assert stop <= len(self), (stop, len(self))
         at = start
         while at < stop:
@@ -46,7 +46,7 @@ class Minima:
             at += stride or 1
 
     def _stride(self, bound: int, at: int) -> int:
-        """How many items from `at` on are known not to lie below `bound`: a power of `STRIDE`, or none."""
+        """The number of items from `at` on that are known not to be below `bound`: a power of `STRIDE`, or 0."""
         known = 0
         stride = 1
         for scale in self._scales:

@@ -1,7 +1,7 @@
-"""What a start looks at in the segments below the recovery point: indexes that hold, and an extent that fits.
+"""Checks the sealed segments below the recovery point when a log opens: their indexes and their offset range.
 
-Damage there is told (`log_damaged`), not cut, and the log is opened: what lies before and behind it can be read, and
-who reads there is refused. The indexes are built anew; they are not synced with the log.
+Damage is reported (`log_damaged`) but not truncated, and the log opens: records before and after the damage can be
+read; a read of the damaged part fails. Invalid indexes are rebuilt, because they are not synced with the log.
 """
 
 from semel_storage.disk.disk import Event
@@ -9,7 +9,7 @@ from semel_storage.segments.segment import LOG, CorruptLog, Segment
 
 
 def check_indexes(segment: Segment, *, index_interval_bytes: int, event: Event) -> None:
-    """Leave both sparse indexes of the sealed `segment` as they should be."""
+    """Check both sparse indexes of the sealed `segment`; rebuild them if they are invalid."""
     if segment.size and not _indexes_hold(segment, index_interval_bytes):
         event("index_rebuilt", file=segment.path(LOG))
         segment.activate(reset_indexes=True)
@@ -26,7 +26,7 @@ def check_indexes(segment: Segment, *, index_interval_bytes: int, event: Event) 
 
 
 def check_extent(segment: Segment, *, is_dense: bool, event: Event) -> None:
-    """See that batches fill the sealed `segment` from its base offset to its successor's. `is_dense`: without gaps."""
+    """Check that batches fill the sealed `segment` up to the next base offset. `is_dense`: without missing offsets."""
     last = segment.index.last()
     position, end_offset = 0, segment.base_offset
     for start in (last[1] if last is not None else 0, 0):
@@ -39,16 +39,16 @@ def check_extent(segment: Segment, *, is_dense: bool, event: Event) -> None:
     if position < segment.size:
         reason = "no record batch starts here"
     elif first is not None and first[1].base_offset < segment.base_offset:
-        reason = f"it begins with offset {first[1].base_offset}"
+        reason = f"it starts at offset {first[1].base_offset}"
     elif end_offset > segment.next_offset or (is_dense and end_offset < segment.next_offset):
-        reason = f"it ends before offset {end_offset}, its successor begins with {segment.next_offset}"
+        reason = f"it ends at offset {end_offset}, but the next segment starts at {segment.next_offset}"
     if reason:
         event("log_damaged", file=segment.path(LOG), position=position, reason=reason)
     segment.close()
 
 
 def _indexes_hold(segment: Segment, index_interval_bytes: int) -> bool:
-    """Whether the newest entries are there, point at batches, and reach near enough to the segment's end."""
+    """Whether the last entries exist, point at batches, and are near enough to the end of the segment."""
     if segment.time_index.count == 0:
         return False
     last = segment.index.last()

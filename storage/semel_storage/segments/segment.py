@@ -1,4 +1,4 @@
-"""One segment: a `.log` file of whole record batches, its two sparse indexes, and that of aborted transactions.
+"""One segment: a `.log` file of complete record batches, its two sparse indexes and its transaction index.
 
 Files are named after the first offset the segment may hold, twenty digits, as Kafka names them. A segment is *active*
 (the last one of its log, open for appending) or *sealed* (never appended to again).
@@ -17,7 +17,7 @@ from semel_storage.segments.transaction_index import TransactionIndex
 
 SCAN_WINDOW_BYTES = 2 << 20
 SCAN_FIRST_BYTES = 16 << 10
-"""The first window of a scan: many want no more than the first header."""
+"""The first window of a scan: many scans read only the first header."""
 SCAN_GROWTH = 8
 NO_TIMESTAMP = -1
 LOG, INDEX, TIME_INDEX, TXN_INDEX = ".log", ".index", ".timeindex", ".txnindex"
@@ -28,7 +28,7 @@ _HOP_BYTES = 4096
 
 
 class CorruptLog(KafkaError):  # noqa: N818 (named for what the bytes are)
-    """Stored bytes that should be whole batches are not. Code KAFKA_STORAGE_ERROR (56); names file and position."""
+    """Stored bytes are not complete batches. Code KAFKA_STORAGE_ERROR; the message has file and position."""
 
     def __init__(self, path: str, position: int, problem: str) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}, byte {position}: {problem}")
@@ -37,21 +37,22 @@ class CorruptLog(KafkaError):  # noqa: N818 (named for what the bytes are)
 
 
 def file_name(offset: int, suffix: str) -> str:
-    """`00000000000000000042.log` and its kin."""
+    """The file name of an offset, such as `00000000000000000042.log`."""
     return f"{offset:020d}{suffix}"
 
 
 def offset_of(name: str) -> int:
-    """The offset that a segment's, snapshot's or index's file name states."""
+    """The offset in the file name of a segment, index or snapshot."""
     return int(name.partition(".")[0])
 
 
 class Segment:
-    """`next_offset` is one past the last offset (a sealed segment's: the next segment's base, or less).
+    """The files of one segment.
 
-    `max_timestamp` and `max_timestamp_offset` tell the largest timestamp and the last offset of the batch that first
-    reached it (-1 and the base offset when there is none). `first_timestamp` is the first batch's maximum timestamp,
-    by which segment.ms is measured (-1: none yet).
+    `next_offset` is one past the last offset; of a sealed segment, at most the base offset of the next one.
+    `max_timestamp` is the largest timestamp and `max_timestamp_offset` the last offset of the first batch with it; -1
+    and the base offset without records. `first_timestamp` is the maximum timestamp of the first batch, which segment.ms
+    is measured from; -1 without batches.
     """
 
     def __init__(self, disk: Disk, directory: str, base_offset: int) -> None:
@@ -119,13 +120,13 @@ class Segment:
         self._bytes_since_index = 0
 
     def append(self, *chunks: Buffer) -> int:
-        """Write one stamped batch, to be followed by `note`. Returns its position."""
+        """Write one batch and return its position. The caller calls `note` next."""
         position = self.file.append(*chunks)
         assert position == self.size, f"{self.path(LOG)} has {position} bytes, its segment counts {self.size}"
         return position
 
     def note(self, position: int, size: int, last_offset: int, timestamp: int, index_interval_bytes: int) -> None:
-        """Account for the batch of `size` bytes at `position`, just appended or met in recovery."""
+        """Update size, offsets, timestamps and indexes for a batch of `size` bytes at `position`."""
         largest = self._max_timestamp
         if largest is None or timestamp > largest[0]:
             self._max_timestamp = largest = (timestamp, last_offset)
@@ -152,18 +153,18 @@ class Segment:
         )
 
     def flush_indexes(self) -> None:
-        """Write out the index entries that are in memory only (not synced)."""
+        """Write the index entries that are only in memory, without a sync."""
         self.index.flush()
         self.time_index.flush()
 
     def sync_indexes(self) -> None:
-        """`flush_indexes`, durably."""
+        """As `flush_indexes`, durably; also syncs the transaction index."""
         self.index.sync()
         self.time_index.sync()
         self.aborted.sync_now()
 
     def seal(self) -> None:
-        """End of appending. The time index gets the largest timestamp, so that it answers for the whole segment."""
+        """End appending. The time index gets the largest timestamp, so that it covers the whole segment."""
         largest = self._largest()
         if largest[0] >= 0:
             self.time_index.append(*largest)
@@ -173,7 +174,7 @@ class Segment:
         self.is_active = False
 
     def truncate(self, position: int, next_offset: int) -> None:
-        """Cut the active segment at a batch boundary, durably."""
+        """Truncate the active segment at a batch boundary, durably."""
         assert self.is_active
         self.index.truncate(position=position)
         self.time_index.truncate(offset=next_offset)
@@ -185,7 +186,10 @@ class Segment:
         self._largest_of_tail()
 
     def rewind(self, position: int, offset: int) -> None:
-        """Forget what is known of the batches from `position`, which holds `offset`, on; `note` tells it again."""
+        """Remove what indexes and timestamps hold of the batches from `position` on, which has `offset`.
+
+        Recovery calls `note` for these batches again.
+        """
         assert self.is_active
         self.index.truncate(position=position + 1)
         self.time_index.truncate(offset=offset)
@@ -215,7 +219,7 @@ class Segment:
             self._file = None
 
     def delete(self) -> None:
-        """Remove the files. The log is renamed first: a start after a crash takes `.deleted` for rubbish."""
+        """Delete the files. Each is renamed to `.deleted` first; recovery removes files of that name."""
         self.close()
         self.is_deleted = True
         for suffix in SUFFIXES:
@@ -227,10 +231,10 @@ class Segment:
     # Reading
 
     def position_of(self, offset: int) -> int:
-        """Where the batch holding `offset`, or the first one after it, starts; the segment's size when none does.
+        """The position of the batch with `offset`, or of the first one after it; the segment's size without one.
 
-        Raises CorruptLog when that cannot be told because the file is damaged. An index that is damaged only makes it
-        slower: what it says is believed as far as batches bear it out.
+        Raises CorruptLog if the file is damaged there. A damaged index only makes the search slower: its entries are
+        checked against the batches.
         """
         position = self.index.position_of(offset)
         if position > 0:
@@ -239,8 +243,7 @@ class Segment:
         return self._position_of(offset, 0)
 
     def start_for(self, offset: int) -> int:
-        """A batch boundary at or before the batch holding `offset`: as near as the index knows, and the file's start
-        where the index speaks of a batch that is not there."""
+        """The nearest known batch boundary at or before the batch with `offset`; 0 if the index is wrong there."""
         position = self.index.position_of(offset)
         if 0 < position <= self.size - HEADER_BYTES:
             header = BatchHeader(*HEADER.unpack(self.file.pread(HEADER_BYTES, position)))
@@ -249,11 +252,11 @@ class Segment:
         return 0
 
     def _position_of(self, offset: int, position: int) -> int:
-        """The same, by a walk that begins at `position`."""
+        """As `position_of`, by a scan of headers from `position` on."""
         floor = self.base_offset
         is_indexed = position > 0
         if is_indexed and position >= self.size:
-            raise self._lying_index(position)
+            raise self._wrong_index(position)
         while position < self.size:
             window = self.file.pread(_HOP_BYTES, position)
             at = 0
@@ -261,7 +264,7 @@ class Segment:
                 header = HEADER.unpack_from(window, at)
                 step = self._step(header, position + at, floor)
                 if is_indexed and header[0] > offset:
-                    raise self._lying_index(position)
+                    raise self._wrong_index(position)
                 floor = header[0] + header[6] + 1
                 if floor > offset:
                     return position + at
@@ -271,12 +274,12 @@ class Segment:
         return self.size
 
     def boundary(self, start: int, limit: int, *, up_to: int, at_least_one: bool) -> tuple[int, int]:
-        """Where to stop reading from the batch boundary `start`: (position, offset there).
+        """(position, offset) where a read from the batch boundary `start` ends.
 
         The last boundary at or before position `limit` with only offsets below `up_to` before it. With
-        `at_least_one`, the first batch counts even beyond `limit` (never beyond `up_to`). The offset is that of the
-        batch at the boundary, or the next offset after the batch before it; `up_to` when nothing was looked at.
-        Where bytes are damaged it ends before them; raises CorruptLog, as `position_of`, when that is at `start`.
+        `at_least_one`, the first batch is included even if it ends after `limit`, but not if it reaches `up_to`. The
+        offset is that of the batch at the boundary, or the next offset of the batch before it; `up_to` if no header
+        was read. The read ends before damaged bytes; raises CorruptLog if they are at `start`.
         """
         try:
             return self._boundary(start, limit, up_to, at_least_one)
@@ -292,7 +295,7 @@ class Segment:
         floor = self.base_offset
         is_indexed = position > start
         if position > self.size:
-            raise self._lying_index(position)
+            raise self._wrong_index(position)
         while position < self.size:
             window = self.file.pread(_HOP_BYTES, position)
             at = 0
@@ -300,7 +303,7 @@ class Segment:
                 header = HEADER.unpack_from(window, at)
                 step = self._step(header, position + at, floor)
                 if is_indexed and header[0] > up_to:
-                    raise self._lying_index(position)
+                    raise self._wrong_index(position)
                 is_indexed = False
                 after = position + at + step
                 next_offset = floor = header[0] + header[6] + 1
@@ -313,7 +316,7 @@ class Segment:
         return position, offset
 
     def _sound_until(self, start: int, limit: int, up_to: int) -> tuple[int, int] | None:
-        """The same, without the index and up to the first damage; None if that is where the first batch should be."""
+        """As `boundary`, without the index, up to the first damaged batch; None if that is the first one."""
         position, floor, found = start, self.base_offset, None
         while position + HEADER_BYTES <= self.size:
             header = HEADER.unpack(self.file.pread(HEADER_BYTES, position))
@@ -329,8 +332,11 @@ class Segment:
         return found
 
     def _step(self, header: tuple[int, ...] | None, position: int, floor: int) -> int:
-        """Bytes from the batch at `position` to the next; raises CorruptLog where no whole batch can be, or none with
-        offsets from `floor` to the end of the segment: no checksum covers a batch's offset."""
+        """The size of the batch at `position`.
+
+        Raises CorruptLog unless a complete batch is there, with offsets between `floor` and the end of the segment:
+        the CRC does not cover the base offset.
+        """
         size = header[1] + 12 if header is not None else 0
         if header is None or size < HEADER_BYTES or position + size > self.size:
             raise CorruptLog(self.path(LOG), position, "no record batch starts here; restore the file from a copy")
@@ -338,20 +344,20 @@ class Segment:
             raise CorruptLog(
                 self.path(LOG),
                 position,
-                f"a batch of offsets {header[0]} to {header[0] + header[6]} stands where {floor} to "
-                f"{self.next_offset - 1} belong; restore the file from a copy",
+                f"a batch has offsets {header[0]} to {header[0] + header[6]}, but {floor} to "
+                f"{self.next_offset - 1} are expected; restore the file from a copy",
             )
         return size
 
-    def _lying_index(self, position: int) -> CorruptLog:
+    def _wrong_index(self, position: int) -> CorruptLog:
         return CorruptLog(
-            self.path(INDEX), position, "an entry points behind what it is about; move the file away, it is built anew"
+            self.path(INDEX), position, "an entry points after its batch; move the file away, and it is rebuilt"
         )
 
     def scan(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """(position, header, bytes) of the batches from the boundary `start`, read in windows that soon are big.
+        """Yield (position, header, bytes) of the batches from the boundary `start` on, read in growing windows.
 
-        Stops at `end` (default: the size), or before bytes that cannot be a whole batch; checks no CRC.
+        Ends at `end` (default: the size), or before bytes that are not a complete batch. CRCs are not checked.
         """
         limit = self.size if end is None else end
         window = SCAN_FIRST_BYTES

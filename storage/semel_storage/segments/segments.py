@@ -1,19 +1,20 @@
-"""The segments of one log in offset order: finding and reading across them, and places lately asked for.
+"""The segments of one log: locates and reads batches across them, and caches the positions of sequential readers.
 
-What a read costs does not depend on the length of the log: a reader that goes on where it stopped finds its place in
-a small table, any other one by two binary searches.
+The cost of a read does not depend on the length of the log: a sequential reader finds its position in a small cache,
+any other reader by two binary searches.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import overload
 
 from semel_storage.segments.segment import CorruptLog, Segment
 
 CURSORS_MAX = 128
 
 
-class Segments:
-    """`all` is the list itself, ascending, never empty; change it through the methods only."""
+class Segments(Sequence[Segment]):
+    """Ascending, never empty; the last one is the active one. Change the list `all` only by the methods."""
 
     def __init__(self, segments: Sequence[Segment]) -> None:
         assert segments, "a log has at least one segment"
@@ -21,29 +22,45 @@ class Segments:
         self.bases: list[int] = [segment.base_offset for segment in segments]
         self._cursors: dict[int, tuple[Segment, int]] = {}
         self._sealed_with_aborted: list[Segment] | None = None
-        """Those that a search for aborted transactions has to look at; None: to be found out."""
+        """Sealed segments with aborted transactions; None: not computed yet."""
+
+    @overload
+    def __getitem__(self, at: int) -> Segment: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Segment]: ...
+    def __getitem__(self, at: int | slice) -> Segment | list[Segment]:
+        return self.all[at]
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self.all)
 
     def add(self, segment: Segment) -> None:
-        """A new last segment."""
+        """Add a new last segment."""
         assert segment.base_offset > self.bases[-1]
         self.all.append(segment)
         self.bases.append(segment.base_offset)
         self._sealed_with_aborted = None
 
     def restart(self, segment: Segment) -> None:
-        """All are deleted; this one is the first of a new beginning."""
+        """Replace all segments, which are deleted, by this one."""
         self.all, self.bases = [segment], [segment.base_offset]
         self.forget()
 
     def drop(self, segment: Segment) -> None:
-        """Take a segment out and delete its files."""
+        """Remove a segment and delete its files."""
         at = self.all.index(segment)
         del self.all[at], self.bases[at]
         self.forget()
         segment.delete()
 
     def replace(self, old: Sequence[Segment]) -> Segment:
-        """Let the file of the first one's name stand for the neighbours `old`. Returns the segment for it."""
+        """Replace the neighbours `old`, whose files compaction has swapped for one of the first's name.
+
+        Returns the new segment.
+        """
         at = self.all.index(old[0])
         assert list(old) == self.all[at : at + len(old)], "only neighbouring segments can be replaced"
         assert not any(segment.is_active for segment in old)
@@ -57,7 +74,7 @@ class Segments:
         return new
 
     def locate(self, offset: int) -> tuple[Segment, int]:
-        """The segment and position of the batch that holds `offset`, or of the first one after it."""
+        """The segment and position of the batch with `offset`, or of the first one after it."""
         known = self._cursors.get(offset)
         if known is not None and known[1] < known[0].size:
             return known
@@ -70,7 +87,7 @@ class Segments:
             at += 1
 
     def read(self, offset: int, *, up_to: int, bytes_max: int, at_least_one: bool) -> tuple[bytes, int]:
-        """See `Log.read`; `offset` is within the log and below `up_to`. Also an offset behind all that is returned."""
+        """As `Log.read`; `offset` must be in the log and below `up_to`. Also returns an offset above all bytes."""
         segment, position = self.locate(offset)
         chunks: list[bytes] = []
         room = bytes_max
@@ -88,7 +105,7 @@ class Segments:
                 except CorruptLog:
                     if not chunks:
                         raise
-                    break  # what lies before it is whole
+                    break  # the chunks before the damage are complete
             if stop > position:
                 chunks.append(segment.file.pread(stop - position, position))
                 room -= stop - position
@@ -101,8 +118,8 @@ class Segments:
         return chunks[0] if len(chunks) == 1 else b"".join(chunks), next_offset
 
     def aborted_entries(self, start: int, end: int) -> bytes:
-        """Index entries of the aborted transactions that end at or after `start` and begin below `end`, in the order
-        of their markers."""
+        """Index entries of the aborted transactions with a marker at or after `start` and a first offset below `end`,
+        in marker order."""
         if self._sealed_with_aborted is None:
             self._sealed_with_aborted = [segment for segment in self.all[:-1] if segment.aborted.count]
         sealed = self._sealed_with_aborted
@@ -116,12 +133,12 @@ class Segments:
         return found
 
     def bytes_before(self, offset: int) -> int:
-        """Bytes of all segments that lie before the batch holding `offset`, or before the first one after it."""
+        """Bytes of all segments before the batch with `offset`, or before the first one after it."""
         segment, position = self.locate(offset)
         return sum(earlier.size for earlier in self.all[: self.all.index(segment)]) + position
 
     def remember(self, offset: int, segment: Segment, position: int) -> None:
-        """Note that `offset` starts at `position`: where a sequential reader will go on, or where it will stop."""
+        """Cache the position of `offset`, where a sequential reader will continue or stop."""
         cursors = self._cursors
         cursors.pop(offset, None)
         cursors[offset] = (segment, position)
@@ -129,6 +146,6 @@ class Segments:
             del cursors[next(iter(cursors))]
 
     def forget(self) -> None:
-        """The places may have moved."""
+        """Clear the caches: positions may have changed."""
         self._cursors.clear()
         self._sealed_with_aborted = None

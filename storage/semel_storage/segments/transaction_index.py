@@ -1,9 +1,9 @@
-"""`.txnindex`, the aborted transactions whose marker lies in a segment, in Kafka's format and the order of the markers.
+"""The transaction index of a segment (`.txnindex`): aborted transactions with their marker in it, in Kafka's format.
 
-There is no file as long as there is nothing to note. Entries are written at once and read from the file, so that
-memory hardly grows with them. Both the offsets of the markers and the last stable offsets ascend, so that what concerns
-a stretch of the log is found by halving, however many transactions were aborted before and after. Those that were open
-beyond its end may stand anywhere among others behind it: then the smallest first offset of each block tells where.
+There is no file without entries. Entries are written at once and read from the file, so that memory hardly grows with
+them. Marker offsets and last stable offsets ascend, so a binary search finds the entries of a range of the log, however
+many others there are. A transaction that began in the range but ended after it may be anywhere among the later entries;
+the smallest first offset of each block of entries shows where.
 """
 
 from bisect import bisect_left
@@ -16,17 +16,17 @@ from semel_storage.producers.transactions import ENTRY, AbortedTransaction, enco
 from semel_storage.segments.minima import Minima
 
 BLOCK = 128
-"""Entries of which only the smallest first offset is kept in memory, and that are read at once."""
-GLANCE = 16
-"""Entries read first: mostly they are all that concerns a reader."""
+"""Entries per block. Only the smallest first offset of a block is in memory; a block is read at once."""
+FIRST_READ = 16
+"""Entries read first; usually a reader needs no others."""
 PLACES_MAX = 128
 SUM_BYTES = 1 << 20
 FIRST, LAST, STABLE = 2, 3, 4
-"""Where the offsets stand in an entry."""
+"""Fields of an entry: first offset, marker offset, last stable offset."""
 
 
 class TransactionIndex:
-    """One segment's. `count` entries; what is appended is durable after `sync` only."""
+    """The transaction index of one segment with `count` entries. Appended entries are durable after `sync`."""
 
     def __init__(self, disk: Disk, path: str) -> None:
         self.path = path
@@ -35,16 +35,16 @@ class TransactionIndex:
         self._file: File | None = None
         self._last: AbortedTransaction | None = None
         self._places: dict[int, int] = {}
-        """Offset -> the first entry that ends there or later: where sequential readers go on."""
+        """Offset -> the first entry with a marker there or later, for sequential readers."""
         self._minima = Minima()
-        """The smallest first offset in each full block, as far as that was ever asked for."""
+        """The smallest first offset of each full block, as far as it was needed."""
         self._end_of_first: int | None = None
         self._is_dirty = False
         self._checksum: int | None = None
 
     @property
     def sums(self) -> tuple[int, int]:
-        """The number of entries, and the CRC-32C of them all: what a snapshot vouches for."""
+        """The number of entries and the CRC-32C of all of them; a producer snapshot stores both."""
         if self._checksum is None:
             self._checksum = 0
             for at in range(0, self.size, SUM_BYTES):
@@ -64,11 +64,11 @@ class TransactionIndex:
         return self._last
 
     def create(self) -> None:
-        """Have a file, if an empty one."""
+        """Create the file if there is none."""
         self._open()
 
     def append(self, aborted: AbortedTransaction) -> None:
-        """Note a transaction whose abort marker was just appended to the segment."""
+        """Add a transaction whose abort marker was appended to the segment."""
         last = self.last
         assert last is None or last.last_offset < aborted.last_offset, f"{self.path}: {aborted} after {last}"
         entry = encode(aborted)
@@ -81,7 +81,10 @@ class TransactionIndex:
         self._is_dirty = True
 
     def overlapping(self, start: int, end: int) -> tuple[bytes, bool]:
-        """Entries of those that end at or after `start` and begin below `end`, and whether no later one can."""
+        """Entries with a marker at or after `start` and a first offset below `end`.
+
+        Also returns whether no later segment can have such an entry.
+        """
         last = self.last
         if last is None or last.last_offset < start:
             return b"", False
@@ -93,14 +96,14 @@ class TransactionIndex:
         return found, last.last_stable_offset >= end
 
     def truncate(self, offset: int) -> None:
-        """Forget, durably, the transactions whose marker lies at `offset` or above, and a torn entry."""
+        """Remove, durably, the entries with a marker at `offset` or above, and a torn entry."""
         count = self.count
         if count and (self.last is None or self.last.last_offset >= offset):
             count = self._search(offset, LAST, 0, count)
         self._cut(count)
 
     def clear(self) -> None:
-        """Forget everything, durably: also what never was an entry, whatever offsets it tells of."""
+        """Remove all bytes, durably, also those that are not a valid entry."""
         self._cut(0)
 
     def _cut(self, count: int) -> None:
@@ -117,14 +120,14 @@ class TransactionIndex:
             self._minima.truncate(count // BLOCK)
 
     async def sync(self) -> None:
-        """Return once every entry appended before is durable. No system call when nothing is new."""
+        """Return once every entry appended before is durable. No system call without new entries."""
         if self._is_dirty:
             self._is_dirty = False
             self._disk.sync_dir(self.path.rpartition("/")[0])  # the file may be as new as the entry
             await self._open().sync()
 
     def sync_now(self) -> None:
-        """`sync`, blocking."""
+        """As `sync`, but blocks."""
         if self._is_dirty:
             self._is_dirty = False
             self._disk.sync_dir(self.path.rpartition("/")[0])
@@ -141,7 +144,7 @@ class TransactionIndex:
         return self._file
 
     def _place_of(self, start: int) -> int:
-        """The first entry that ends at or after `start`; known for a reader that goes on where it stopped."""
+        """The first entry with a marker at or after `start`; cached for sequential readers."""
         place = self._places.get(start)
         if place is None:
             place = 0 if self._first_end() >= start else self._search(start, LAST, 0, self.count)
@@ -149,10 +152,10 @@ class TransactionIndex:
         return place
 
     def _place_beyond(self, at: int, end: int) -> int:
-        """The first entry from `at` on that ends at or after `end`: near `at` for all but the densest."""
+        """The first entry from `at` on with a marker at or after `end`; usually near `at`."""
         place = self._places.get(end)
         if place is None:
-            near = self._read(at, GLANCE)
+            near = self._read(at, FIRST_READ)
             if near[-1][LAST] >= end or at + len(near) == self.count:
                 place = at + bisect_left(near, end, key=itemgetter(LAST))
             else:
@@ -164,12 +167,12 @@ class TransactionIndex:
         return place
 
     def _open_at(self, end: int, at: int) -> bytes:
-        """Entries from `at` on, which all end at `end` or later, that begin below it."""
-        near = self._read(at, GLANCE)
+        """Entries from `at` on with a first offset below `end`; the markers of all of them are at `end` or later."""
+        near = self._read(at, FIRST_READ)
         found = b"".join(ENTRY.pack(*entry) for entry in near if entry[FIRST] < end)
         at += len(near)
         if near[-1][STABLE] >= end or at == self.count:
-            return found  # what ends later begins later
+            return found  # later entries have a first offset above
         last, stop = self.last, self.count
         if last is not None and last.last_stable_offset >= end:
             stop = min(self._search(end, STABLE, at, stop) + 1, stop)
@@ -190,17 +193,17 @@ class TransactionIndex:
             del places[next(iter(places))]
 
     def _first_end(self) -> int:
-        """Where the first of all ends."""
+        """The marker offset of the first entry."""
         if self._end_of_first is None:
             self._end_of_first = self._read(0, 1)[0][LAST]
         return self._end_of_first
 
     def _search(self, offset: int, field: int, low: int, high: int) -> int:
-        """The first entry of those from `low` to `high` whose `field`, an ascending one, is `offset` or more."""
+        """The first entry from `low` to `high` whose ascending `field` is at least `offset`."""
         return low + bisect_left(range(low, high), offset, key=lambda at: self._read(at, 1)[0][field])
 
     def _read(self, at: int, count: int) -> list[tuple[int, ...]]:
-        """Fields of the entries from `at` on, `count` or as many as there are."""
+        """Fields of up to `count` entries from `at` on."""
         return list(ENTRY.iter_unpack(self._bytes(at, count)))
 
     def _bytes(self, at: int, count: int) -> bytes:
@@ -208,7 +211,7 @@ class TransactionIndex:
         return self._open().pread(count * ENTRY.size, at * ENTRY.size) if count > 0 else b""
 
     def _read_minima(self, blocks: int) -> None:
-        """Know the smallest first offset in each of so many blocks, all of them full."""
+        """Compute the smallest first offset of each of the first `blocks` blocks, which are full."""
         assert blocks * BLOCK <= self.count, (blocks, self.count)
         while len(self._minima) < blocks:
             self._minima.append(min(entry[FIRST] for entry in self._read(len(self._minima) * BLOCK, BLOCK)))

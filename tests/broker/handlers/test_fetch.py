@@ -269,13 +269,13 @@ async def test_with_fsync_nobody_sees_what_is_not_synced(start_broker: StartBrok
     assert broker.node is not None
     partition = broker.node.broker.topics.partition("t", 0)
     may_sync = asyncio.Event()
-    real_sync = partition.log.sync
+    real_sync = partition.log.durability.sync
 
     async def held_sync() -> None:
         await may_sync.wait()
         await real_sync()
 
-    partition.log.sync = held_sync  # type: ignore[method-assign]
+    partition.log.durability.sync = held_sync  # type: ignore[method-assign]
     partition.unsynced_file = lambda: None  # type: ignore[method-assign]  # or a quick disk is synced without `sync`
     try:
         writer.send(produce_request("t", batch(b"not yet")))

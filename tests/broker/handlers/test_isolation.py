@@ -28,7 +28,7 @@ COMMIT, ABORT = True, False
 
 def write(partition: Partition, producer_id: int, *values: bytes, epoch: int = 0, **fields: Any) -> int:
     """Append a transactional batch; returns its base offset."""
-    state = partition.log.producer(producer_id)
+    state = partition.log.producers.get(producer_id)
     sequence = state.last_sequence + 1 if state is not None and state.epoch == epoch else 0
     data = batch(
         *(values or (b"x",)),

@@ -88,7 +88,7 @@ async def rig() -> Rig:
 async def test_segments_past_retention_go_and_the_log_line_says_why(rig: Rig) -> None:
     partition = rig.partition("t", LogConfig(retention_ms=1000))
     fill(partition, [(None, b"a")], [(None, b"b")])
-    await partition.log.sync()
+    await partition.log.durability.sync()
     rig.now_ms += DAY_MS
     await rig.cleaner.sweep_segments()
     assert partition.log_start_offset == partition.end_offset == 2
@@ -153,10 +153,10 @@ async def test_silent_producers_are_forgotten(rig: Rig) -> None:
     batch = batch_of([(b"a", b"1")], producer=(5, 0, 0))
     partition.append(batch, header=read_header(batch))
     await rig.cleaner.sweep_producers()
-    assert len(partition.log.active_producers()) == 1
+    assert len(partition.log.producers.all()) == 1
     rig.now_ms += 1000
     await rig.cleaner.sweep_producers()
-    assert partition.log.active_producers() == []
+    assert partition.log.producers.all() == []
 
 
 async def test_sweeps_pass_over_a_partition_that_is_deleted_meanwhile(rig: Rig) -> None:

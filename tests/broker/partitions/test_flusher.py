@@ -74,7 +74,7 @@ async def test_partitions_of_one_turn_ask_a_quick_disk_once(rig: Rig) -> None:
     assert [partition.high_watermark for partition in partitions] == [0] * 20
     await asyncio.sleep(0)
     assert rig.disk.calls == [20]
-    assert [partition.log.synced_offset for partition in partitions] == [2] * 20
+    assert [partition.log.durability.synced_offset for partition in partitions] == [2] * 20
 
 
 async def test_a_few_are_synced_one_by_one_where_that_is_quick(rig: Rig) -> None:

@@ -30,9 +30,9 @@ class HeldPartition(Partition):
                 self.syncs += 1
                 end = log.end_offset  # what comes later is not in it
                 await self.gate.acquire()
-                log.synced_offset = end
+                log.durability.synced_offset = end
 
-            log.sync = held_sync  # type: ignore[method-assign]
+            log.durability.sync = held_sync  # type: ignore[method-assign]
             return log
 
         world = World(now_ms=lambda: 0, monotonic=lambda: 0.0, rng=Random(1), disk=disk)
@@ -70,7 +70,7 @@ async def test_without_fsync_a_sync_begins_after_flush_messages_and_nothing_wait
     await partition.let()
     assert partition.syncs == 2, "for what came meanwhile"
     await partition.let()
-    assert (partition.log.synced_offset, partition.syncs) == (6, 2)
+    assert (partition.log.durability.synced_offset, partition.syncs) == (6, 2)
 
 
 async def test_without_fsync_a_sync_begins_flush_ms_after_an_append() -> None:
@@ -85,7 +85,7 @@ async def test_without_fsync_a_sync_begins_flush_ms_after_an_append() -> None:
         while partition.syncs < 2:
             await asyncio.sleep(0.001)
     await partition.let()
-    assert partition.log.synced_offset == 2
+    assert partition.log.durability.synced_offset == 2
 
 
 async def test_appends_of_one_turn_share_a_sync_and_later_ones_the_next() -> None:
@@ -204,11 +204,11 @@ async def test_what_a_checkpoint_has_synced_is_committed_too(takes_turns: bool) 
     data = batch(b"x")
     partition.append(data, header=read_header(data))
     if takes_turns:
-        await log.checkpoint()
+        await log.durability.checkpoint()
     else:
         log.segments[-1].file.sync_now()
-        log.note_synced()
-    assert (log.synced_offset, partition.high_watermark) == (1, 0)
+        log.durability.note_synced()
+    assert (log.durability.synced_offset, partition.high_watermark) == (1, 0)
     async with asyncio.timeout(5):
         await partition.committed(1)
     await partition.close()

@@ -35,7 +35,7 @@ async def test_invalid_producer_epoch_for_an_older_instance_at_the_partition(
     await TransactionalProducer(wire, version, NAME).init()
     refusal = await old.send(old.produce_request(TOPIC, b"2"), 9 if version == 1 else None)
     assert refusal.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert "a newer instance has taken over" in refusal.error_message
+    assert "a newer instance has fenced this one" in refusal.error_message
     assert await old.end() == (ErrorCode.PRODUCER_FENCED if version == 2 else ErrorCode.INVALID_PRODUCER_EPOCH)
 
 

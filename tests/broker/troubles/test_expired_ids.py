@@ -108,7 +108,7 @@ async def test_a_producer_forgotten_by_its_partition_is_not_doubled(make_scene: 
     scene = make_scene(producer_id_expiration_ms=50, producer_id_expiration_check_interval_ms=20)
 
     def known(node: Any) -> bool:
-        return node.broker.topics.partition(TOPIC, 0).log.producer(0) is not None
+        return node.broker.topics.partition(TOPIC, 0).log.producers.get(0) is not None
 
     async with scene.producer(None) as producer:
         await producer.send_and_wait(TOPIC, b"1")

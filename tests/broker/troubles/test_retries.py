@@ -101,7 +101,7 @@ async def _lose_the_last(scene: Scene, producer: Any) -> None:
 
     async def sync_all(node: Any) -> None:
         for partition in [each for each in node.broker.topics.partitions() if each.is_open]:
-            await partition.log.sync()
+            await partition.log.durability.sync()
 
     await asyncio.to_thread(scene.broker.call, sync_all)
     await producer.send_and_wait(TOPIC, b"2")

@@ -43,7 +43,7 @@ def log_of(disk: MemoryDisk, batches: int, *, segment_bytes: int = 600) -> Log:
     log = open_log(disk, LogConfig(segment_bytes=segment_bytes, index_interval_bytes=100))
     for n in range(batches):
         put(log, make_batch(producer_id=PRODUCER, sequence=n, value=b"%d" % n, timestamps=[NOW_MS + n]))
-    asyncio.run(log.checkpoint())
+    asyncio.run(log.durability.checkpoint())
     return log
 
 
@@ -67,7 +67,7 @@ def test_entry_of_an_aborted_transaction_that_changed_is_found_and_built_anew(at
     log = open_log(disk, CONFIG)
     put(log, make_batch(producer_id=PRODUCER, is_transactional=True))
     log.append_marker(PRODUCER, 0, False, 0, leader_epoch=0, now_ms=NOW_MS)
-    asyncio.run(log.checkpoint())
+    asyncio.run(log.durability.checkpoint())
     altered(disk, path_of(0, ".txnindex"), at, b"\x7f")
     for clean in (True, False):
         reports = Reports()
@@ -90,7 +90,7 @@ def test_snapshot_under_the_name_of_another_does_not_set_producers_back() -> Non
     log.close()
     disk.overwrite(path_of(20, ".snapshot"), disk.read_bytes(path_of(first, ".snapshot")))
     again = start_again(disk, Reports(), 20, clean=True)
-    state = again.producer(PRODUCER)
+    state = again.producers.get(PRODUCER)
     assert state is not None
     assert state.last_sequence == 19
 
@@ -137,7 +137,7 @@ def test_log_without_any_segment_is_refused(clean: bool) -> None:
     log_of(disk, 30).close()
     for name in disk.listdir(DIRECTORY):
         disk.remove(f"{DIRECTORY}/{name}")
-    with pytest.raises(CorruptLog, match="no segment is left of what was durable up to 30"):
+    with pytest.raises(CorruptLog, match="no segment is left of records durable up to 30"):
         start_again(disk, Reports(), 30, clean=clean)
 
 
@@ -185,7 +185,7 @@ def test_marker_below_the_recovery_point_that_cannot_be_read_is_refused_by_name(
     put(log, make_batch(producer_id=PRODUCER, is_transactional=True))
     log.append_marker(PRODUCER, 0, False, 0, leader_epoch=0, now_ms=NOW_MS)
     marker_at = log.active.position_of(1)
-    asyncio.run(log.checkpoint())
+    asyncio.run(log.durability.checkpoint())
     for name in disk.listdir(DIRECTORY):
         if name.endswith(".snapshot"):
             disk.remove(f"{DIRECTORY}/{name}")

@@ -17,7 +17,7 @@ from semel_protocol.messages.k00_produce import ProduceResponse
 from semel_storage.disk.disk import Buffer
 from semel_storage.disk.memory_disk import _Inode
 from semel_storage.log import recovery
-from semel_storage.log.durability import DurableLog
+from semel_storage.log.durability import Durability
 from semel_storage.log_directory import LogDirectory
 
 from sim.ablations.ablation import Seam, both, broker_ends, faults, power_fails, safeguard
@@ -169,11 +169,11 @@ def clean_mark(seam: Seam) -> None:
 
 @safeguard("sync before the recovery point", "what a start need not look at is durable", shows=DARK_AND_SLOW)
 def sync_before_recovery_point(seam: Seam) -> None:
-    async def hasty(self: DurableLog) -> None:
-        self._write_snapshot()
+    async def hasty(self: Durability) -> None:
+        self.write_snapshot()
         self.recovery_point = self._snapshot_offset
 
-    seam.replace(DurableLog, "checkpoint", hasty)
+    seam.replace(Durability, "checkpoint", hasty)
 
 
 @safeguard(

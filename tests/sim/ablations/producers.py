@@ -129,8 +129,8 @@ def producers_outlive_records(seam: Seam) -> None:
 
     def delete_with_producers(self: Log, old: Any) -> None:
         delete(self, old)
-        states = self._producers._states
-        for state in self._producers.all():
+        states = self.producers._states
+        for state in self.producers.all():
             if state.last_offset < self.start_offset and state.txn_first_offset < 0:
                 del states[state.producer_id]
 

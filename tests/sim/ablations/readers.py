@@ -11,7 +11,6 @@ from semel_storage.compaction.compaction import Dirtiness, dirtiness
 from semel_storage.compaction.filter import TransactionFates
 from semel_storage.log import recovery
 from semel_storage.log.log import Log
-from semel_storage.log.read_index import LogReader
 from semel_storage.segments.segment import Segment
 from semel_storage.segments.segments import Segments
 from semel_storage.segments.transaction_index import TransactionIndex
@@ -31,12 +30,12 @@ def fetch_ends_at_lso(seam: Seam) -> None:
 
 @safeguard("list of aborted transactions", "readers are told what to leave out", *TRANSACTIONAL)
 def list_of_aborted(seam: Seam) -> None:
-    read = LogReader.read_committed
+    read = Log.read_committed
 
-    def silent(self: LogReader, *args: Any, **more: Any) -> tuple[bytes, list[bytes]]:
+    def silent(self: Log, *args: Any, **more: Any) -> tuple[bytes, list[bytes]]:
         return read(self, *args, **more)[0], []
 
-    seam.replace(LogReader, "read_committed", silent)
+    seam.replace(Log, "read_committed", silent)
 
 
 @safeguard(
@@ -93,15 +92,15 @@ def compacted_up_to(seam: Seam, name: str) -> None:
     """Compaction does not heed this bound of a log."""
 
     def greedy(log: Log, first_dirty_offset: int, *, last_stable_offset: int, now_ms: int) -> Dirtiness:
-        recovery_point = log.recovery_point
+        recovery_point = log.durability.recovery_point
         if name == "recovery_point":
-            log.recovery_point = log.end_offset
+            log.durability.recovery_point = log.end_offset
         else:
             last_stable_offset = log.end_offset
         try:
             return dirtiness(log, first_dirty_offset, last_stable_offset=last_stable_offset, now_ms=now_ms)
         finally:
-            log.recovery_point = recovery_point
+            log.durability.recovery_point = recovery_point
 
     seam.replace(cleaner, "dirtiness", greedy)
 

@@ -167,9 +167,9 @@ def _(seam: Seam) -> None:
     truncate_to = Log.truncate_to
 
     def keeping(self: Log, offset: int) -> None:
-        known = ProducerTable(self._producers.all(), self._producers.decided)
+        known = ProducerTable(self.producers.all(), self.producers.decided)
         truncate_to(self, offset)
-        self._producers = known
+        self.producers = known
 
     seam.replace(Log, "truncate_to", keeping)
 

@@ -1,4 +1,4 @@
-"""Compaction of one log: what stays, where it stays, and for how long tombstones do."""
+"""Compaction of one log: remaining records, their offsets, and the lifetime of tombstones."""
 
 import msgspec
 import pytest
@@ -29,8 +29,8 @@ async def clean(
     last_stable_offset: int | None = None,
     held_by_all: int | None = None,
 ) -> Compacted:
-    """Make all durable, then one round; without `held_by_all` there is no other replica."""
-    await data.log.checkpoint()
+    """Make all durable, then run one round; without `held_by_all` there is no other replica."""
+    await data.log.durability.checkpoint()
     dirty = dirty_part(data.log, first_dirty_offset, last_stable_offset)
     held_by_all = data.log.end_offset if held_by_all is None else held_by_all
     return await compact(
@@ -72,7 +72,7 @@ async def test_last_value_of_each_key_stays_at_its_offset(codec: int) -> None:
     assert pairs_of(data.log) == [(2, b"a", b"2"), (3, b"b", b"2"), (4, b"c", b"1")]
 
 
-async def test_every_offset_can_still_be_asked_for() -> None:
+async def test_every_offset_can_still_be_read() -> None:
     data = DataDirectory(COMPACTED)
     fill(data, *[[(b"a", b"%d" % n), (b"b%d" % n, b"x")] for n in range(6)])
     await clean(data)
@@ -82,14 +82,14 @@ async def test_every_offset_can_still_be_asked_for() -> None:
         assert [r.offset for r in records_of(data.log, offset)] == [o for o, _, _ in expected if o >= offset]
 
 
-async def test_records_without_a_key_are_dropped() -> None:
+async def test_records_without_a_key_are_removed() -> None:
     data = DataDirectory(COMPACTED)
     fill(data, [(None, b"1"), (b"a", b"1")], [(b"b", b"1")])
     await clean(data)
     assert pairs_of(data.log) == [(1, b"a", b"1"), (2, b"b", b"1")]
 
 
-async def test_small_segments_become_one_and_the_active_one_stays_apart() -> None:
+async def test_small_segments_are_merged_without_the_active_one() -> None:
     data = DataDirectory(COMPACTED)
     fill(data, *[[(b"k%d" % n, b"x" * 40)] for n in range(8)])
     data.append([(b"k0", b"later")])
@@ -108,7 +108,7 @@ async def test_grouped_segments_never_exceed_segment_bytes() -> None:
     assert all(segment.size <= 300 for segment in data.log.segments)
 
 
-async def test_a_segment_that_loses_everything_leaves_a_readable_log() -> None:
+async def test_a_segment_without_remaining_records_leaves_a_readable_log() -> None:
     data = DataDirectory(msgspec.structs.replace(COMPACTED, segment_bytes=100))
     fill(data, [(b"a", b"x" * 20)], [(b"a", b"y" * 20)], [(b"a", b"z" * 20)])
     await clean(data)
@@ -130,7 +130,7 @@ async def test_a_second_round_over_a_clean_log_rewrites_nothing() -> None:
     assert data.disk.listdir(data.directory) == names
 
 
-async def test_the_last_batch_of_a_round_stays_so_that_the_end_is_known() -> None:
+async def test_the_last_batch_of_a_round_stays() -> None:
     data = DataDirectory(COMPACTED)
     fill(data, [(b"a", b"1")], [(None, b"no key, so it goes")])
     await clean(data)
@@ -140,7 +140,7 @@ async def test_the_last_batch_of_a_round_stays_so_that_the_end_is_known() -> Non
 # Where compaction ends
 
 
-async def test_compaction_never_passes_the_last_stable_offset() -> None:
+async def test_compaction_stops_at_the_last_stable_offset() -> None:
     data = DataDirectory(COMPACTED)
     fill(data, [(b"a", b"1")], [(b"a", b"2")], [(b"a", b"3")])
     done = await clean(data, last_stable_offset=2)
@@ -148,11 +148,11 @@ async def test_compaction_never_passes_the_last_stable_offset() -> None:
     assert pairs_of(data.log) == [(1, b"a", b"2"), (2, b"a", b"3")]
 
 
-async def test_compaction_never_passes_the_recovery_point() -> None:
+async def test_compaction_stops_at_the_recovery_point() -> None:
     data = DataDirectory(COMPACTED)
     fill(data, [(b"a", b"1")], [(b"a", b"2")])
     assert dirty_part(data.log).first_uncleanable_offset == 0
-    await data.log.checkpoint()
+    await data.log.durability.checkpoint()
     assert dirty_part(data.log).first_uncleanable_offset == 2
 
 
@@ -162,7 +162,7 @@ async def test_only_whole_segments_below_the_stable_offset_are_compacted() -> No
     data.append([(b"a", b"2")])
     data.append([(b"a", b"3")])
     data.log.roll()
-    await data.log.checkpoint()
+    await data.log.durability.checkpoint()
     assert dirty_part(data.log, 0, last_stable_offset=2).first_uncleanable_offset == 1
     assert dirty_part(data.log, 1, last_stable_offset=2).dirty_bytes == 0, "nothing to do, so nothing is due"
     assert dirty_part(data.log, 2, last_stable_offset=2).dirty_bytes == 0
@@ -171,20 +171,20 @@ async def test_only_whole_segments_below_the_stable_offset_are_compacted() -> No
     assert pairs_of(data.log) == [(2, b"a", b"3")]
 
 
-async def test_a_full_map_ends_the_round_between_batches_and_the_next_one_goes_on() -> None:
+async def test_a_full_map_ends_the_round_and_the_next_round_continues() -> None:
     data = DataDirectory(COMPACTED)
     fill(data, *[[(b"k%d" % (n % 4), b"%d" % n), (b"j%d" % (n % 4), b"%d" % n)] for n in range(12)])
     end_offset, rounds = 0, 0
     while end_offset < 24:
         done = await clean(data, end_offset, keys_max=4)
-        assert done.end_offset > end_offset, "a round must move on"
+        assert done.end_offset > end_offset, "a round must make progress"
         assert done.is_complete == (done.end_offset == 24)
         end_offset, rounds = done.end_offset, rounds + 1
     assert rounds > 2
     assert [offset for offset, _, _ in pairs_of(data.log)] == list(range(16, 24))
 
 
-async def test_a_batch_with_more_keys_than_the_map_may_hold_is_mapped_alone() -> None:
+async def test_a_batch_with_more_keys_than_the_map_is_mapped_alone() -> None:
     data = DataDirectory(COMPACTED)
     fill(data, [(b"%d" % n, b"x") for n in range(10)], [(b"3", b"y")])
     done = await clean(data, keys_max=3)
@@ -197,7 +197,7 @@ async def test_min_compaction_lag_keeps_young_segments() -> None:
     data.append([(b"a", b"1")], timestamp_ms=NOW_MS - 2 * HOUR_MS)
     data.log.roll()
     fill(data, [(b"a", b"2")])
-    await data.log.checkpoint()
+    await data.log.durability.checkpoint()
     assert dirty_part(data.log).first_uncleanable_offset == 1
 
 
@@ -205,7 +205,7 @@ async def test_dirtiness_counts_bytes_and_overrides_the_ratio_when_overdue() -> 
     config = msgspec.structs.replace(COMPACTED, min_cleanable_dirty_ratio=0.5, segment_bytes=100)
     data = DataDirectory(config)
     fill(data, [(b"a", b"1")], [(b"b", b"1")], [(b"c", b"1")])
-    await data.log.checkpoint()
+    await data.log.durability.checkpoint()
     size = data.log.segments[0].size
     dirty = dirty_part(data.log, 2)
     assert (dirty.clean_bytes, dirty.dirty_bytes, dirty.overdue) == (2 * size, size, False)
@@ -249,8 +249,8 @@ async def test_a_tombstone_stays_until_its_delete_horizon() -> None:
     assert pairs_of(data.log) == [(1, b"b", b"1"), (3, b"c", b"1"), (4, b"d", b"1")]
 
 
-async def test_a_tombstone_that_a_replica_may_lack_stays_whatever_its_age() -> None:
-    """That replica would keep the value, and show it to everybody should it come to lead."""
+async def test_a_tombstone_that_a_replica_may_lack_stays_at_any_age() -> None:
+    """That replica would keep the value, and readers would see it if the replica became leader."""
     data = DataDirectory(COMPACTED)
     fill(data, [(b"a", b"1"), (b"b", b"1")], [(b"a", None)], [(b"c", b"1")])
     await clean(data)
@@ -275,8 +275,8 @@ async def test_a_horizon_is_set_once_and_kept_when_the_batch_is_rewritten() -> N
     assert (header.record_count, header.last_offset_delta) == (1, 1)
 
 
-async def test_a_tombstone_that_the_map_has_not_reached_stays_though_its_horizon_has_passed() -> None:
-    """Dropping it would bring `b`, which only the round after next outdates, back to life."""
+async def test_a_tombstone_above_the_map_stays_after_its_horizon() -> None:
+    """Without it, `b` would reappear, which only the round after the next one outdates."""
     data = DataDirectory(COMPACTED)
     data.append([(b"a", b"1"), (b"x", b"1")])
     data.append([(b"b", b"1"), (b"y", b"1")])
@@ -302,7 +302,7 @@ async def test_a_producers_last_batches_stay_empty_so_that_their_sequences_survi
     await clean(data)
     assert pairs_of(data.log) == [(5, b"a", b"6")]
     assert batches_of(data.log) == [(0, 2, 0), (3, 4, 0), (5, 5, 1)]
-    await data.log.checkpoint()
+    await data.log.durability.checkpoint()
     for name in data.disk.listdir(data.directory):
         if name.endswith(".snapshot"):
             data.disk.remove(f"{data.directory}/{name}")
@@ -314,8 +314,8 @@ async def test_a_producers_last_batches_stay_empty_so_that_their_sequences_survi
     assert raised.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-async def test_retries_of_a_producers_last_five_batches_are_known_after_compaction_and_a_power_cut() -> None:
-    """Snapshots are not synced: what a power cut takes of them, the log alone has to tell."""
+async def test_retries_are_recognised_after_compaction_and_a_power_loss() -> None:
+    """Snapshots are not synced: after a power loss the log may be the only source of producer state."""
     data = DataDirectory(COMPACTED)
     for sequence in range(7):
         data.append([(b"a", b"%d" % sequence)], producer=(5, 0, sequence))
@@ -331,12 +331,12 @@ async def test_retries_of_a_producers_last_five_batches_are_known_after_compacti
     assert data.append([(b"a", b"7")], producer=(5, 0, 7)).base_offset == 7
 
 
-async def test_an_expired_producers_batches_go() -> None:
+async def test_the_empty_batches_of_an_expired_producer_are_removed() -> None:
     data = DataDirectory(COMPACTED)
     data.append([(b"a", b"1")], producer=(5, 0, 0))
     data.append([(b"a", b"2")])
     data.log.roll()
-    data.log.expire_producers(data.now_ms + 10, 5)
+    data.log.producers.expire(data.now_ms + 10, 5)
     await clean(data)
     assert batches_of(data.log) == [(1, 1, 1)]
 
@@ -370,11 +370,11 @@ def transactional() -> DataDirectory:
         ],
     )
     data.log.roll()
-    data.log.expire_producers(data.now_ms + 10, 5)
+    data.log.producers.expire(data.now_ms + 10, 5)
     return data
 
 
-async def test_aborted_records_go_and_outdate_nothing() -> None:
+async def test_aborted_records_are_removed_and_outdate_no_value() -> None:
     data = transactional()
     await clean(data)
     assert batches_of(data.log) == [(0, 0, 1), (1, 1, 1), (3, 3, 1), (4, 4, 1)]
@@ -399,7 +399,7 @@ async def test_a_marker_stays_while_its_data_remains_and_then_until_its_horizon(
     assert [base for base, _, _ in batches_of(data.log)] == [4, 5, 6, 8]
 
 
-async def test_a_fencing_marker_is_the_producers_last_word_and_stays() -> None:
+async def test_a_fencing_marker_that_is_the_last_batch_of_its_producer_stays() -> None:
     data = DataDirectory.of_batches(COMPACTED, [marker(ControlType.ABORT, 9)])
     fill(data, [(b"a", b"1")])
     done = await clean(data)
@@ -426,10 +426,10 @@ async def test_a_batch_that_fails_its_crc_stops_compaction_and_changes_nothing()
     assert not [name for name in data.disk.listdir(data.directory) if ".cleaned" in name]
 
 
-async def test_records_deleted_underneath_end_the_round_and_leave_the_log_whole() -> None:
+async def test_records_deleted_during_a_round_end_it_and_the_log_is_complete() -> None:
     data = DataDirectory(COMPACTED)
     fill(data, *[[(b"k%d" % n, b"x" * 30_000), (b"j", b"%d" % n)] for n in range(8)])
-    await data.log.checkpoint()
+    await data.log.durability.checkpoint()
     pauses = 0
 
     async def delete_some() -> None:
@@ -451,7 +451,7 @@ async def test_records_deleted_underneath_end_the_round_and_leave_the_log_whole(
     assert [offset for offset, _, _ in pairs_of(data.log)] == list(range(3, 16))
 
 
-async def test_it_pauses_in_proportion_to_the_bytes() -> None:
+async def test_compaction_pauses_in_proportion_to_the_bytes() -> None:
     data = DataDirectory(COMPACTED)
     fill(data, *[[(b"k%d" % (n % 3), b"x" * 10_000)] for n in range(64)])
     pauses = 0
@@ -460,7 +460,7 @@ async def test_it_pauses_in_proportion_to_the_bytes() -> None:
         nonlocal pauses
         pauses += 1
 
-    await data.log.checkpoint()
+    await data.log.durability.checkpoint()
     await compact(
         data.log, dirty_part(data.log), now_ms=data.now_ms, keys_max=100, held_by_all=data.log.end_offset, pause=count
     )
@@ -468,7 +468,7 @@ async def test_it_pauses_in_proportion_to_the_bytes() -> None:
 
 
 def test_records_keep_their_bytes_through_a_rewrite() -> None:
-    """The filter goes through `decode_batch` and `rebuild_batch`: nothing of a record may change on the way."""
+    """The filter decodes and rebuilds batches: no byte of a record may change."""
     data = DataDirectory(COMPACTED)
     data.append([(b"a", b"1"), (b"b", None), (b"", b"")], timestamp_ms=1)
     (header, batch) = next(iterate(data.log.read(0, up_to=3, bytes_max=4096)))

@@ -1,4 +1,4 @@
-"""Compaction against a model: a list of all records that were ever appended."""
+"""Compaction compared with a model: a list of all appended records."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ others = st.tuples(
 
 @dataclass
 class Model:
-    """All records by offset, each producer's next sequence and last batch, and how far compaction has come."""
+    """All records by offset, each producer's next sequence and last batch, and the end of the last round."""
 
     data: DataDirectory
     records: dict[int, Record] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Model:
 
     async def compact(self, keys_max: int) -> None:
         log = self.data.log
-        await log.checkpoint()
+        await log.durability.checkpoint()
         dirty = dirtiness(log, self.cleaned, last_stable_offset=log.end_offset, now_ms=self.data.now_ms)
         if not dirty.dirty_bytes:
             return
@@ -62,7 +62,7 @@ class Model:
         self.cleaned = done.end_offset
 
     def check(self) -> None:
-        """What must hold whenever anybody looks."""
+        """Check the invariants, which must always hold."""
         log = self.data.log
         found = records_of(log)
         offsets = [record.offset for record in found]
@@ -88,13 +88,13 @@ class Model:
         assert log.end_offset == len(self.records)
 
     def check_reads(self) -> None:
-        """Every offset can be asked for."""
+        """Check that every offset can be read."""
         found = records_of(self.data.log)
         for offset in range(0, self.data.log.end_offset, 5):
             assert records_of(self.data.log, offset) == [r for r in found if r.offset >= offset]
 
     def check_retries(self) -> None:
-        """A retry of a producer's last batch is recognised."""
+        """Check that a retry of a producer's last batch is recognised."""
         for producer_id, (base_offset, pairs, codec) in self.last_batches.items():
             sequence = self.sequences[producer_id] - len(pairs)
             result = self.data.append(pairs, codec=codec, producer=(producer_id, 0, sequence))
@@ -118,7 +118,7 @@ async def run(steps: list[tuple[object, ...]]) -> None:
             case ("kill", _):
                 model.data.kill_and_open()
             case ("crash", _):
-                await model.data.log.sync()
+                await model.data.log.durability.sync()
                 model.data.crash_and_open()
         model.check()
     model.check_reads()

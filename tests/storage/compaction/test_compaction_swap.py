@@ -1,4 +1,4 @@
-"""The swap of a compacted segment: the process or the power may go at every single step."""
+"""The swap of a compacted segment survives the end of the process, or a power loss, at any step."""
 
 import contextlib
 from collections.abc import Callable
@@ -73,7 +73,7 @@ async def prepared(disk: MortalDisk, config: LogConfig = CONFIG) -> DataDirector
 
 
 async def round_of(data: DataDirectory, first_dirty_offset: int) -> Compacted:
-    await data.log.checkpoint()
+    await data.log.durability.checkpoint()
     dirty = dirtiness(data.log, first_dirty_offset, last_stable_offset=data.log.end_offset, now_ms=data.now_ms)
     return await compact(
         data.log, dirty, now_ms=data.now_ms, keys_max=100, held_by_all=data.log.end_offset, pause=no_pause
@@ -86,7 +86,7 @@ FINAL = [(3, b"k1", b"x" * 50), (5, b"k2", b"x" * 50), (6, b"a", b"3"), (7, b"k3
 async def steps_of_a_round(config: LogConfig) -> int:
     disk = MortalDisk()
     data = await prepared(disk, config)
-    await data.log.checkpoint()
+    await data.log.durability.checkpoint()
     disk.steps = 0
     await round_of(data, 2)
     assert pairs_of(data.log) == FINAL
@@ -95,7 +95,7 @@ async def steps_of_a_round(config: LogConfig) -> int:
 
 @pytest.mark.parametrize("ending", ["killed", "power lost"])
 @pytest.mark.parametrize("segment_bytes", [1 << 30, 330], ids=["one group", "two groups"])
-async def test_wherever_it_ends_a_start_finds_a_whole_log(segment_bytes: int, ending: str) -> None:
+async def test_recovery_finds_a_complete_log_after_a_stop_at_any_step(segment_bytes: int, ending: str) -> None:
     config = msgspec.structs.replace(CONFIG, segment_bytes=segment_bytes)
     steps = await steps_of_a_round(config)
     assert steps > 15
@@ -103,7 +103,7 @@ async def test_wherever_it_ends_a_start_finds_a_whole_log(segment_bytes: int, en
     for step in range(steps):
         disk = MortalDisk()
         data = await prepared(disk, config)
-        await data.log.checkpoint()
+        await data.log.durability.checkpoint()
         before = pairs_of(data.log)
         disk.steps_left = step
         with pytest.raises(Died):
@@ -122,11 +122,11 @@ async def test_wherever_it_ends_a_start_finds_a_whole_log(segment_bytes: int, en
     assert {True, False} == set(outcomes), "some ends come before the point of no return, some after it"
 
 
-async def test_a_power_loss_in_the_middle_of_recovery_is_recovered_from() -> None:
+async def test_a_power_loss_during_recovery_is_recovered() -> None:
     for step in range(12):
         disk = MortalDisk()
         data = await prepared(disk)
-        await data.log.checkpoint()
+        await data.log.durability.checkpoint()
         disk.steps_left = await steps_of_a_round(CONFIG) - 8
         with pytest.raises(Died):
             await round_of(data, 2)
@@ -141,7 +141,7 @@ async def test_a_power_loss_in_the_middle_of_recovery_is_recovered_from() -> Non
         assert pairs_of(data.log) == FINAL, f"died at step {step} of recovery"
 
 
-async def test_leftovers_that_count_for_nothing_are_removed() -> None:
+async def test_unused_files_of_a_swap_are_removed() -> None:
     data = await prepared(MortalDisk())
     expected = pairs_of(data.log)
     data.logs.close()

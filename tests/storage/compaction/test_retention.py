@@ -1,4 +1,4 @@
-"""Retention: the rows of the decision, and the log after it."""
+"""Retention: the decision, and the log after the deletion."""
 
 from collections.abc import Callable
 from random import Random
@@ -72,7 +72,7 @@ BOTH = LogConfig(cleanup_policy=("compact", "delete"), retention_ms=1000)
         pytest.param(three(5000, 5000, 0), BOTH, 0, 30, Expired(2, "retention.ms"), id="compact-and-delete"),
     ],
 )
-def test_which_segments_may_go(
+def test_deletable_segments(
     segments: list[Facts], config: LogConfig, start_offset: int, high_watermark: int, expected: Expired
 ) -> None:
     found = deletable(segments, config, start_offset=start_offset, high_watermark=high_watermark, now_ms=NOW_MS)
@@ -87,11 +87,11 @@ async def filled(config: LogConfig) -> DataDirectory:
             data.log.roll()
         data.append([(None, b"v%d" % (2 * n)), (None, b"v%d" % (2 * n + 1))])
         data.now_ms += 1000
-    await data.log.sync()
+    await data.log.durability.sync()
     return data
 
 
-async def test_old_segments_are_gone_after_a_restart_too() -> None:
+async def test_deleted_segments_stay_deleted_after_a_restart() -> None:
     data = await filled(LogConfig(retention_ms=1500))
     done = apply_retention(data.log, high_watermark=6, now_ms=data.now_ms)
     assert done is not None
@@ -102,7 +102,7 @@ async def test_old_segments_are_gone_after_a_restart_too() -> None:
     assert [value for _, _, value in pairs_of(data.log)] == [b"v4", b"v5"]
 
 
-async def test_when_all_is_old_the_log_is_empty_and_keeps_its_end() -> None:
+async def test_a_log_of_expired_segments_is_emptied_and_keeps_its_end_offset() -> None:
     data = await filled(LogConfig(retention_ms=1))
     done = apply_retention(data.log, high_watermark=6, now_ms=data.now_ms + DAY_MS)
     assert isinstance(done, Deleted)
@@ -112,18 +112,18 @@ async def test_when_all_is_old_the_log_is_empty_and_keeps_its_end() -> None:
     assert pairs_of(data.log) == [(6, None, b"next")]
 
 
-async def test_what_is_not_synced_stays_whatever_the_high_watermark_says() -> None:
+async def test_unsynced_segments_stay_also_below_the_high_watermark() -> None:
     data = DataDirectory(LogConfig(retention_ms=1))
     data.append([(None, b"a")])
     assert apply_retention(data.log, high_watermark=1, now_ms=data.now_ms + DAY_MS) is None
-    await data.log.sync()
+    await data.log.durability.sync()
     assert apply_retention(data.log, high_watermark=1, now_ms=data.now_ms + DAY_MS) is not None
 
 
 async def test_retention_deleting_a_producers_last_batch_does_not_refuse_its_next_one() -> None:
     data = DataDirectory(LogConfig(retention_ms=1))
     data.append([(None, b"a")], producer=(7, 0, 0))
-    await data.log.sync()
+    await data.log.durability.sync()
     assert apply_retention(data.log, high_watermark=1, now_ms=data.now_ms + DAY_MS) is not None
     assert data.append([(None, b"b")], producer=(7, 0, 1)).base_offset == 1
     data.restart()
@@ -140,8 +140,7 @@ def by_request(data: DataDirectory) -> None:
 
 
 def written_without_a_recovery_point() -> DataDirectory:
-    """Three segments of a producer each, and one that is written to. As after a process that was killed amid a burst,
-    no snapshot is known to be durable."""
+    """Three segments with one producer each, and an active one. No snapshot is durable, as after a killed process."""
     data = DataDirectory(LogConfig(retention_ms=1000))
     for producer_id in range(3):
         data.append([(None, b"x")], producer=(producer_id, 0, 0))
@@ -150,7 +149,7 @@ def written_without_a_recovery_point() -> DataDirectory:
     data.disk.kill()
     data.disk.remove(f"data/{RECOVERY_POINT}")
     data.open()
-    assert data.log.recovery_point == 0
+    assert data.log.durability.recovery_point == 0
     return data
 
 
@@ -162,11 +161,11 @@ def check_producers(data: DataDirectory) -> None:
 
 @pytest.mark.parametrize("delete", [by_age, by_request])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_power_loss_amid_the_deletion_of_several_segments_forgets_no_producer(
+def test_a_power_loss_during_a_deletion_of_segments_loses_no_producer(
     delete: Callable[[DataDirectory], None], seed: int
 ) -> None:
-    """Of what was removed so far the disk may know or not, name by name; what is left of the segments does not tell of
-    a producer whose last batch was in the first one. Its retry would be stored a second time."""
+    """Each removal of a name may be durable or not. The remaining segments do not contain a producer whose last batch
+    was in the first one, so its retry would be stored twice."""
     for change in range(100):
         data, rng = written_without_a_recovery_point(), Random(100 * seed + change)
         data.disk.fuse = change
@@ -182,7 +181,7 @@ def test_a_power_loss_amid_the_deletion_of_several_segments_forgets_no_producer(
 
 
 @pytest.mark.parametrize("delete", [by_age, by_request])
-def test_a_power_loss_amid_the_start_that_finishes_such_a_deletion_does_neither(
+def test_a_power_loss_while_recovery_finishes_a_deletion_loses_no_producer(
     delete: Callable[[DataDirectory], None],
 ) -> None:
     for first in range(100):

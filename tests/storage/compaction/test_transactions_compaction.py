@@ -1,4 +1,4 @@
-"""Compaction of logs with transactions: what was aborted stays unseen, what was committed stays seen, nothing leaks."""
+"""Compaction of logs with transactions: readers see all committed and no aborted records."""
 
 from random import Random
 
@@ -19,7 +19,7 @@ class TransactionalData(DataDirectory):
     """Writes of transactional producers of epoch 0, with their sequences."""
 
     def write(self, producer_id: int, key: bytes, value: bytes) -> int:
-        state = self.log.producer(producer_id)
+        state = self.log.producers.get(producer_id)
         sequence = state.last_sequence + 1 if state is not None else 0
         batch = batch_of([(key, value)], producer=(producer_id, 0, sequence), is_transactional=True)
         return self.log.append(batch, header=read_header(batch), leader_epoch=0, now_ms=self.now_ms).base_offset
@@ -29,11 +29,11 @@ class TransactionalData(DataDirectory):
 
     @property
     def stable(self) -> int:
-        first = self.log.first_unstable_offset(self.log.end_offset)
+        first = self.log.producers.transactions.first_unstable_offset(self.log.end_offset)
         return self.log.end_offset if first is None else first
 
     async def clean(self, held_by_all: int | None = None) -> None:
-        await self.log.checkpoint()
+        await self.log.durability.checkpoint()
         held_by_all = self.log.end_offset if held_by_all is None else held_by_all
         dirty = dirtiness(self.log, 0, last_stable_offset=self.stable, now_ms=self.now_ms)
         await compact(self.log, dirty, now_ms=self.now_ms, keys_max=1000, held_by_all=held_by_all, pause=no_pause)
@@ -42,7 +42,7 @@ class TransactionalData(DataDirectory):
         return [value for _, value in read_as_client(self.log, self.log.start_offset, self.stable, 500)]
 
     def batches(self) -> list[tuple[int, int]]:
-        """(base offset, records) of what stands in the log."""
+        """(base offset, records) of each batch in the log."""
         return [(h.base_offset, h.record_count) for segment in self.log.segments for _, h, _ in segment.scan()]
 
     def index(self) -> list[tuple[int, int, int]]:
@@ -51,8 +51,8 @@ class TransactionalData(DataDirectory):
 
 
 @pytest.mark.parametrize("start", ["none", "clean", "kill", "power loss"])
-async def test_the_index_entry_goes_before_its_marker_and_after_its_data(start: str) -> None:
-    """An entry without its marker would make a reader drop what the producer commits later."""
+async def test_the_index_entry_is_removed_after_its_data_and_before_its_marker(start: str) -> None:
+    """With an entry without its marker, a reader would drop later committed records of the producer."""
     data = TransactionalData(COMPACTED)
     data.write(7, b"a", b"aborted")
     data.end(7, False)
@@ -79,7 +79,7 @@ async def test_the_index_entry_goes_before_its_marker_and_after_its_data(start: 
     assert seen[-1] == in_order[-1]
 
 
-async def test_compaction_does_not_go_past_the_last_stable_offset() -> None:
+async def test_compaction_keeps_records_above_the_last_stable_offset() -> None:
     data = TransactionalData(COMPACTED)
     data.append([(b"k", b"old")])
     data.log.roll()
@@ -96,8 +96,8 @@ async def test_compaction_does_not_go_past_the_last_stable_offset() -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-async def test_a_marker_that_a_replica_may_lack_stays_whatever_its_age(commit: bool) -> None:
-    """That replica would wait for the end of the transaction for ever."""
+async def test_a_marker_that_a_replica_may_lack_stays_at_any_age(commit: bool) -> None:
+    """Without the marker the transaction would stay open on that replica forever."""
     data = TransactionalData(COMPACTED)
     data.write(7, b"b", b"outdated")
     marker = data.end(7, commit)
@@ -130,7 +130,7 @@ async def test_a_marker_stays_as_long_as_any_batch_of_its_transaction() -> None:
         assert b"1" in data.visible()
 
 
-async def test_a_merged_segment_has_the_entries_of_all_it_stands_for() -> None:
+async def test_a_merged_segment_has_the_index_entries_of_all_its_parts() -> None:
     data = TransactionalData(COMPACTED)
     for n in range(5):
         data.write(7, b"k%d" % n, b"no")
@@ -147,7 +147,7 @@ async def test_a_merged_segment_has_the_entries_of_all_it_stands_for() -> None:
 
 @pytest.mark.parametrize("seed", range(25))
 async def test_readers_of_committed_records_find_the_last_committed_value_of_each_key(seed: int) -> None:
-    """Random transactions, compaction, stops, deaths and power cuts; a reader from the start sees the right values."""
+    """After random transactions, compaction, restarts, kills and power losses, a reader sees the right values."""
     random = Random(seed)
     data = TransactionalData(COMPACTED)
     committed: list[tuple[int, bytes, bytes]] = []
@@ -174,7 +174,7 @@ async def test_readers_of_committed_records_find_the_last_committed_value_of_eac
             case 5:
                 data.kill_and_open()
             case 6:
-                await data.log.sync()
+                await data.log.durability.sync()
                 data.crash_and_open()
         stable = data.stable
         assert stable == min((rows[0][0] for rows in pending.values()), default=data.log.end_offset)

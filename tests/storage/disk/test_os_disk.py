@@ -30,7 +30,7 @@ def os_disk() -> Iterator[OsDisk]:
 
 
 class CountingSync:
-    """Stands for os.fdatasync: counts, waits to be let through, fails when told to."""
+    """A replacement of os.fdatasync that counts calls, and can be held and made to fail."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
@@ -68,7 +68,9 @@ async def test_short_writes_are_completed(os_disk: OsDisk, tmp_path: Path, monke
     assert file.pread(100, 0) == b"abcdefgh"
 
 
-async def test_many_callers_share_one_sync(os_disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_callers_share_one_sync(
+    os_disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     syncing = CountingSync(monkeypatch)
     file = os_disk.open(f"{tmp_path}/f")
     file.append(b"x")
@@ -101,7 +103,7 @@ async def test_append_during_a_sync_waits_for_the_next_one(
     assert done_after[1:] == [2] * 5
 
 
-async def test_cancelled_caller_disturbs_nobody(
+async def test_a_cancelled_caller_does_not_affect_the_others(
     os_disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     syncing = CountingSync(monkeypatch)
@@ -174,7 +176,7 @@ def test_failed_write_ends_the_process(os_disk: OsDisk, tmp_path: Path, monkeypa
 
 
 def test_real_failure_ends_a_real_process(tmp_path: Path) -> None:
-    """/dev/full takes no byte."""
+    """Every write to /dev/full fails."""
     program = """
 from semel_storage.disk.os_disk import OsDisk
 OsDisk().open("/dev/full").append(b"x")
@@ -196,7 +198,7 @@ def test_write_atomically_replaces_the_whole_file(os_disk: OsDisk, tmp_path: Pat
 def test_rename_without_directory_fsync_is_never_taken_for_durable(
     os_disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the kernel is asked for, in order: the bytes, the name, the directory that holds the name."""
+    """The order of system calls: write and sync of the bytes, rename, sync of the directory."""
     asked: list[tuple[str, str]] = []
 
     def noted(name: str, call: Callable[..., None]) -> Callable[..., None]:

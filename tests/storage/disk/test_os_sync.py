@@ -1,4 +1,4 @@
-"""When a disk counts as quick, and that several files are made durable with one call."""
+"""When a disk counts as fast, and the sync of several files by one call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def quick(disk: OsDisk) -> OsDisk:
     return disk
 
 
-def test_a_disk_is_quick_once_most_of_its_last_syncs_were() -> None:
+def test_a_disk_is_quick_when_most_of_its_last_syncs_were() -> None:
     pace = SyncPace()
     assert not pace.is_quick
     for _ in range(HALF + 1):
@@ -38,7 +38,7 @@ def test_a_disk_is_quick_once_most_of_its_last_syncs_were() -> None:
     assert not pace.is_quick
 
 
-def test_after_a_slow_sync_of_all_the_next_is_tried_later_and_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pause_after_a_slow_syncfs_doubles(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, pace = Clock(monkeypatch), SyncPace()
     for _ in range(SYNCS_REMEMBERED):
         pace.note(0.0)
@@ -56,9 +56,7 @@ def test_after_a_slow_sync_of_all_the_next_is_tried_later_and_later(monkeypatch:
 
 
 @pytest.mark.parametrize("release", ["5.14.0", "4.19.1-generic", "what"])
-def test_kernels_that_do_not_report_what_was_not_written_are_not_relied_on(
-    release: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_syncfs_is_not_used_on_kernels_that_do_not_report_errors(release: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "release", lambda: release)
     assert find_syncfs() is None
 
@@ -74,7 +72,7 @@ def test_several_files_are_synced_with_one_call(tmp_path: Path, monkeypatch: pyt
     assert [file.unsynced_bytes for file in files] == [0, 0, 0]
 
 
-def test_much_is_left_to_the_threads(tmp_path: Path) -> None:
+def test_threads_sync_many_bytes(tmp_path: Path) -> None:
     disk = quick(OsDisk())
     file = disk.open(str(tmp_path / "a"))
     file.append(bytes(QUICK_BYTES + 1))
@@ -82,7 +80,7 @@ def test_much_is_left_to_the_threads(tmp_path: Path) -> None:
     assert file.unsynced_bytes == QUICK_BYTES + 1
 
 
-def test_a_failed_sync_of_all_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_syncfs_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class EndError(Exception):
         pass
 

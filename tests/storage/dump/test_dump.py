@@ -1,4 +1,4 @@
-"""`semel log dump`: what it prints, and that it says where a file goes wrong."""
+"""`semel log dump`: its output, and its reports of invalid files."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ LOG = "00000000000000000000.log"
 
 
 def written(root: Path, batches: list[bytes], directory: str = "t-0") -> Path:
-    """A partition's directory on disk, as a clean stop leaves it."""
+    """The directory of a partition after a clean stop."""
     data = DataDirectory.of_batches(LogConfig(index_interval_bytes=0), batches)
     data.log.close()
     path = root / directory
@@ -117,7 +117,7 @@ def test_indexes_snapshot_and_epochs_are_printed(tmp_path: Path) -> None:
     assert "firstSequence: 0 lastSequence: 3 lastOffset: 3 " in snapshot
 
 
-def test_a_directory_means_all_its_logs_in_order(tmp_path: Path) -> None:
+def test_a_directory_prints_all_its_logs_in_order(tmp_path: Path) -> None:
     path = written(tmp_path, TWO)
     (path / "00000000000000000009.log").write_bytes(b"")
     lines = dump("--no-records", path).output.splitlines()
@@ -143,17 +143,15 @@ def test_a_torn_tail_is_shown_at_every_byte() -> None:
 @pytest.mark.parametrize(
     ("change", "position", "words"),
     [
-        pytest.param(lambda b: b[:-3] + b"\xee" + b[-2:], 105, "the CRC does not hold", id="bit-rot"),
+        pytest.param(lambda b: b[:-3] + b"\xee" + b[-2:], 105, "the CRC does not match", id="bit-rot"),
         pytest.param(lambda b: b + bytes(500), 183, "torn tail: only zeros", id="zero-filled-tail"),
-        pytest.param(lambda b: b[:105] + bytes(78) + b, 105, "corrupt: zeros where a batch was due", id="hole"),
+        pytest.param(lambda b: b[:105] + bytes(78) + b, 105, "corrupt: zeros instead of a batch", id="hole"),
         pytest.param(lambda b: b[:121] + b"\x01" + b[122:], 105, "corrupt: magic 1", id="old-magic"),
         pytest.param(lambda b: b[:113] + bytes(4) + b[117:], 105, "corrupt: batch length 0", id="lying-length"),
-        pytest.param(lambda b: b + b[:105], 183, "offset 0 where at least 5 was due", id="offset-goes-back"),
+        pytest.param(lambda b: b + b[:105], 183, "offset 0, but at least 5 is expected", id="offset-goes-back"),
     ],
 )
-def test_where_a_log_goes_wrong_is_said_and_the_status_is_1(
-    tmp_path: Path, change: object, position: int, words: str
-) -> None:
+def test_an_invalid_log_is_reported_with_status_1(tmp_path: Path, change: object, position: int, words: str) -> None:
     path = written(tmp_path, TWO) / LOG
     path.write_bytes(change(path.read_bytes()))  # type: ignore[operator]
     result = dump(path)
@@ -164,16 +162,16 @@ def test_where_a_log_goes_wrong_is_said_and_the_status_is_1(
     assert result.output.startswith("baseOffset: 0 "), "what can be read is shown"
 
 
-def test_records_that_lie_under_a_right_crc_are_a_problem() -> None:
+def test_invalid_records_with_a_matching_crc_are_reported() -> None:
     lying = bytearray(TWO[0])
     lying[60] = 9
     seal(lying)
     found = list(log_rows(lying, Options(decoder=DECODERS["plain"])))
     assert [row.kind for row in found] == [Kind.BATCH, Kind.PROBLEM]
-    assert "the records do not" in found[1].facts["problem"]
+    assert "the records are invalid" in found[1].facts["problem"]
 
 
-def test_an_index_that_contradicts_its_log_is_said_so(tmp_path: Path) -> None:
+def test_an_index_that_contradicts_its_log_is_reported(tmp_path: Path) -> None:
     path = written(tmp_path, TWO) / "00000000000000000000.index"
     path.write_bytes(bytes.fromhex("0000000300000000000000030000000100000004000003e80000"))
     result = dump(path)
@@ -182,10 +180,10 @@ def test_an_index_that_contradicts_its_log_is_said_so(tmp_path: Path) -> None:
     assert found[0].endswith("entries must ascend")
     assert "contradicts the log" in found[1]
     assert found[2].endswith("the log is shorter")
-    assert found[3] == "position: 24 problem: torn tail: 2 bytes are no entry of 8"
+    assert found[3] == "position: 24 problem: torn tail: 2 bytes are not an entry of 8 bytes"
 
 
-def test_damaged_small_files_are_problems_not_tracebacks(tmp_path: Path) -> None:
+def test_damaged_small_files_are_reported_without_a_traceback(tmp_path: Path) -> None:
     path = written(tmp_path, TWO)
     snapshot = path / "00000000000000000005.snapshot"
     snapshot.write_bytes(snapshot.read_bytes()[:-1])
@@ -195,7 +193,7 @@ def test_damaged_small_files_are_problems_not_tracebacks(tmp_path: Path) -> None
     assert [row.kind for row in snapshot_rows(b"")] == [Kind.PROBLEM]
     assert dump(tmp_path / "nothing.log").exit_code == 2
     (tmp_path / "notes.txt").write_text("x")
-    assert "none of .log" in dump(tmp_path / "notes.txt").output
+    assert "not one of .log" in dump(tmp_path / "notes.txt").output
 
 
 def test_aborted_transactions_of_a_txnindex() -> None:
@@ -215,7 +213,7 @@ def decoded(root: Path, directory: str, pairs: list[Pair]) -> list[tuple[object,
     return [(row["key"], row["payload"]) for row in rows(path) if row["kind"] == "record"]
 
 
-def test_consumer_offsets_are_decoded_by_the_directorys_name(tmp_path: Path) -> None:
+def test_consumer_offsets_are_decoded(tmp_path: Path) -> None:
     member = GroupMetadataValueMember(
         member_id="m-1",
         client_id="c",
@@ -262,7 +260,7 @@ def test_consumer_offsets_are_decoded_by_the_directorys_name(tmp_path: Path) -> 
     assert found[6][1]["topic_id"] == "AQEBAQEBAQEBAQEBAQEBAQ"  # type: ignore[index]
 
 
-def test_transaction_state_is_decoded_by_the_directorys_name(tmp_path: Path) -> None:
+def test_transaction_state_is_decoded(tmp_path: Path) -> None:
     value = TransactionLogValue(
         producer_id=9,
         producer_epoch=1,
@@ -278,7 +276,7 @@ def test_transaction_state_is_decoded_by_the_directorys_name(tmp_path: Path) -> 
     assert found[0][1]["transaction_partitions"] == [{"topic": "t", "partition_ids": [0, 2]}]  # type: ignore[index]
 
 
-def test_transaction_groups_are_decoded_beside_their_members(tmp_path: Path) -> None:
+def test_transaction_groups_and_members_are_decoded(tmp_path: Path) -> None:
     group = TransactionGroupValue(
         group_epoch=7,
         state=1,
@@ -321,7 +319,7 @@ def test_the_decoder_can_be_chosen(tmp_path: Path) -> None:
 # On a terminal
 
 
-def test_styled_lines_say_the_same_for_eyes(tmp_path: Path) -> None:
+def test_styled_lines_have_the_same_facts(tmp_path: Path) -> None:
     data = (written(tmp_path, TWO) / LOG).read_bytes() + b"x"
     lines = [styled_line(row).plain for row in log_rows(data, Options(decoder=DECODERS["plain"]))]
     assert lines[0].startswith("0..3  4 records, 105 bytes at 0  none  2023-11-14 22:13:20.003  producer 7/0 seq 0..3")
@@ -333,7 +331,7 @@ def test_styled_lines_say_the_same_for_eyes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("timestamp_ms", [-1, 10**18])
-def test_a_timestamp_off_the_calendar_is_shown_as_it_is(timestamp_ms: int) -> None:
+def test_a_timestamp_out_of_range_is_shown_as_a_number(timestamp_ms: int) -> None:
     assert when(timestamp_ms) == str(timestamp_ms)
 
 

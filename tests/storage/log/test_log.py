@@ -1,4 +1,4 @@
-"""Append, read, roll, look-ups, cutting: one log on the memory disk."""
+"""Append, read, roll, lookup and truncation of one log on the memory disk."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ def fill(log: Log, batches: int, count: int = 2) -> None:
         put(log, make_batch(count, value=b"value-%d" % n))
 
 
-def test_offsets_are_assigned_one_after_the_other(disk: MemoryDisk) -> None:
+def test_offsets_are_consecutive(disk: MemoryDisk) -> None:
     log = open_log(disk)
     assert [put(log, make_batch(n)).base_offset for n in (1, 3, 2)] == [0, 1, 4]
     assert (log.start_offset, log.end_offset) == (0, 6)
@@ -65,7 +65,7 @@ def test_batch_above_segment_bytes_is_refused(disk: MemoryDisk) -> None:
 
 
 @pytest.mark.parametrize("bytes_max", [1, 100, 250, 10_000])
-def test_reading_on_from_any_offset_gives_every_record_once(disk: MemoryDisk, bytes_max: int) -> None:
+def test_reads_from_any_offset_give_every_record_once(disk: MemoryDisk, bytes_max: int) -> None:
     log = open_log(disk, SMALL)
     fill(log, 40)
     assert len(log.segments) > 5
@@ -76,13 +76,13 @@ def test_reading_on_from_any_offset_gives_every_record_once(disk: MemoryDisk, by
         assert first.base_offset <= offset <= first.last_offset
 
 
-def test_reads_are_the_same_without_the_table_of_places(disk: MemoryDisk) -> None:
+def test_reads_are_the_same_without_cached_positions(disk: MemoryDisk) -> None:
     log = open_log(disk, SMALL)
     fill(log, 40)
     for offset in range(80):
         for up_to in (offset + 1, offset + 3, 80):
             warm = log.read(offset, up_to=min(80, up_to), bytes_max=300)
-            log._segments.forget()
+            log.segments.forget()
             assert log.read(offset, up_to=min(80, up_to), bytes_max=300) == warm
 
 
@@ -98,7 +98,7 @@ def test_read_never_reaches_up_to(disk: MemoryDisk) -> None:
     assert log.read(40, up_to=40, bytes_max=100) == b""
 
 
-def test_read_gives_whole_batches_within_bytes_max_or_one(disk: MemoryDisk) -> None:
+def test_read_gives_complete_batches_within_bytes_max_or_one(disk: MemoryDisk) -> None:
     log = open_log(disk)
     sizes = []
     for n in range(10):
@@ -156,38 +156,38 @@ def test_relative_offset_overflow_rolls_the_segment(disk: MemoryDisk) -> None:
 async def test_sync_covers_every_segment_that_was_rolled_since(disk: MemoryDisk) -> None:
     log = open_log(disk, SMALL)
     fill(log, 40)
-    assert log.synced_offset == 0
-    await log.sync()
-    assert log.synced_offset == 80
+    assert log.durability.synced_offset == 0
+    await log.durability.sync()
+    assert log.durability.synced_offset == 80
     disk.crash()
     assert len(read_all(open_log(disk, SMALL))) == 80
 
 
-async def test_synced_offset_is_what_stood_there_when_sync_was_called(disk: MemoryDisk) -> None:
+async def test_synced_offset_is_the_end_offset_of_the_sync_call(disk: MemoryDisk) -> None:
     log = open_log(disk)
     put(log, make_batch())
     disk.hold_syncs()
-    syncing = asyncio.ensure_future(log.sync())
+    syncing = asyncio.ensure_future(log.durability.sync())
     await asyncio.sleep(0)
     put(log, make_batch())
-    assert log.synced_offset == 0
+    assert log.durability.synced_offset == 0
     disk.release_syncs()
     await syncing
-    assert (log.synced_offset, log.end_offset) == (1, 2)
+    assert (log.durability.synced_offset, log.end_offset) == (1, 2)
 
 
-async def test_truncation_during_a_sync_does_not_claim_the_cut_offsets(disk: MemoryDisk) -> None:
+async def test_truncation_during_a_sync_lowers_the_synced_offset(disk: MemoryDisk) -> None:
     log = open_log(disk)
     for _ in range(5):
         put(log, make_batch())
     disk.hold_syncs()
-    syncing = asyncio.ensure_future(log.sync())
+    syncing = asyncio.ensure_future(log.durability.sync())
     await asyncio.sleep(0)
     log.truncate_to(2)
     put(log, make_batch(value=b"other"))
     disk.release_syncs()
     await syncing
-    assert log.synced_offset == 3
+    assert log.durability.synced_offset == 3
     disk.crash()
     assert [value for _, value in read_all(open_log(disk))] == [b"v", b"v", b"other"]
 
@@ -197,7 +197,7 @@ async def test_log_may_be_closed_while_a_sync_is_awaited(disk: MemoryDisk, end: 
     log = open_log(disk, SMALL, checkpoint_bytes=100)
     fill(log, 5)
     disk.hold_syncs()
-    syncing = asyncio.ensure_future(log.sync())
+    syncing = asyncio.ensure_future(log.durability.sync())
     await asyncio.sleep(0)
     getattr(log, end)()
     disk.rename(DIRECTORY, "data/doomed")
@@ -209,13 +209,13 @@ async def test_log_may_be_closed_while_a_sync_is_awaited(disk: MemoryDisk, end: 
 async def test_recovery_point_follows_the_synced_bytes(disk: MemoryDisk) -> None:
     log = open_log(disk, checkpoint_bytes=1000)
     saved: list[int] = []
-    log.save_checkpoints = lambda: saved.append(log.recovery_point)
+    log.durability.save_checkpoints = lambda: saved.append(log.durability.recovery_point)
     for _ in range(100):
         put(log, make_batch(producer_id=-1))
-        await log.sync()
-        assert log.recovery_point <= log.synced_offset
+        await log.durability.sync()
+        assert log.durability.recovery_point <= log.durability.synced_offset
     assert saved == sorted(saved)
-    assert log.recovery_point > 80
+    assert log.durability.recovery_point > 80
     disk.crash()
     again = open_log(disk, recovery_point=saved[-1])
     assert again.end_offset == 100
@@ -228,7 +228,9 @@ async def test_unsynced_bytes_are_synced_in_the_background(disk: MemoryDisk) -> 
         await asyncio.sleep(0)
     for _ in range(5):
         await asyncio.sleep(0)
-    assert log.recovery_point > 0, "nobody awaits a sync with durability = os, and yet a crash must not scan all"
+    assert log.durability.recovery_point > 0, (
+        "nobody awaits a sync with durability = os, and yet a crash must not scan all"
+    )
     log.close()
 
 
@@ -263,19 +265,19 @@ def test_record_with_the_largest_timestamp(disk: MemoryDisk) -> None:
 # Cutting
 
 
-def test_truncation_takes_data_epochs_and_producers_back(disk: MemoryDisk) -> None:
+def test_truncation_removes_data_epochs_and_producer_state(disk: MemoryDisk) -> None:
     log = open_log(disk, SMALL)
     for n in range(30):
         put(log, make_batch(producer_id=9, sequence=n), leader_epoch=n // 10)
     log.truncate_to(14)
     assert log.end_offset == 14
     assert log.epochs.entries == [(0, 0), (1, 10)]
-    assert log.active_producers()[0].last_sequence == 13
+    assert log.producers.all()[0].last_sequence == 13
     assert put(log, make_batch(producer_id=9, sequence=14)).base_offset == 14
     assert [offset for offset, _ in read_all(log)] == list(range(15))
 
 
-def test_truncation_within_a_batch_removes_it_whole(disk: MemoryDisk) -> None:
+def test_truncation_within_a_batch_removes_the_whole_batch(disk: MemoryDisk) -> None:
     log = open_log(disk)
     fill(log, 3)
     log.truncate_to(3)
@@ -286,7 +288,7 @@ def test_truncation_within_a_batch_removes_it_whole(disk: MemoryDisk) -> None:
 def test_truncation_survives_a_crash(disk: MemoryDisk) -> None:
     log = open_log(disk, SMALL)
     fill(log, 30)
-    asyncio.run(log.sync())
+    asyncio.run(log.durability.sync())
     log.truncate_to(6)
     disk.crash()
     assert open_log(disk, SMALL).end_offset == 6
@@ -301,7 +303,7 @@ def test_truncation_of_everything(disk: MemoryDisk) -> None:
     assert len(read_all(log)) == 60
 
 
-def test_deleting_records_moves_the_start_and_drops_whole_segments(disk: MemoryDisk) -> None:
+def test_deleting_records_raises_the_start_offset_and_deletes_segments(disk: MemoryDisk) -> None:
     log = open_log(disk, SMALL)
     fill(log, 40)
     bases = [segment.base_offset for segment in log.segments]
@@ -315,7 +317,7 @@ def test_deleting_records_moves_the_start_and_drops_whole_segments(disk: MemoryD
     assert log.start_offset == bases[2] + 1, "the start offset never goes back"
 
 
-def test_deleting_all_records_leaves_an_empty_log_that_goes_on(disk: MemoryDisk) -> None:
+def test_deleting_all_records_leaves_an_empty_log_that_can_be_appended(disk: MemoryDisk) -> None:
     log = open_log(disk, SMALL)
     fill(log, 5)
     log.delete_records_before(10)
@@ -324,7 +326,7 @@ def test_deleting_all_records_leaves_an_empty_log_that_goes_on(disk: MemoryDisk)
     assert put(log, make_batch()).base_offset == 10
 
 
-def test_every_batch_of_the_files_is_the_log(disk: MemoryDisk) -> None:
+def test_files_contain_exactly_the_batches_of_the_log(disk: MemoryDisk) -> None:
     log = open_log(disk, SMALL)
     fill(log, 40)
     stored = b"".join(disk.read_bytes(segment.path(".log")) for segment in log.segments)

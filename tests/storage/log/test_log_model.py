@@ -1,4 +1,4 @@
-"""The log against a list: whatever is done to it, through crashes, it reads as the list does."""
+"""A log compared with a list: after any operations and crashes it has the same records."""
 
 import asyncio
 from random import Random
@@ -57,7 +57,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(back=st.integers(1, 5))
     def retry(self, back: int) -> None:
-        """A retry of one of the last five batches is answered with its first place."""
+        """A retry of one of the last five batches returns the offsets of the first append."""
         mine = [batch for batch in self.batches if batch[2] >= 0][-back:]
         if len(mine) < back:
             return
@@ -76,14 +76,14 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def sync(self) -> None:
-        asyncio.run(self.log.sync())
-        assert self.log.synced_offset == self.end
+        asyncio.run(self.log.durability.sync())
+        assert self.log.durability.synced_offset == self.end
         self.durable = self.end
 
     @rule()
     def checkpoint(self) -> None:
         asyncio.run(self.directory.checkpoint())
-        assert self.log.recovery_point == self.end
+        assert self.log.durability.recovery_point == self.end
         self.durable = self.end
 
     @rule()
@@ -93,7 +93,7 @@ class LogMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.end > self.start)
     @rule(data=st.data())
     def delete_records(self, data: st.DataObject) -> None:
-        asyncio.run(self.log.sync())
+        asyncio.run(self.log.durability.sync())
         self.durable = self.end
         self.start = data.draw(st.integers(self.start, self.end))
         self.log.delete_records_before(self.start)
@@ -126,14 +126,14 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
-        """The process dies: everything written is there, and durable once recovered."""
+        """Kill the process: everything written remains, and recovery makes it durable."""
         self.disk.kill()
         self.open()
         self.durable = self.end
 
     @rule(seed=st.none() | st.integers(0, 2**32))
     def lose_power(self, seed: int | None) -> None:
-        """Everything durable is there, and of the rest a prefix of whole batches."""
+        """Power loss: everything durable remains, and of the rest a prefix of complete batches."""
         self.disk.crash(None if seed is None else Random(seed))
         self.open()
         assert self.durable <= self.log.end_offset <= self.end
@@ -147,7 +147,7 @@ class LogMachine(RuleBasedStateMachine):
         self.durable = min(self.durable, end)
         self.sequence = max((seq + len(values) for _, values, seq in self.batches if seq >= 0), default=0)
         if not any(seq >= 0 for _, _, seq in self.batches):
-            self.sequence = next((s.last_sequence + 1 for s in self.log.active_producers()), 0)
+            self.sequence = next((s.last_sequence + 1 for s in self.log.producers.all()), 0)
 
     @invariant()
     def offsets_are_the_models(self) -> None:
@@ -155,8 +155,8 @@ class LogMachine(RuleBasedStateMachine):
             return
         log: Log = self.log
         assert (log.start_offset, log.end_offset) == (self.start, self.end)
-        assert log.synced_offset >= self.durable
-        assert log.recovery_point <= log.synced_offset
+        assert log.durability.synced_offset >= self.durable
+        assert log.durability.recovery_point <= log.durability.synced_offset
 
     def teardown(self) -> None:
         if self.log is None:

@@ -1,4 +1,4 @@
-"""The machine stops before every single change to the disk in turn; what was acknowledged is there after each."""
+"""The machine stops before each change to the disk in turn; acknowledged records are never lost."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def value_of(offset: int, generation: int) -> bytes:
 
 
 class Life:
-    """A busy broker's life with one log; remembers what it may count on at any moment."""
+    """The operations of a busy broker on one log; remembers what is guaranteed at any moment."""
 
     def __init__(self, disk: MemoryDisk) -> None:
         self.disk = disk
@@ -41,7 +41,7 @@ class Life:
         directory = self.open()
         log = directory.logs["t", 0]
         self.append(directory, 8, 0)
-        await log.sync()
+        await log.durability.sync()
         self.durable = log.end_offset
         self.append(directory, 8, 0)
         await directory.checkpoint()
@@ -50,7 +50,7 @@ class Life:
         self.floor, self.durable = 13, 13
         log.truncate_to(13)
         self.append(directory, 6, 1)
-        await log.sync()
+        await log.durability.sync()
         self.floor, self.durable = 10**9, log.end_offset
         self.start_max = 9
         log.delete_records_before(9)
@@ -63,7 +63,7 @@ class Life:
         assert directory.was_clean
         self.append(directory, 7, 1)
         log.roll()
-        await log.sync()
+        await log.durability.sync()
         self.durable = log.end_offset
         self.start_max = log.segments[2].base_offset
         log.delete_segments(log.segments[:2])
@@ -85,7 +85,7 @@ class Life:
         for offset, value in records:
             assert value in (value_of(offset, 0), value_of(offset, 1))
         sequence = log.end_offset
-        for producer in log.active_producers():
+        for producer in log.producers.all():
             assert producer.last_sequence == log.end_offset - 1
         self.append(directory, 1, 1)
         retry = make_batch(value=value_of(sequence, 1), producer_id=PRODUCER, sequence=sequence)
@@ -104,7 +104,7 @@ class Life:
         ],
     ],
 )
-def test_stopping_before_every_change_loses_nothing_acknowledged(stop: Callable[[MemoryDisk, int], None]) -> None:
+def test_a_stop_before_any_change_loses_no_acknowledged_record(stop: Callable[[MemoryDisk, int], None]) -> None:
     for change in range(CHANGES_MAX):
         disk = MemoryDisk()
         life = Life(disk)
@@ -119,8 +119,8 @@ def test_stopping_before_every_change_loses_nothing_acknowledged(stop: Callable[
     assert 100 < change < CHANGES_MAX - 1
 
 
-def test_what_is_synced_after_a_killed_process_survives_a_power_loss_too() -> None:
-    """The process may have died between creating a file and making its name durable: the next one sees the name."""
+def test_records_synced_after_a_killed_process_survive_a_power_loss() -> None:
+    """A process killed between creating a file and making its name durable leaves the name to the next process."""
     for change in range(CHANGES_MAX):
         disk = MemoryDisk()
         life = Life(disk)
@@ -134,7 +134,7 @@ def test_what_is_synced_after_a_killed_process_survives_a_power_loss_too() -> No
         directory = life.open()
         log = directory.logs["t", 0]
         life.append(directory, 3, 1)
-        asyncio.run(log.sync())
+        asyncio.run(log.durability.sync())
         kept = read_all(log)
         disk.crash()
         assert read_all(life.open().logs["t", 0]) == kept, f"stopped before change {change}"

@@ -1,4 +1,4 @@
-"""Reading a log that was damaged while it was open: what is whole is read, and where it is not a reader hears of it."""
+"""Reads of a log that was damaged while open: intact batches are returned, damaged ones raise an error."""
 
 import pytest
 from semel_protocol.batch import crc_ok, iterate
@@ -13,7 +13,7 @@ LAST_OFFSET_DELTA_AT = 24
 
 @pytest.mark.parametrize("damaged", range(BATCHES))
 @pytest.mark.parametrize("interval_bytes", [0, 100, 4096])
-def test_all_before_a_damaged_batch_is_read_and_then_a_reader_hears_of_it(
+def test_records_before_a_damaged_batch_are_read_then_the_read_fails(
     disk: MemoryDisk, damaged: int, interval_bytes: int
 ) -> None:
     log = open_log(disk, LogConfig(index_interval_bytes=interval_bytes, segment_bytes=600))
@@ -42,7 +42,7 @@ def test_all_before_a_damaged_batch_is_read_and_then_a_reader_hears_of_it(
 
 @pytest.mark.parametrize("bit", range(0, 64, 3))
 @pytest.mark.parametrize("entry", range(4))
-def test_an_index_with_a_flipped_bit_hides_nothing(disk: MemoryDisk, entry: int, bit: int) -> None:
+def test_an_index_with_a_flipped_bit_hides_no_record(disk: MemoryDisk, entry: int, bit: int) -> None:
     log = open_log(disk, LogConfig(index_interval_bytes=100, segment_bytes=900))
     for _ in range(BATCHES):
         put(log, make_batch(1))

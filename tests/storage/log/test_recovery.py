@@ -1,4 +1,4 @@
-"""Opening a log after a crash: the torn tail, indexes and snapshots that are missing or wrong, damage that is none."""
+"""Recovery after a crash: torn tails, missing or wrong indexes and snapshots, and damage."""
 
 import asyncio
 import random
@@ -6,7 +6,7 @@ import random
 import pytest
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.disk.memory_disk import MemoryDisk
-from semel_storage.log.log import Log
+from semel_storage.log.log import CHECKPOINT_BYTES, Log
 from semel_storage.log.recovery import CorruptLog
 from semel_storage.segments.log_config import LogConfig
 from storage.batches import DIRECTORY, NOW_MS, make_batch, open_log, put, read_all
@@ -27,7 +27,7 @@ class Events:
 
 
 def log_of(disk: MemoryDisk, batches: int, config: LogConfig | None = None) -> Log:
-    """A log of idempotent batches with one record each; values tell the offset."""
+    """A log of idempotent batches with one record each; each value contains its offset."""
     log = open_log(disk, config)
     for n in range(batches):
         put(log, make_batch(producer_id=5, sequence=n, value=b"value-%d" % n))
@@ -35,11 +35,11 @@ def log_of(disk: MemoryDisk, batches: int, config: LogConfig | None = None) -> L
 
 
 def expect(log: Log, count: int) -> None:
-    """The log holds exactly the first `count` batches, and what is derived from them."""
+    """Check that the log has exactly the first `count` batches and the state derived from them."""
     assert read_all(log) == [(n, b"value-%d" % n) for n in range(count)]
-    assert log.end_offset == log.synced_offset == count
+    assert log.end_offset == log.durability.synced_offset == count
     if count:
-        (producer,) = log.active_producers()
+        (producer,) = log.producers.all()
         assert producer.last_sequence == count - 1
         assert [place.base_offset for place in producer.batches] == list(range(max(0, count - 5), count))
         assert log.max_timestamp(up_to=count) == (0, NOW_MS)
@@ -66,7 +66,7 @@ def reopened(data: bytes, recovery_point: int | None = None) -> tuple[Log, Event
     return open_log(disk, recovery_point=recovery_point, event=events), events
 
 
-def test_torn_tail_is_cut_at_every_byte(disk: MemoryDisk) -> None:
+def test_a_torn_tail_is_truncated_at_every_byte(disk: MemoryDisk) -> None:
     data, last = sizes_of(disk)
     for cut in range(last, len(data)):
         log, events = reopened(data[:cut])
@@ -78,7 +78,7 @@ def test_torn_tail_is_cut_at_every_byte(disk: MemoryDisk) -> None:
 
 
 @pytest.mark.parametrize("change", [0x00, 0x01, 0x80, 0xFF], ids=hex)
-def test_every_wrong_byte_of_the_last_batch_cuts_it(disk: MemoryDisk, change: int) -> None:
+def test_every_wrong_byte_of_the_last_batch_truncates_it(disk: MemoryDisk, change: int) -> None:
     data, last = sizes_of(disk)
     outside_of_the_crc = [*range(last, last + 8), *range(last + 12, last + 16)]
     for at in range(last, len(data)):
@@ -90,13 +90,13 @@ def test_every_wrong_byte_of_the_last_batch_cuts_it(disk: MemoryDisk, change: in
         expect(log, 3)
 
 
-def test_last_batch_with_an_offset_that_went_back_is_cut(disk: MemoryDisk) -> None:
+def test_a_last_batch_with_a_lower_offset_is_truncated(disk: MemoryDisk) -> None:
     data, last = sizes_of(disk)
     log, _ = reopened(data[:last] + (2).to_bytes(8, "big") + data[last + 8 :])
     expect(log, 3)
 
 
-def test_zeros_from_every_byte_of_the_last_batch_on_cut_it(disk: MemoryDisk) -> None:
+def test_zeros_from_any_byte_of_the_last_batch_on_truncate_it(disk: MemoryDisk) -> None:
     data, last = sizes_of(disk)
     for at in range(last, len(data)):
         if any(data[at:]):
@@ -105,7 +105,7 @@ def test_zeros_from_every_byte_of_the_last_batch_on_cut_it(disk: MemoryDisk) -> 
 
 
 @pytest.mark.parametrize("length", [1, 11, 12, 60, 61, 512, 5000])
-def test_zero_filled_tail_is_cut(disk: MemoryDisk, length: int) -> None:
+def test_a_zero_filled_tail_is_truncated(disk: MemoryDisk, length: int) -> None:
     data, _ = sizes_of(disk)
     log, events = reopened(data + bytes(length))
     expect(log, 4)
@@ -113,18 +113,17 @@ def test_zero_filled_tail_is_cut(disk: MemoryDisk, length: int) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 17, 60, 61, 512, 5000])
-def test_garbage_tail_is_cut(disk: MemoryDisk, length: int) -> None:
+def test_a_garbage_tail_is_truncated(disk: MemoryDisk, length: int) -> None:
     data, _ = sizes_of(disk)
     log, _ = reopened(data + random.Random(length).randbytes(length))
     expect(log, 4)
 
 
 @pytest.mark.parametrize(("offset", "garbage_bytes"), [(900, 18), (900, 60), (4, 61), (4, 300)])
-def test_a_tail_of_old_sectors_is_cut_although_a_valid_batch_lies_in_it(
+def test_a_tail_of_stale_sectors_is_truncated_despite_a_valid_batch_in_it(
     disk: MemoryDisk, offset: int, garbage_bytes: int
 ) -> None:
-    """What a power loss leaves may be what lay there before, of another log: nothing that could stand behind a batch
-    which is lost here."""
+    """A power loss may leave stale bytes of another log; a batch in them could not follow the lost batch."""
     data, _ = sizes_of(disk)
     stale = bytearray(make_batch(producer_id=9, sequence=3, value=b"of another log"))
     stale[:8] = offset.to_bytes(8, "big")
@@ -137,7 +136,7 @@ def test_file_of_nothing_but_garbage_is_an_empty_log() -> None:
     expect(log, 0)
 
 
-def test_torn_batch_larger_than_the_scan_window_is_cut(disk: MemoryDisk) -> None:
+def test_a_torn_batch_larger_than_the_scan_window_is_truncated(disk: MemoryDisk) -> None:
     log = log_of(disk, 2)
     put(log, make_batch(value=b"x" * (5 << 20)))
     data = disk.read_bytes(FIRST + ".log")
@@ -161,7 +160,7 @@ def test_derived_file_that_is_damaged_is_rebuilt(
     disk: MemoryDisk, suffix: str, damage: str, recovery_point: int | None
 ) -> None:
     log = log_of(disk, 40, SMALL)
-    log._write_snapshot()
+    log.durability.write_snapshot()
     for name in disk.listdir(DIRECTORY):
         path = f"{DIRECTORY}/{name}"
         if not name.endswith(suffix):
@@ -190,7 +189,7 @@ def test_derived_file_that_is_damaged_is_rebuilt(
 
 def test_snapshot_newer_than_the_log_is_removed(disk: MemoryDisk) -> None:
     log = log_of(disk, 10)
-    log._write_snapshot()
+    log.durability.write_snapshot()
     data = disk.read_bytes(FIRST + ".log")
     disk.overwrite(FIRST + ".log", data[: log.segments[0].position_of(7)])
     disk.kill()
@@ -198,9 +197,9 @@ def test_snapshot_newer_than_the_log_is_removed(disk: MemoryDisk) -> None:
     assert f"{10:020d}.snapshot" not in disk.listdir(DIRECTORY)
 
 
-def test_index_newer_than_the_log_is_cut(disk: MemoryDisk) -> None:
+def test_an_index_newer_than_the_log_is_truncated(disk: MemoryDisk) -> None:
     log = log_of(disk, 40, SMALL)
-    log._write_snapshot()
+    log.durability.write_snapshot()
     segment = log.active
     position = segment.position_of(segment.base_offset + 2)
     path = segment.path(".log")
@@ -208,23 +207,24 @@ def test_index_newer_than_the_log_is_cut(disk: MemoryDisk) -> None:
     expect(crash_and_open(disk, segment.base_offset), segment.base_offset + 2)
 
 
-async def test_checkpoint_makes_a_start_read_only_what_came_later(disk: MemoryDisk) -> None:
+async def test_recovery_reads_only_bytes_after_the_checkpoint(disk: MemoryDisk) -> None:
     log = log_of(disk, 500)
-    await log.checkpoint()
+    await log.durability.checkpoint()
     for n in range(500, 510):
         put(log, make_batch(producer_id=5, sequence=n, value=b"value-%d" % n))
     disk.kill()
-    log = open_log(disk, recovery_point=log.recovery_point)
-    assert log.recovery_point == 500
-    assert log.active_producers()[0].last_sequence == 509
-    assert log._bytes_since_snapshot < len(make_batch(value=b"value-1000")) * 70
+    log = open_log(disk, recovery_point=log.durability.recovery_point)
+    assert log.durability.recovery_point == 500
+    assert log.producers.all()[0].last_sequence == 509
+    replayed_bytes = CHECKPOINT_BYTES - log.durability.snapshot_due_bytes
+    assert replayed_bytes < len(make_batch(value=b"value-1000")) * 70
     expect(log, 510)
 
 
 def test_missing_segment_name_after_power_loss_loses_only_what_was_not_synced(disk: MemoryDisk) -> None:
-    """Rename and creation without a directory sync are forgotten by the disk; the log relies on neither."""
+    """The disk loses renames and new files without a directory sync; the log relies on neither."""
     log = log_of(disk, 40, SMALL)
-    asyncio.run(log.sync())
+    asyncio.run(log.durability.sync())
     log.close()
     disk.crash()
     expect(open_log(disk, SMALL, recovery_point=40), 40)
@@ -239,11 +239,11 @@ def test_leftovers_of_deletions_and_atomic_writes_are_removed(disk: MemoryDisk) 
     assert not [name for name in disk.listdir(DIRECTORY) if name.endswith((".deleted", ".tmp")) or "99" in name]
 
 
-def test_what_a_killed_process_left_to_the_kernel_is_durable_once_recovered(disk: MemoryDisk) -> None:
-    """Readers see it from now on, so a power loss must not take it."""
+def test_recovery_syncs_bytes_that_a_killed_process_left_in_the_page_cache(disk: MemoryDisk) -> None:
+    """Readers see these records from now on, so a power loss must not remove them."""
     log_of(disk, 40, SMALL)
     disk.kill()
-    assert open_log(disk, SMALL, recovery_point=0).synced_offset == 40
+    assert open_log(disk, SMALL, recovery_point=0).durability.synced_offset == 40
     disk.crash()
     expect(open_log(disk, SMALL, recovery_point=0), 40)
 
@@ -263,7 +263,7 @@ def damage(disk: MemoryDisk, log: Log, offset: int, *, at: int = 70) -> tuple[st
 
 
 @pytest.mark.parametrize("at", [16, 17, 21, 40, 65])
-def test_damage_followed_by_valid_batches_is_never_cut_silently(disk: MemoryDisk, at: int) -> None:
+def test_damage_followed_by_valid_batches_is_refused(disk: MemoryDisk, at: int) -> None:
     log = log_of(disk, 20)
     path, position = damage(disk, log, 11, at=at)
     with pytest.raises(CorruptLog) as refused:
@@ -275,7 +275,7 @@ def test_damage_followed_by_valid_batches_is_never_cut_silently(disk: MemoryDisk
     assert "11" in refused.value.message
 
 
-def test_damaged_length_followed_by_valid_batches_is_never_cut_silently(disk: MemoryDisk) -> None:
+def test_a_damaged_length_followed_by_valid_batches_is_refused(disk: MemoryDisk) -> None:
     for at in (8, 9, 10, 11):
         disk = MemoryDisk()
         damage(disk, log_of(disk, 20), 11, at=at)
@@ -283,14 +283,14 @@ def test_damaged_length_followed_by_valid_batches_is_never_cut_silently(disk: Me
             open_log(disk)
 
 
-def test_damage_before_a_later_segment_is_never_cut_silently(disk: MemoryDisk) -> None:
+def test_damage_before_a_later_segment_is_refused(disk: MemoryDisk) -> None:
     log = log_of(disk, 40, SMALL)
     damage(disk, log, log.segments[2].base_offset - 1)
     with pytest.raises(CorruptLog):
         open_log(disk, SMALL)
 
 
-def test_last_batch_below_the_recovery_point_is_not_taken_for_a_torn_tail(disk: MemoryDisk) -> None:
+def test_a_damaged_last_batch_below_the_recovery_point_is_refused(disk: MemoryDisk) -> None:
     log = log_of(disk, 20)
     log.close()
     data = disk.read_bytes(FIRST + ".log")
@@ -300,7 +300,7 @@ def test_last_batch_below_the_recovery_point_is_not_taken_for_a_torn_tail(disk: 
         open_log(disk, recovery_point=20)
 
 
-def test_log_that_lost_its_durable_end_is_refused(disk: MemoryDisk) -> None:
+def test_a_log_that_lost_durable_records_is_refused(disk: MemoryDisk) -> None:
     log_of(disk, 20).close()
     disk.overwrite(FIRST + ".log", b"")
     disk.kill()
@@ -316,7 +316,7 @@ def test_data_loss_can_be_allowed_for_one_start(disk: MemoryDisk) -> None:
     assert events.names() == ["log_tail_cut"]
 
 
-def test_lost_sector_amid_unsynced_batches_is_cut(disk: MemoryDisk) -> None:
+def test_a_lost_sector_in_unsynced_batches_is_truncated(disk: MemoryDisk) -> None:
     """A power loss may keep later sectors and lose earlier ones; nothing after the last sync was acknowledged."""
     log = open_log(disk)
     for n in range(20):
@@ -329,10 +329,10 @@ def test_lost_sector_amid_unsynced_batches_is_cut(disk: MemoryDisk) -> None:
     disk.overwrite(FIRST + ".log", data)
     log = open_log(disk)
     assert log.end_offset == 7
-    assert log.active_producers()[0].last_sequence == 6
+    assert log.producers.all()[0].last_sequence == 6
 
 
-def test_segment_that_ends_before_its_successor_is_a_lost_write(disk: MemoryDisk) -> None:
+def test_a_segment_that_ends_before_the_next_one_is_a_lost_write(disk: MemoryDisk) -> None:
     log = log_of(disk, 40, SMALL)
     second = log.segments[1]
     path = second.path(".log")
@@ -344,8 +344,8 @@ def test_segment_that_ends_before_its_successor_is_a_lost_write(disk: MemoryDisk
     assert events.names() == ["log_tail_cut"]
 
 
-def test_gap_between_segments_of_a_foreign_directory_is_left_alone(disk: MemoryDisk) -> None:
-    """Without a recovery point the log may come from elsewhere, compacted; gaps are no sign of loss."""
+def test_a_gap_between_segments_without_a_recovery_point_is_accepted(disk: MemoryDisk) -> None:
+    """A log without a recovery point may be a compacted copy; missing offsets do not mean a loss."""
     log = log_of(disk, 40, SMALL)
     second = log.segments[1]
     path = second.path(".log")
@@ -355,16 +355,16 @@ def test_gap_between_segments_of_a_foreign_directory_is_left_alone(disk: MemoryD
     assert open_log(disk, SMALL).end_offset == 40
 
 
-def test_reading_a_rotten_segment_names_file_and_position(disk: MemoryDisk) -> None:
+def test_a_read_of_a_damaged_segment_names_file_and_position(disk: MemoryDisk) -> None:
     log = log_of(disk, 20)
     damage(disk, log, 11, at=8)
     disk.boots -= 1  # the process lives on over the damaged file
-    log._segments.forget()
+    log.segments.forget()
     with pytest.raises(KafkaError, match=FIRST):
         log.read(12, up_to=20, bytes_max=100)
 
 
-def test_clean_log_is_opened_without_checking_it(disk: MemoryDisk) -> None:
+def test_a_cleanly_closed_log_is_opened_without_a_scan(disk: MemoryDisk) -> None:
     log = log_of(disk, 20)
     log.close()
     disk.kill()

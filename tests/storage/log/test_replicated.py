@@ -1,4 +1,4 @@
-"""A follower's log: what its leader has, byte for byte; cut by epochs; begun anew where that has moved its start."""
+"""The log of a follower: the leader's bytes, truncation by epochs, and restart at the leader's new start offset."""
 
 import asyncio
 from collections.abc import Callable
@@ -60,7 +60,7 @@ def test_followers_files_are_those_of_the_leader(bytes_max: int) -> None:
         assert disks[1].read_bytes(f"{DIRECTORY}/{name}") == disks[0].read_bytes(f"{DIRECTORY}/{name}"), name
 
 
-def test_many_batches_take_one_write() -> None:
+def test_replicated_batches_are_written_by_one_call() -> None:
     leader, disk = busy_leader(MemoryDisk(), LogConfig()), MemoryDisk()
     follower = open_log(disk)
     data = leader.read(0, up_to=leader.end_offset, bytes_max=1 << 20)
@@ -76,7 +76,7 @@ def test_follower_is_the_same_after_a_restart(end: str) -> None:
     leader, disk = busy_leader(MemoryDisk()), MemoryDisk()
     follower = open_log(disk, SMALL)
     replicate(leader, follower, bytes_max=700)
-    asyncio.run(follower.sync())
+    asyncio.run(follower.durability.sync())
     if end == "close":
         follower.close()
     getattr(disk, end if end != "close" else "kill")()
@@ -84,8 +84,8 @@ def test_follower_is_the_same_after_a_restart(end: str) -> None:
     assert content(again) == content(leader)
 
 
-def test_truncated_follower_catches_up_to_the_same() -> None:
-    """Producers, open transactions and the index of aborted ones follow the cut, at every place there is."""
+def test_a_truncated_follower_becomes_equal_to_its_leader() -> None:
+    """For every truncation offset, including producers, open transactions and the transaction index."""
     leader = busy_leader(MemoryDisk())
     for offset in range(0, leader.end_offset, 3):
         follower = open_log(MemoryDisk(), SMALL)
@@ -93,7 +93,7 @@ def test_truncated_follower_catches_up_to_the_same() -> None:
         follower.truncate_to(offset)
         assert follower.end_offset <= offset
         assert not [a for a in follower.aborted_transactions(0, 1000) if a.last_offset >= follower.end_offset]
-        assert all(state.last_offset < follower.end_offset for state in follower.active_producers())
+        assert all(state.last_offset < follower.end_offset for state in follower.producers.all())
         replicate(leader, follower, bytes_max=2000)
         assert content(follower) == content(leader)
 
@@ -102,7 +102,7 @@ def test_truncated_follower_catches_up_to_the_same() -> None:
 
 
 def test_two_fast_failovers_with_unequal_tails_leave_the_same_log() -> None:
-    """KIP-101 and KIP-279: cutting to a high watermark would lose or keep what it must not; epochs tell the place."""
+    """KIP-101 and KIP-279: truncation to the high watermark would be wrong; leader epochs give the right offset."""
     a, b = open_log(MemoryDisk()), open_log(MemoryDisk())
     for n in range(10):
         put(a, make_batch(value=b"both %d" % n), leader_epoch=0)
@@ -118,7 +118,7 @@ def test_two_fast_failovers_with_unequal_tails_leave_the_same_log() -> None:
     assert values == [b"both %d" % n for n in range(10)] + [b"only a %d" % n for n in range(5)] + [b"a again"]
 
 
-def test_leaders_who_wrote_nothing_leave_no_trace_in_the_history() -> None:
+def test_leaders_without_records_leave_no_epoch_in_the_history() -> None:
     a, b = open_log(MemoryDisk()), open_log(MemoryDisk())
     put(a, make_batch(), leader_epoch=0)
     replicate(a, b)
@@ -131,7 +131,7 @@ def test_leaders_who_wrote_nothing_leave_no_trace_in_the_history() -> None:
     assert content(b) == content(a)
 
 
-def test_follower_older_than_the_leaders_history_loses_what_the_leader_does_not_know() -> None:
+def test_a_follower_with_older_epochs_truncates_records_that_the_leader_lacks() -> None:
     a, b = open_log(MemoryDisk()), open_log(MemoryDisk())
     for epoch in (3, 5, 9):
         put(a, make_batch(value=b"a"), leader_epoch=epoch)
@@ -158,7 +158,7 @@ def test_truncation_offset(own: tuple[int, int], leader: tuple[int, int], cut: i
 # What a follower does not take
 
 
-def test_damaged_batches_are_refused_whole() -> None:
+def test_nothing_of_damaged_batches_is_appended() -> None:
     first, second = at_offset(make_batch(2), 0), at_offset(make_batch(2), 2)
     marker = bytearray(
         build_marker(EndTxnMarker(ControlType.ABORT, 1), producer_id=1, producer_epoch=0, timestamp_ms=NOW_MS)
@@ -178,7 +178,7 @@ def test_damaged_batches_are_refused_whole() -> None:
     assert [header.base_offset for header in checked_headers(first + second)] == [0, 2]
 
 
-def test_what_the_log_has_already_is_our_own_mistake() -> None:
+def test_replicated_batches_below_the_end_offset_fail_an_assertion() -> None:
     follower = open_log(MemoryDisk())
     batch = at_offset(make_batch(3), 0)
     follower.append_replicated(batch, now_ms=NOW_MS)
@@ -192,13 +192,13 @@ def test_what_the_log_has_already_is_our_own_mistake() -> None:
 
 @pytest.mark.parametrize("config", [SMALL, LogConfig(segment_bytes=900, cleanup_policy=("compact",))])
 @pytest.mark.parametrize("end", ["kill", "crash"])
-def test_gaps_that_compaction_left_survive_a_restart(config: LogConfig, end: str) -> None:
-    """Also when the topic is not compacted any more: above the recovery point a start would take a gap for a loss."""
+def test_offsets_missing_after_compaction_are_accepted_after_a_restart(config: LogConfig, end: str) -> None:
+    """Also if the topic is not compacted any more: recovery would take a gap above the recovery point for a loss."""
     disk = MemoryDisk()
     follower = open_log(disk, config)
     for offset in (3, 4, 90, 91, 500, 700):
         follower.append_replicated(at_offset(make_batch(value=b"x" * 200), offset), now_ms=NOW_MS)
-    asyncio.run(follower.sync())
+    asyncio.run(follower.durability.sync())
     kept = content(follower)
     getattr(disk, end)()
     again = open_log(disk, config, recovery_point=0)
@@ -206,8 +206,8 @@ def test_gaps_that_compaction_left_survive_a_restart(config: LogConfig, end: str
     assert disk.exists(f"{DIRECTORY}/{CLEANER_OFFSET}") is not config.is_compacted
 
 
-def test_gap_wider_than_an_index_can_tell() -> None:
-    """The journal of a busy group: after some weeks its first offsets and its last ones are 2^31 apart."""
+def test_a_gap_wider_than_a_relative_offset_starts_a_segment() -> None:
+    """In the journal of a busy group, first and last offsets may be 2^31 apart after some weeks."""
     compacted = LogConfig(cleanup_policy=("compact",))
     for before in ([], [0], [0, 5]):
         disk = MemoryDisk()
@@ -217,7 +217,7 @@ def test_gap_wider_than_an_index_can_tell() -> None:
             follower.append_replicated(at_offset(make_batch(value=b"%d" % offset), offset), now_ms=NOW_MS)
         expected = [(offset, b"%d" % offset) for offset in offsets]
         assert [(r, v) for r, v in records(follower)] == expected
-        asyncio.run(follower.sync())
+        asyncio.run(follower.durability.sync())
         disk.crash()
         assert records(open_log(disk, compacted, recovery_point=0)) == expected
 
@@ -226,16 +226,16 @@ def records(log: Log) -> list[tuple[int, bytes | None]]:
     found = []
     offset = log.start_offset
     while offset < log.end_offset:
-        data, offset = log._read(offset, log.end_offset, 1, True)
+        data, offset = log.segments.read(offset, up_to=log.end_offset, bytes_max=1, at_least_one=True)
         found += [(header.base_offset, data[-header.size :]) for header in checked_headers(data)]
     return [(base, batch[batch.rindex(b"k") + 2 : -1]) for base, batch in found]
 
 
-async def test_compacted_leader_and_its_follower_tell_the_same() -> None:
+async def test_a_compacted_leader_and_its_follower_have_the_same_records() -> None:
     config = LogConfig(segment_bytes=700, cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0)
     leader = busy_leader(MemoryDisk(), config)
     leader.append_marker(3, 0, False, 1, leader_epoch=2, now_ms=NOW_MS)
-    await leader.checkpoint()
+    await leader.durability.checkpoint()
     bytes_before = leader.size
     dirty = dirtiness(leader, 0, last_stable_offset=leader.end_offset, now_ms=NOW_MS)
     await compact(
@@ -247,23 +247,28 @@ async def test_compacted_leader_and_its_follower_tell_the_same() -> None:
     replicate(leader, follower, bytes_max=500)
     assert content(follower)[0] == content(leader)[0]
     assert read_tail(follower) == read_tail(leader)
-    await follower.sync()
+    await follower.durability.sync()
     disk.crash()
     assert content(open_log(disk, config, recovery_point=0))[0] == content(leader)[0]
 
 
 def read_tail(log: Log) -> tuple[int, list[tuple[int, int, int]]]:
-    return log.end_offset, [(p.producer_id, p.epoch, p.txn_first_offset) for p in log.active_producers()]
+    return log.end_offset, [(p.producer_id, p.epoch, p.txn_first_offset) for p in log.producers.all()]
 
 
 # Beginning anew
 
 
-def test_restarted_log_is_empty_and_goes_on_at_its_offset() -> None:
+def test_restart_at_gives_an_empty_log_at_the_offset() -> None:
     disk = MemoryDisk()
     log = busy_leader(disk)
     log.restart_at(1000)
-    assert (log.start_offset, log.end_offset, log.synced_offset, log.recovery_point) == (1000, 1000, 1000, 1000)
+    assert (log.start_offset, log.end_offset, log.durability.synced_offset, log.durability.recovery_point) == (
+        1000,
+        1000,
+        1000,
+        1000,
+    )
     assert content(log) == (b"", [], *content(open_log(MemoryDisk(), start_offset=1000))[2:])
     assert len(log.segments) == 1
     log.append_replicated(at_offset(make_batch(2), 1000, 8), now_ms=NOW_MS)
@@ -273,14 +278,14 @@ def test_restarted_log_is_empty_and_goes_on_at_its_offset() -> None:
     assert (again.start_offset, again.end_offset, again.epochs.entries) == (1000, 1002, [(8, 1000)])
 
 
-def test_truncation_below_the_first_segment_begins_anew() -> None:
+def test_truncation_below_the_first_segment_restarts_the_log() -> None:
     log = open_log(MemoryDisk(), start_offset=100, recovery_point=100)
     log.append_replicated(at_offset(make_batch(5), 100), now_ms=NOW_MS)
     log.truncate_to(40)
     assert (log.start_offset, log.end_offset, log.segments[0].base_offset) == (40, 40, 40)
 
 
-def test_leaders_start_amid_a_batch() -> None:
+def test_a_follower_may_start_inside_a_batch() -> None:
     leader, follower = open_log(MemoryDisk()), open_log(MemoryDisk())
     for _ in range(5):
         put(leader, make_batch(10))
@@ -293,7 +298,7 @@ def test_leaders_start_amid_a_batch() -> None:
 
 
 class Restart:
-    """A follower whose log begins anew, at an offset above and then at one below, and goes on."""
+    """A follower whose log restarts at a higher and then at a lower offset, and continues."""
 
     def __init__(self, disk: MemoryDisk) -> None:
         self.disk = disk
@@ -310,7 +315,7 @@ class Restart:
         log = directory.logs["t", 0]
         for offset in range(40):
             log.append_replicated(self.batch(offset), now_ms=NOW_MS)
-        await log.sync()
+        await log.durability.sync()
         log.delete_records_before(12)
         for stage, offset in enumerate((500, 7), start=1):
             self.stage = stage
@@ -318,7 +323,7 @@ class Restart:
             self.stage = -stage
             for more in range(20):
                 log.append_replicated(self.batch(offset + more), now_ms=NOW_MS)
-            await log.sync()
+            await log.durability.sync()
             await directory.checkpoint()
         directory.close()
 
@@ -336,7 +341,7 @@ class Restart:
         for _, start in log.epochs.entries:
             assert log.start_offset <= start <= log.end_offset
         last = log.end_offset - 1
-        assert all(state.last_offset == last for state in log.active_producers()), "producers of what is gone"
+        assert all(state.last_offset == last for state in log.producers.all()), "producers of what is gone"
         if not found:
             assert log.epochs.entries == []
         end = log.end_offset
@@ -353,7 +358,7 @@ class Restart:
         pytest.param(lambda disk, change: disk.crash(Random(change)), id="some-lost"),
     ],
 )
-def test_beginning_anew_may_be_interrupted_anywhere(stop: Callable[[MemoryDisk, int], None]) -> None:
+def test_restart_at_may_be_interrupted_at_any_change(stop: Callable[[MemoryDisk, int], None]) -> None:
     for change in range(1000):
         disk = MemoryDisk()
         restart = Restart(disk)
@@ -370,21 +375,21 @@ def test_beginning_anew_may_be_interrupted_anywhere(stop: Callable[[MemoryDisk, 
 
 @pytest.mark.parametrize("first", [0, 20])
 @pytest.mark.parametrize("end", ["close", "kill", "crash"])
-def test_log_that_was_cut_in_a_gap_can_be_opened_again(end: str, first: int) -> None:
-    """What compaction left may end below the place where the log was cut; that is no loss."""
+def test_a_log_truncated_in_a_gap_can_be_opened(end: str, first: int) -> None:
+    """After compaction the last batch may end below the truncation offset; that is not a loss."""
     disk = MemoryDisk()
     follower = open_log(disk, COMPACTED)
     kept = [at_offset(make_batch(), 0)] if not first else []
     data = b"".join([*kept, at_offset(make_batch(), 28), at_offset(make_batch(), 29)])
     follower.append_replicated(data, now_ms=NOW_MS)
-    asyncio.run(follower.sync())
-    asyncio.run(follower.checkpoint())
-    assert follower.recovery_point == 30
+    asyncio.run(follower.durability.sync())
+    asyncio.run(follower.durability.checkpoint())
+    assert follower.durability.recovery_point == 30
     follower.truncate_to(28)
     if end == "close":
         follower.close()
     getattr(disk, end if end != "close" else "kill")()
-    again = open_log(disk, COMPACTED, recovery_point=follower.recovery_point)
+    again = open_log(disk, COMPACTED, recovery_point=follower.durability.recovery_point)
     assert again.end_offset <= 28
     follower_again = [offset for offset, _ in read_all(again)]
     assert follower_again == ([0] if not first else [])

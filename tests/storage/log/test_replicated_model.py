@@ -1,5 +1,5 @@
-"""Three replicas, one leader at a time, through failovers, cuts, crashes and deletions: whoever has caught up is the
-same, and what all of them had is never lost."""
+"""Three replicas with failovers, truncations, crashes and deletions: replicas in sync are equal, and no record that all
+of them had is lost."""
 
 import asyncio
 from contextlib import nullcontext
@@ -57,7 +57,7 @@ class ReplicaMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 4), producer_id=PRODUCERS, transactional=st.booleans())
     def append(self, count: int, producer_id: int, transactional: bool) -> None:
         self.written += 1
-        state = self.log.producer(producer_id)
+        state = self.log.producers.get(producer_id)
         batch = make_batch(
             count,
             value=b"%d" % self.written + b"x" * (self.written % 7 * 30),
@@ -72,7 +72,7 @@ class ReplicaMachine(RuleBasedStateMachine):
 
     @rule(producer_id=st.sampled_from((1, 2)), commit=st.booleans(), bump=st.booleans())
     def end_transaction(self, producer_id: int, commit: bool, bump: bool) -> None:
-        state = self.log.producer(producer_id)
+        state = self.log.producers.get(producer_id)
         epoch = (state.epoch if state is not None else 0) + bump
         self.log.append_marker(producer_id, epoch, commit, self.epoch, leader_epoch=self.epoch, now_ms=NOW_MS)
 
@@ -97,7 +97,7 @@ class ReplicaMachine(RuleBasedStateMachine):
 
     @rule(replica=REPLICAS)
     def failover(self, replica: int) -> None:
-        """Anybody who has what was committed; it may have a tail that nobody else has."""
+        """Elect any replica with all committed records; it may have a tail that the others lack."""
         self.leader = replica
         self.epoch += 1
         self.log.epochs.assign(self.epoch, self.log.end_offset)
@@ -119,10 +119,10 @@ class ReplicaMachine(RuleBasedStateMachine):
 
     @rule(replica=REPLICAS, how=st.sampled_from(("close", "kill", "crash")))
     def restart(self, replica: int, how: str) -> None:
-        """What was committed was synced before; a leader that loses its power leads no more."""
+        """Restart after a power loss; committed records were synced. A leader is not the leader any more."""
         it = self.replicas[replica]
         before = content(it.log)
-        asyncio.run(it.log.sync())
+        asyncio.run(it.log.durability.sync())
         if how == "close":
             it.directory.close()
         else:

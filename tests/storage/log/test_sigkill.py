@@ -1,4 +1,4 @@
-"""Real processes, really killed: what was acknowledged is there."""
+"""Acknowledged records survive SIGKILL of a real process."""
 
 import os
 import random
@@ -21,7 +21,7 @@ def test_every_acknowledged_batch_survives_sigkill(tmp_path: Path) -> None:
         with subprocess.Popen(
             [sys.executable, "-m", "storage.appender", str(tmp_path)],
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(TESTS)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])},
         ) as child:
             assert child.stdout is not None
             assert child.stdout.readline(), "the child came to its first sync"
@@ -35,7 +35,7 @@ def test_every_acknowledged_batch_survives_sigkill(tmp_path: Path) -> None:
         log = directory.logs["t", 0]
         assert not directory.was_clean
         assert log.end_offset >= acknowledged
-        assert log.recovery_point <= log.end_offset
+        assert log.durability.recovery_point <= log.end_offset
         assert read_all(log) == [(offset, appender.value_of(offset)) for offset in range(log.end_offset)]
         for back in range(1, min(5, log.end_offset) + 1):
             offset = log.end_offset - back

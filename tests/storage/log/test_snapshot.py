@@ -1,4 +1,4 @@
-"""Producer snapshots: Kafka's bytes, our trailer, and what happens to damaged ones."""
+"""Producer snapshots: the bytes of Kafka, the trailer of semel, and damaged files."""
 
 import struct
 
@@ -31,13 +31,13 @@ STATES = st.builds(
 
 
 @given(st.lists(STATES, max_size=6, unique_by=lambda state: state.producer_id))
-def test_what_is_encoded_is_decoded(states: list[ProducerState]) -> None:
+def test_states_survive_encode_and_decode(states: list[ProducerState]) -> None:
     expected = sorted(states, key=lambda state: state.producer_id)
     assert decode(encode(states)) == expected
 
 
 @given(st.lists(STATES, max_size=3, unique_by=lambda state: state.producer_id), st.data())
-def test_any_changed_or_missing_byte_is_found(states: list[ProducerState], data: st.DataObject) -> None:
+def test_any_changed_or_missing_byte_is_detected(states: list[ProducerState], data: st.DataObject) -> None:
     encoded = bytearray(encode(states))
     at = data.draw(st.integers(0, len(encoded) - 1))
     for wrong in (encoded[:at], encoded[:at] + bytes([encoded[at] ^ 1]) + encoded[at + 1 :]):
@@ -57,7 +57,7 @@ STATE = ProducerState(
 )
 
 
-def test_kafkas_part_is_kafkas_byte_for_byte() -> None:
+def test_the_part_of_kafka_has_kafkas_bytes() -> None:
     encoded = encode([STATE])
     body = struct.pack(">i", 1) + struct.pack(">qhiqiqiq", 1234, 2, 9, 15, 2, 100, 3, 13)
     assert encoded[:2] == b"\x00\x01"
@@ -72,7 +72,7 @@ def test_snapshot_of_kafkas_own_is_read() -> None:
     assert (state.accepted, state.last_append_ms, state.txn_first_offset) == (3, 77, -1)
 
 
-def test_newest_usable_snapshot_is_taken_and_a_broken_one_removed(disk: MemoryDisk) -> None:
+def test_the_newest_valid_snapshot_is_loaded_and_invalid_ones_removed(disk: MemoryDisk) -> None:
     disk.mkdir("d")
     snapshots = Snapshots(disk, "d")
     snapshots.write(10, [STATE], keep=())
@@ -86,7 +86,7 @@ def test_newest_usable_snapshot_is_taken_and_a_broken_one_removed(disk: MemoryDi
     assert Snapshots(disk, "d").offsets == [10, 30]
 
 
-def test_snapshots_do_not_pile_up(disk: MemoryDisk) -> None:
+def test_the_number_of_snapshots_is_bounded(disk: MemoryDisk) -> None:
     disk.mkdir("d")
     snapshots = Snapshots(disk, "d")
     for offset in range(0, 100, 10):

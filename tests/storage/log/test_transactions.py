@@ -43,14 +43,14 @@ def entries(log: Log, start: int = 0, stop: int = 1 << 40) -> list[tuple[int, in
 def test_a_marker_takes_one_offset_and_ends_the_transaction(disk: MemoryDisk) -> None:
     log = open_log(disk)
     assert begin(log, 7) == 0
-    state = log.producer(7)
+    state = log.producers.get(7)
     assert state is not None
     assert state.txn_first_offset == 0
     assert end(log, 7, True, coordinator_epoch=3) == AppendResult(1, 1)
-    state = log.producer(7)
+    state = log.producers.get(7)
     assert state is not None
     assert (state.txn_first_offset, state.coordinator_epoch, log.end_offset) == (-1, 3, 2)
-    assert log.producer(8) is None
+    assert log.producers.get(8) is None
 
 
 def test_a_marker_for_a_producer_that_wrote_nothing_is_appended(disk: MemoryDisk) -> None:
@@ -77,7 +77,7 @@ def test_a_marker_retried_after_its_reply_was_lost_is_not_written_twice(disk: Me
     assert end(log, 7, False) == AppendResult(4, 4), "not the same transaction"
 
 
-def test_a_zombie_coordinators_marker_is_refused(disk: MemoryDisk) -> None:
+def test_a_marker_of_an_older_coordinator_epoch_is_refused(disk: MemoryDisk) -> None:
     log = open_log(disk)
     begin(log, 7)
     end(log, 7, True, coordinator_epoch=5)
@@ -85,8 +85,8 @@ def test_a_zombie_coordinators_marker_is_refused(disk: MemoryDisk) -> None:
     with pytest.raises(KafkaError) as refused:
         end(log, 7, False, coordinator_epoch=4)
     assert refused.value.code == ErrorCode.TRANSACTION_COORDINATOR_FENCED
-    assert log.first_unstable_offset(0) == 0
-    assert log.first_unstable_offset(2) == 2
+    assert log.producers.transactions.first_unstable_offset(0) == 0
+    assert log.producers.transactions.first_unstable_offset(2) == 2
     assert end(log, 7, False, coordinator_epoch=6).base_offset == 3
 
 
@@ -99,7 +99,7 @@ def test_a_marker_of_a_fenced_epoch_is_refused(disk: MemoryDisk) -> None:
     assert log.end_offset == 1
 
 
-def test_a_marker_with_the_bumped_epoch_fences_the_old_one_and_starts_sequences_anew(disk: MemoryDisk) -> None:
+def test_a_marker_with_a_bumped_epoch_fences_the_old_one_and_restarts_sequences(disk: MemoryDisk) -> None:
     log = open_log(disk)
     begin(log, 7, sequence=0)
     end(log, 7, True, epoch=1)
@@ -113,14 +113,14 @@ def test_a_marker_with_the_bumped_epoch_fences_the_old_one_and_starts_sequences_
     assert begin(log, 7, epoch=1, sequence=0) == 2
 
 
-def test_without_a_bump_sequences_go_on_after_a_marker(disk: MemoryDisk) -> None:
+def test_without_an_epoch_bump_sequences_continue_after_a_marker(disk: MemoryDisk) -> None:
     log = open_log(disk)
     begin(log, 7, sequence=0)
     end(log, 7, True)
     assert begin(log, 7, sequence=1) == 2
 
 
-def test_a_plain_batch_amid_the_producers_transaction_is_refused(disk: MemoryDisk) -> None:
+def test_a_non_transactional_batch_during_the_producers_transaction_is_refused(disk: MemoryDisk) -> None:
     log = open_log(disk)
     begin(log, 7)
     with pytest.raises(KafkaError) as refused:
@@ -133,27 +133,27 @@ def test_a_plain_batch_amid_the_producers_transaction_is_refused(disk: MemoryDis
 
 def test_the_earliest_open_transaction_holds_readers_back(disk: MemoryDisk) -> None:
     log = open_log(disk)
-    assert log.first_unstable_offset(0) is None
+    assert log.producers.transactions.first_unstable_offset(0) is None
     put(log, make_batch(5))
     assert begin(log, 1) == 5
     assert begin(log, 2) == 6
-    assert log.first_unstable_offset(7) == 5
+    assert log.producers.transactions.first_unstable_offset(7) == 5
     end(log, 1, True)
-    assert log.first_unstable_offset(8) == 6
+    assert log.producers.transactions.first_unstable_offset(8) == 6
     end(log, 2, False)
-    assert log.first_unstable_offset(9) is None
+    assert log.producers.transactions.first_unstable_offset(9) is None
 
 
-def test_a_marker_above_the_high_watermark_holds_readers_back_still(disk: MemoryDisk) -> None:
+def test_a_marker_above_the_high_watermark_still_holds_readers_back(disk: MemoryDisk) -> None:
     log = open_log(disk)
     begin(log, 1)
     end(log, 1, True)
-    assert log.first_unstable_offset(0) == 0
-    assert log.first_unstable_offset(1) == 0, "the marker at 1 is not committed"
-    assert log.first_unstable_offset(2) is None
+    assert log.producers.transactions.first_unstable_offset(0) == 0
+    assert log.producers.transactions.first_unstable_offset(1) == 0, "the marker at 1 is not committed"
+    assert log.producers.transactions.first_unstable_offset(2) is None
 
 
-def test_truncation_brings_a_transaction_back_to_life_and_its_entry_goes(disk: MemoryDisk) -> None:
+def test_truncation_reopens_a_transaction_and_removes_its_index_entry(disk: MemoryDisk) -> None:
     log = open_log(disk)
     begin(log, 1)
     begin(log, 2)
@@ -162,24 +162,24 @@ def test_truncation_brings_a_transaction_back_to_life_and_its_entry_goes(disk: M
     assert entries(log) == [(1, 0, 2), (2, 1, 3)]
     log.truncate_to(3)
     assert entries(log) == [(1, 0, 2)]
-    assert log.first_unstable_offset(3) == 1
+    assert log.producers.transactions.first_unstable_offset(3) == 1
     log.truncate_to(1)
     assert entries(log) == []
-    assert log.first_unstable_offset(1) == 0
+    assert log.producers.transactions.first_unstable_offset(1) == 0
     assert disk.size(index_file(disk)) == 0
     end(log, 1, False)
     assert entries(log) == [(1, 0, 1)]
 
 
-def test_truncation_keeps_what_a_marker_that_is_left_but_not_committed_holds_back(disk: MemoryDisk) -> None:
+def test_truncation_keeps_readers_below_a_transaction_with_an_uncommitted_marker(disk: MemoryDisk) -> None:
     log = open_log(disk)
     begin(log, 1)
     end(log, 1, True)
     begin(log, 2)
     log.roll()
     log.truncate_to(2)
-    assert log.first_unstable_offset(1) == 0
-    assert log.first_unstable_offset(2) is None
+    assert log.producers.transactions.first_unstable_offset(1) == 0
+    assert log.producers.transactions.first_unstable_offset(2) is None
 
 
 def test_a_transaction_outlives_the_deletion_of_its_first_records(disk: MemoryDisk) -> None:
@@ -189,13 +189,13 @@ def test_a_transaction_outlives_the_deletion_of_its_first_records(disk: MemoryDi
         put(log, make_batch())
     log.delete_records_before(10)
     assert log.segments[0].base_offset > 0
-    assert log.first_unstable_offset(13) == 0, "still undecided"
+    assert log.producers.transactions.first_unstable_offset(13) == 0, "still undecided"
     disk.kill()
-    log = open_log(disk, SMALL, recovery_point=log.recovery_point, start_offset=10)
-    assert log.first_unstable_offset(13) == 0
+    log = open_log(disk, SMALL, recovery_point=log.durability.recovery_point, start_offset=10)
+    assert log.producers.transactions.first_unstable_offset(13) == 0
     end(log, 7, False)
     assert entries(log, 10) == [(7, 0, 13)]
-    assert log.first_unstable_offset(14) is None
+    assert log.producers.transactions.first_unstable_offset(14) is None
 
 
 def test_retention_of_an_open_transactions_first_segment_does_not_forget_it(disk: MemoryDisk) -> None:
@@ -208,7 +208,7 @@ def test_retention_of_an_open_transactions_first_segment_does_not_forget_it(disk
     log = open_log(disk, config, recovery_point=13, clean=True)
     assert apply_retention(log, high_watermark=13, now_ms=NOW_MS) is not None
     for _ in range(2):
-        state = log.producer(7)
+        state = log.producers.get(7)
         assert state is not None
         assert state.txn_first_offset == 0
         assert log.start_offset > 0
@@ -220,8 +220,8 @@ def test_an_idle_producer_with_an_open_transaction_does_not_expire(disk: MemoryD
     log = open_log(disk)
     begin(log, 7)
     put(log, make_batch(producer_id=8))
-    log.expire_producers(NOW_MS + 1000, 1000)
-    assert [state.producer_id for state in log.active_producers()] == [7]
+    log.producers.expire(NOW_MS + 1000, 1000)
+    assert [state.producer_id for state in log.producers.all()] == [7]
 
 
 # The index
@@ -248,7 +248,7 @@ def test_there_is_no_index_file_without_aborted_transactions(disk: MemoryDisk) -
 
 @pytest.mark.parametrize("harm", ["missing", "empty", "short", "torn", "newer"])
 @pytest.mark.parametrize("start", ["clean", "crash"])
-def test_an_index_that_does_not_fit_the_log_is_built_anew(disk: MemoryDisk, harm: str, start: str) -> None:
+def test_an_index_that_contradicts_the_log_is_rebuilt(disk: MemoryDisk, harm: str, start: str) -> None:
     log = open_log(disk)
     for sealed in (True, False):
         for sequence in range(3):
@@ -278,8 +278,8 @@ def test_an_index_that_does_not_fit_the_log_is_built_anew(disk: MemoryDisk, harm
 @pytest.mark.parametrize(
     "left", [b"\xff" * 100, bytes(68), encode(AbortedTransaction(7, 0, 0, 0))], ids=["ones", "zeros", "an entry"]
 )
-def test_after_a_crash_the_index_above_the_recovery_point_is_built_from_the_log(disk: MemoryDisk, left: bytes) -> None:
-    """What a power cut leaves of it may look like an entry; that would hide what an earlier segment has committed."""
+def test_after_a_crash_the_index_above_the_recovery_point_is_rebuilt(disk: MemoryDisk, left: bytes) -> None:
+    """A power loss may leave bytes that look like an entry, which would hide committed records."""
     log = open_log(disk, SMALL)
     for sequence in range(8):
         begin(log, 7, sequence=sequence)
@@ -294,7 +294,7 @@ def test_after_a_crash_the_index_above_the_recovery_point_is_built_from_the_log(
     assert sum(segment.aborted.count for segment in log.segments) == len(before)
 
 
-async def test_a_snapshot_written_again_at_a_segments_start_still_vouches_for_the_index_before_it(
+async def test_a_snapshot_rewritten_at_a_segment_start_keeps_the_index_checksum(
     disk: MemoryDisk,
 ) -> None:
     log = open_log(disk)
@@ -303,7 +303,7 @@ async def test_a_snapshot_written_again_at_a_segments_start_still_vouches_for_th
     log.roll()
     disk.kill()
     log = open_log(disk, recovery_point=0)
-    await log.checkpoint()
+    await log.durability.checkpoint()
     disk.kill()
     disk.remove(index_file(disk))
     log = open_log(disk, recovery_point=2)
@@ -311,13 +311,13 @@ async def test_a_snapshot_written_again_at_a_segments_start_still_vouches_for_th
 
 
 @pytest.mark.parametrize("lost", [".txnindex", ".snapshot"])
-async def test_what_was_not_durable_says_nothing_about_what_was(disk: MemoryDisk, lost: str) -> None:
-    """A power cut took the sector that the last batch begins in, but for its offset everything stands in the next."""
+async def test_unsynced_batches_do_not_affect_the_state_of_durable_ones(disk: MemoryDisk, lost: str) -> None:
+    """A power loss removes the sector with the offset of the last batch; the rest of the batch is in the next one."""
     log = open_log(disk)
     begin(log, 7)
     end(log, 7, False)
     begin(log, 7, sequence=1)
-    await log.checkpoint()
+    await log.durability.checkpoint()
     at = log.active.size
     end(log, 7, False)
     disk.kill()
@@ -330,17 +330,17 @@ async def test_what_was_not_durable_says_nothing_about_what_was(disk: MemoryDisk
     log = open_log(disk, recovery_point=3)
     assert log.end_offset == 3
     assert entries(log) == [(7, 0, 1)]
-    assert log.first_unstable_offset(3) == 2, "its marker is not there"
+    assert log.producers.transactions.first_unstable_offset(3) == 2, "its marker is not there"
 
 
-async def test_an_index_is_not_built_from_half_a_segment(disk: MemoryDisk) -> None:
-    """Else readers of committed records would be handed aborted ones from behind the damage."""
+async def test_an_index_is_not_rebuilt_from_a_damaged_segment(disk: MemoryDisk) -> None:
+    """Otherwise read_committed readers would get aborted records after the damage."""
     log = open_log(disk, SMALL)
     damaged = log.active
     for sequence in range(8):
         begin(log, 7, sequence=sequence)
         end(log, 7, False)
-    await log.checkpoint()
+    await log.durability.checkpoint()
     assert log.active is not damaged
     third = [position for position, _, _ in damaged.scan()][2]
     disk.kill()
@@ -353,21 +353,21 @@ async def test_an_index_is_not_built_from_half_a_segment(disk: MemoryDisk) -> No
         open_log(disk, SMALL, recovery_point=16)
 
 
-async def test_what_the_recovery_point_covers_is_in_a_durable_index(disk: MemoryDisk) -> None:
+async def test_the_index_below_the_recovery_point_is_durable(disk: MemoryDisk) -> None:
     log = open_log(disk, checkpoint_bytes=200)
     begin(log, 7)
     end(log, 7, False)
-    await log.sync()
+    await log.durability.sync()
     begin(log, 7, sequence=1)
     end(log, 7, False)
-    await log.checkpoint()
-    assert log.recovery_point == 4
+    await log.durability.checkpoint()
+    assert log.durability.recovery_point == 4
     disk.crash()
     assert len(disk.read_bytes(index_file(disk))) == 68
     assert entries(open_log(disk, recovery_point=4)) == [(7, 0, 1), (7, 2, 3)]
 
 
-def test_a_deleted_segments_index_goes_with_it(disk: MemoryDisk) -> None:
+def test_a_deleted_segment_removes_its_index(disk: MemoryDisk) -> None:
     log = open_log(disk, SMALL)
     for sequence in range(8):
         begin(log, 7, sequence=sequence)
@@ -419,8 +419,8 @@ def fill(disk: Disk, rows: list[AbortedTransaction]) -> TransactionIndex:
     return TransactionIndex(disk, "x.txnindex")
 
 
-def test_aborted_transactions_long_ago_cost_nothing() -> None:
-    """A hundred thousand of them: at the end nothing is read but the last entry, in the middle what is asked for."""
+def test_reads_do_not_scan_old_aborted_transactions() -> None:
+    """With 100,000 of them, a read at the end reads one entry, a read in the middle those of its range."""
     count = 100_000
     index = fill(CountingDisk(), [AbortedTransaction(n % 9, 2 * n, 2 * n + 1, 2 * n + 2) for n in range(count)])
     assert index.overlapping(2 * count, 2 * count + 10) == (b"", False)
@@ -433,8 +433,8 @@ def test_aborted_transactions_long_ago_cost_nothing() -> None:
     assert CountingDisk.read < 34 * (BLOCK + 40)
 
 
-def test_a_long_transaction_amid_many_short_ones_costs_little() -> None:
-    """One transaction was open during all of the others: the last stable offset tells nothing, block minima do."""
+def test_a_long_transaction_among_short_ones_is_found_with_few_reads() -> None:
+    """One transaction is open during all others: last stable offsets do not bound the search, block minima do."""
     count = 100_000
     rows = [AbortedTransaction(9, 2 * n + 1, 2 * n + 2, 0) for n in range(count)]
     last = 2 * count + 1
@@ -447,7 +447,7 @@ def test_a_long_transaction_amid_many_short_ones_costs_little() -> None:
     assert CountingDisk.read < 34 * 4 * BLOCK
 
 
-def test_a_search_finds_what_overlaps_and_nothing_else() -> None:
+def test_a_search_finds_exactly_the_overlapping_transactions() -> None:
     random = Random(5)
     for count in (1, 5, BLOCK, 3 * BLOCK + 7):
         spans = []

@@ -1,4 +1,4 @@
-"""Transactions in a log against a list: stable offsets, visible records and index files, through cuts and crashes."""
+"""Transactions in a log compared with a list, after truncations and crashes."""
 
 import asyncio
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Span(msgspec.Struct):
-    """A transaction as the list tells it; `marker` is -1 while it is open."""
+    """A transaction of the list; `marker` is -1 while it is open."""
 
     producer_id: int
     first: int
@@ -65,7 +65,7 @@ def spans(entries: list[Entry]) -> list[Span]:
 
 
 def index_entries(entries: list[Entry]) -> list[AbortedTransaction]:
-    """What all `.txnindex` files together should hold."""
+    """The expected entries of all `.txnindex` files."""
     every = spans(entries)
     found = []
     for span in sorted(every, key=lambda s: s.marker):
@@ -77,7 +77,7 @@ def index_entries(entries: list[Entry]) -> list[AbortedTransaction]:
 
 
 def read_as_client(log: Log, offset: int, stable: int, bytes_max: int) -> Iterator[tuple[int, bytes | None]]:
-    """Records that a read-committed consumer hands out: it goes by the aborted lists and the abort markers only."""
+    """Records that a read_committed consumer returns, by aborted lists and abort markers."""
     while offset < stable:
         data, aborted = log.read_committed(offset, up_to=stable, bytes_max=bytes_max)
         assert data, f"nothing at {offset}, stable up to {stable}"
@@ -185,7 +185,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule()
     def sync(self) -> None:
-        asyncio.run(self.log.sync())
+        asyncio.run(self.log.durability.sync())
         self.high_watermark = self.end
 
     @rule()
@@ -204,7 +204,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.log_is_lower()
 
     def log_is_lower(self) -> None:
-        """An emptied log keeps its offset; the list has to have something to tell it by."""
+        """An empty log keeps its offset; the list needs a batch for it."""
         if self.end < self.log.end_offset:
             put(self.log, make_batch())
             self.entries.append(Entry(self.log.end_offset - 1, 1, b"v"))
@@ -235,7 +235,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule()
     def power_loss(self) -> None:
-        asyncio.run(self.log.sync())
+        asyncio.run(self.log.durability.sync())
         durable = self.end
         self.append(1, 1, True)
         self.disk.crash()
@@ -245,7 +245,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(at=st.integers(0, 30))
     def lose_an_index(self, at: int) -> None:
-        """The process dies, and an index of aborted transactions goes; the start makes it anew."""
+        """Kill the process and remove a transaction index; recovery rebuilds it."""
         asyncio.run(self.directory.checkpoint())
         self.disk.kill()
         names = [name for name in self.disk.listdir("data/t-0") if name.endswith(".txnindex")]
@@ -259,9 +259,9 @@ class TransactionMachine(RuleBasedStateMachine):
         if self.log is None:
             return
         unstable = [s.first for s in spans(self.entries) if s.marker < 0 or s.marker >= self.high_watermark]
-        assert self.log.first_unstable_offset(self.high_watermark) == min(unstable, default=None)
+        assert self.log.producers.transactions.first_unstable_offset(self.high_watermark) == min(unstable, default=None)
         for producer_id in PRODUCERS:
-            state = self.log.producer(producer_id)
+            state = self.log.producers.get(producer_id)
             first = next((s.first for s in spans(self.entries) if s.producer_id == producer_id and s.marker < 0), -1)
             assert (state.txn_first_offset if state is not None else -1) == first
 
@@ -277,7 +277,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(skip=st.integers(0, 20), bytes_max=st.sampled_from([1, 300, 5000]))
     def read(self, skip: int, bytes_max: int) -> None:
-        stable = self.log.first_unstable_offset(self.high_watermark)
+        stable = self.log.producers.transactions.first_unstable_offset(self.high_watermark)
         stable = self.high_watermark if stable is None else min(stable, self.high_watermark)
         start = self.log.start_offset + skip
         aborted = [s for s in spans(self.entries) if s.marker >= 0 and not s.commit]

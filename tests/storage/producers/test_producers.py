@@ -1,4 +1,4 @@
-"""Producer state: the pure functions, and the same through a log and its restarts."""
+"""Producer state: the pure functions, and a log with restarts."""
 
 import pytest
 from hypothesis import given
@@ -68,7 +68,7 @@ def test_sequence_wraps_from_int32_max_to_zero() -> None:
 
 @pytest.mark.parametrize("start", [0, 1000, LAST - 5, LAST - 1])
 def test_duplicate_window_is_five_batches(start: int) -> None:
-    """The retry of the 5th last batch is a duplicate; of the 6th last it is too old to say where it is."""
+    """The retry of the 5th last batch is a duplicate; the offset of the 6th last is not known any more."""
     sent = [batch((start + 2 * n) & LAST, 2) for n in range(9)]
     state = after(*sent)
     for back in range(1, 6):
@@ -81,14 +81,14 @@ def test_duplicate_window_is_five_batches(start: int) -> None:
 
 
 def test_old_sequence_that_was_never_seen_is_out_of_order() -> None:
-    """State that began at 100 cannot know that 50 was appended: success without a place would lose it."""
+    """A state that starts at 100 does not know whether 50 was appended: a success could lose the batch."""
     state = after(*(batch(100 + n) for n in range(9)))
     assert code_of(state, batch(50)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert code_of(state, batch(99)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert code_of(state, batch(100)) == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
 
 
-def test_batch_cut_differently_than_before_is_not_a_duplicate() -> None:
+def test_a_batch_with_other_boundaries_is_not_a_duplicate() -> None:
     state = after(batch(0, 2), batch(2, 2))
     assert code_of(state, batch(3, 2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert code_of(state, batch(2, 3)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -109,7 +109,7 @@ def test_older_epoch_is_fenced() -> None:
         assert code_of(state, batch(sequence, epoch=1)) == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_plain_batch_amid_an_open_transaction_is_refused() -> None:
+def test_a_non_transactional_batch_during_an_open_transaction_is_refused() -> None:
     state = after(make_batch(producer_id=PID, sequence=0, is_transactional=True))
     assert state.txn_first_offset == 0
     assert code_of(state, batch(1)) == ErrorCode.INVALID_TXN_STATE
@@ -127,7 +127,7 @@ def test_marker_ends_the_transaction_and_keeps_the_sequences() -> None:
     assert is_next(state, batch(2))
 
 
-def test_what_stands_in_a_transaction_that_is_over_is_no_retry() -> None:
+def test_sequences_of_an_ended_transaction_are_not_a_retry() -> None:
     """A client that forgets batches which were stored gives their sequences to others: those must not count as stored.
 
     librdkafka does so when a transaction is aborted while a batch waits to be sent again.
@@ -150,7 +150,7 @@ def test_what_stands_in_a_transaction_that_is_over_is_no_retry() -> None:
     assert code_of(still_open, transactional(0)) == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
 
 
-def test_marker_of_a_bumped_epoch_starts_sequences_anew() -> None:
+def test_a_marker_of_a_bumped_epoch_restarts_sequences() -> None:
     state = after(make_batch(2, producer_id=PID, sequence=0, is_transactional=True), marker(1))
     assert (state.epoch, state.batches) == (1, ())
     assert is_next(state, batch(0, epoch=1))
@@ -194,7 +194,7 @@ def test_duplicate_window_holds_across_a_restart(disk: MemoryDisk, restart: str)
         disk.kill()
         log = open_log(disk, recovery_point=0)
     elif restart == "snapshot and kill":
-        log._write_snapshot()
+        log.durability.write_snapshot()
         put(log, batch(9))
         disk.kill()
         log = open_log(disk, recovery_point=10)
@@ -211,14 +211,14 @@ def test_duplicate_window_holds_across_a_restart(disk: MemoryDisk, restart: str)
     assert not put(log, batch(newest + 1)).duplicate
 
 
-def test_duplicate_is_answered_with_its_first_append_time(disk: MemoryDisk) -> None:
+def test_a_duplicate_returns_its_first_append_time(disk: MemoryDisk) -> None:
     log = open_log(disk, LogConfig(message_timestamp_type="LogAppendTime"))
     put(log, batch(0), now_ms=1000)
     assert put(log, batch(0), now_ms=2000).log_append_time_ms == 1000
 
 
 def test_retention_of_a_producers_last_batch_does_not_lose_its_place(disk: MemoryDisk) -> None:
-    """The next batch must not be refused, and a retry still is a duplicate."""
+    """The next batch is accepted, and a retry is still a duplicate."""
     log = open_log(disk, LogConfig(segment_bytes=200))
     for n in range(4):
         put(log, batch(n))
@@ -249,12 +249,12 @@ def test_retention_right_after_a_crash_does_not_lose_a_producers_place(disk: Mem
 
 
 async def test_retention_after_the_snapshots_were_lost_does_not_lose_a_producers_place(disk: MemoryDisk) -> None:
-    """Snapshots are not synced: a power loss may take them, and only the segments know the producer then."""
+    """Snapshots are not synced: after a power loss only the segments may contain the producer."""
     log = open_log(disk, LogConfig(segment_bytes=200))
     put(log, batch(0))
     for _ in range(8):
         put(log, make_batch())
-    await log.checkpoint()
+    await log.durability.checkpoint()
     disk.crash()
     snapshots = [name for name in disk.listdir(DIRECTORY) if name.endswith(".snapshot")]
     assert not any(disk.size(f"{DIRECTORY}/{name}") for name in snapshots)
@@ -270,24 +270,24 @@ def reopened(disk: MemoryDisk, log: Log) -> Log:
     return open_log(disk, log.config, recovery_point=log.end_offset, start_offset=log.start_offset)
 
 
-def test_expiry_goes_by_the_brokers_clock_and_spares_open_transactions(disk: MemoryDisk) -> None:
+def test_expiry_uses_the_brokers_clock_and_keeps_open_transactions(disk: MemoryDisk) -> None:
     log = open_log(disk)
     put(log, make_batch(timestamps=[5], producer_id=1), now_ms=1000)
     put(log, make_batch(timestamps=[5], producer_id=2), now_ms=1500)
     put(log, make_batch(producer_id=3, is_transactional=True), now_ms=1000)
-    log.expire_producers(1999, 1000)
-    assert [state.producer_id for state in log.active_producers()] == [1, 2, 3]
+    log.producers.expire(1999, 1000)
+    assert [state.producer_id for state in log.producers.all()] == [1, 2, 3]
     log = reopened(disk, log)
-    log.expire_producers(2000, 1000)
-    assert [state.producer_id for state in log.active_producers()] == [2, 3]
+    log.producers.expire(2000, 1000)
+    assert [state.producer_id for state in log.producers.all()] == [2, 3]
     assert put(log, make_batch(producer_id=1, sequence=99)).base_offset == 3
 
 
-def test_refused_batch_leaves_no_trace(disk: MemoryDisk) -> None:
+def test_a_refused_batch_changes_nothing(disk: MemoryDisk) -> None:
     log = open_log(disk)
     put(log, batch(0))
-    before = log.active_producers()
+    before = log.producers.all()
     with pytest.raises(KafkaError):
         put(log, batch(5))
-    assert log.active_producers() == before
+    assert log.producers.all() == before
     assert log.end_offset == 1

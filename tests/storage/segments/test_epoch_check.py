@@ -1,4 +1,4 @@
-"""A history of leader epochs that the batches contradict is made anew when the log is opened."""
+"""A leader epoch history that contradicts the batches is rebuilt when the log opens."""
 
 import asyncio
 
@@ -22,14 +22,14 @@ def written() -> MemoryDisk:
         epoch = max(epoch for epoch, start in TRUTH if start <= n)
         put(log, make_batch(value=b"%d" % n), leader_epoch=epoch)
     assert len(log.segments) > 4
-    asyncio.run(log.sync())
+    asyncio.run(log.durability.sync())
     log.close()
     disk.kill()
     return disk
 
 
 def lies() -> list[list[tuple[int, int]]]:
-    """Each number of the file changed a little, and each line left out."""
+    """Variants of the file with one changed number or one missing line."""
     found = []
     for at, (epoch, start) in enumerate(TRUTH):
         for lie in ((epoch + 1, start), (epoch ^ 4, start), (epoch, start + 1), (epoch, max(0, start - 1))):
@@ -39,7 +39,7 @@ def lies() -> list[list[tuple[int, int]]]:
 
 
 @pytest.mark.parametrize("rows", lies(), ids=str)
-def test_history_that_the_batches_contradict_is_made_anew(rows: list[tuple[int, int]]) -> None:
+def test_a_history_that_the_batches_contradict_is_rebuilt(rows: list[tuple[int, int]]) -> None:
     disk = written()
     checkpoints.write_epochs(disk, PATH, rows)
     told: list[str] = []
@@ -50,7 +50,7 @@ def test_history_that_the_batches_contradict_is_made_anew(rows: list[tuple[int, 
     assert checkpoints.read_epochs(disk, PATH) == TRUTH
 
 
-def test_history_that_is_true_is_left_alone() -> None:
+def test_a_correct_history_is_not_changed() -> None:
     told: list[str] = []
     log = open_log(written(), SMALL, clean=True, recovery_point=60, event=lambda name, **_: told.append(name))
     assert log.epochs.entries == TRUTH
@@ -58,7 +58,7 @@ def test_history_that_is_true_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("start", [1, 12, 13, 39, 41, 59])
-def test_what_was_deleted_contradicts_nothing(start: int) -> None:
+def test_deleted_batches_do_not_contradict_the_history(start: int) -> None:
     disk = written()
     log = open_log(disk, SMALL, clean=True, recovery_point=60)
     log.delete_records_before(start)
@@ -78,8 +78,8 @@ def test_what_was_deleted_contradicts_nothing(start: int) -> None:
 
 
 @pytest.mark.parametrize("offsets", [[0, 20, 50], [5, 13], [13, 59], [41]])
-def test_what_was_compacted_contradicts_nothing(offsets: list[int]) -> None:
-    """Of some epochs no batch is left, and none at the place where they began."""
+def test_compacted_batches_do_not_contradict_the_history(offsets: list[int]) -> None:
+    """Some epochs have no batch left, or none at their start offset."""
     disk = MemoryDisk()
     config = LogConfig(cleanup_policy=("compact",))
     log = open_log(disk, config)
@@ -88,7 +88,7 @@ def test_what_was_compacted_contradicts_nothing(offsets: list[int]) -> None:
         batch = bytearray(make_batch())
         stamp(batch, offset, epoch)
         log.append_replicated(bytes(batch), now_ms=0)
-    asyncio.run(log.sync())
+    asyncio.run(log.durability.sync())
     log.close()
     checkpoints.write_epochs(disk, PATH, [row for row in TRUTH if row[1] <= offsets[-1]])
     told: list[str] = []

@@ -33,7 +33,7 @@ def test_only_newer_epochs_are_assigned() -> None:
     assert (history.latest, history.is_dirty) == (6, True)
 
 
-def test_epoch_that_wrote_nothing_is_replaced() -> None:
+def test_an_epoch_without_records_is_replaced() -> None:
     history = EpochHistory(HISTORY)
     history.assign(5, 25)
     assert history.entries == [(0, 0), (1, 10), (5, 25)]

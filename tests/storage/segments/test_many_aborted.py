@@ -1,4 +1,4 @@
-"""Very many aborted transactions in one partition: what a fetch, a start and housekeeping look at does not grow."""
+"""With many aborted transactions, fetch, recovery and retention read a bounded number of index entries."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from semel_storage.disk.memory_disk import MemoryDisk, MemoryFile
 from semel_storage.log.log import Log
 from semel_storage.producers.transactions import ENTRY, PAIR, AbortedTransaction, decode, encode
 from semel_storage.segments.log_config import LogConfig
-from semel_storage.segments.transaction_index import BLOCK, GLANCE, TransactionIndex
+from semel_storage.segments.transaction_index import BLOCK, FIRST_READ, TransactionIndex
 from storage.batches import NOW_MS, make_batch, open_log, put
 
 COUNT = 300_000
@@ -57,7 +57,7 @@ HALVINGS = 20
 """Of so many entries, and more."""
 
 
-def test_a_fetch_from_anywhere_reads_what_it_is_about_and_little_more() -> None:
+def test_a_fetch_reads_few_entries_besides_its_result() -> None:
     disk = CountingDisk()
     index = index_of(disk, one_after_the_other(COUNT))
     for start in (1, 100_001, 2 * COUNT - 41):
@@ -65,10 +65,10 @@ def test_a_fetch_from_anywhere_reads_what_it_is_about_and_little_more() -> None:
             disk.forget()
             found, _ = index.overlapping(start, start + length)
             assert [a.first_offset for a in decode(found)] == list(range(start - 1, start + length, 2))
-            assert disk.entries <= len(found) // ENTRY.size + HALVINGS + 3 * GLANCE
+            assert disk.entries <= len(found) // ENTRY.size + HALVINGS + 3 * FIRST_READ
 
 
-def test_a_reader_that_goes_on_where_it_stopped_does_not_search() -> None:
+def test_a_sequential_reader_does_not_search() -> None:
     disk = CountingDisk()
     index = index_of(disk, one_after_the_other(COUNT))
     index.overlapping(50_000, 50_010)
@@ -78,7 +78,7 @@ def test_a_reader_that_goes_on_where_it_stopped_does_not_search() -> None:
         assert disk.reads <= 3
 
 
-def test_a_dense_stretch_is_read_at_once() -> None:
+def test_a_dense_range_is_read_with_one_call() -> None:
     disk = CountingDisk()
     index = index_of(disk, one_after_the_other(COUNT))
     found, _ = index.overlapping(0, 10_000)
@@ -86,8 +86,8 @@ def test_a_dense_stretch_is_read_at_once() -> None:
     assert disk.reads <= 2 * HALVINGS
 
 
-def test_transactions_open_all_the_while_are_found_without_reading_what_lies_between() -> None:
-    """Two were open while all others began and were aborted: the last stable offset says of none where it may stop."""
+def test_long_transactions_are_found_without_reading_entries_between() -> None:
+    """Two are open while all others begin and abort, so that last stable offsets do not end the search."""
     disk = CountingDisk()
     rows = [AbortedTransaction(9, 2 * n + 2, 2 * n + 3, 0) for n in range(COUNT)]
     end = 2 * COUNT + 2
@@ -98,11 +98,11 @@ def test_transactions_open_all_the_while_are_found_without_reading_what_lies_bet
         found, is_complete = index.overlapping(start, start + 10)
         assert [a.producer_id for a in decode(found)] == [9] * 5 + [1, 2]
         assert is_complete
-        assert disk.entries <= 3 * BLOCK + 2 * HALVINGS + 3 * GLANCE
+        assert disk.entries <= 3 * BLOCK + 2 * HALVINGS + 3 * FIRST_READ
 
 
-def test_later_segments_cost_a_look_each() -> None:
-    """A transaction is open over several segments full of aborted ones."""
+def test_each_later_segment_costs_one_search() -> None:
+    """One transaction is open across several segments full of aborted ones."""
     disk = CountingDisk()
     config = LogConfig(segment_bytes=50_000, index_interval_bytes=4096)
     log = open_log(disk, config)
@@ -123,7 +123,7 @@ def test_later_segments_cost_a_look_each() -> None:
 async def test_retention_of_aborted_transactions_reads_no_index() -> None:
     disk = CountingDisk()
     log = aborted_log(disk, 1_500, LogConfig(segment_bytes=50_000, retention_bytes=60_000))
-    await log.sync()
+    await log.durability.sync()
     disk.forget()
     assert apply_retention(log, high_watermark=log.end_offset, now_ms=NOW_MS) is not None
     assert disk.entries == 0
@@ -133,7 +133,7 @@ async def test_compaction_holds_a_bounded_number_of_aborted_transactions(monkeyp
     count = 6_000
     log = aborted_log(MemoryDisk(), count, LogConfig(cleanup_policy=("compact",)))
     log.roll()
-    await log.sync()
+    await log.durability.sync()
     held = []
     look_up = log.aborted_transactions
 

@@ -1,4 +1,4 @@
-"""The smallest of each stretch: everything below a bound is found, and most of the rest is never looked at."""
+"""Minima find all items below a bound and skip most others."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ def of(items: list[int]) -> Minima:
 
 
 @given(st.lists(st.integers(0, 50), max_size=3 * STRIDE), st.integers(0, 51), st.data())
-def test_exactly_what_lies_below_the_bound_is_found(items: list[int], bound: int, data: st.DataObject) -> None:
+def test_exactly_the_items_below_the_bound_are_found(items: list[int], bound: int, data: st.DataObject) -> None:
     items = items * data.draw(st.sampled_from([1, 2, STRIDE]))
     column = of(items)
     cut = data.draw(st.integers(0, len(items)))
@@ -28,8 +28,8 @@ def test_exactly_what_lies_below_the_bound_is_found(items: list[int], bound: int
     assert list(column.below(bound, start, stop)) == [at for at in range(start, stop) if items[at] < bound]
 
 
-def test_what_is_not_below_is_passed_over_in_strides() -> None:
-    """Of a quarter of a million items two are below: what is looked at grows with the strides, not with the items."""
+def test_items_above_the_bound_are_skipped_in_strides() -> None:
+    """Two of 250,000 items are below the bound: the cost grows with the strides, not with the items."""
     count = STRIDE**3
     items = [9] * count
     items[77], items[count - 77] = 1, 1

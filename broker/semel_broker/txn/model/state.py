@@ -4,7 +4,7 @@ Each function answers a `Step`: the metadata to persist and apply (None: nothing
 again once that step is complete). They raise `KafkaError`; CONCURRENT_TRANSACTIONS means "ask again when the decided
 transaction is complete", which the coordinator does for the client. An epoch that is over is PRODUCER_FENCED (90);
 `refusals.for_version` turns that into what old clients know. Sources: KIP-98, KIP-360 (resume), KIP-588 (codes),
-KIP-890 (the epoch is bumped at every end), KIP-939 (two-phase commit); sections 8.2 and 5.2 of the wire contract.
+KIP-890 (the epoch is bumped at every end), KIP-939 (two-phase commit).
 """
 
 from __future__ import annotations

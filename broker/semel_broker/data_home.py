@@ -8,12 +8,11 @@ from contextlib import AsyncExitStack
 from semel_storage.checkpoints import META_PROPERTIES
 from semel_storage.log_directory import LogDirectory
 
-from semel_broker.cluster.etcd.store import EtcdStore
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.local_store import CorruptStoreError, LocalStore
 from semel_broker.cluster.records import CLUSTER_ID
 from semel_broker.cluster.store import Expect, OutcomeUnknownError, Put, Store
-from semel_broker.config.loading import BrokerConfig
+from semel_broker.config.loading import BrokerConfig, ConfigError
 from semel_broker.world import World
 
 STORE_FILE = "semel.store"
@@ -39,7 +38,7 @@ class Home:
         """
         is_shared = store is not None or config.is_clustered
         if is_shared:
-            store = store or EtcdStore(config.etcd_endpoints, namespace=config.cluster_name, world=world)
+            store = store or _etcd_store(config, world)
             parts.push_async_callback(store.close)
             logs = _open_logs(config, world, await _cluster_id(store, world))
         else:
@@ -56,6 +55,16 @@ class Home:
         parts.push_async_callback(feed.close)
         home = cls(store, feed, logs, is_shared=is_shared)
         return home
+
+
+def _etcd_store(config: BrokerConfig, world: World) -> Store:
+    """Raises ConfigError for an endpoint that is none."""
+    from semel_broker.cluster.etcd.store import EtcdStore  # it needs h11, which a broker without etcd does without
+
+    try:
+        return EtcdStore(config.etcd_endpoints, namespace=config.cluster_name, world=world)
+    except ValueError as error:
+        raise ConfigError(f"etcd.endpoints: {error}") from None
 
 
 def _check_store_file(world: World, logs: LogDirectory) -> None:

@@ -7,7 +7,7 @@ docs/decisions/0011-etcd-through-its-json-gateway.md.
 
 from __future__ import annotations
 
-from asyncio import current_task, open_connection, sleep, timeout
+from asyncio import current_task, get_running_loop, sleep, timeout
 from collections.abc import Sequence
 from ssl import SSLContext
 from typing import Final
@@ -78,14 +78,14 @@ class Gateway:
         try:
             async with timeout(timeout_ms / 1000):
                 connection.send(path, body)
-                status, length = await connection.head()
-                answer = await connection.body(length)
+                status = await connection.status()
+                answer = await connection.body()
             is_done = True
         except CONNECTION_ERRORS as error:
             raise UnansweredError(f"{connection.endpoint}: {error or type(error).__name__}") from error
         finally:
-            keep = is_done and connection.endpoint == self.endpoint and len(self._idle) < IDLE_CONNECTIONS_MAX
-            if keep:
+            is_wanted = connection.endpoint == self.endpoint and len(self._idle) < IDLE_CONNECTIONS_MAX
+            if is_done and is_wanted and connection.is_usable:
                 self._idle.append(connection)
             else:
                 self.discard(connection)
@@ -100,9 +100,9 @@ class Gateway:
         try:
             async with timeout(timeout_ms / 1000):
                 connection.send(path, body)
-                status, length = await connection.head()
-                if status != 200 or length is not None:
-                    raise _refusal(status, await connection.body(length))
+                status = await connection.status()
+                if status != 200:
+                    raise _refusal(status, await connection.body())
             is_streaming = True
         except CONNECTION_ERRORS as error:
             raise UnansweredError(f"{connection.endpoint}: {error or type(error).__name__}") from error
@@ -135,10 +135,11 @@ class Gateway:
         try:
             async with timeout(min(timeout_ms, CONNECT_TIMEOUT_MS) / 1000):
                 ssl = self._ssl if endpoint.is_tls else None
-                reader, writer = await open_connection(endpoint.host, endpoint.port, ssl=ssl)
+                _, connection = await get_running_loop().create_connection(
+                    lambda: Connection(endpoint), endpoint.host, endpoint.port, ssl=ssl
+                )
         except (OSError, TimeoutError) as error:
             raise NotSentError(f"{endpoint}: {error or type(error).__name__}") from error
-        connection = Connection(endpoint, reader, writer)
         self._open[connection] = None
         return connection
 

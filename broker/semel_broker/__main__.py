@@ -181,7 +181,9 @@ def _why_not_started(config: BrokerConfig, error: Exception) -> str | None:
         case CorruptLog() | CorruptCheckpoint() | CorruptStoreError():
             return str(error)
         case StoreUnavailableError():
-            return f"the cluster's store cannot be reached ({error}): is etcd up, and are --etcd's URLs right?"
+            return (
+                f"the cluster's store cannot be reached: {error}; check that etcd runs and that etcd.endpoints names it"
+            )
         case OSError(errno=errno) if errno == EADDRINUSE:
             return f"{where} is in use by another process; stop it, or choose another port with --port"
         case OSError(errno=errno) if errno == EADDRNOTAVAIL:

@@ -58,11 +58,20 @@ class Home:
 
 
 def _etcd_store(config: BrokerConfig, world: World) -> Store:
-    """Raises ConfigError for an endpoint that is none."""
-    from semel_broker.cluster.etcd.store import EtcdStore  # it needs h11, which a broker without etcd does without
+    """Raises ConfigError for a URL that is not an endpoint of etcd, and for files of TLS that cannot be used."""
+    from semel_broker.cluster.etcd.store import EtcdStore  # needs h11, which a broker alone is installed without
+    from semel_broker.cluster.etcd.tls import Tls
 
+    tls = None
+    if any(url.startswith("https://") for url in config.etcd_endpoints):
+        tls = Tls.load(
+            ca_file=config.etcd_tls_ca_file,
+            certificate_file=config.etcd_tls_certificate_file,
+            key_file=config.etcd_tls_key_file,
+            server_name=config.etcd_tls_server_name,
+        )
     try:
-        return EtcdStore(config.etcd_endpoints, namespace=config.cluster_name, world=world)
+        return EtcdStore(config.etcd_endpoints, namespace=config.cluster_name, world=world, tls=tls)
     except ValueError as error:
         raise ConfigError(f"etcd.endpoints: {error}") from None
 

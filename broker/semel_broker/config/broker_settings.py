@@ -59,8 +59,20 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
 
     # The cluster.
     etcd_endpoints: Annotated[
-        tuple[str, ...], Doc("URLs of the etcd that holds the cluster together; empty: this broker is alone.")
+        tuple[str, ...], Doc("URLs of the cluster's etcd, http:// or https://; empty: this broker is alone.")
     ] = ()
+    etcd_tls_ca_file: Annotated[
+        str, Doc("File in PEM with the CAs that sign etcd's certificates; empty: the CAs of the system.")
+    ] = ""
+    etcd_tls_certificate_file: Annotated[
+        str, Doc("File in PEM with the certificate shown to etcd, for --client-cert-auth; empty: none.")
+    ] = ""
+    etcd_tls_key_file: Annotated[
+        str, Doc("File in PEM with the certificate's private key; empty: it is in the certificate's file.")
+    ] = ""
+    etcd_tls_server_name: Annotated[
+        str, Doc("Name that etcd's certificates must have; empty: the host of each URL.")
+    ] = ""
     cluster_name: Annotated[str, Doc("Which cluster of those that share an etcd.")] = "semel"
     peer_host_name: Annotated[str, Doc("Address that other brokers reach this one at; empty: host.name.")] = ""
     peer_port: Annotated[Port, Doc("Port for other brokers only; 0 takes a free one.")] = 0

@@ -197,3 +197,8 @@ def _check_together(config: BrokerConfig) -> None:
     for url in config.etcd_endpoints:
         if not url.startswith(("http://", "https://")):
             raise ConfigError(f"etcd.endpoints = {url}: must be URLs, such as http://127.0.0.1:2379")
+    given_tls = [name for name in BROKER_SETTINGS if name.startswith("etcd.tls.") and config.given.get(name)]
+    if given_tls and not any(url.startswith("https://") for url in config.etcd_endpoints):
+        raise ConfigError(f"{given_tls[0]} is given, but etcd.endpoints has no URL with https://")
+    if config.etcd_tls_key_file and not config.etcd_tls_certificate_file:
+        raise ConfigError("etcd.tls.key.file is given without etcd.tls.certificate.file; give both")

@@ -43,6 +43,7 @@ class Endpoint(msgspec.Struct, frozen=True):
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
+            (host or "").encode("idna")  # as the resolver does, which raises ValueError too
         except ValueError as error:
             raise ValueError(f"{url!r} is not an etcd endpoint: {error}") from None
         if parts.scheme not in ("http", "https") or not host or not host.isascii() or parts.path not in ("", "/"):

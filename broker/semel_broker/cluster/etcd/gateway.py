@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from asyncio import current_task, get_running_loop, sleep, timeout
 from collections.abc import Sequence
-from ssl import SSLContext
 from typing import Final
 
 import msgspec
 
 from semel_broker.cluster.etcd.connection import CONNECTION_ERRORS, Connection, Endpoint
 from semel_broker.cluster.etcd.messages import Failure
+from semel_broker.cluster.etcd.tls import Tls
 
 CONNECT_TIMEOUT_MS: Final = 2_000
 IDLE_CONNECTIONS_MAX: Final = 8
+GATEWAY_REFUSED: Final = "transport: authentication handshake failed"
+"""Said by etcd's JSON gateway when etcd refuses the gateway's own certificate."""
 
 _failure = msgspec.json.Decoder(Failure, strict=False)
 
@@ -42,13 +44,13 @@ class RefusedError(Exception):
 class Gateway:
     """The endpoints of one etcd cluster, and the idle connections to the one that is asked now."""
 
-    def __init__(self, endpoints: Sequence[str], ssl: SSLContext | None = None) -> None:
+    def __init__(self, endpoints: Sequence[str], tls: Tls | None = None) -> None:
         if not endpoints:
             raise ValueError("no etcd endpoint was given")
         self._endpoints = [Endpoint.parse(url) for url in endpoints]
-        if ssl is None and any(endpoint.is_tls for endpoint in self._endpoints):
-            raise ValueError("an https endpoint needs an SSLContext")
-        self._ssl = ssl
+        if tls is None and any(endpoint.is_tls for endpoint in self._endpoints):
+            raise ValueError("an https endpoint needs `tls`")
+        self._tls = tls
         self._at = 0
         self._idle: list[Connection] = []
         self._open: dict[Connection, None] = {}
@@ -82,7 +84,7 @@ class Gateway:
                 answer = await connection.body()
             is_done = True
         except CONNECTION_ERRORS as error:
-            raise UnansweredError(f"{connection.endpoint}: {error or type(error).__name__}") from error
+            raise UnansweredError(self._explain(connection.endpoint, error, is_connected=True)) from error
         finally:
             is_wanted = connection.endpoint == self.endpoint and len(self._idle) < IDLE_CONNECTIONS_MAX
             if is_done and is_wanted and connection.is_usable:
@@ -105,7 +107,7 @@ class Gateway:
                     raise _refusal(status, await connection.body())
             is_streaming = True
         except CONNECTION_ERRORS as error:
-            raise UnansweredError(f"{connection.endpoint}: {error or type(error).__name__}") from error
+            raise UnansweredError(self._explain(connection.endpoint, error, is_connected=True)) from error
         finally:
             if not is_streaming:
                 self.discard(connection)
@@ -134,14 +136,32 @@ class Gateway:
         endpoint = self.endpoint
         try:
             async with timeout(min(timeout_ms, CONNECT_TIMEOUT_MS) / 1000):
-                ssl = self._ssl if endpoint.is_tls else None
-                _, connection = await get_running_loop().create_connection(
-                    lambda: Connection(endpoint), endpoint.host, endpoint.port, ssl=ssl
-                )
-        except (OSError, TimeoutError) as error:
-            raise NotSentError(f"{endpoint}: {error or type(error).__name__}") from error
+                connection = await self._open_connection(endpoint)
+        except OSError as error:
+            raise NotSentError(self._explain(endpoint, error, is_connected=False)) from error
         self._open[connection] = None
         return connection
+
+    async def _open_connection(self, endpoint: Endpoint) -> Connection:
+        loop, tls = get_running_loop(), self._tls
+        if not endpoint.is_tls or tls is None:
+            _, connection = await loop.create_connection(lambda: Connection(endpoint), endpoint.host, endpoint.port)
+        else:
+            _, connection = await loop.create_connection(
+                lambda: Connection(endpoint),
+                endpoint.host,
+                endpoint.port,
+                ssl=tls.context,
+                server_hostname=tls.server_name or endpoint.host,
+            )
+        return connection
+
+    def _explain(self, endpoint: Endpoint, error: Exception, *, is_connected: bool) -> str:
+        """The endpoint and what failed there; for errors of TLS also what to do."""
+        why = str(error) or type(error).__name__
+        if self._tls is not None and endpoint.is_tls:
+            why = self._tls.explain(error, endpoint.host, is_connected=is_connected) or why
+        return f"{endpoint}: {why}"
 
 
 def _refusal(status: int, answer: bytes) -> RefusedError | UnansweredError:
@@ -150,4 +170,10 @@ def _refusal(status: int, answer: bytes) -> RefusedError | UnansweredError:
         failure = _failure.decode(answer)
     except msgspec.DecodeError:
         return UnansweredError(f"HTTP status {status}, and no word of etcd's: {answer[:200]!r}")
-    return RefusedError(failure.code or failure.grpc_code, failure.message)
+    message = failure.message
+    if GATEWAY_REFUSED in message:
+        message += (
+            "; with --client-cert-auth etcd's JSON gateway shows etcd the certificate of --cert-file, "
+            "which must be valid for clients too (extended key usage clientAuth)"
+        )
+    return RefusedError(failure.code or failure.grpc_code, message)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from asyncio import Event, get_running_loop, sleep
 from collections.abc import Sequence
-from ssl import SSLContext
 from typing import Final, TypeVar
 
 import msgspec
@@ -23,6 +22,7 @@ from semel_broker.cluster.etcd.gateway import Gateway, NotSentError, RefusedErro
 from semel_broker.cluster.etcd.keys import Keys
 from semel_broker.cluster.etcd.retry import Backoff
 from semel_broker.cluster.etcd.session import EtcdSession
+from semel_broker.cluster.etcd.tls import Tls
 from semel_broker.cluster.etcd.watch import EtcdWatch
 from semel_broker.cluster.store import (
     CHANGES_MAX,
@@ -63,7 +63,7 @@ FULL: Final = "database space exceeded"
 class EtcdStore:
     """`Store` over the members of one etcd cluster, given as URLs (`http://10.0.0.1:2379`). Raises ValueError.
 
-    `namespace`: under which all keys lie, one for each semel cluster. `ssl`: for https endpoints.
+    `namespace`: under which all keys lie, one for each semel cluster. `tls`: for https endpoints.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class EtcdStore:
         *,
         namespace: str,
         world: World,
-        ssl: SSLContext | None = None,
+        tls: Tls | None = None,
         request_timeout_ms: float = 5_000,
     ) -> None:
-        self._gateway = Gateway(endpoints, ssl)
+        self._gateway = Gateway(endpoints, tls)
         self._keys = Keys(namespace)
         self._world = world
         self._request_timeout_ms = request_timeout_ms
@@ -198,6 +198,7 @@ class EtcdStore:
         time = get_running_loop().time
         deadline = time() + timeout_ms / 1000
         backoff = Backoff(self._world.rng, len(self._gateway))
+        reason: Exception | None = None
         while True:
             left_ms = (deadline - time()) * 1000
             endpoint = self._gateway.endpoint
@@ -216,10 +217,12 @@ class EtcdStore:
             self._gateway.move_on(endpoint)
             if may_have_happened and not is_repeatable:
                 raise OutcomeUnknownError(f"etcd took a transaction and did not answer it: {error}") from error
+            if reason is None or not isinstance(error.__cause__, TimeoutError):
+                reason = error  # an attempt that had little time left says less than the one before
             pause_s = backoff.failed()
             if self._is_closed or time() + pause_s >= deadline:
                 raise StoreUnavailableError(
-                    f"no etcd answered within {timeout_ms:.0f} ms, the last: {error}"
+                    f"no etcd answered within {timeout_ms:.0f} ms, the last: {reason}"
                 ) from error
             await sleep(pause_s)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from asyncio import current_task, get_running_loop, sleep, timeout
 from collections.abc import Sequence
+from random import Random
 from typing import Final
 
 import msgspec
@@ -16,9 +17,13 @@ import msgspec
 from semel_broker.cluster.etcd.connection import CONNECTION_ERRORS, Connection, Endpoint
 from semel_broker.cluster.etcd.messages import Failure
 from semel_broker.cluster.etcd.tls import Tls
+from semel_broker.scheduling.backoff import Backoff
 
 CONNECT_TIMEOUT_MS: Final = 2_000
 IDLE_CONNECTIONS_MAX: Final = 8
+PAUSE_S_MIN: Final = 0.05
+PAUSE_S_MAX: Final = 1.0
+PAUSE_JITTER: Final = (0.5, 1.0)
 GATEWAY_REFUSED: Final = "transport: authentication handshake failed"
 """Said by etcd's JSON gateway when etcd refuses the gateway's own certificate."""
 
@@ -55,9 +60,6 @@ class Gateway:
         self._idle: list[Connection] = []
         self._open: dict[Connection, None] = {}
 
-    def __len__(self) -> int:
-        return len(self._endpoints)
-
     @property
     def endpoint(self) -> Endpoint:
         """The one that is asked now."""
@@ -70,6 +72,10 @@ class Gateway:
             for connection in self._idle:
                 self.discard(connection)
             self._idle = []
+
+    def backoff(self, rng: Random) -> Backoff:
+        """The pauses of one caller between its attempts: none before all endpoints have failed."""
+        return Backoff(rng, PAUSE_S_MIN, PAUSE_S_MAX, jitter=PAUSE_JITTER, alternatives=len(self._endpoints))
 
     async def call(self, path: str, body: bytes, timeout_ms: float) -> bytes:
         """The answer's body. Raises NotSentError, UnansweredError, RefusedError."""

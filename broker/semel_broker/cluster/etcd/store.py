@@ -20,7 +20,6 @@ import msgspec
 from semel_broker.cluster.etcd import messages as etcd
 from semel_broker.cluster.etcd.gateway import Gateway, NotSentError, RefusedError, UnansweredError
 from semel_broker.cluster.etcd.keys import Keys
-from semel_broker.cluster.etcd.retry import Backoff
 from semel_broker.cluster.etcd.session import EtcdSession
 from semel_broker.cluster.etcd.tls import Tls
 from semel_broker.cluster.etcd.watch import EtcdWatch
@@ -197,7 +196,7 @@ class EtcdStore:
     ) -> Answer:
         time = get_running_loop().time
         deadline = time() + timeout_ms / 1000
-        backoff = Backoff(self._world.rng, len(self._gateway))
+        backoff = self._gateway.backoff(self._world.rng)
         reason: Exception | None = None
         while True:
             left_ms = (deadline - time()) * 1000

@@ -16,7 +16,6 @@ from semel_broker.cluster.etcd import messages as etcd
 from semel_broker.cluster.etcd.connection import CONNECTION_ERRORS, Connection
 from semel_broker.cluster.etcd.gateway import Gateway, NotSentError, RefusedError, UnansweredError
 from semel_broker.cluster.etcd.keys import Keys
-from semel_broker.cluster.etcd.retry import Backoff
 from semel_broker.cluster.store import Changes, CompactedError, Entry, Gone, StoreClosedError
 from semel_broker.world import World
 
@@ -39,7 +38,7 @@ class EtcdWatch:
         self._prefix = prefix
         self._revision = revision
         self._heard = revision  # like `revision`, but what waits in the queue included
-        self._backoff = Backoff(world.rng, len(gateway))
+        self._backoff = gateway.backoff(world.rng)
         self._queue: Queue[Changes | int | Exception] = Queue(QUEUE_LENGTH_MAX)
         self._task: Task[None] = get_running_loop().create_task(self._run())
 

@@ -1,7 +1,7 @@
-"""etcd's JSON gateway: one POST for each call, and streams of lines, over plain HTTP/1.1 connections.
+"""The JSON gateway of etcd: calls and streams over HTTP/1.1 connections, and the choice of the endpoint.
 
-Every etcd from 3.4 on serves it on its client port (`/v3/...`) unless that was switched off. Connections are kept and
-used again; which endpoint is asked moves on to the next one whenever one fails, and stays there. Why not gRPC: see
+Every etcd from 3.4 on serves the gateway on its client port (`/v3/...`) unless it was switched off. Idle connections
+are kept and used again. All requests go to one endpoint until it fails; then they go to the next one. Why not gRPC:
 docs/decisions/0011-etcd-through-its-json-gateway.md.
 """
 
@@ -25,21 +25,21 @@ PAUSE_S_MIN: Final = 0.05
 PAUSE_S_MAX: Final = 1.0
 PAUSE_JITTER: Final = (0.5, 1.0)
 GATEWAY_REFUSED: Final = "transport: authentication handshake failed"
-"""Said by etcd's JSON gateway when etcd refuses the gateway's own certificate."""
+"""In the message of etcd's JSON gateway when etcd refuses the gateway's own certificate."""
 
 _failure = msgspec.json.Decoder(Failure, strict=False)
 
 
 class NotSentError(Exception):
-    """No connection could be made: etcd has not seen the request."""
+    """No connection could be made. etcd has not seen the request."""
 
 
 class UnansweredError(Exception):
-    """The request was sent, or part of it, and no whole answer came."""
+    """The request was sent, or part of it, and no complete response was received."""
 
 
 class RefusedError(Exception):
-    """etcd answered with an error: `code` is gRPC's, the message etcd's own."""
+    """etcd answered with an error. `code` is gRPC's status code, the message is etcd's."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ class RefusedError(Exception):
 
 
 class Gateway:
-    """The endpoints of one etcd cluster, and the idle connections to the one that is asked now."""
+    """The endpoints of one etcd cluster, and the idle connections to the current endpoint."""
 
     def __init__(self, endpoints: Sequence[str], tls: Tls | None = None) -> None:
         if not endpoints:
@@ -62,11 +62,11 @@ class Gateway:
 
     @property
     def endpoint(self) -> Endpoint:
-        """The one that is asked now."""
+        """The current endpoint: new requests go to it."""
         return self._endpoints[self._at]
 
-    def move_on(self, failed: Endpoint) -> None:
-        """`failed` did not answer as it should: ask the next one, unless somebody else has moved on already."""
+    def leave(self, failed: Endpoint) -> None:
+        """Make the next endpoint the current one, unless another caller has left `failed` already."""
         if self.endpoint == failed:
             self._at = (self._at + 1) % len(self._endpoints)
             for connection in self._idle:
@@ -78,9 +78,9 @@ class Gateway:
         return Backoff(rng, PAUSE_S_MIN, PAUSE_S_MAX, jitter=PAUSE_JITTER, alternatives=len(self._endpoints))
 
     async def call(self, path: str, body: bytes, timeout_ms: float) -> bytes:
-        """The answer's body. Raises NotSentError, UnansweredError, RefusedError."""
+        """The body of the response. Raises NotSentError, UnansweredError, RefusedError."""
         if current_task() is None:
-            await sleep(0)  # `timeout` needs a task, which requests begun at once (eager.py) get at their first wait
+            await sleep(0)  # `timeout` needs a task; a request that was begun eagerly gets one at its first wait
         connection = self._take_idle() or await self._connect(timeout_ms)
         is_done = False
         try:
@@ -102,7 +102,7 @@ class Gateway:
         return answer
 
     async def stream(self, path: str, body: bytes, timeout_ms: float) -> Connection:
-        """A connection of its own on which the answer's lines arrive; to be discarded. Raises as `call` does."""
+        """A new connection that carries the lines of the response; the caller discards it. Raises as `call` does."""
         connection = await self._connect(timeout_ms)
         is_streaming = False
         try:
@@ -120,12 +120,12 @@ class Gateway:
         return connection
 
     def discard(self, connection: Connection) -> None:
-        """Close a connection, whatever is under way on it."""
+        """Close a connection, with whatever is under way on it."""
         self._open.pop(connection, None)
         connection.close()
 
     def close(self) -> None:
-        """Close all connections; what is under way on them raises UnansweredError."""
+        """Close all connections. Requests that are under way raise UnansweredError."""
         for connection in list(self._open):
             self.discard(connection)
         self._idle = []
@@ -171,11 +171,11 @@ class Gateway:
 
 
 def _refusal(status: int, answer: bytes) -> RefusedError | UnansweredError:
-    """What an answer that is no success says."""
+    """The error of a response whose status is not 200."""
     try:
         failure = _failure.decode(answer)
     except msgspec.DecodeError:
-        return UnansweredError(f"HTTP status {status}, and no word of etcd's: {answer[:200]!r}")
+        return UnansweredError(f"HTTP status {status} without an error of etcd in its body: {answer[:200]!r}")
     message = failure.message
     if GATEWAY_REFUSED in message:
         message += (

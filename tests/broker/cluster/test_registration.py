@@ -80,7 +80,7 @@ async def test_each_run_has_an_incarnation_and_a_broker_epoch_of_its_own(cluster
 async def test_while_nobody_is_controller_a_broker_waits_and_says_so(
     local: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registration, "SAY_S", 0.001)
+    monkeypatch.setattr(registration, "LOG_INTERVAL_S", 0.001)
     one, two = local.member(1), local.member(2)
     await one.begin()
     await one.controller.close()
@@ -223,7 +223,7 @@ async def test_a_timer_tells_of_the_deadline_when_the_store_says_nothing() -> No
     assert mute.is_valid()
     began = loop.time()
     async with asyncio.timeout(SOON_S):
-        await mute._until_over(session)
+        await mute._until_ended(session)
     assert loop.time() - began > 0.04
     assert not mute.is_valid()
     await feed.close()

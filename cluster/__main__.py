@@ -1,4 +1,4 @@
-"""EDGE: `python -m cluster`: what docker-compose.yml says, as processes of this machine. Its commands are Compose's."""
+"""EDGE: `python -m cluster`: runs the services of docker-compose.yml as processes, with the commands of Compose."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 
 
 class Options:
-    """What every command is told: the file and the state folder."""
+    """The options of every command: the compose file and the state folder."""
 
     def __init__(self, file: Path, state: Path) -> None:
         self.file, self.state = file.absolute(), StateFolder(state)
@@ -33,7 +33,7 @@ class Options:
             raise click.ClickException(str(error)) from None
 
     def request(self, do: str, *words: str, flag: bool = False) -> Answer:
-        """Asks the process that runs the project. Raises ClickException with why not."""
+        """Send a request to the process that runs the project. Raises ClickException with the reason of a refusal."""
         return self.settled(asyncio.run(self.ask(Request(do=do, words=list(words), flag=flag))))
 
     async def ask(self, request: Request) -> Answer:
@@ -55,7 +55,7 @@ class Options:
 @click.option("--state", type=click.Path(path_type=Path), default=ROOT / DEFAULT, help="Folder of logs and volumes.")
 @click.pass_context
 def main(context: click.Context, file: Path, state: Path) -> None:
-    """Runs what docker-compose.yml says as processes: each service in a network namespace, or on loopback."""
+    """Run the services of docker-compose.yml as processes, each in a network namespace or on loopback."""
     context.obj = Options(file, state)
 
 
@@ -91,7 +91,7 @@ def up(
 
 
 def _detach(options: Options, arguments: list[str]) -> int:
-    """The same in a process of its own; prints what it reports until it is ready or has failed."""
+    """Start everything in a process of its own, and print its reports until it is ready or has failed."""
     options.state.prepare()
     ours, theirs = os.pipe()
     line = [sys.executable, "-m", "cluster", "--file", str(options.file), "--state", str(options.state.path)]
@@ -128,7 +128,7 @@ def ps(options: Options) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Go on as they write.")
 @click.pass_obj
 def logs(options: Options, services: tuple[str, ...], follow: bool) -> None:
-    """What services wrote; it stays after `down`."""
+    """Print the logs of services. Logs stay after `down`."""
     names = services or tuple(options.project().services)
     tail = screen.Tail([options.state.log(name) for name in names], Console(), from_start=True)
     tail.read()
@@ -136,7 +136,7 @@ def logs(options: Options, services: tuple[str, ...], follow: bool) -> None:
         try:
             asyncio.run(tail.follow())
         except KeyboardInterrupt:
-            pass  # that is how following ends
+            pass  # following ends with Ctrl-C
 
 
 def _of_services(do: str, words: str) -> None:
@@ -161,7 +161,7 @@ _of_services("unpause", "SIGCONT to services.")
 @click.option("--one-way", is_flag=True, help="Only what ONE sends to OTHER is lost.")
 @click.pass_obj
 def partition(options: Options, one: str, other: str | None, one_way: bool) -> None:
-    """Lose every packet between two services (or `host`), or between ONE and all others."""
+    """Drop every packet between two services (or `host`), or between ONE and all others."""
     if one_way and other is None:
         raise click.UsageError("--one-way needs the service that ONE no longer reaches")
     options.request("partition", one, *([other] if other else []), flag=one_way)
@@ -182,7 +182,9 @@ def heal(options: Options, services: tuple[str, ...]) -> None:
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
 def run(options: Options, service: str, command: tuple[str, ...]) -> None:
-    """Run a one-shot SERVICE (with another COMMAND) to its end, and print what it writes. Its exit status is ours."""
+    """Run a one-shot SERVICE (with another COMMAND) to its end, and print its output. The exit status is the
+    service's.
+    """
     sys.exit(asyncio.run(_run(options, [service, *command])))
 
 

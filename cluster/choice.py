@@ -1,4 +1,4 @@
-"""EDGE: which kind of place this machine and this user allow."""
+"""EDGE: the choice of a place for services: the best one that this machine and this user allow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EDGE: the services of a project together: started in order, stopped in reverse, cut off from each other and healed.
+"""EDGE: a running project: starts its services in order, stops them in reverse, cuts and heals their network.
 
 async with Cluster(project, Path("state"), places.Loopback(project)) as cluster:
     await cluster.kill("broker-2")
@@ -115,7 +115,7 @@ class Cluster:
             raise TimeoutError(f"not ready after {timeout_s:g} s: {'; '.join(late)}") from None
 
     async def down(self) -> None:
-        """Stops every service; who depends on another is stopped before it."""
+        """Stop every service, each one before those that it depends on."""
         stops: dict[str, asyncio.Task[None]] = {}
 
         async def stop(name: str) -> None:
@@ -141,7 +141,7 @@ class Cluster:
         self._say(f"{name} started, process {self.services[name].pid}")
 
     async def stop(self, name: str) -> None:
-        """Its stop signal, SIGKILL after its grace period; returns when it has ended."""
+        """Send its stop signal, SIGKILL after its grace period, and wait for its end."""
         await self.running(name).stop()
         self._say(f"{name} {self.describe(name)}")
 
@@ -150,12 +150,12 @@ class Cluster:
         await self.start(name)
 
     async def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
-        """SIGKILL, and returns when it has ended; or another signal. It stays down until `start`."""
+        """Send SIGKILL (or another signal) and wait for its end. The service stays down until `start`."""
         await self.running(name).kill(number)
         self._say(f"{name} got {number.name}")
 
     async def pause(self, name: str) -> None:
-        """SIGSTOP; returns when it stands still."""
+        """Send SIGSTOP and wait until all its processes are stopped."""
         await self.running(name).pause()
         self._say(f"{name} stands still")
 
@@ -201,7 +201,7 @@ class Cluster:
     # The network
 
     async def partition(self, one: str, other: str, *, one_way: bool = False) -> None:
-        """Nothing gets through between two services any more; one way: nothing from the first to the second.
+        """Drop everything between two services; one way: everything from the first to the second.
 
         One of them may be "host": the published ports and whoever connects from this machine. Raises NotAvailableError.
         """

@@ -1,4 +1,4 @@
-"""EDGE: what a compose file says, as far as processes can do it; a key that is not understood is refused."""
+"""EDGE: reads a compose file, as far as processes can do what it says; refuses a key that is not supported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EDGE: how `python -m cluster` reaches the process that runs the project: lines of JSON over a Unix socket."""
+"""EDGE: the control socket of a running project: requests of `python -m cluster` as lines of JSON."""
 
 from __future__ import annotations
 

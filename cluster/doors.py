@@ -1,6 +1,6 @@
-"""EDGE: published ports: who connects to one on the host is passed on to the service, byte for byte.
+"""EDGE: published ports: connections to a port of the host are passed on to the service, byte for byte.
 
-This is what Docker's proxy does. It costs a hop through this process: who measures connects to the service itself.
+Docker's proxy does the same. It costs a hop through this process, so measurements connect to the service directly.
 """
 
 from __future__ import annotations

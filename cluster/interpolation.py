@@ -1,4 +1,4 @@
-"""`${NAME:-default}` and its relatives, as Compose has them: values of a compose file that the environment fills in."""
+"""Variables in the values of a compose file, such as `${NAME:-default}`, with the rules of Compose."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""EDGE: services on loopback: each has an address of its own in 127.77/16, so that no port has to be another.
+"""EDGE: services on loopback: each has its own address in 127.77/16, so that all keep their ports.
 
-Names and 0.0.0.0 are replaced in commands and environments, for nothing resolves them. Linux answers on all of 127/8.
+Names and 0.0.0.0 are replaced in commands and environments, because no resolver knows the names. Linux accepts
+connections on all of 127/8.
 """
 
 from __future__ import annotations

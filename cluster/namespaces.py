@@ -1,7 +1,8 @@
-"""EDGE: services in network namespaces: each has its own loopback and one cable to a bridge, as containers have.
+"""EDGE: services in network namespaces: each has its own loopback and a link to a bridge, as containers have.
 
-A cut is an entry in the neighbour table of the sender that gives the receiver's address to nobody: what is sent leaves,
-and nobody takes it. No packet filter is needed, no error tells the sender, and one direction can be cut alone.
+A cut is an entry in the neighbour table of the sender. It maps the receiver's address to a hardware address that does
+not exist, so packets are sent and lost. This needs no packet filter, the sender gets no error, and one direction can be
+cut alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where services run: addresses, how a command gets there, and how the network between two of them is cut."""
+"""The places where services run: their addresses, their command lines, and the cuts of their network."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""EDGE: image -> program: what a service runs here instead of its image.
+"""EDGE: the program that a service runs here instead of its image.
 
-semel's own image is this checkout in its virtual environment, etcd's an etcd of this machine, python's this Python.
-Nothing is dropped silently: flags that an older etcd calls otherwise are renamed and told of; one it lacks is an error.
+semel's image is this checkout in its virtual environment, etcd's an etcd of this machine, python's this Python. Flags
+that an older etcd has under another name are renamed and reported. A flag that it lacks is an error.
 """
 
 from __future__ import annotations

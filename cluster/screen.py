@@ -1,4 +1,4 @@
-"""EDGE: what people see: the table of services, and logs with the name of their service in front."""
+"""EDGE: the output for people: the table of services, and logs with the name of the service in front."""
 
 from __future__ import annotations
 

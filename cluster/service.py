@@ -1,7 +1,7 @@
-"""EDGE: one service as a process: started, stopped, killed, paused, restarted when it dies, asked for its health.
+"""EDGE: one service as a process: starts, stops, kills, pauses and restarts it, and checks its health.
 
-States and health are Docker's, and so are the rules: checks begin after an interval, failures within the start period
-do not count, a paused service is not asked, and who was stopped or killed stays down whatever its restart policy says.
+States and rules are Docker's. Health checks begin after an interval. Failures within the start period do not count. A
+paused service is not checked. A service that was stopped or killed on purpose stays down, whatever its restart policy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""EDGE: a service as written + a place + a state folder -> how it runs here."""
+"""EDGE: the process of a service: command, environment and mounts, from the compose file, the place and the state
+folder.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EDGE: the process behind `python -m cluster up`: it runs the project until it is told to end."""
+"""EDGE: the process of `python -m cluster up`, which runs the project until it is told to stop."""
 
 from __future__ import annotations
 

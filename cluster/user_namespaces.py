@@ -1,6 +1,6 @@
-"""EDGE: network namespaces for who is not root: the whole runner moves into a user namespace in which it is.
+"""EDGE: network namespaces without root: the whole runner moves into a user namespace, in which it is root.
 
-From there no port of this machine can be opened, so the published ones are opened before, and handed over.
+No port of the machine can be opened from there. So the published ports are opened before and passed on.
 """
 
 from __future__ import annotations

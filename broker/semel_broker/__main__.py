@@ -67,7 +67,7 @@ def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, 
 
     Settings, later ones winning: defaults, the --config file, SEMEL_... variables, --set, and the flags above.
     """
-    _check_extra()
+    _check_extra("`semel serve`", "broker", "structlog", *(() if sys.platform == "win32" else ("uvloop",)))
     from semel_storage.disk.os_disk import OsDisk
 
     from semel_broker.config.loading import ConfigError, load
@@ -82,6 +82,8 @@ def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, 
         config = load(toml, os.environ, [*overrides, *given])
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
+    if config.is_clustered:
+        _check_extra("A broker with etcd.endpoints", "cluster", "h11")
     log = make_logger(log_level, log_format)
     _allow_many_connections()
     files, disk = OpenFiles(log, monotonic), OsDisk()
@@ -181,7 +183,9 @@ def _why_not_started(config: BrokerConfig, error: Exception) -> str | None:
         case CorruptLog() | CorruptCheckpoint() | CorruptStoreError():
             return str(error)
         case StoreUnavailableError():
-            return f"the cluster's store cannot be reached ({error}): is etcd up, and are --etcd's URLs right?"
+            return (
+                f"the cluster's store cannot be reached: {error}; check that etcd runs and that etcd.endpoints names it"
+            )
         case OSError(errno=errno) if errno == EADDRINUSE:
             return f"{where} is in use by another process; stop it, or choose another port with --port"
         case OSError(errno=errno) if errno == EADDRNOTAVAIL:
@@ -216,15 +220,15 @@ def _log_loop_error(world: World, files: OpenFiles, context: dict[str, Any]) -> 
     world.log.error("unexpected_error", what=context.get("message"), exc_info=error)
 
 
-def _check_extra() -> None:
-    """Raises ClickException, which says what to install, where the packages of the extra `broker` are missing."""
-    for name in ("structlog", *(() if sys.platform == "win32" else ("uvloop",))):
+def _check_extra(user: str, extra: str, *packages: str) -> None:
+    """Raises ClickException, which says what to install, if one of the packages of an extra is missing."""
+    for name in packages:
         try:
             importlib.import_module(name)
         except ImportError:
             raise click.ClickException(
-                f"`semel serve` needs the package {name!r}, which is not installed. "
-                "Install its packages: pip install 'semel[broker]'"
+                f"{user} needs the package {name!r}, which is not installed. "
+                f"Install its packages: pip install 'semel[{extra}]'"
             ) from None
 
 

@@ -1,4 +1,4 @@
-"""Where a broker keeps what outlives it: its data directory, and the store, which may be a whole cluster's."""
+"""The durable state of a broker: its data directory, and the store of its cluster."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from contextlib import AsyncExitStack
 from semel_storage.checkpoints import META_PROPERTIES
 from semel_storage.log_directory import LogDirectory
 
-from semel_broker.cluster.etcd.store import EtcdStore
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.local_store import CorruptStoreError, LocalStore
 from semel_broker.cluster.records import CLUSTER_ID
 from semel_broker.cluster.store import Expect, OutcomeUnknownError, Put, Store
-from semel_broker.config.loading import BrokerConfig
+from semel_broker.config.loading import BrokerConfig, ConfigError
 from semel_broker.world import World
 
 STORE_FILE = "semel.store"
 
 
-class Home:
-    """`is_shared`: other brokers may be in the store too. Set `is_recovered` once all logs are open: then a clean end
-    may be marked as one."""
+class DataHome:
+    """The store, its feed and the logs. `is_shared`: other brokers may use the store too.
+
+    The owner sets `is_recovered` when all logs are open. Only then is a clean shutdown marked in the data directory.
+    """
 
     def __init__(self, store: Store, feed: Feed, logs: LogDirectory, *, is_shared: bool) -> None:
         self.store = store
@@ -31,22 +32,22 @@ class Home:
         self.is_recovered = False
 
     @classmethod
-    async def open(cls, config: BrokerConfig, world: World, store: Store | None, parts: AsyncExitStack) -> Home:
-        """All of it, with `parts` knowing how to close it. A new data directory gets the id of its cluster, an old one
-        has to have it.
+    async def open(cls, config: BrokerConfig, world: World, store: Store | None, parts: AsyncExitStack) -> DataHome:
+        """Open the store and the data directory; `parts` closes them. A new data directory gets the cluster's id; an
+        existing one must have it.
 
-        Raises DirectoryLocked, WrongDirectory, CorruptStoreError, StoreUnavailableError.
+        Raises ConfigError, DirectoryLocked, WrongDirectory, CorruptStoreError, StoreUnavailableError.
         """
         is_shared = store is not None or config.is_clustered
         if is_shared:
-            store = store or EtcdStore(config.etcd_endpoints, namespace=config.cluster_name, world=world)
+            store = store or _etcd_store(config, world)
             parts.push_async_callback(store.close)
             logs = _open_logs(config, world, await _cluster_id(store, world))
         else:
             is_new = not world.disk.exists(f"{config.log_dir}/{META_PROPERTIES}")
             logs = _open_logs(config, world, _new_uuid(world) if is_new else "")
-        home: Home | None = None
-        # what was not recovered is never marked as clean
+        home: DataHome | None = None
+        # a data directory that was not recovered is never marked as clean
         parts.callback(lambda: logs.close() if home is not None and home.is_recovered else logs.abandon())
         if store is None:
             _check_store_file(world, logs)
@@ -58,12 +59,31 @@ class Home:
         return home
 
 
+def _etcd_store(config: BrokerConfig, world: World) -> Store:
+    """Raises ConfigError for a URL that is not an endpoint of etcd, and for files of TLS that cannot be used."""
+    from semel_broker.cluster.etcd.store import EtcdStore  # needs h11, which a broker alone is installed without
+    from semel_broker.cluster.etcd.tls import Tls
+
+    tls = None
+    if any(url.startswith("https://") for url in config.etcd_endpoints):
+        tls = Tls.load(
+            ca_file=config.etcd_tls_ca_file,
+            certificate_file=config.etcd_tls_certificate_file,
+            key_file=config.etcd_tls_key_file,
+            server_name=config.etcd_tls_server_name,
+        )
+    try:
+        return EtcdStore(config.etcd_endpoints, namespace=config.cluster_name, world=world, tls=tls)
+    except ValueError as error:
+        raise ConfigError(f"etcd.endpoints: {error}") from None
+
+
 def _check_store_file(world: World, logs: LogDirectory) -> None:
-    """Raises CorruptStoreError where there are partitions, and the file that lists their topics is gone."""
+    """Raises CorruptStoreError if there are partitions, but not the file that lists their topics."""
     path = f"{logs.root}/{STORE_FILE}"
     if not world.disk.exists(path) and (partitions := logs.partitions()):
         raise CorruptStoreError(
-            f"{path} is gone, and {len(partitions)} partitions are here. It holds this broker's topics and settings: "
+            f"{path} is missing, and {len(partitions)} partitions are here. It holds the topics and settings: "
             f"restore it from a copy of the data directory, or move the partitions' directories away to begin anew"
         )
 
@@ -80,7 +100,7 @@ def _open_logs(config: BrokerConfig, world: World, cluster_id: str) -> LogDirect
 
 
 async def _cluster_id(store: Store, world: World) -> str:
-    """The id that the first broker has given to the cluster, which may be this one."""
+    """The id of the cluster. The first broker writes it; that may be this one."""
     while (entry := await store.get(CLUSTER_ID)) is None:
         try:
             await store.transact([Expect(CLUSTER_ID)], [Put(CLUSTER_ID, _new_uuid(world).encode())])
@@ -90,5 +110,5 @@ async def _cluster_id(store: Store, world: World) -> str:
 
 
 def _new_uuid(world: World) -> str:
-    """A random id as Kafka writes them: 22 characters of base64."""
+    """A random id in Kafka's form: 22 characters of unpadded base64url."""
     return urlsafe_b64encode(world.rng.randbytes(16)).decode().rstrip("=")

@@ -12,7 +12,7 @@ from semel_broker.cluster.store import Store
 from semel_broker.config.loading import BrokerConfig, ConfigError
 from semel_broker.context import Broker
 from semel_broker.coordination.producer_ids import ProducerIds
-from semel_broker.data_home import Home
+from semel_broker.data_home import DataHome
 from semel_broker.groups.coordinator import GroupCoordinator
 from semel_broker.net.dispatch import Dispatcher
 from semel_broker.net.server import Server
@@ -55,7 +55,7 @@ class Node:
             peer_host = config.advertised_peer_host_name or config.peer_host_name or config.host_name
             _check_diallable("brokers", peer_host, "--advertised-peer-host (advertised.peer.host.name)")
         async with AsyncExitStack() as parts:
-            home = await Home.open(config, world, store, parts)
+            home = await DataHome.open(config, world, store, parts)
             registration = Registration(world, config, home.store, home.feed)
             peers = Peers(world, home.feed, config) if home.is_shared else None
             if peers is not None:
@@ -105,7 +105,7 @@ def _check_diallable(who: str, host: str, option: str) -> None:
 async def _open(
     config: BrokerConfig,
     world: World,
-    home: Home,
+    home: DataHome,
     registration: Registration,
     peers: Peers | None,
     parts: AsyncExitStack,
@@ -158,7 +158,7 @@ async def _open(
 
 
 async def _listen_to_peers(
-    broker: Broker, home: Home, registration: Registration, peers: Peers, parts: AsyncExitStack
+    broker: Broker, home: DataHome, registration: Registration, peers: Peers, parts: AsyncExitStack
 ) -> int:
     """Follow and be followed; the port that other brokers reach this one at."""
     config, world = broker.config, broker.world
@@ -181,7 +181,9 @@ async def _listen_to_peers(
     return await server.listen(config.peer_host_name or config.host_name, config.peer_port)
 
 
-async def _join(broker: Broker, home: Home, registration: Registration, peer_port: int, parts: AsyncExitStack) -> None:
+async def _join(
+    broker: Broker, home: DataHome, registration: Registration, peer_port: int, parts: AsyncExitStack
+) -> None:
     """Be one of the cluster's brokers: from here on this one has roles, as long as its session lives."""
     config = broker.config
     registration.on_admitted.append(broker.topics.local.take_roles)

@@ -261,11 +261,20 @@ async def test_a_damaged_log_is_refused_with_words_and_left_alone(spawn: Spawn, 
 # --- what is told at the start ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("missing", ["structlog", "uvloop"])
-async def test_without_the_extra_broker_one_sentence_says_what_to_install(missing: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("extra", "missing", "arguments"),
+    [
+        ("broker", "structlog", ()),
+        ("broker", "uvloop", ()),
+        ("cluster", "h11", ("--etcd", "http://127.0.0.1:2379")),
+    ],
+)
+async def test_without_the_packages_of_an_extra_one_sentence_says_what_to_install(
+    extra: str, missing: str, arguments: tuple[str, ...], tmp_path: Path
+) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; from semel.cli.main import main; main()"
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", code, "serve", "--data-dir", str(tmp_path / "data"), "--port", "0"),
+        *(sys.executable, "-c", code, "serve", "--data-dir", str(tmp_path / "data"), "--port", "0", *arguments),
         stderr=asyncio.subprocess.PIPE,
     )
     async with asyncio.timeout(20):
@@ -273,8 +282,15 @@ async def test_without_the_extra_broker_one_sentence_says_what_to_install(missin
     assert process.returncode == 1
     (line,) = errors.decode().splitlines()
     assert f"{missing!r}" in line
-    assert "pip install 'semel[broker]'" in line
+    assert f"pip install 'semel[{extra}]'" in line
     assert not (tmp_path / "data").exists()
+
+
+async def test_a_broker_without_etcd_starts_without_h11() -> None:
+    code = "import sys; sys.modules['h11'] = None; import semel_broker.node"
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
+    async with asyncio.timeout(20):
+        assert await process.wait() == 0
 
 
 async def test_a_foreign_folder_is_refused_in_one_sentence(spawn: Spawn, tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ async def test_an_isolated_service_is_cut_off_from_all(opened: Open) -> None:
         assert asks(cluster, "app", "store")
 
 
-async def test_on_loopback_a_partition_says_that_it_cannot_be(opened: Open) -> None:
+async def test_on_loopback_a_partition_is_refused(opened: Open) -> None:
     async with opened(PAIR, "loopback") as cluster:
         with pytest.raises(NotAvailableError, match="no partitions on loopback"):
             await cluster.partition("app", "store")
@@ -210,7 +210,7 @@ async def test_a_published_port_leads_to_its_service(opened: Open) -> None:
         writer.close()
 
 
-async def test_words_that_come_before_the_service_is_reached_are_kept(opened: Open) -> None:
+async def test_bytes_sent_before_the_service_is_reached_are_kept(opened: Open) -> None:
     (port,) = free_ports(1)
     async with opened(PAIR.replace("  store:\n", f'    ports: ["127.0.0.1:{port}:7000"]\n  store:\n')):
         with socket.create_connection(("127.0.0.1", port)) as early:
@@ -234,7 +234,7 @@ async def _nothing(reader: asyncio.StreamReader) -> None:
         ("[python3, -c, import time; time.sleep(60)]", "store is running, unhealthy: .*ConnectionRefused"),
     ],
 )
-async def test_who_cannot_start_says_whose_fault_it_is(store: str, words: str, opened: Open) -> None:
+async def test_a_service_that_cannot_start_is_named_with_its_error(store: str, words: str, opened: Open) -> None:
     text = PAIR.replace('[python3, /srv/echo.py, store, "7000"]', store).replace("start_period: 20s", "retries: 1")
     cluster = opened(text)
     with pytest.raises(ServiceError, match=f"(?s){words}"):
@@ -262,7 +262,7 @@ async def test_a_service_waits_until_another_has_completed(opened: Open) -> None
             pass
 
 
-async def test_what_is_not_ready_in_time_is_named(opened: Open) -> None:
+async def test_a_service_that_is_not_ready_in_time_is_named(opened: Open) -> None:
     cluster = opened(
         PAIR.replace('[python3, /srv/echo.py, store, "7000"]', "[python3, -c, import time; time.sleep(60)]")
     )

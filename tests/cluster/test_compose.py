@@ -101,7 +101,7 @@ def service(lines: str, rest: str = "") -> str:
         ("services: {../x: {image: python}}", "services"),
     ],
 )
-def test_what_is_not_understood_is_refused(text: str, words: str) -> None:
+def test_keys_that_are_not_supported_are_refused(text: str, words: str) -> None:
     with pytest.raises(ComposeError, match=words):
         parse(text, {})
 
@@ -135,7 +135,7 @@ def test_durations_are_compose_s(text: str, expected: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "s", "1m 30s", "-1s", "5d"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_text_that_is_not_a_duration_is_refused(text: str) -> None:
     with pytest.raises(ComposeError, match="no duration"):
         seconds(text)
 

@@ -59,7 +59,7 @@ def test_the_profile_flights_brings_the_spark_that_its_pipeline_runs_on(project:
     assert pipeline.environment["CHECKPOINTS"].startswith(f"{place}/")
 
 
-def test_every_service_has_what_it_takes_to_be_left_alone(project: Project) -> None:
+def test_every_service_has_a_health_check_a_restart_policy_and_a_volume(project: Project) -> None:
     for name in project.enabled():
         service = project.services[name]
         assert service.healthcheck is not None, name
@@ -103,7 +103,7 @@ def test_brokers_differ_in_nothing_but_their_names_and_ports(project: Project) -
     assert len({plain(" ".join(check.command), i) for i, check in enumerate(checks, 1) if check is not None}) == 1
 
 
-def test_what_a_broker_tells_clients_is_what_the_host_publishes() -> None:
+def test_a_broker_advertises_the_port_that_the_host_publishes() -> None:
     for host, ports in [(None, (19092, 19093, 19094)), ("192.0.2.7", (1, 2, 3))]:
         given = {f"BROKER_{i}_PORT": str(port) for i, port in enumerate(ports, 1)}
         project = compose.load(FILE, {**given, **({"CLUSTER_HOST": host} if host else {})})
@@ -182,7 +182,7 @@ def complaints(text: str, stage: str) -> list[str]:
 
 
 @pytest.mark.parametrize("stage", ["broker", "demo", "spark"])
-def test_what_is_shipped_is_small_and_nobody_s_root(stage: str) -> None:
+def test_the_image_is_small_and_does_not_run_as_root(stage: str) -> None:
     assert complaints((ROOT / "Dockerfile").read_text(), stage) == []
 
 
@@ -218,7 +218,7 @@ def test_the_image_is_a_broker_to_try_and_the_file_s_commands_are_its_own(projec
     assert list(stages((ROOT / "Dockerfile").read_text()))[-1] == "broker", "what `docker build .` makes"
 
 
-def test_only_what_is_copied_goes_to_the_builder() -> None:
+def test_the_build_context_has_only_files_that_are_copied() -> None:
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     kept = {line[1:] for line in lines if line.startswith("!")}
     assert "*" in lines

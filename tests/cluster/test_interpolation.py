@@ -53,7 +53,7 @@ def test_a_variable_is_filled_in_as_compose_does(text: str, expected: str) -> No
         ("${NAME!x}", "none of"),
     ],
 )
-def test_what_cannot_be_filled_in_is_refused_with_words(text: str, words: str) -> None:
+def test_a_variable_without_a_value_is_refused_with_its_message(text: str, words: str) -> None:
     with pytest.raises(InterpolationError, match=words):
         filled(text, SET)
 

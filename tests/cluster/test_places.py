@@ -92,7 +92,7 @@ async def test_on_loopback_a_cut_is_refused_with_what_would_help() -> None:
         await place.cut("one", "two")
 
 
-async def test_a_network_whose_owner_was_killed_is_swept_away(can_have_namespaces: bool) -> None:
+async def test_the_network_of_a_killed_runner_is_removed(can_have_namespaces: bool) -> None:
     if not can_have_namespaces:
         pytest.skip("network namespaces cannot be made here")
     number, held = claim(LAST)

@@ -58,7 +58,7 @@ def test_entrypoint_and_command_are_the_image_s_unless_the_file_says_others(
         ("image: semel, build: {target: gone}", "no stage 'gone'"),
     ],
 )
-def test_what_cannot_run_here_is_refused(lines: str, words: str, tmp_path: Path) -> None:
+def test_an_image_that_cannot_run_here_is_refused(lines: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text(DOCKERFILE)
     with pytest.raises(ComposeError, match=words):
         program("one", project(lines, tmp_path))
@@ -70,7 +70,7 @@ def test_an_entrypoint_forgets_the_command_below_it(tmp_path: Path) -> None:
     assert declared(found, found.services["one"]) == (["python3"], [])
 
 
-def test_who_shares_an_image_shares_its_entrypoint(tmp_path: Path) -> None:
+def test_services_of_one_image_share_its_entrypoint(tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text(DOCKERFILE)
     text = "services: {a: {image: semel, build: {target: third}}, b: {image: semel, command: [x]}}"
     assert program("b", parse(text, {}, str(tmp_path))).command == ["python3", "x"]

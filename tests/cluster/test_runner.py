@@ -106,7 +106,7 @@ def commands(scripts: Path) -> Iterator[Commands]:
 
 
 @pytest.mark.parametrize("on", ["loopback", "namespaces", "user-namespaces"])
-def test_up_look_strike_run_down(on: str, commands: Commands) -> None:
+def test_up_ps_kill_run_and_down_work_from_the_command_line(on: str, commands: Commands) -> None:
     if on == "namespaces" and not namespaces.works():
         pytest.skip("network namespaces cannot be made by this user")
     if on == "user-namespaces" and not user_namespaces.works():
@@ -196,7 +196,7 @@ def test_a_runner_that_is_killed_takes_its_services_with_it_and_can_be_run_again
     assert commands.row("store")[2] == "healthy"
 
 
-def test_what_keeps_a_project_from_coming_up_is_said(commands: Commands) -> None:
+def test_up_names_the_reason_of_its_failure(commands: Commands) -> None:
     file = commands.state.parents[1] / "docker-compose.yml"
     port = commands.environment["PORT"]
     with socket.create_server(("127.0.0.1", int(port))):

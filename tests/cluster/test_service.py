@@ -66,7 +66,7 @@ async def test_a_service_starts_stops_and_starts_again(services: Services, tmp_p
     assert (one.state, one.starts, one.exit_status) == (State.RUNNING, 2, None)
 
 
-async def test_who_does_not_heed_the_stop_signal_is_killed_after_the_grace_period(
+async def test_a_service_that_ignores_the_stop_signal_is_killed_after_the_grace_period(
     services: Services, tmp_path: Path
 ) -> None:
     one = service(services, tmp_path, DEAF, stop_grace_s=0.2)
@@ -118,7 +118,7 @@ async def test_a_paused_service_stands_still_keeps_its_process_and_can_be_stoppe
         await one.kill()
 
 
-async def test_who_waits_for_a_child_that_begins_can_be_paused(services: Services, tmp_path: Path) -> None:
+async def test_a_service_that_waits_for_a_starting_child_can_be_paused(services: Services, tmp_path: Path) -> None:
     """In vfork a parent cannot stop before its child has begun, and a child that was stopped does not begin."""
     code = "import subprocess; print('here', flush=True)\nwhile True: subprocess.run(['true'])"
     one = service(services, tmp_path, code)
@@ -145,7 +145,7 @@ async def test_restart_policies_are_docker_s(
 
 
 @pytest.mark.parametrize("policy", ["always", "unless-stopped", "on-failure"])
-async def test_who_dies_comes_back_and_who_was_killed_on_purpose_stays_down(
+async def test_a_service_that_dies_is_restarted_and_one_that_was_killed_stays_down(
     policy: str, services: Services, tmp_path: Path
 ) -> None:
     one = service(services, tmp_path, SLEEPS, restart=policy)
@@ -160,7 +160,7 @@ async def test_who_dies_comes_back_and_who_was_killed_on_purpose_stays_down(
     assert (one.state, one.starts) == (State.RUNNING, 3)
 
 
-async def test_who_waits_for_its_restart_can_be_stopped(services: Services, tmp_path: Path) -> None:
+async def test_a_service_that_waits_for_its_restart_can_be_stopped(services: Services, tmp_path: Path) -> None:
     one = service(services, tmp_path, "raise SystemExit(1)", restart="always")
     await one.start()
     async with asyncio.timeout(20):
@@ -169,7 +169,9 @@ async def test_who_waits_for_its_restart_can_be_stopped(services: Services, tmp_
     assert (one.state, one.starts) == (State.EXITED, 3)
 
 
-async def test_who_cannot_be_started_again_is_over_and_its_log_says_why(services: Services, tmp_path: Path) -> None:
+async def test_a_service_that_cannot_be_restarted_has_failed_and_its_log_says_why(
+    services: Services, tmp_path: Path
+) -> None:
     program = tmp_path / "program"
     program.write_text("#!/bin/sh\nrm $0; exit 1\n")
     program.chmod(0o755)

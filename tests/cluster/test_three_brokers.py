@@ -126,7 +126,7 @@ async def says(bootstrap: str, words: str) -> str:
     return done.output
 
 
-async def test_a_dead_broker_is_told_at_once_and_a_dead_etcd_is_told_from_dead_brokers(cluster: Cluster) -> None:
+async def test_a_dead_broker_is_shown_at_once_and_a_dead_etcd_is_distinguished(cluster: Cluster) -> None:
     bootstrap = addresses(cluster)
     async with Admin(bootstrap_servers=bootstrap) as admin:
         await admin.create_topics([NewTopic(TOPIC, 3, 3)])

@@ -11,10 +11,12 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +53,17 @@ def free_ports(count: int) -> list[int]:
 
 
 class EtcdProcess:
-    """One etcd as a child. Its ports are chosen at the first start and kept over restarts."""
+    """One etcd as a child. Its ports are chosen at the first start and kept over restarts.
 
-    def __init__(self, data_dir: Path) -> None:
+    `flags`: more of them. `tls`: how to reach an etcd whose flags make it speak TLS.
+    """
+
+    def __init__(self, data_dir: Path, flags: Sequence[str] = (), tls: ssl.SSLContext | None = None) -> None:
         found = binary()
         assert found is not None, WHY_NOT
         self._binary = found
         self._data_dir = data_dir
+        self._flags, self._tls = flags, tls
         self._log = data_dir.parent / f"{data_dir.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
         self.client_port = self._peer_port = 0
@@ -68,7 +74,7 @@ class EtcdProcess:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.client_port}"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.client_port}"
 
     def start(self, timeout_s: float = 20) -> EtcdProcess:
         for _ in range(5):
@@ -89,6 +95,7 @@ class EtcdProcess:
             command += [PROGRESS_FLAG, "1s"]
         if NO_FSYNC_FLAG in self._knows:
             command += [NO_FSYNC_FLAG]
+        command += self._flags
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         deadline = time.monotonic() + timeout_s
@@ -105,7 +112,8 @@ class EtcdProcess:
     def call(self, path: str, request: dict[str, Any], timeout_s: float = 10) -> dict[str, Any]:
         """One call of the JSON gateway, not by way of the code under test. Raises OSError."""
         body = json.dumps(request).encode()
-        with urllib.request.urlopen(urllib.request.Request(self.url + path, body), timeout=timeout_s) as answer:
+        post = urllib.request.Request(self.url + path, body)
+        with urllib.request.urlopen(post, timeout=timeout_s, context=self._tls) as answer:
             decoded = json.loads(answer.read())
             assert isinstance(decoded, dict)
             return decoded

@@ -1,1 +1,1 @@
-"""What brokers agree on: topics, settings and producer ids behind one store."""
+"""The state that all brokers share: registrations, topics, leaders and settings, in one store."""

@@ -1,15 +1,15 @@
-"""The controller: one of the brokers at a time, who decides on leaders, admits brokers and ends reassignments.
+"""The controller: the one broker that elects leaders, admits brokers and ends reassignments.
 
-Whoever first writes the key `controller` under its session holds the office; the others watch for the key to vanish.
-Each of its writes expects that key at its own revision, so one that was paused, and does not know yet that it has been
-succeeded, is refused by the store.
+The broker that first writes the key `controller` under its session is the controller. The others watch until the key is
+removed. Each write of the controller expects that key at its own revision. So the store refuses a controller that was
+paused and does not know that it has a successor.
 
-It decides on how things stand (`elections.settled`), for partitions that something has happened to: `_dirty`. A
-partition is taken from there only when a look at the present image shows that nothing is to be done. So whatever is
-refused, lost, or overtaken is simply decided again, and taking office is no more than everything being dirty.
+The controller decides on the current state (`elections.settled`), for the partitions in `_dirty`: those that a change
+has touched. A partition leaves `_dirty` only when the current image shows that nothing has to be written for it. So a
+write that was refused or lost is decided again, and a new controller begins with all partitions dirty.
 
-An image that shows the office as one's own is at least as new as the beginning of it. Everything is decided in one turn
-of the loop on one image; what has been written is waited for before the next decision.
+An image that shows this broker as the controller is at least as new as its election. One decision is made in one turn
+of the loop, on one image. The next decision waits until the image shows what was written.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from semel_broker.world import World
 
 RETRY_S: Final = 0.2
 REFUSED_S: Final = 1.0
-"""For the change because of which the store refused to be seen here; it is on its way."""
+"""Time for the image to show the change because of which the store refused a write."""
 FAILED_S: Final = 1.0
 TRANSACTIONS_AT_ONCE: Final = 4
 
@@ -58,7 +58,7 @@ class ControllerSettings(Protocol):
 
 
 class Controller:
-    """One per broker; in office on one of them. `start`, then `close`."""
+    """One per broker; active on one of them. `start`, then `close`."""
 
     def __init__(
         self, world: World, config: ControllerSettings, store: Store, feed: Feed, registration: Registration
@@ -68,58 +68,58 @@ class Controller:
         self._store = store
         self._feed = feed
         self._registration = registration
-        self._office: Expect | None = None
+        self._term: Expect | None = None
         self._wake = Event()
         self._dirty: dict[Place, None] = {}
         self._all_dirty = True
-        self._has_orphans = True
+        self._may_have_orphans = True
         self._rebalance_at = 0.0
         self._size_max = CHANGES_MAX
         self._task: Task[None] | None = None
 
     @property
     def is_active(self) -> bool:
-        """Whether this broker is the controller as far as it knows: the store knows better, and is asked each time."""
-        return self._office is not None and self._holds(self._office)
+        """Whether this broker is the controller as far as its image shows. The store checks it again at each write."""
+        return self._term is not None and self._holds(self._term)
 
     def start(self) -> None:
-        """Stand for election, and again whenever the office was lost."""
+        """Try to become the controller, now and whenever another one is gone."""
         self._feed.listeners.append(self._on_touched)
         self._registration.on_registered.append(self._wake.set)
         self._registration.on_lost.append(self._wake.set)
         self._task = get_running_loop().create_task(self._run(), name="controller")
 
     async def close(self) -> None:
-        """Decide nothing any more. The office ends with the broker's session."""
+        """Stop deciding. The key `controller` is removed with the broker's session."""
         if self._on_touched in self._feed.listeners:
             self._feed.listeners.remove(self._on_touched)
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await wait((self._task,))
-        self._office = None
+        self._term = None
 
-    # --- the office ------------------------------------------------------------------------------------------
+    # --- election ------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         while True:
             try:
-                self._office = office = await self._win()
-                self._world.log.info("controller_elected", controller_epoch=office.revision)
-                self._all_dirty = self._has_orphans = True
+                self._term = term = await self._win()
+                self._world.log.info("controller_elected", controller_epoch=term.revision)
+                self._all_dirty = self._may_have_orphans = True
                 self._size_max = CHANGES_MAX
-                self._put_off_rebalance()
-                await self._serve(office)
-                self._world.log.info("controller_resigned", controller_epoch=office.revision)
+                self._schedule_rebalance()
+                await self._serve(term)
+                self._world.log.info("controller_resigned", controller_epoch=term.revision)
             except StoreClosedError:
                 return
-            except Exception:  # a bug of ours: whoever came next in the office would have it too
+            except Exception:  # a bug of semel: the next controller would have it too
                 self._world.log.exception("controller_failed")
                 await sleep(FAILED_S)
             finally:
-                self._office = None
+                self._term = None
 
     async def _win(self) -> Expect:
-        """Wait until this broker is the controller: the key, at the revision of its own."""
+        """Wait until this broker is the controller. The expectation that holds as long as it is."""
         image, registration = self._feed.image, self._registration
         while True:
             self._wake.clear()
@@ -133,17 +133,17 @@ class Controller:
                     continue
             await self._wake.wait()
 
-    def _holds(self, office: Expect) -> bool:
+    def _holds(self, term: Expect) -> bool:
         there = self._feed.image.controller
-        return self._registration.lease is not None and there is not None and there.revision == office.revision
+        return self._registration.lease is not None and there is not None and there.revision == term.revision
 
-    async def _serve(self, office: Expect) -> None:
-        while self._holds(office):
+    async def _serve(self, term: Expect) -> None:
+        while self._holds(term):
             self._wake.clear()
             steps = self._decide()
             if not steps:
                 await self._until_woken(self._rebalance_at - get_running_loop().time())
-            elif not await self._write(office, steps):
+            elif not await self._write(term, steps):
                 await self._until_woken(REFUSED_S)
 
     async def _until_woken(self, limit_s: float) -> None:
@@ -154,17 +154,18 @@ class Controller:
             return
 
     def _on_touched(self, touched: Touched) -> None:
-        if self._office is not None:
+        if self._term is not None:
             self._dirty.update(touched.partitions)
             self._all_dirty |= bool(touched.brokers)
-            self._has_orphans |= bool(touched.gone)
+            self._may_have_orphans |= bool(touched.gone)
         self._wake.set()
 
     # --- deciding: no waiting in here ------------------------------------------------------------------------
 
     def _decide(self) -> Sequence[Step]:
-        """What is to be written next, all of it true of the present image. Leaders come first. A broker is admitted
-        when nothing is left to be taken from what it was before, but does not wait for anything else."""
+        """The steps to write next, for the current image. Elections come first. A broker is admitted once nothing is
+        left of its former registration; its admission waits for nothing else.
+        """
         standing = Standing.of(self._feed.image)
         for look in (self._settle, self._admit, self._finish, self._sweep, self._rebalance):
             if steps := look(standing):
@@ -179,7 +180,7 @@ class Controller:
         else:
             found = [image.partition(*place) for place in self._dirty]
             views = [view for view in found if view is not None]
-            self._has_orphans |= len(views) < len(found)
+            self._may_have_orphans |= len(views) < len(found)
         steps = list(elections.unsettled(views, standing))
         arrived = [view.place for view in views if reassignments.arrived(view, standing) is not None]
         self._all_dirty = False
@@ -203,41 +204,41 @@ class Controller:
         return steps
 
     def _finish(self, standing: Standing) -> Sequence[Step]:
-        """All is settled, so what is dirty still is where it was to go."""
+        """End the reassignments that are complete: with all partitions settled, only those are dirty."""
         return reassignments.finish(self._feed.image, standing, list(self._dirty))
 
     def _sweep(self, _: Standing) -> Sequence[Step]:
-        """What deleted topics have left in the store."""
-        if not self._has_orphans:
+        """Remove what deleted topics have left in the store."""
+        if not self._may_have_orphans:
             return ()
         orphans = self._feed.image.orphans()
-        self._has_orphans = bool(orphans)
-        return [Step(expects=(), changes=(Delete(key),), what="orphan_swept", facts={"key": key}) for key in orphans]
+        self._may_have_orphans = bool(orphans)
+        return [Step(expects=(), changes=(Delete(key),), what="orphan_removed", facts={"key": key}) for key in orphans]
 
     def _rebalance(self, standing: Standing) -> Sequence[Step]:
-        """Back to the preferred leaders, once in a while."""
+        """Elect preferred leaders, at the interval of the setting."""
         if get_running_loop().time() < self._rebalance_at:
             return ()
-        self._put_off_rebalance()
+        self._schedule_rebalance()
         if not self._config.auto_leader_rebalance_enable:
             return ()
         return list(elections.preferred(self._feed.image.contested(), standing))
 
-    def _put_off_rebalance(self) -> None:
+    def _schedule_rebalance(self) -> None:
         self._rebalance_at = get_running_loop().time() + self._config.leader_imbalance_check_interval_seconds
 
     # --- writing ---------------------------------------------------------------------------------------------
 
-    async def _write(self, office: Expect, steps: Sequence[Step]) -> bool:
-        """Write the steps, several transactions at a time; whether all were written. What was not is dirty still."""
-        batches = list(pack(steps, self._size_max, (office,)))
+    async def _write(self, term: Expect, steps: Sequence[Step]) -> bool:
+        """Write the steps, several transactions at a time. Whether all were written; the others stay dirty."""
+        batches = list(pack(steps, self._size_max, (term,)))
         is_done = True
         for at in range(0, len(batches), TRANSACTIONS_AT_ONCE):
             done = await gather(*map(self._write_batch, batches[at : at + TRANSACTIONS_AT_ONCE]))
             is_done &= all(done)
-            if not self._holds(office):
-                return True  # nothing to wait for: the next look finds that the office is lost
-        # One partition that changes all the time must not keep the others from being written.
+            if not self._holds(term):
+                return True  # no reason to wait: the caller finds that this broker is no longer the controller
+        # A partition that changes all the time must not block the others that share a transaction with it.
         self._size_max = CHANGES_MAX if is_done else max(4, self._size_max // 2)
         return is_done
 
@@ -248,19 +249,19 @@ class Controller:
         return True
 
     async def _transact(self, expects: Sequence[Expect], changes: Sequence[Put | Delete]) -> bool:
-        """Write, and see it in the image; whether it was written for sure."""
+        """Write a transaction and wait until the image shows it. Whether it is known to be written."""
         try:
             revision = await self._store.transact(expects, changes)
         except SessionEndedError:
             return False
         except (StoreUnavailableError, OutcomeUnknownError) as error:
-            self._world.log.warning("store_unavailable", doing="to decide", error=str(error))
+            self._world.log.warning("store_unavailable", action="decide", error=str(error))
             await sleep(RETRY_S)
             return False
         except StoreClosedError:
             raise
         except StoreError as error:
-            self._world.log.error("store_refused", doing="to decide", error=str(error))
+            self._world.log.error("store_refused", action="decide", error=str(error))
             await sleep(REFUSED_S)
             return False
         if revision is not None:

@@ -1,22 +1,22 @@
-"""PURE: who is to lead a partition, and who can still count as in sync, given who is alive.
+"""PURE: elections: the leader and the ISR that each partition should have, given the live brokers.
 
-There is one rule, `settled`, and it looks at how things stand, not at what has happened: so a death, a reboot, a return
-and a clean shutdown are the same question, and a controller that missed some of them asks it again.
+One rule, `settled`, computes them from the current state and not from events. So a crash, a restart and a clean
+shutdown need no rules of their own, and a controller that missed events decides the same.
 
-| the leader | live members of the ISR | what becomes of it |
+| leader | live members of the ISR | result |
 |---|---|---|
-| is live | | stays; members that are not live leave the ISR |
-| is live, but leaving | one that is not | that one leads; the leaving one follows until it is gone |
-| is not live, or there is none | some | the first of them, in the replicas' order, leads; the ISR is who is live |
-| is not live | none, one replica | nothing: it leads again when it is back |
-| is not live | none | nobody leads; the ISR stays as it is, so that any of them may come back and lead |
+| live | | stays; members that are not live leave the ISR |
+| live, but leaving | one that is not leaving | that one leads; the leaving one follows until it has stopped |
+| not live, or none | some | the first of them in the order of the replicas leads; the ISR is the live members |
+| not live | none, one replica | no change: the replica leads again when its broker is back |
+| not live | none | no leader; the ISR stays, so that any of its members may come back and lead |
 
-A broker is live when it is registered *and* admitted. A registration that is not admitted yet is thereby treated as
-dead first: whatever an older one had led or been in sync with is taken from it, and then it is admitted (`lacking` for
-what that means where nobody else is alive).
+A broker is live when it is registered *and* admitted. A new registration is not admitted at first, so its broker is
+treated as dead. It loses its leaderships and its places in the ISR, and is admitted then. `lacking` says what that
+means if no other member of an ISR is alive.
 
-Every change of leader raises the leader epoch by one; a change of the ISR alone does not. The ISR is never empty, and
-nobody from outside of it is elected, unless an operator asks for just that (`unclean`).
+Each change of leader raises the leader epoch by one; a change of the ISR alone does not. The ISR is never empty. A
+replica outside the ISR is elected only if an operator asks for it (`unclean`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from semel_broker.cluster.store import Expect, Put
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """What the registrations say about each broker. `live`: may lead and be in sync, with its broker epoch; `leaving`:
-    live, but about to stop; `lacking`: back, not admitted yet, and perhaps without records that it once had."""
+    """The state of each broker by its registration. `live`: may lead and be in sync, with its broker epoch. `leaving`:
+    live, and about to stop. `lacking`: registered again, not admitted, and perhaps without records that it once had."""
 
     live: dict[int, int]
     leaving: dict[int, None]
@@ -44,7 +44,7 @@ class Standing(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, image: Image) -> Standing:
-        """As the image shows it."""
+        """The states that the image shows."""
         live: dict[int, int] = {}
         leaving: dict[int, None] = {}
         lacking: dict[int, None] = {}
@@ -62,7 +62,7 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 def settled(view: PartitionView, standing: Standing) -> PartitionState:
-    """The state that the partition should have now; often the one it has."""
+    """The state that the partition should have now. If it has that state, `view.state` itself."""
     state = view.state
     present = [node_id for node_id in state.isr if node_id in standing.live]
     if state.leader in standing.live and state.leader in present:
@@ -80,8 +80,8 @@ def settled(view: PartitionView, standing: Standing) -> PartitionState:
 
 
 def _trusted(isr: list[int], standing: Standing) -> list[int]:
-    """Nobody of the ISR is live. Who may have lost what it had stays out as long as there is one who has not; if they
-    all may have, one is as good as the other."""
+    """The ISR to keep while no member of it is live: those that have lost no records. If all may have lost some, the
+    first."""
     trusted = [node_id for node_id in isr if node_id not in standing.lacking]
     return trusted or isr[:1]
 
@@ -100,11 +100,11 @@ def _changed(state: PartitionState, leader: int, isr: list[int]) -> PartitionSta
 
 
 def election(view: PartitionView, state: PartitionState, standing: Standing, why: str) -> Step:
-    """To write `state` in place of what `view` has, if that is still so and the new leader's registration stands."""
+    """The step that writes `state`, if the partition has not changed and the new leader is still registered."""
     expects = [Expect(view.key, view.revision)]
     what = "isr_shrunk"
     if state.leader != view.state.leader:
-        what = "nobody_leads" if state.leader == NO_LEADER else "leader_elected"
+        what = "leader_lost" if state.leader == NO_LEADER else "leader_elected"
         if state.leader in standing.live:
             expects.append(Expect(records.broker_key(state.leader), standing.live[state.leader]))
     return Step(
@@ -125,15 +125,15 @@ def election(view: PartitionView, state: PartitionState, standing: Standing, why
 
 
 def unsettled(views: Iterable[PartitionView], standing: Standing) -> Iterator[Step]:
-    """What has to be written so that all of `views` are settled."""
+    """The steps after which all of `views` are settled."""
     for view in views:
         state = settled(view, standing)
         if state is not view.state:
-            yield election(view, state, standing, "brokers came or went")
+            yield election(view, state, standing, "live brokers changed")
 
 
 def leave(image: Image, node_id: int) -> list[PartitionView]:
-    """The partitions that `node_id` leads and others could: what has to be moved before it may go."""
+    """The partitions that `node_id` leads and another broker could lead: they move before the broker stops."""
     standing = Standing.of(image)
     leaving = replace(standing, leaving={**standing.leaving, node_id: None})
     return [
@@ -144,7 +144,7 @@ def leave(image: Image, node_id: int) -> list[PartitionView]:
 
 
 def preferred(views: Iterable[PartitionView], standing: Standing) -> Iterator[Step]:
-    """Give partitions back to the first of their replicas, where it can have them and another live one has them."""
+    """The steps that elect the first replica of each partition, where it may lead and another live one does."""
     for view in views:
         first = view.replicas[0]
         if view.state.leader in standing.live and view.state.leader != first and _may_lead(first, view, standing):
@@ -156,11 +156,12 @@ def _may_lead(node_id: int, view: PartitionView, standing: Standing) -> bool:
 
 
 def elect(image: Image, place: Place, *, unclean: bool) -> Step:
-    """What ElectLeaders asks for. Preferred: the first of the replicas is to lead. Unclean: somebody is to lead, be it
-    one from outside the ISR, and what that one does not have is lost.
+    """The election that ElectLeaders requests (KIP-183, KIP-460). Preferred: of the first replica. Unclean: of any live
+    replica; the records that it lacks are lost if it is not in the ISR.
 
-    Raises KafkaError 3 (no such partition), 84 (it is so already), 80 (the preferred one is not there or not in sync),
-    83 (no replica is there).
+    Raises UNKNOWN_TOPIC_OR_PARTITION, ELECTION_NOT_NEEDED (the partition has such a leader),
+    PREFERRED_LEADER_NOT_AVAILABLE (the first replica is not live or not in sync), ELIGIBLE_LEADERS_NOT_AVAILABLE (no
+    replica is live).
     """
     view = image.partition(*place)
     if view is None:
@@ -172,7 +173,7 @@ def elect(image: Image, place: Place, *, unclean: bool) -> Step:
     if state.leader == first and first in standing.live:
         raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"broker {first} leads {view.topic}-{view.index} already")
     if not _may_lead(first, view, standing):
-        why = "is not in sync" if first in standing.live else "is not there"
+        why = "is not in sync" if first in standing.live else "is not live"
         raise KafkaError(
             ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
             f"broker {first}, the preferred leader of {view.topic}-{view.index}, {why}; in sync: {state.isr}",
@@ -194,6 +195,6 @@ def _elect_unclean(view: PartitionView, standing: Standing) -> Step:
     if leader == NO_LEADER:
         raise KafkaError(
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
-            f"none of the replicas {list(view.replicas)} of {view.topic}-{view.index} is there",
+            f"none of the replicas {list(view.replicas)} of {view.topic}-{view.index} is live",
         )
     return election(view, PartitionState(leader, state.leader_epoch + 1, [leader]), standing, "asked for, unclean")

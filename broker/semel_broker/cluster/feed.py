@@ -1,7 +1,7 @@
-"""The store's changes, one after the other, into an image; then everybody hears of them who wants to.
+"""The feed: applies the changes of the store to the image, in order, and calls listeners.
 
-`open` returns once the image is that of some revision; a task goes on from there. Who has changed something waits with
-`reached` until it is seen here as well: what is answered by this broker is known to it.
+`open` returns once the image holds one whole revision; a task follows from there. A caller that has written waits with
+`reached` until the image shows it. So a broker has seen all that it has answered.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ class Feed:
 
     @classmethod
     async def open(cls, store: Store, log: Logger) -> Feed:
-        """The image as of now. Raises StoreUnavailableError."""
+        """A feed whose image is current. Raises StoreUnavailableError."""
         feed = cls(store, Image(), log)
         feed.image.replace(await store.list(EVERYTHING))
         feed._task = get_running_loop().create_task(feed._follow(), name="cluster feed")
         return feed
 
     async def reached(self, revision: int) -> None:
-        """Return once the image is that of `revision` or later. Raises StoreClosedError when it will not be."""
+        """Wait until the image is at `revision` or later. Raises StoreClosedError if the feed has ended."""
         if self.image.revision >= revision:
             return
         if self._task is None or self._task.done():
-            raise StoreClosedError("the store is not followed any more")
+            raise StoreClosedError("the feed of the store has ended")
         await self._waiters.wait_for(revision, get_running_loop())
 
     async def barrier(self) -> None:
-        """Return once everything that was written before this call is seen. Raises what `Store.transact` raises."""
+        """Wait until the image shows everything written before this call. Raises what `Store.transact` raises."""
         revision = await self._store.transact([], [Put(BARRIER, b"")])
         assert revision is not None, "it expects nothing"
         await self.reached(revision)
 
     async def close(self) -> None:
-        """Follow it no longer."""
+        """Stop following the store. Callers of `reached` get StoreClosedError."""
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await wait((self._task,))
@@ -72,12 +72,12 @@ class Feed:
                     self._tell(self.image.apply(changes.changes, changes.revision))
             except CompactedError:
                 await watch.close()
-                await self._begin_again()
+                await self._list_again()
             except StoreClosedError:
                 return
 
-    async def _begin_again(self) -> None:
-        """So much has happened that the store no longer tells it one by one."""
+    async def _list_again(self) -> None:
+        """List everything, because the store no longer has all changes since the image's revision."""
         while True:
             try:
                 listing = await self._store.list(EVERYTHING)
@@ -92,6 +92,6 @@ class Feed:
         for listener in self.listeners:
             try:
                 listener(touched)
-            except Exception:  # a bug of ours: the others have to hear of it nevertheless
+            except Exception:  # a bug of semel: the other listeners must be called
                 self._log.exception("cluster_listener_failed", listener=repr(listener))
         self._waiters.reached(self.image.revision)

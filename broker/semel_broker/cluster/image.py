@@ -1,7 +1,6 @@
-"""The cluster as the store shows it: brokers, topics, and who leads their partitions. Plain memory, no waiting.
+"""PURE: the image of the cluster: the brokers, topics and partition states that the store held at one revision.
 
-An image is fed by `Feed`, transaction by transaction. What changed is told as `Touched`, so that nobody has to look at
-everything to find out.
+`Feed` applies each transaction. Each change returns a `Touched`, so that no listener has to compare whole images.
 """
 
 from __future__ import annotations
@@ -40,16 +39,16 @@ Place = tuple[str, int]
 
 
 class Kept(msgspec.Struct, Generic[T], frozen=True):
-    """A value of the store, and the revision it was written at."""
+    """A value of the store, and the revision at which it was written."""
 
     value: T
     revision: int
 
 
 class Touched(msgspec.Struct, frozen=True):
-    """What some changes have been about, each once, in their order. `topics`: keys of topics; `gone`: topics that are
-    no more (or made anew under another id); `partitions`: places whose state, replicas or reassignment changed;
-    `deletions`: (topic id, broker); `configs`: keys below `configs/`."""
+    """The subjects of some changes, each once, in order. `topics`: keys of topics. `gone`: topics that were deleted, or
+    created again under another id. `partitions`: places whose state, replicas or reassignment changed. `deletions`:
+    (topic id, broker). `configs`: keys below `configs/`."""
 
     topics: dict[str, None] = {}
     gone: dict[str, TopicRecord] = {}
@@ -61,7 +60,7 @@ class Touched(msgspec.Struct, frozen=True):
 
 
 class PartitionView(msgspec.Struct, frozen=True):
-    """A partition as it stands. `revision`: of its state's key, ABSENT as long as it has the initial one."""
+    """A partition and its state. `revision`: of the state's key; ABSENT while it has its initial state."""
 
     topic: str
     topic_id: str
@@ -77,7 +76,7 @@ class PartitionView(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Of its state in the store."""
+        """The key of its state in the store."""
         return records.partition_key(self.topic_id, self.index)
 
 
@@ -96,7 +95,7 @@ _DECODERS: dict[type, Callable[[bytes], Any]] = {
 
 
 class Image:
-    """What the store held at `revision`."""
+    """The content of the store at `revision`."""
 
     def __init__(self) -> None:
         self.revision = 0
@@ -114,7 +113,7 @@ class Image:
     # --- brokers ---
 
     def registered(self) -> list[Kept[BrokerRecord]]:
-        """The brokers that have a session, by id. The revision of each is its broker epoch."""
+        """The registered brokers, by id. The revision of each is its broker epoch."""
         return [kept for _, kept in sorted(self._brokers.items())]
 
     def registration(self, node_id: int) -> Kept[BrokerRecord] | None:
@@ -122,12 +121,12 @@ class Image:
         return self._brokers.get(node_id)
 
     def is_admitted(self, node_id: int) -> bool:
-        """Whether the broker is registered, and the controller has dealt with what it was before."""
+        """Whether the broker is registered, and the controller has admitted this registration."""
         kept, admission = self._brokers.get(node_id), self._admissions.get(node_id)
         return kept is not None and admission is not None and admission.epoch == kept.revision
 
     def admission(self, node_id: int) -> Admission | None:
-        """The last registration of the broker that was admitted; it may be long over."""
+        """The broker's last admission; that registration may have ended."""
         return self._admissions.get(node_id)
 
     def live(self) -> list[BrokerRecord]:
@@ -135,7 +134,7 @@ class Image:
         return [kept.value for node_id, kept in sorted(self._brokers.items()) if self.is_admitted(node_id)]
 
     def is_leaving(self, node_id: int) -> bool:
-        """Whether the broker, as it is registered now, is about to stop."""
+        """Whether the broker's current registration has announced a shutdown."""
         kept, leaving = self._brokers.get(node_id), self._leaving.get(node_id)
         return kept is not None and leaving is not None and leaving.epoch == kept.revision
 
@@ -151,7 +150,7 @@ class Image:
         return kept if kept is not None and kept.value.name == name else None
 
     def partition(self, topic_id: str, index: int) -> PartitionView | None:
-        """A partition as it stands; None: there is no such topic or partition."""
+        """A partition; None: there is no such topic or partition."""
         kept = self.by_id.get(topic_id)
         if kept is None or not 0 <= index < len(kept.value.replicas):
             return None
@@ -164,7 +163,7 @@ class Image:
                 yield self._view(kept.value, index)
 
     def contested(self) -> Iterator[PartitionView]:
-        """Those of `partitions` that could ever have another leader than their first replica, another ISR than that."""
+        """The partitions that an election can change: those with several replicas, or with a state in the store."""
         for _, kept in sorted(self.topics.items()):
             topic = kept.value
             for index, replicas in enumerate(topic.replicas):
@@ -172,23 +171,23 @@ class Image:
                     yield self._view(topic, index)
 
     def orphans(self) -> list[str]:
-        """Keys of states and reassignments whose topic or partition is no more."""
+        """Keys of states and reassignments whose topic or partition does not exist."""
         states = [records.partition_key(*place) for place in self._states if self.partition(*place) is None]
         moving = [records.reassignment_key(*place) for place in self._reassignments if self.partition(*place) is None]
         return [*states, *moving]
 
     def leader(self, topic_id: str, index: int) -> int | None:
-        """The live broker that leads the partition; None while nobody does, or there is none."""
+        """The live broker that leads the partition; None: there is no leader, or no such partition."""
         view = self.partition(topic_id, index)
         return view.state.leader if view is not None and self.is_admitted(view.state.leader) else None
 
     def reassignments(self) -> list[PartitionView]:
-        """The partitions that are on their way to other replicas, by topic and index."""
+        """The partitions that are being reassigned, by topic and index."""
         found = [self.partition(*place) for place in sorted(self._reassignments)]
         return sorted((view for view in found if view is not None), key=lambda view: (view.topic, view.index))
 
     def reassignment_revision(self, place: Place) -> int:
-        """Of the reassignment's key; ABSENT if there is none."""
+        """The revision of the reassignment's key; ABSENT if there is none."""
         kept = self._reassignments.get(place)
         return ABSENT if kept is None else kept.revision
 
@@ -208,10 +207,10 @@ class Image:
             reassignment=None if moving is None else moving.value,
         )
 
-    # --- being fed ---
+    # --- changes ---
 
     def apply(self, changes: Sequence[Entry | Gone], revision: int) -> Touched:
-        """Whole transactions, oldest first."""
+        """Apply whole transactions, oldest first, up to `revision`."""
         touched = Touched()
         for change in changes:
             self._apply(change, touched)
@@ -219,7 +218,7 @@ class Image:
         return touched
 
     def replace(self, listing: Listing) -> Touched:
-        """Everything there is, instead of what was known. Tells what is different."""
+        """Replace the whole content. Keys that did not change may be among those touched."""
         there = {entry.key: entry for entry in listing.entries}
         gone = [Gone(key, listing.revision) for key in self._keys() if key not in there]
         return self.apply([*gone, *listing.entries], listing.revision)

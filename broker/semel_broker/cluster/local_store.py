@@ -1,17 +1,17 @@
 """The store of a single broker: one file in its data directory.
 
-The file is a journal of frames - magic, length, CRC-32C, payload - of which the first holds a whole state and every
-other one the transactions that were answered together:
+The file is a journal of frames: magic, length, CRC-32C, payload. The first frame holds a whole state. Each other frame
+holds the transactions that were answered together:
 
     |"smlJ"| length uint32 | crc32c uint32 | msgpack array of State, Written or Leased |
 
-At most one frame is ever unsynced: what arrives during a sync shares the next frame. So a damaged frame at the end is a
-write that a crash tore, which nobody was told of, and is dropped; a damaged frame with a whole one after it is
-damage, and the broker does not start on it. The first frame is only ever written by atomic replacement. A clean close
-leaves a single frame, so that a file which is cut short or damaged afterwards does not pass for torn.
+At most one frame is unsynced: transactions that arrive during a sync share the next frame. So a damaged frame at the
+end is a write that a crash tore. It was not answered, and is dropped. A damaged frame with a whole one after it is
+damage, and the broker does not start. The first frame is only written by atomic replacement. A clean close leaves a
+single frame, so that a file that is cut short or damaged afterwards is not taken for torn.
 
-A session lives as long as the process: nobody else could see it end. Keys that a process left behind with its sessions
-are removed when the store is opened again, before anybody looks.
+A session lives as long as the process: no other process uses the store. Keys that a process left with its sessions are
+removed when the store is opened again, before the first read.
 """
 
 from __future__ import annotations
@@ -51,25 +51,25 @@ COMPACT_FACTOR: Final = 4
 
 
 class CorruptStoreError(Exception):
-    """The store's file is damaged; says where, and what to do."""
+    """The store's file is damaged. The message says where, and what to do."""
 
 
 class State(msgspec.Struct, frozen=True, array_like=True, tag="state"):
-    """Every entry as of one revision: (key, value, revision it was written at), in key order."""
+    """All entries at one revision: (key, value, revision at which it was written), in key order."""
 
     revision: int
     entries: list[tuple[str, bytes, int]]
 
 
 class Written(msgspec.Struct, frozen=True, array_like=True, tag="written"):
-    """One transaction: keys with their new values, None for a removed one."""
+    """One transaction: keys with their new values; None: the key was removed."""
 
     revision: int
     changes: list[tuple[str, bytes | None]]
 
 
 class Leased(msgspec.Struct, frozen=True, array_like=True, tag="leased"):
-    """What follows a State or a Written of the same revision: which of its keys belong to which lease."""
+    """The leases of keys, after the State or Written of the same revision: (key, lease)."""
 
     revision: int
     leases: list[tuple[str, int]]
@@ -88,8 +88,7 @@ def frame(records: Sequence[Record]) -> bytes:
 
 
 class Replay(msgspec.Struct):
-    """What a file says: the entries, which of them belong to a lease, the last revision, how many bytes of it are
-    whole, and in how many frames."""
+    """The content of a file: entries, leases by key, last revision; `length` bytes in `frames` frames are whole."""
 
     entries: dict[str, Entry] = msgspec.field(default_factory=dict)
     leases: dict[str, int] = msgspec.field(default_factory=dict)
@@ -98,7 +97,7 @@ class Replay(msgspec.Struct):
     frames: int = 0
 
     def apply(self, record: Record) -> None:
-        """One step, live and in replay alike."""
+        """Apply one record; live and in replay."""
         if isinstance(record, State):
             self.entries = {key: Entry(key, value, revision) for key, value, revision in record.entries}
             self.leases = {}
@@ -114,7 +113,7 @@ class Replay(msgspec.Struct):
         self.revision = record.revision
 
     def state(self) -> list[Record]:
-        """All of it, as the records of one frame."""
+        """The whole state, as the records of one frame."""
         entries = State(self.revision, [(e.key, e.value, e.revision) for _, e in sorted(self.entries.items())])
         return [entries, Leased(self.revision, sorted(self.leases.items()))] if self.leases else [entries]
 
@@ -139,7 +138,7 @@ def _damaged(path: str, done: Replay, size: int) -> CorruptStoreError:
     return CorruptStoreError(
         f"{path} is damaged at byte {done.length} of {size}: the record there does not match its checksum{follow}. "
         "It holds this broker's topics and settings: restore it from a copy of the data directory. "
-        "The logs themselves are not concerned"
+        "The logs are not affected"
     )
 
 
@@ -148,7 +147,8 @@ def _apply_frame(done: Replay, payload: bytes, path: str) -> None:
         records = _decoder.decode(payload)
     except msgspec.DecodeError as error:
         raise CorruptStoreError(
-            f"{path}: the record at byte {done.length} was written by another version: {error}"
+            f"{path}: the record at byte {done.length} has an unknown form: {error}; "
+            "start the version of semel that wrote it"
         ) from None
     for record in records:
         follows = record.revision - done.revision == (1 if isinstance(record, Written) else 0)
@@ -183,7 +183,7 @@ def _whole_frame_after(data: bytes, at: int) -> bool:
 
 
 class LocalSession:
-    """`Session` of a process that holds the store alone: it ends when it is closed, or with the process."""
+    """`Session` of the only process that uses the store: it ends when it is closed, or with the process."""
 
     deadline: Final = math.inf
 
@@ -209,7 +209,7 @@ class LocalSession:
 
 
 class LocalStore:
-    """`Store` over one file. Changes are seen by later calls at once, and answered once they are durable."""
+    """`Store` over one file. Later calls see a change at once; it is answered when it is durable."""
 
     def __init__(self, disk: Disk, path: str, state: Replay, file: File) -> None:
         self._disk = disk
@@ -220,16 +220,16 @@ class LocalStore:
         self._pending: list[Record] = []
         self._waiters = OffsetWaiters()
         self._history = History(state.revision)
-        self._leases = 0  # handed out in this life
+        self._leases = 0  # granted since the start
         self._open_leases: dict[int, None] = {}
         self._flushing: Task[None] | None = None
 
     @classmethod
     def open(cls, disk: Disk, path: str) -> LocalStore:
-        """Open the store, or begin an empty one, without the keys of former sessions. Raises CorruptStoreError.
+        """Open the store, or create an empty one, without the keys of former sessions. Raises CorruptStoreError.
 
-        Unless the file is one whole state it is rewritten as one, which cuts a torn tail and makes durable what a
-        killed process may have left in the kernel's cache alone.
+        A file that is not one whole state is rewritten as one. That cuts a torn tail, and makes durable what a killed
+        process may have left in the kernel's cache only.
         """
         exists = disk.exists(path)
         data = disk.read_bytes(path) if exists else b""
@@ -270,7 +270,7 @@ class LocalStore:
         for expect in expects:
             entry = entries.get(expect.key)
             if (ABSENT if entry is None else entry.revision) != expect.revision:
-                await self._durable(self._state.revision)  # what we answer by must not be undone by a crash
+                await self._durable(self._state.revision)  # a crash must not undo the state that this answer depends on
                 return None
         return await self._write([change for change in changes if isinstance(change, Put) or change.key in entries])
 
@@ -280,21 +280,22 @@ class LocalStore:
         return LocalWatch(self._history, prefix, revision)
 
     async def open_session(self, ttl_ms: int) -> LocalSession:
-        """A session that lives as long as this process; `ttl_ms` is for stores that others see too."""
+        """A session that lives as long as this process; `ttl_ms` has no effect here."""
         self._check_open()
         self._leases += 1
         self._open_leases[self._leases] = None
         return LocalSession(self, self._leases)
 
     async def end_lease(self, lease: int) -> None:
-        """Remove what was written with it. For `LocalSession`."""
+        """Remove the keys that were written with the lease. Called by `LocalSession`."""
         self._check_open()
         del self._open_leases[lease]
         await self._write([Delete(key) for key, each in sorted(self._state.leases.items()) if each == lease])
 
     async def close(self) -> None:
-        """Wait for what is under way, leave all of it as one frame, and close the file. Watches raise
-        StoreClosedError."""
+        """Wait for the writes under way, rewrite the file as one frame, and close it. Watches raise
+        StoreClosedError.
+        """
         if self._history.is_closed:
             return
         self._history.close()
@@ -305,10 +306,10 @@ class LocalStore:
 
     def _check_open(self) -> None:
         if self._history.is_closed:
-            raise StoreClosedError(f"{self._path} was closed")
+            raise StoreClosedError(f"{self._path}: the store was closed")
 
     async def _write(self, changes: Sequence[Change]) -> int:
-        """Apply the changes, all of which have an effect, and wait until they are durable."""
+        """Apply the changes, each of which has an effect, and wait until they are durable."""
         if not changes:
             revision = self._state.revision
             await self._durable(revision)
@@ -334,7 +335,7 @@ class LocalStore:
         await waiting
 
     async def _flush(self) -> None:
-        """Write and sync what is pending, one frame at a time, until nothing is."""
+        """Write and sync pending records, one frame at a time, until there are none."""
         try:
             while self._pending:
                 pending, self._pending = self._pending, []
@@ -343,14 +344,14 @@ class LocalStore:
                 self._reached(pending[-1].revision)
                 if self._file.size() > max(COMPACT_BYTES_MIN, COMPACT_FACTOR * self._compacted_bytes):
                     self._compact()
-        except Exception as error:  # a bug of ours: a disk that fails ends the process
+        except Exception as error:  # a bug of semel: a disk that fails ends the process
             self._waiters.fail(error)
             raise
         finally:
             self._flushing = None
 
     def _compact(self) -> None:
-        """Replace the journal by the state it adds up to, which covers what is pending too."""
+        """Replace the journal by its state, which includes the pending records."""
         self._pending = []
         self._disk.write_atomically(self._path, frame(self._state.state()))
         self._file.close()

@@ -1,7 +1,7 @@
-"""The watches of a `LocalStore`: its last transactions, kept in memory, and readers that stand somewhere in them.
+"""The watches of a `LocalStore`: its last transactions in memory, and readers at revisions in them.
 
-A reader holds a revision and nothing else, so one that is slow costs no memory; when it falls behind what is kept it
-gets CompactedError, as it would from etcd.
+A reader holds a revision only, so a slow one costs no memory. A reader that falls behind the oldest transaction kept
+gets CompactedError, as from etcd.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TRANSACTIONS_KEPT: Final = 1024
 
 
 class History:
-    """The last transactions, one per revision without a gap, and who waits for the next one."""
+    """The last transactions, one per revision without a gap, and the readers that wait for the next one."""
 
     def __init__(self, revision: int) -> None:
         self.durable_revision = revision
@@ -28,14 +28,14 @@ class History:
         self._waiting: list[Future[None]] = []
 
     def add(self, changes: tuple[Entry | Gone, ...], revision: int) -> None:
-        """A transaction was applied; readers see it once `reached` says that it is durable."""
+        """Add a transaction that was applied. Readers see it after `reached`."""
         assert revision == self._before + len(self._written) + 1, (revision, self._before, len(self._written))
         self._written.append(Changes(changes, revision))
         if len(self._written) > TRANSACTIONS_KEPT:
             self._before = self._written.popleft().revision
 
     def reached(self, revision: int) -> None:
-        """Everything up to `revision` is durable."""
+        """Note that everything up to `revision` is durable."""
         self.durable_revision = revision
         self.wake()
 
@@ -54,14 +54,14 @@ class History:
         await future
 
     def wake(self) -> None:
-        """Every reader looks again."""
+        """Make every reader look again."""
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if not future.done():
                 future.set_result(None)
 
     def close(self) -> None:
-        """Readers raise StoreClosedError from now on."""
+        """Make readers raise StoreClosedError."""
         self.is_closed = True
         self.wake()
 
@@ -86,7 +86,7 @@ class LocalWatch:
     async def __anext__(self) -> Changes:
         while not self._is_closed:
             if self._history.is_closed:
-                raise StoreClosedError("the store was closed while somebody watched it")
+                raise StoreClosedError("the store was closed during the watch")
             for written in self._history.after(self._revision):
                 self._revision = written.revision
                 changes = tuple(each for each in written.changes if each.key.startswith(self._prefix))

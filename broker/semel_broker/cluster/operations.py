@@ -1,7 +1,7 @@
-"""What operators ask for: elections, and moves of partitions. Any broker does it, by compare-and-swap.
+"""Elections and reassignments that operators request. Any broker does them, by compare-and-swap.
 
-What is answered was written, and is seen in this broker's image; what somebody else has changed meanwhile is looked at
-again and decided again.
+An operation is answered when it was written and this broker's image shows it. If another broker has changed the state
+meanwhile, the operation is decided again on the new state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from semel_broker.world import Logger
 
 
 class Operations:
-    """Made for one request: the store to write to, the feed that shows what is there."""
+    """The operations of one request, with the store to write to and the feed that shows the state."""
 
     def __init__(self, store: Store, feed: Feed, log: Logger) -> None:
         self._store = store
@@ -29,9 +29,9 @@ class Operations:
         self._log = log
 
     async def elect(self, places: Iterable[Place], *, unclean: bool) -> dict[Place, KafkaError]:
-        """Elect as `elections.elect` says; those of `places` for which it could not be done, and why.
+        """Elect as `elections.elect` does. The errors of the places where that could not be done.
 
-        Raises KafkaError 7 while the store cannot be reached: then a part may have been done.
+        Raises REQUEST_TIMED_OUT while the store cannot be reached; then a part may have been done.
         """
         refused: dict[Place, KafkaError] = {}
         to_do, is_current, is_unsure = list(dict.fromkeys(places)), False, False
@@ -56,9 +56,10 @@ class Operations:
     async def reassign(
         self, name: str, targets: Mapping[int, Sequence[int] | None], *, may_change_factor: bool = True
     ) -> dict[int, KafkaError]:
-        """Send partitions of a topic to other replicas, or back (None); those for which it could not be done, and why.
+        """Reassign partitions (index -> replicas; None: cancel). The errors of those where that could not be done.
 
-        Raises KafkaError 3 (no such topic), and 7 while the store cannot be reached: then a part may have been done.
+        Raises UNKNOWN_TOPIC_OR_PARTITION (no such topic), and REQUEST_TIMED_OUT while the store cannot be reached; then
+        a part may have been done.
         """
         refused: dict[int, KafkaError] = {}
         indexes = sorted(targets)
@@ -83,19 +84,19 @@ class Operations:
             if errors and not is_current:
                 is_current = await self._catch_up()
             elif step is None or all([await self._write(batch) for batch in pack([step], CHANGES_MAX)]):
-                if is_unsure:  # what was to be called off may have been called off by this request
+                if is_unsure:  # this request may have cancelled it
                     return {i: e for i, e in errors.items() if e.code is not ErrorCode.NO_REASSIGNMENT_IN_PROGRESS}
                 return errors
             else:
                 is_current = is_unsure = True
 
     async def _catch_up(self) -> bool:
-        """What is refused is refused on an image of now. True. Raises KafkaError 7."""
+        """True, once the image is current: a request is only refused on such an image. Raises REQUEST_TIMED_OUT."""
         await catch_up(self._feed)
         return True
 
     async def _write(self, batch: Batch) -> bool:
-        """Whether it was written; either way the image is as new as that. Raises KafkaError 7."""
+        """Whether it was written. The image is as new as the outcome. Raises REQUEST_TIMED_OUT."""
         is_written = await write(self._store, self._feed, batch.expects, batch.changes)
         if is_written:
             tell(self._log, batch.steps)
@@ -103,5 +104,5 @@ class Operations:
 
 
 def places_of(batch: Batch) -> list[Place]:
-    """The partitions that a transaction is about."""
+    """The partitions that a transaction changes."""
     return [place for step in batch.steps for place in step.places]

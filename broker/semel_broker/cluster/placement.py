@@ -1,11 +1,11 @@
-"""PURE: on which brokers new partitions live.
+"""PURE: the placement of the replicas of new partitions on brokers.
 
-Evenly, and so that neither the loss of a broker nor that of a rack takes more than one replica of a partition while
-there are others: leaders are spread first, then followers, each partition on as many racks as there are (KIP-36).
-Brokers without a rack are taken as one rack of their own, as Kafka does.
+Replicas are spread evenly. The loss of a broker or a rack takes at most one replica of a partition while there are
+other racks. Leaders are spread first, then followers, each partition on as many racks as possible (KIP-36). Brokers
+without a rack count as one rack, as in Kafka.
 
-A partition's place depends on what there already is, not on chance or on its number: a topic that grows goes on as
-evenly as it began, and topics of one partition do not all end up on the first broker.
+A placement depends on the partitions that exist, not on chance or on the partition's index. So a topic that grows stays
+even, and topics of one partition are not all placed on the first broker.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from semel_broker.cluster.image import Image
 
 
 class Load(msgspec.Struct):
-    """How many partitions each broker leads by preference, and how many replicas it has."""
+    """For each broker, the partitions of which it is the preferred leader, and its replicas."""
 
     leaders: Counter[int]
     replicas: Counter[int]
 
     def add(self, replicas: Sequence[int]) -> None:
-        """One more partition, its preferred leader first."""
+        """Add a partition's replicas, the preferred leader first."""
         self.leaders[replicas[0]] += 1
         self.replicas.update(replicas)
 
 
 def load(image: Image) -> Load:
-    """What the brokers have to carry already, over all topics."""
+    """The load of the brokers, over all topics."""
     total = Load(Counter(), Counter())
     for kept in image.topics.values():
         for replicas in kept.value.replicas:
@@ -51,8 +51,8 @@ def place(
 ) -> list[list[int]]:
     """The replicas of `count` new partitions of a topic, `factor` each, the preferred leader first.
 
-    `racks`: the brokers that may be taken, each with its rack ("": none). `existing`: the partitions that the topic
-    has already. `elsewhere`: what other topics put on the brokers; it decides where the topic itself is indifferent.
+    `racks`: the available brokers, each with its rack ("": none). `existing`: the partitions that the topic has.
+    `elsewhere`: the load of other topics; it decides between brokers that are equal for this topic.
     """
     assert 1 <= factor <= len(racks), f"{factor} replicas on {len(racks)} brokers"
     plan = _Plan(racks, elsewhere or Load(Counter(), Counter()))
@@ -61,12 +61,12 @@ def place(
     return [plan.next(factor) for _ in range(count)]
 
 
-ANYWHERE: Final = -1
-"""In place of a slot in the list of replicas: whichever."""
+ANY_SLOT: Final = -1
+"""In place of a position in the list of replicas: all positions together."""
 
 
 class _Plan:
-    """One topic's partitions as they are dealt out."""
+    """The placement of one topic, partition by partition."""
 
     def __init__(self, racks: Mapping[int, str], elsewhere: Load) -> None:
         self._racks = racks
@@ -82,10 +82,10 @@ class _Plan:
         self._leads_in[self._racks.get(replicas[0], "")] += 1
         for slot, node_id in enumerate(replicas):
             self._pairs[replicas[0], slot, node_id] += 1
-            self._pairs[replicas[0], ANYWHERE, node_id] += 1
+            self._pairs[replicas[0], ANY_SLOT, node_id] += 1
 
     def next(self, factor: int) -> list[int]:
-        """The next partition's replicas."""
+        """Place one more partition: its replicas."""
         leader = min(self._ring, key=self._as_leader)
         followers: list[int] = []
         in_rack = Counter((self._racks[leader],))
@@ -94,12 +94,12 @@ class _Plan:
             follower = min(others, key=lambda node_id: self._as_follower(node_id, leader, in_rack))
             followers.append(follower)
             in_rack[self._racks[follower]] += 1
-        chosen = [leader, *self._in_turns(leader, followers)]
+        chosen = [leader, *self._rotated(leader, followers)]
         self.add(chosen)
         return chosen
 
     def _as_leader(self, node_id: int) -> tuple[int, ...]:
-        """Small is good: who leads least; then a rack that leads least."""
+        """The order of candidates for leader: fewest leaderships, then the rack with the fewest."""
         return (
             self._here.leaders[node_id],
             self._leads_in[self._racks[node_id]],
@@ -109,19 +109,19 @@ class _Plan:
         )
 
     def _as_follower(self, node_id: int, leader: int, in_rack: Counter[str]) -> tuple[int, ...]:
-        """Small is good: a rack that the partition is not in; then who follows least, and this leader least; then the
-        next one around."""
+        """The order of candidates for follower: a rack without a replica of the partition; fewest follower replicas;
+        fewest behind this leader; the next one on the ring."""
         return (
             in_rack[self._racks[node_id]],
             self._here.replicas[node_id] - self._here.leaders[node_id],
-            self._pairs[leader, ANYWHERE, node_id],
+            self._pairs[leader, ANY_SLOT, node_id],
             self._elsewhere.replicas[node_id],
             (self._at[node_id] - self._at[leader]) % len(self._ring),
         )
 
-    def _in_turns(self, leader: int, followers: list[int]) -> list[int]:
-        """The followers so ordered that what one broker leads falls to many when it dies: the first of them is who has
-        least often been the first behind this leader, and so on."""
+    def _rotated(self, leader: int, followers: list[int]) -> list[int]:
+        """The followers, ordered so that the partitions of one leader go to many brokers when it dies: the first
+        is the one that has been first behind this leader least often, and so on."""
         ordered: list[int] = []
         while followers:
             slot = len(ordered) + 1
@@ -132,7 +132,7 @@ class _Plan:
 
 
 def _interleaved(racks: Mapping[int, str]) -> list[int]:
-    """All brokers, neighbours in different racks where that is possible."""
+    """All brokers, with neighbours in different racks where that is possible."""
     by_rack: dict[str, list[int]] = {}
     for node_id in sorted(racks):
         by_rack.setdefault(racks[node_id], []).append(node_id)

@@ -1,11 +1,12 @@
-"""PURE: moving partitions to other brokers (KIP-455): begin, go back, and be done.
+"""PURE: reassignments of partitions to other brokers (KIP-455): begin, cancel and finish.
 
-While a partition is on its way its replicas are those it shall have and those it has, in this order; so the new ones
-fetch like any other follower and join the ISR when they have caught up. Once all of the target are in the ISR and one
-of them may lead, the rest is let go: replicas, state and the note of the reassignment change in one transaction.
+During a reassignment the replicas of a partition are the target replicas and the original ones, in this order. So the
+new ones fetch like any other follower and join the ISR when they have caught up. Once the whole target is in the ISR
+and one of it may lead, the other replicas are removed: replicas, state and the reassignment's record change in one
+transaction.
 
-Going back is the same with the replicas that there were; it is refused where none of them is in the ISR any more, since
-that would lose what was written meanwhile.
+A cancelled reassignment ends with the original replicas. That is refused if none of them is in the ISR, because the
+records written meanwhile would be lost.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from semel_broker.cluster.steps import Step
 from semel_broker.cluster.store import Change, Delete, Expect, Put
 
 PARTITIONS_PER_STEP: Final = 32
-"""Of one topic in one transaction: each has a state and a note to be changed, and both are expected to be as seen."""
+"""Of one topic in one transaction. Each partition takes two changes and two expectations: its state and its record."""
 
 
 def adding(view: PartitionView) -> list[int]:
-    """The replicas that the partition is getting."""
+    """The replicas that the reassignment adds."""
     moving = view.reassignment
     return [] if moving is None else [node_id for node_id in moving.target if node_id not in moving.original]
 
 
 def removing(view: PartitionView) -> list[int]:
-    """The replicas that it will lose."""
+    """The replicas that the reassignment removes."""
     moving = view.reassignment
     return [] if moving is None else [node_id for node_id in view.replicas if node_id not in moving.target]
 
 
 def check(view: PartitionView, target: Sequence[int], image: Image, *, may_change_factor: bool = True) -> None:
-    """Whether the partition could go there. Raises KafkaError 39, 38."""
+    """Check a target. Raises INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR."""
     problem = None
     known = [*view.replicas, *(kept.value.node_id for kept in image.registered())]
     unknown = [node_id for node_id in target if node_id not in known]
@@ -58,7 +59,7 @@ def check(view: PartitionView, target: Sequence[int], image: Image, *, may_chang
     if not may_change_factor and len(target) != has:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"{view.topic}-{view.index} has {has} replicas and is to keep that number, not to have {len(target)}",
+            f"{view.topic}-{view.index} has {has} replicas and must keep that number, not get {len(target)}",
         )
 
 
@@ -69,10 +70,11 @@ def alter(
     *,
     may_change_factor: bool = True,
 ) -> tuple[Step | None, dict[int, KafkaError]]:
-    """Send partitions (index -> replicas) of one topic on their way, or back (None); at most PARTITIONS_PER_STEP.
+    """Begin the reassignment of partitions of one topic (index -> replicas; None: cancel); at most PARTITIONS_PER_STEP.
+    A partition that is being reassigned gets the new target.
 
-    What has to be written, if anything; and those that cannot be done, by index: 3 no such partition, 38, 39 as `check`
-    says, 85 and 39 as `going_back` says. A partition that is on its way already gets another aim.
+    The step to write, if any, and the errors by index: UNKNOWN_TOPIC_OR_PARTITION (no such partition), and those that
+    `check` and `cancelled` raise.
     """
     assert len(targets) <= PARTITIONS_PER_STEP, len(targets)
     edit, standing = _Edit(image, topic), Standing.of(image)
@@ -84,7 +86,7 @@ def alter(
                 what = f"there is no partition {index} of topic {topic.value.name!r}"
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
             if target is None:
-                edit.end(view, original_of(view), going_back(view, standing), standing)
+                edit.end(view, original_of(view), cancelled(view, standing), standing)
             else:
                 check(view, target, image, may_change_factor=may_change_factor)
                 edit.begin(view, list(target))
@@ -94,27 +96,27 @@ def alter(
 
 
 def original_of(view: PartitionView) -> list[int]:
-    """The replicas that the partition had, or has, when it is not on its way."""
+    """The replicas of the partition before its reassignment, or without one."""
     return list(view.replicas) if view.reassignment is None else view.reassignment.original
 
 
-def going_back(view: PartitionView, standing: Standing) -> PartitionState:
-    """The state of a partition whose reassignment is given up. Raises KafkaError 85 where none is under way, 39 where
-    no old replica could lead."""
+def cancelled(view: PartitionView, standing: Standing) -> PartitionState:
+    """The state of a partition whose reassignment is cancelled. Raises NO_REASSIGNMENT_IN_PROGRESS, and
+    INVALID_REPLICA_ASSIGNMENT if no original replica may lead."""
     if view.reassignment is None:
-        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{view.topic}-{view.index} is not on its way anywhere")
+        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{view.topic}-{view.index} is not being reassigned")
     state = _within(view, view.reassignment.original, standing)
     if state is None:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{view.topic}-{view.index} cannot go back to {view.reassignment.original}: none of them is there and in "
+            f"{view.topic}-{view.index} cannot return to {view.reassignment.original}: none of them is live and in "
             f"sync ({view.state.isr} are). Wait for one of them, or let the reassignment finish",
         )
     return state
 
 
 def arrived(view: PartitionView, standing: Standing) -> PartitionState | None:
-    """The state to end the reassignment with; None as long as that cannot be."""
+    """The state that ends the reassignment; None while it is not complete."""
     moving = view.reassignment
     if moving is None or any(node_id not in view.state.isr for node_id in moving.target):
         return None
@@ -122,7 +124,7 @@ def arrived(view: PartitionView, standing: Standing) -> PartitionState | None:
 
 
 def finish(image: Image, standing: Standing, places: Sequence[Place]) -> list[Step]:
-    """End the reassignments among `places` that have arrived: for each topic one step at most."""
+    """End the complete reassignments among `places`: at most one step for each topic."""
     by_topic: dict[str, list[tuple[PartitionView, PartitionState]]] = {}
     for place in places:
         view = image.partition(*place)
@@ -142,7 +144,7 @@ def finish(image: Image, standing: Standing, places: Sequence[Place]) -> list[St
 
 
 def _within(view: PartitionView, replicas: Sequence[int], standing: Standing) -> PartitionState | None:
-    """The partition's state with no others than `replicas`; None if none of them can lead now."""
+    """The partition's state with these replicas only; None if none of them can lead now."""
     state = view.state
     isr = [node_id for node_id in state.isr if node_id in replicas]
     if state.leader in isr and state.leader in standing.live:
@@ -170,7 +172,7 @@ class _Edit:
         self._places: dict[Place, None] = {}
 
     def begin(self, view: PartitionView, target: list[int]) -> None:
-        """The partition is on its way to `target` from now on, unless it is already, or is there."""
+        """Begin the reassignment to `target`, unless it is under way or done."""
         moving = view.reassignment
         if target == (list(view.replicas) if moving is None else moving.target):
             return
@@ -178,22 +180,21 @@ class _Edit:
         self._move(view, union, Put(_key(view), msgspec.json.encode(Reassignment(target, original_of(view)))))
 
     def end(self, view: PartitionView, replicas: list[int], state: PartitionState, standing: Standing) -> None:
-        """The partition is on its way no longer: these are its replicas, and this is its state, if who comes to lead is
-        still there."""
+        """End the reassignment with these replicas and this state, if a new leader is still registered."""
         self._move(view, replicas, Delete(_key(view)))
         if state.leader != view.state.leader:
             self._expects.append(Expect(records.broker_key(state.leader), standing.live[state.leader]))
         self._expects.append(Expect(view.key, view.revision))
         self._changes.append(Put(view.key, msgspec.json.encode(state)))
 
-    def _move(self, view: PartitionView, replicas: list[int], note: Put | Delete) -> None:
+    def _move(self, view: PartitionView, replicas: list[int], record: Put | Delete) -> None:
         self._replicas[view.index] = replicas
         self._places[view.place] = None
-        self._expects.append(Expect(note.key, self._image.reassignment_revision(view.place)))
-        self._changes.append(note)
+        self._expects.append(Expect(record.key, self._image.reassignment_revision(view.place)))
+        self._changes.append(record)
 
     def step(self, what: str) -> Step | None:
-        """All of it; None if there is nothing to do."""
+        """The step with all changes; None if there are none."""
         if not self._places:
             return None
         topic = self._topic

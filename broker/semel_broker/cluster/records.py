@@ -1,4 +1,4 @@
-"""PURE: what a cluster keeps in its store: keys, and the values under them. JSON, so that people can read them too.
+"""PURE: the records of a cluster in its store: their keys and values. Values are JSON, so that people can read them.
 
 | key | value | written by |
 |---|---|---|
@@ -6,13 +6,13 @@
 | `brokers/<id>` | `BrokerRecord`, as long as the broker's session lives | the broker |
 | `admissions/<id>` | `Admission` | the controller |
 | `leaving/<id>` | `Leaving`, as long as the broker's session lives | the broker |
-| `controller` | `ControllerRecord`, as long as its session lives | whoever comes first |
+| `controller` | `ControllerRecord`, as long as its session lives | the first broker that writes it |
 | `topics/<name>` | `TopicRecord` | any broker |
-| `partitions/<topic id>/<index>` | `PartitionState`; absent: `initial_state` | the controller, the partition's leader |
+| `partitions/<topic id>/<index>` | `PartitionState`; absent: `initial_state` | the controller; the partition's leader |
 | `reassignments/<topic id>/<index>` | `Reassignment` | any broker begins one, the controller ends it |
-| `deletions/<topic id>/<broker>` | the `TopicRecord`: that broker still has to remove its replicas | who deletes, it |
+| `deletions/<topic id>/<broker>` | the `TopicRecord`: the broker has to remove its replicas | any broker; that one |
 | `configs/brokers/<id or default>` | settings altered while brokers run | any broker |
-| `barrier` | nothing: who has written it and sees it has seen all that was before | any broker |
+| `barrier` | empty: a broker that writes it and sees it has seen all earlier changes | any broker |
 
 The revision of a `brokers/` entry is the *broker epoch*, that of `controller` the *controller epoch*.
 """
@@ -41,10 +41,10 @@ NO_LEADER: Final = -1
 
 
 class BrokerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker that runs. `host`, `port`: told to clients; `peer_host`, `peer_port`: told to other brokers.
+    """A registered broker. `host`, `port`: advertised to clients; `peer_host`, `peer_port`: advertised to brokers.
 
-    `incarnation`: a random id of this session; `directory_id`: that of its data directory, which one process has at a
-    time. `is_synced`: it syncs what it is sent before it says that it has it: a power cut takes nothing of that.
+    `incarnation`: a random id of this session. `directory_id`: of its data directory, which one process uses at a time.
+    `is_synced`: it acknowledges records only after a sync, so that a power cut loses none of them.
     """
 
     node_id: int
@@ -59,28 +59,28 @@ class BrokerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """The registration with this broker epoch may lead and be in sync: nothing is left of those before it. `is_synced`:
-    as in that registration, for when the broker comes back and another session has taken its place."""
+    """The registration with this broker epoch may lead and be in sync: no state refers to an earlier one. `is_synced`:
+    as in that registration, for the decision about the broker's next one."""
 
     epoch: int
     is_synced: bool = False
 
 
 class Leaving(msgspec.Struct, frozen=True):
-    """The broker with this epoch is about to stop: others are to lead what it leads."""
+    """The broker with this epoch is about to stop: its partitions need other leaders."""
 
     epoch: int
 
 
 class ControllerRecord(msgspec.Struct, frozen=True):
-    """Who decides on leaders."""
+    """The broker that is the controller."""
 
     node_id: int
     broker_epoch: int
 
 
 class TopicRecord(msgspec.Struct, frozen=True):
-    """One topic as persisted: `replicas` are the brokers of each partition, the preferred leader first."""
+    """One topic. `replicas`: the brokers of each partition, the preferred leader first."""
 
     name: str
     topic_id: str
@@ -89,12 +89,12 @@ class TopicRecord(msgspec.Struct, frozen=True):
 
     @property
     def id_bytes(self) -> bytes:
-        """The topic id as the wire has it: 16 bytes."""
+        """The topic id in the form of the protocol: 16 bytes."""
         return urlsafe_b64decode(self.topic_id + "==")
 
 
 class PartitionState(msgspec.Struct, frozen=True):
-    """Who leads a partition (NO_LEADER: nobody), since how many changes of leader, and which replicas are in sync."""
+    """The leader of a partition (or NO_LEADER), its leader epoch, and the replicas that are in sync."""
 
     leader: int
     leader_epoch: int
@@ -102,24 +102,24 @@ class PartitionState(msgspec.Struct, frozen=True):
 
 
 class Reassignment(msgspec.Struct, frozen=True):
-    """A partition on its way from the replicas `original` to `target`; until it is over its replicas are the union."""
+    """A reassignment from the replicas `original` to `target`. Until it ends, the partition has both."""
 
     target: list[int]
     original: list[int]
 
 
 def initial_state(replicas: Sequence[int]) -> PartitionState:
-    """The state of a partition that has none in the store: nothing has happened since it was created."""
+    """The state of a partition that has none in the store: it has not changed since its creation."""
     return PartitionState(leader=replicas[0], leader_epoch=0, isr=list(replicas))
 
 
 def topic_key(name: str) -> str:
-    """The key of a topic. Names that collide (`.` and `_`) share it, so that compare-and-swap lets one of them in."""
+    """The key of a topic. Names that collide (`.` and `_`) share it, so that only one of them can be created."""
     return TOPICS + collision_name(name)
 
 
 def collision_name(name: str) -> str:
-    """What two topic names must not share: they would have the same name in metrics, where `.` becomes `_`."""
+    """The name in metrics, where `.` becomes `_`. Two topics must not share it."""
     return name.replace(".", "_")
 
 
@@ -139,11 +139,11 @@ def reassignment_key(topic_id: str, index: int) -> str:
 
 
 def deletion_key(topic_id: str, node_id: int) -> str:
-    """The key of what a broker has yet to remove of a deleted topic."""
+    """The key that says that a broker still has to remove its replicas of a deleted topic."""
     return f"{DELETIONS}{topic_id}/{node_id}"
 
 
 def place_of(key: str) -> tuple[str, int]:
-    """(topic id, index) of a key of a partition, of a reassignment; (topic id, broker) of a deletion."""
+    """(topic id, index) of the key of a partition or a reassignment; (topic id, broker) of the key of a deletion."""
     _, topic_id, number = key.split("/")
     return topic_id, int(number)

@@ -1,14 +1,15 @@
-"""A broker's place in the cluster: its session, its registration, and until when its word counts.
+"""The registration of a broker in its cluster: its session, its broker epoch, and the deadline of its leaderships.
 
-`register` opens a session, writes `brokers/<id>` under it and waits until the controller has admitted that
-registration. From then on, and only until the session's deadline, `is_valid` is true: this broker may lead. That it is
-true says, too, that the image has everything up to the admission in it: whatever an older registration of this broker
-had led was taken from it before, and it is known here. When the session is lost, everybody who acts on it hears so at
-once, and it all begins again with a new session and a new broker epoch, for as long as the broker runs.
+`register` opens a session, writes `brokers/<id>` under it, and waits until the controller has admitted that
+registration. From then on, and only until the session's deadline, `is_valid` is true: this broker may lead. The image
+then has everything up to the admission. So this broker knows that it has lost the leaderships of its earlier
+registrations. When the session is lost, the listeners are called at once. Then the broker registers again with a new
+session and a new broker epoch, for as long as it runs.
 
-Who was there before under the same id: an entry with our directory id is our own past (one process at a time has the
-directory), and is replaced at once, with the controllership that it may have had. Another directory is another broker;
-that one's session runs out soon if it is dead. If it does not, the id is taken.
+An entry under the same id may exist. If it has the directory id of this broker, it is an earlier registration of this
+broker, because one process at a time uses the directory. It is replaced at once, and so is its key `controller`.
+Another directory id belongs to another broker. The session of that one expires soon if it is dead; if it does not
+expire, the id is taken.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ from semel_broker.config.loading import ConfigError
 from semel_broker.world import World
 
 RETRY_S: Final = 0.2
-SAY_S: Final = 5.0
+LOG_INTERVAL_S: Final = 5.0
 WAIT_FOR_OTHER_S: Final = 0.5
-PATIENCE_OF_TTL: Final = 2
-"""How many session timeouts the entry of another broker with our id may stay before it is called alive."""
+OTHER_TTLS_MAX: Final = 2
+"""Session timeouts after which the entry of another broker under this id proves that it is alive."""
 LEAVE_TIMEOUT_MS: Final = 10_000
 
 NOT_REGISTERED: Final = 0
@@ -68,13 +69,15 @@ class SessionSettings(Protocol):
 
 
 class NodeIdTakenError(ConfigError):
-    """Another live broker has this id; says which one."""
+    """Another live broker has this id. The message says which one."""
 
 
 class Registration:
-    """One per broker. `on_lost`: called when the session is over, in the turn in which that is noticed; whoever acts at
-    other times asks `is_valid`, because a process that was paused wakes before its timers. `on_registered`: called when
-    the broker has a broker epoch; `on_admitted`: when it may act too; the first time and after every loss."""
+    """One per broker. `on_lost`: called in the turn in which the end of the session is noticed. Code that acts at other
+    times checks `is_valid`, because a process that was paused continues before its timers run. `on_registered`: called
+    when the broker has a broker epoch. `on_admitted`: called when it may lead. Both are called again after every
+    loss.
+    """
 
     def __init__(self, world: World, config: SessionSettings, store: Store, feed: Feed) -> None:
         self.on_lost: list[Callable[[], None]] = []
@@ -92,11 +95,11 @@ class Registration:
         self._is_leaving = False
         self._task: Task[None] | None = None
         self._first: Future[None] | None = None
-        self._over = Event()
+        self._replaced = Event()
         self._moved = Event()
         feed.listeners.append(self._on_touched)
 
-    # --- asking ----------------------------------------------------------------------------------------------
+    # --- state ----------------------------------------------------------------------------------------------
 
     @property
     def node_id(self) -> int:
@@ -104,38 +107,40 @@ class Registration:
 
     @property
     def deadline(self) -> float:
-        """Until when this broker may act as a leader, in seconds of `World.monotonic`; moves on while the session is
-        kept alive."""
+        """The time until which this broker may act as a leader, in seconds of `World.monotonic`. Each keep-alive moves
+        it.
+        """
         return NEVER if self._admitted is None else self._admitted.deadline
 
     def is_valid(self) -> bool:
-        """Whether this broker may act as a leader now: nobody can have been elected in its place."""
+        """Whether this broker may act as a leader now: no other leader can have been elected in its place."""
         return self._admitted is not None and not self._admitted.has_ended
 
     @property
     def left_ms(self) -> int:
-        """How long the session lasts, admitted or not, unless the store answers again; 0: there is none."""
+        """Milliseconds to the deadline of the session, admitted or not; 0: there is no session."""
         if self._session is None or self._session.has_ended:
             return 0
         return round(min(self._session.deadline - self._world.monotonic(), self._ttl_ms / 1000) * 1000)
 
     @property
     def lease(self) -> int | None:
-        """That of the session which the broker is registered with, admitted or not; None: it is not."""
+        """The lease of the session, admitted or not; None: there is no session."""
         return None if self._session is None or self._session.has_ended else self._session.lease
 
-    # --- coming and going ------------------------------------------------------------------------------------
+    # --- joining and leaving ------------------------------------------------------------------------------------
 
     async def register(self, record: BrokerRecord) -> None:
-        """Join the cluster as `record` says (its incarnation is filled in here); returns once admitted. For as long as
-        the store is not there or nobody is controller this waits, and the log says so. Raises NodeIdTakenError."""
+        """Join the cluster with `record` (its incarnation is filled in here); return once admitted. This waits, and
+        logs that it waits, while the store cannot be reached or there is no controller. Raises NodeIdTakenError.
+        """
         assert self._task is None, "a broker registers once"
         assert record.node_id == self._node_id, (record.node_id, self._node_id)
         loop = get_running_loop()
         self._first = loop.create_future()
         self._task = loop.create_task(self._stay_registered(record), name="registration")
         try:
-            while not (await wait((self._first,), timeout=SAY_S))[0]:
+            while not (await wait((self._first,), timeout=LOG_INTERVAL_S))[0]:
                 self._world.log.warning("waiting_for_admission", node_id=self._node_id, broker_epoch=self.epoch)
             self._first.result()
         except BaseException:
@@ -143,7 +148,9 @@ class Registration:
             raise
 
     async def leave(self, timeout_ms: int = LEAVE_TIMEOUT_MS) -> None:
-        """Go in good order: the controller first gives to others what they can lead. Not longer than `timeout_ms`."""
+        """Leave the cluster: wait until others lead this broker's partitions, at most `timeout_ms`, and end the
+        session.
+        """
         self._is_leaving = True
         if self.is_valid() and elections.leave(self._feed.image, self._node_id):
             try:
@@ -153,11 +160,11 @@ class Registration:
                 left = len(elections.leave(self._feed.image, self._node_id))
                 self._world.log.warning("left_while_leading", partitions=left, timeout_ms=timeout_ms)
             except StoreError as error:
-                self._world.log.warning("left_unannounced", error=str(error))
+                self._world.log.warning("leaving_not_announced", error=str(error))
         await self.close()
 
     async def close(self) -> None:
-        """End the session, if the store can be told, and do not come back."""
+        """End the session, in the store if it can be reached, and do not register again."""
         self._is_leaving = True
         if self._task is not None and not self._task.done():
             self._task.cancel()
@@ -182,14 +189,14 @@ class Registration:
                 return
             await self._moved.wait()
 
-    # --- the session, for ever -------------------------------------------------------------------------------
+    # --- the session -------------------------------------------------------------------------------
 
     async def _stay_registered(self, record: BrokerRecord) -> None:
         first = self._first
         assert first is not None
         while not self._is_leaving:
             try:
-                await self._one_session(record)
+                await self._run_session(record)
             except SessionEndedError as error:
                 self._world.log.info("not_registered", node_id=self._node_id, error=str(error))
             except Exception as error:
@@ -201,21 +208,21 @@ class Registration:
                 self._world.log.exception("registration_failed", node_id=self._node_id)
                 await sleep(RETRY_S)
 
-    async def _one_session(self, record: BrokerRecord) -> None:
-        """From its beginning to its end. Raises SessionEndedError, NodeIdTakenError, StoreError."""
+    async def _run_session(self, record: BrokerRecord) -> None:
+        """Open a session, register, and wait for its end. Raises SessionEndedError, NodeIdTakenError, StoreError."""
         session = await self._open_session()
         try:
             await self._enter(session, record)
-            await self._until_over(session)
+            await self._until_ended(session)
         except Exception:
-            self._lose()
+            self._session_lost()
             await self._end(session)
             raise
-        self._lose()
+        self._session_lost()
         await self._end(session)
 
     async def _end(self, session: Session) -> None:
-        """Remove what is left of it, if there is anything and the store can be told."""
+        """Close the session if it lives, which removes its keys if the store can be reached."""
         try:
             if not session.has_ended:
                 await session.close()
@@ -227,7 +234,7 @@ class Registration:
             try:
                 return await self._store.open_session(self._ttl_ms)
             except StoreUnavailableError as error:
-                self._world.log.warning("store_unavailable", doing="to open a session", error=str(error))
+                self._world.log.warning("store_unavailable", action="open a session", error=str(error))
                 await sleep(RETRY_S)
 
     async def _enter(self, session: Session, record: BrokerRecord) -> None:
@@ -235,92 +242,92 @@ class Registration:
         incarnation = urlsafe_b64encode(self._world.rng.randbytes(16)).decode().rstrip("=")
         record = replace(record, incarnation=incarnation)
         self._session = session
-        other = _Other(self._ttl_ms * PATIENCE_OF_TTL / 1000)
+        other = _OtherBroker(self._ttl_ms * OTHER_TTLS_MAX / 1000)
         while not session.has_ended:
             try:
                 revision = await self._try_to_enter(session, record, other)
             except (StoreUnavailableError, OutcomeUnknownError) as error:
-                self._world.log.warning("store_unavailable", doing="to register", error=str(error))
+                self._world.log.warning("store_unavailable", action="register", error=str(error))
                 await sleep(RETRY_S)
                 continue
             if revision is not None:
                 self.epoch = revision
                 self._world.log.info("registered", node_id=self._node_id, broker_epoch=revision)
                 self._tell(self.on_registered)
-                self._look()
+                self._compare()
                 return
-        raise SessionEndedError("it ended before the broker was registered")
+        raise SessionEndedError("the session ended before the broker was registered")
 
-    async def _try_to_enter(self, session: Session, record: BrokerRecord, other: _Other) -> int | None:
-        """The broker epoch, or None: look again."""
+    async def _try_to_enter(self, session: Session, record: BrokerRecord, other: _OtherBroker) -> int | None:
+        """The broker epoch, or None: try again."""
         key = records.broker_key(self._node_id)
         entry = await self._store.get(key)
         there = None if entry is None else _broker(entry.value)
         if entry is not None and there is not None:
             if there.incarnation == record.incarnation:
-                return entry.revision  # a transaction whose answer got lost
+                return entry.revision  # an earlier attempt, whose answer was lost
             if there.directory_id != record.directory_id:
                 await self._wait_for(other, entry, there)
                 return None
         expects = [Expect(key, ABSENT if entry is None else entry.revision)]
         changes: list[Change] = [Put(key, msgspec.json.encode(record), session.lease)]
         if entry is not None:
-            office = await self._store.get(CONTROLLER)
-            if office is not None and _controller(office.value).broker_epoch == entry.revision:
-                expects.append(Expect(CONTROLLER, office.revision))
+            controller = await self._store.get(CONTROLLER)
+            if controller is not None and _controller(controller.value).broker_epoch == entry.revision:
+                expects.append(Expect(CONTROLLER, controller.revision))
                 changes.append(Delete(CONTROLLER))
         return await self._store.transact(expects, changes)
 
-    async def _wait_for(self, other: _Other, entry: Entry, there: BrokerRecord) -> None:
-        """Another broker has the id: wait for its session to run out, unless it has shown that it is alive."""
+    async def _wait_for(self, other: _OtherBroker, entry: Entry, there: BrokerRecord) -> None:
+        """Another broker has the id: wait until its session expires. Raises NodeIdTakenError if it is alive."""
         now, is_new = self._world.monotonic(), other.revision == ABSENT
         if is_new:
             other.since = now
         assert self._first is not None
-        is_alive = now - other.since > other.patience_s or (not is_new and entry.revision != other.revision)
+        is_alive = now - other.since > other.limit_s or (not is_new and entry.revision != other.revision)
         if is_alive and not self._first.done():
             raise NodeIdTakenError(
                 f"node.id = {self._node_id}: broker {there.host}:{there.port} (directory {there.directory_id}) is "
-                "registered under this id, and lives. Give this broker an id of its own (--broker-id), or stop that one"
+                "registered under this id and alive. Give this broker an id of its own (--broker-id), or stop that one"
             )
         if is_new or is_alive:
             self._world.log.warning(
-                "node_id_taken", node_id=self._node_id, host=there.host, port=there.port, waits_s=other.patience_s
+                "node_id_taken", node_id=self._node_id, host=there.host, port=there.port, waits_s=other.limit_s
             )
             other.since = now
         other.revision = entry.revision
         await sleep(WAIT_FOR_OTHER_S)
 
-    async def _until_over(self, session: Session) -> None:
-        """Return once the session has ended, its deadline has passed, or the image shows that it must have."""
+    async def _until_ended(self, session: Session) -> None:
+        """Wait until the session has ended, its deadline has passed, or the image shows another registration."""
         loop = get_running_loop()
         ended = loop.create_task(session.ended())
-        over = loop.create_task(self._over.wait())
+        replaced = loop.create_task(self._replaced.wait())
         try:
-            while not (session.has_ended or self._over.is_set()):
+            while not (session.has_ended or self._replaced.is_set()):
                 left_s = session.deadline - self._world.monotonic()
                 limit_s = None if left_s == math.inf else max(0.0, left_s)
-                await wait((ended, over), timeout=limit_s, return_when=FIRST_COMPLETED)
+                await wait((ended, replaced), timeout=limit_s, return_when=FIRST_COMPLETED)
         finally:
-            if not loop.is_closed():  # else it was dropped with all that ran in it
+            if not loop.is_closed():  # a closed loop has dropped its tasks
                 ended.cancel()
-                over.cancel()
+                replaced.cancel()
 
-    # --- what follows ----------------------------------------------------------------------------------------
+    # --- changes of the image ----------------------------------------------------------------------------------------
 
     def _on_touched(self, touched: Touched) -> None:
         self._moved.set()
         if touched.brokers:
-            self._look()
+            self._compare()
 
-    def _look(self) -> None:
-        """What the image says of this registration."""
+    def _compare(self) -> None:
+        """Compare the image with this registration."""
         image, session = self._feed.image, self._session
         if self.epoch == NOT_REGISTERED or session is None or image.revision < self.epoch:
             return
         kept = image.registration(self._node_id)
         if kept is None or kept.revision != self.epoch:
-            self._over.set()  # removed or replaced: whatever the session says, others do not count on it any more
+            self._replaced.set()  # removed or replaced: other brokers ignore the session, even if it lives
             self._admitted = None
         elif self._admitted is None and image.is_admitted(self._node_id):
             self._admitted = session
@@ -329,7 +336,7 @@ class Registration:
             if self._first is not None and not self._first.done():
                 self._first.set_result(None)
 
-    def _lose(self) -> None:
+    def _session_lost(self) -> None:
         was_registered = self.epoch != NOT_REGISTERED
         self._forget_session()
         self._moved.set()
@@ -340,19 +347,19 @@ class Registration:
     def _forget_session(self) -> None:
         self._session = self._admitted = None
         self.epoch = NOT_REGISTERED
-        self._over.clear()
+        self._replaced.clear()
 
     def _tell(self, listeners: list[Callable[[], None]]) -> None:
         for listener in listeners:
             try:
                 listener()
-            except Exception:  # a bug of ours: the others have to hear of it nevertheless
+            except Exception:  # a bug of semel: the other listeners must be called
                 self._world.log.exception("registration_listener_failed", listener=repr(listener))
 
 
-class _Other(msgspec.Struct):
-    """What was seen of another broker under our id: which registration, since when (seconds, monotonic)."""
+class _OtherBroker(msgspec.Struct):
+    """Another broker under this id: the revision of its entry, and since when it is seen (seconds, monotonic)."""
 
-    patience_s: float
+    limit_s: float
     revision: int = ABSENT
     since: float = 0.0

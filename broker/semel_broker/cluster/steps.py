@@ -1,4 +1,4 @@
-"""What the controller wants written, in portions that hold together, how they are put into transactions, and told."""
+"""PURE: steps: changes that belong together, how they are packed into transactions, and how they are logged."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from semel_broker.cluster.image import Place
 from semel_broker.cluster.store import Change, Expect
 from semel_broker.world import Logger
 
-TOLD_ONE_BY_ONE_MAX: Final = 10
+LOGGED_SINGLY_MAX: Final = 10
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """Changes that make sense only together, and only if all of `expects` still hold. Two steps of one decision never
-    change the same key. `places`: the partitions it is about; `what` and `facts`: for the log."""
+    """Changes that are written together, if all of `expects` hold. Two steps of one decision never change the same key.
+    `places`: the partitions that it changes. `what` and `facts`: the event and the fields for the log."""
 
     expects: tuple[Expect, ...]
     changes: tuple[Change, ...]
@@ -35,8 +35,8 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 def pack(steps: Sequence[Step], size_max: int, common: Sequence[Expect] = ()) -> Iterator[Batch]:
-    """All steps, in order, in transactions of at most `size_max` changes and as many expectations, `common` among them.
-    A step that is larger than that goes alone."""
+    """Pack the steps, in order, into transactions of at most `size_max` changes and as many expectations, including
+    `common`. A larger step gets a transaction of its own."""
     at = 0
     while at < len(steps):
         expects = {expect.key: expect for expect in common}
@@ -54,8 +54,8 @@ def pack(steps: Sequence[Step], size_max: int, common: Sequence[Expect] = ()) ->
 
 
 def tell(log: Logger, steps: Sequence[Step]) -> None:
-    """Log what was written: step by step, or many of a kind as one."""
-    if len(steps) <= TOLD_ONE_BY_ONE_MAX:
+    """Log steps that were written: each one, or a count for each event if they are many."""
+    if len(steps) <= LOGGED_SINGLY_MAX:
         for step in steps:
             log.info(step.what, **step.facts)
         return

@@ -1,15 +1,15 @@
-"""The seam to the cluster's memory: topics, configs, producer id blocks and whatever else must outlive a broker.
+"""The interface of a cluster's store, which holds topics, settings, producer id blocks and all other shared state.
 
-A store is a map from keys to bytes with one revision that grows by one with every transaction that changes something.
-What it can do: read at a revision; change several keys at once if several keys are still at the revisions that were
-read (compare-and-swap); watch what changes after a revision; and keep keys only as long as a session lives. That is
-etcd's model: `etcd_store.py` puts etcd behind it for a cluster, `local_store.py` is a file in the data directory of a
-single broker. One suite of tests holds for both.
+A store is a map from keys to bytes. It has one revision, which grows by one with every transaction that changes
+something. It reads at a revision. It changes several keys at once if several keys are at expected revisions
+(compare-and-swap). It watches the changes after a revision. It keeps keys as long as a session lives. That is etcd's
+model: `etcd/store.py` is the store of a cluster, `local_store.py` a file in the data directory of a single broker. One
+suite of tests holds for both.
 
-Keys are paths (`topics/flights`, `configs/brokers/0`, `producer-ids/next`); values are the owner's business.
+Keys are paths (`topics/flights`, `configs/brokers/0`, `producer-ids/next`); their owners define the values.
 
-To follow a prefix: `list` it, then `watch` it from the listing's revision; nothing lies between the two. When the watch
-raises `CompactedError`, do the same again.
+To follow a prefix: `list` it, then `watch` it from the listing's revision. No change is left out between the two. When
+the watch raises `CompactedError`, begin again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A key that exists, and the revision of the transaction that last wrote it."""
+    """A key, its value, and the revision of the transaction that last wrote it."""
 
     key: str
     value: bytes
@@ -29,7 +29,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """The entries under a prefix in key order, all as of one revision."""
+    """The entries under a prefix at one revision, in key order."""
 
     entries: tuple[Entry, ...]
     revision: int
@@ -40,8 +40,8 @@ NO_LEASE = 0
 
 
 class Put(msgspec.Struct, frozen=True):
-    """Write `value` under `key`, new or not. With `lease` (a session's) the key goes when that session ends; without,
-    it stays, also if it had one before."""
+    """Write `value` under `key`, new or not. With the `lease` of a session, the key is removed when that session ends;
+    without one it stays, also if it had a lease before."""
 
     key: str
     value: bytes
@@ -49,7 +49,7 @@ class Put(msgspec.Struct, frozen=True):
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """Remove `key`, if it is there."""
+    """Remove `key`, if it exists."""
 
     key: str
 
@@ -68,7 +68,7 @@ class Expect(msgspec.Struct, frozen=True):
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """A key that was removed, and the revision of the transaction that did it."""
+    """A key that was removed, and the revision of the transaction that removed it."""
 
     key: str
     revision: int
@@ -82,19 +82,21 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 CHANGES_MAX = 128
-"""Changes in one transaction, and expectations: what etcd takes unless told otherwise (`--max-txn-ops`)."""
+"""Changes in one transaction, and expectations: etcd's default bound (`--max-txn-ops`)."""
 
 
 class StoreError(Exception):
-    """The store did not do what was asked. This class itself: it refused, nothing was written, and says why."""
+    """The store did not carry out a request. Of this class itself: it refused the request and wrote nothing."""
 
 
 class StoreUnavailableError(StoreError):
-    """No store was reached in time; nothing was written. Try again later."""
+    """The store was not reached in time; nothing was written. Try again later."""
 
 
 class OutcomeUnknownError(StoreError):
-    """A transaction was sent and never answered: it may have been applied, or may yet be. Read, decide again."""
+    """A transaction was sent and not answered: it may have been applied, or may be applied later. Read, decide
+    again.
+    """
 
 
 class SessionEndedError(StoreError):
@@ -102,23 +104,23 @@ class SessionEndedError(StoreError):
 
 
 class CompactedError(StoreError):
-    """The changes that a watch should have gone on with are no longer kept. List again, watch from there."""
+    """The store no longer has the next changes of a watch. List again, and watch from there."""
 
 
 class StoreClosedError(StoreError):
-    """The store was closed; it answers nobody any more."""
+    """The store was closed."""
 
 
 class Watch(Protocol):
-    """The changes under a prefix after a revision: each once, in order, none left out, whatever happens in between.
+    """The changes under a prefix after a revision: each once, in order, none left out.
 
-    `async for changes in watch` ends once `close` was called. Raises CompactedError, StoreClosedError. A caller that is
-    cancelled while it waits loses nothing.
+    `async for changes in watch` ends after `close`. Raises CompactedError, StoreClosedError. A caller that is cancelled
+    while it waits loses no change.
     """
 
     @property
     def revision(self) -> int:
-        """Everything up to here was handed out. Moves on, while somebody waits, also when others change."""
+        """All changes up to this revision were returned. It also grows, during a wait, with changes of other keys."""
         ...
 
     def __aiter__(self) -> Watch: ...
@@ -126,43 +128,48 @@ class Watch(Protocol):
     async def __anext__(self) -> Changes: ...
 
     async def close(self) -> None:
-        """End it, also for whoever waits for changes."""
+        """End the watch, also for a caller that waits."""
         ...
 
 
 class Session(Protocol):
-    """A lease that is kept alive. When it ends, by itself or by `close`, the keys written with it are removed."""
+    """A lease that is kept alive. When the session ends, by itself or by `close`, the keys with its lease are
+    removed.
+    """
 
     @property
     def lease(self) -> int:
-        """For `Put`."""
+        """The lease for `Put`."""
         ...
 
     @property
     def deadline(self) -> float:
-        """Until when it lives for sure, in seconds of the clock `World.monotonic`: counted from the moment *before* the
-        last keep-alive that was answered had been sent. Who acts only before this deadline never acts after the session
-        has ended for others, however long a pause or a request took."""
+        """The time until which the session lives for certain, in seconds of `World.monotonic`. It is counted from
+        *before* the last answered keep-alive was sent. So a broker that acts only before its deadline never acts after
+        other brokers have seen the session end, however long it was paused.
+        """
         ...
 
     @property
     def has_ended(self) -> bool:
-        """Whether the deadline has passed, or the store said that it has ended. Never becomes False again."""
+        """Whether the deadline has passed or the store has ended the session. Never becomes False again."""
         ...
 
     async def ended(self) -> None:
-        """Wait until it has ended. Look at `has_ended` before acting: a process that was paused hears of it late."""
+        """Wait until it has ended. Check `has_ended` before acting: a process that was paused returns from here
+        late.
+        """
         ...
 
     async def close(self) -> None:
-        """End it and remove its keys now. If the store cannot be reached they go when the lease runs out."""
+        """End it and remove its keys now. If the store cannot be reached, they go when the lease expires."""
         ...
 
 
 class Store(Protocol):
-    """What was answered is durable: neither a reading nor an outcome can be undone by a crash.
+    """All answers are durable: a crash undoes neither a value that was read nor an outcome.
 
-    Everything raises StoreUnavailableError when the store cannot be reached in time, StoreClosedError after `close`.
+    All methods raise StoreUnavailableError when the store cannot be reached in time, StoreClosedError after `close`.
     """
 
     async def get(self, key: str) -> Entry | None:
@@ -174,27 +181,31 @@ class Store(Protocol):
         ...
 
     async def transact(self, expects: Sequence[Expect], changes: Sequence[Change]) -> int | None:
-        """Apply all of `changes` if all of `expects` hold; the revision they were written at, or None if one does
-        not hold (then nothing is written: read again and decide again). At most CHANGES_MAX of each; of several changes
-        of one key the last one counts. If nothing changes - no changes, or only deletions of what is not there - the
-        revision is the present one. Raises OutcomeUnknownError, SessionEndedError."""
+        """Apply all of `changes` if all of `expects` hold. The revision at which they were written; None: one of
+        `expects` does not hold, and nothing was written (read again and decide again).
+
+        At most CHANGES_MAX of each. Of several changes of one key the last one counts. If nothing changes (no changes,
+        or only deletions of absent keys) the revision is the current one. Raises OutcomeUnknownError,
+        SessionEndedError.
+        """
         ...
 
     def watch(self, prefix: str, revision: int) -> Watch:
-        """The changes of keys that start with `prefix`, from the first after `revision` on."""
+        """Watch the keys that start with `prefix`, from the first change after `revision` on."""
         ...
 
     async def open_session(self, ttl_ms: int) -> Session:
-        """Begin a session that ends for others at least `ttl_ms` after the last sign of life."""
+        """Begin a session. Other brokers see it end no earlier than `ttl_ms` after its last keep-alive."""
         ...
 
     async def close(self) -> None:
-        """Wait for what is under way and let go of the files or connections. Open watches raise StoreClosedError.
-        Sessions are closed by whoever opened them, before."""
+        """Wait for the requests under way, and close files or connections. Open watches raise StoreClosedError. The
+        owners of sessions close them first.
+        """
         ...
 
 
 def last_of_each_key(changes: Sequence[Change]) -> list[Change]:
-    """One change per key: what is left of several is the last."""
+    """One change per key: the last one."""
     assert len(changes) <= CHANGES_MAX, f"{len(changes)} changes in one transaction, {CHANGES_MAX} at most"
     return list({change.key: change for change in changes}.values())

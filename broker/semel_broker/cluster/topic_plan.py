@@ -1,4 +1,4 @@
-"""PURE: what may become of a topic. Each function checks what is asked and answers the record to be persisted."""
+"""PURE: the creation, growth and settings of topics: each function checks a request and returns the record to store."""
 
 import re
 from base64 import urlsafe_b64encode
@@ -23,7 +23,7 @@ _NO_CONFIGS: Final[Mapping[str, str | None]] = {}
 
 
 class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic to be. -1: the broker's default; `assignments`: partition -> brokers, instead of both numbers."""
+    """A topic to create. -1: the broker's default. `assignments`: partition -> brokers, instead of both numbers."""
 
     name: str
     partitions: int = -1
@@ -33,19 +33,19 @@ class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sites(msgspec.Struct, frozen=True):
-    """Where replicas can be put: the brokers that are there, each with its rack ("": none), and what they carry."""
+    """The brokers that can hold replicas, each with its rack ("": none), and their load."""
 
     racks: Mapping[int, str]
     load: placement.Load | None = None
 
 
 def text_of_id(topic_id: bytes) -> str:
-    """A topic id as people write it: Kafka's unpadded base64url."""
+    """A topic id as text: Kafka's unpadded base64url."""
     return urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
 def check_name(name: str, config: BrokerConfig) -> None:
-    """Raises INVALID_TOPIC_EXCEPTION (17) saying which rule the name breaks."""
+    """Check a topic's name. Raises INVALID_TOPIC_EXCEPTION, which says which rule it breaks."""
     length_max = config.limits.topic_name_length_max
     if not name:
         problem = "a topic name must not be empty"
@@ -61,7 +61,7 @@ def check_name(name: str, config: BrokerConfig) -> None:
 
 
 def internal_topic(name: str, config: BrokerConfig) -> NewTopic:
-    """One of the broker's own topics as it is to be created."""
+    """An internal topic with the broker's settings for it."""
     offsets_factor, transactions_factor = config.internal_topics_factor
     partitions, replication_factor, segment_bytes = {
         OFFSETS_TOPIC: (
@@ -83,16 +83,17 @@ def internal_topic(name: str, config: BrokerConfig) -> NewTopic:
             "cleanup.policy": "compact",
             "compression.type": "producer",
             "segment.bytes": str(segment_bytes),
-            # A record holds a whole group with all that its members said, or a transaction with all its partitions:
-            # it may outgrow message.max.bytes.
+            # A record holds a whole group with its members' metadata, or a transaction with all its partitions. It
+            # may be larger than message.max.bytes.
             "max.message.bytes": str(segment_bytes),
-            **({"min.insync.replicas": "2"} if replication_factor > 2 else {}),  # one of three may be away
+            **({"min.insync.replicas": "2"} if replication_factor > 2 else {}),  # one of three may be down
         },
     )
 
 
 def create(new: NewTopic, *, topic_id: bytes, sites: Sites, config: BrokerConfig) -> TopicRecord:
-    """The record of a new topic. Raises KafkaError 17, 37, 38, 39, 40, 42."""
+    """The record of a new topic. Raises INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR,
+    INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST."""
     brokers = list(sites.racks)
     check_name(new.name, config)
     if new.assignments:
@@ -112,7 +113,8 @@ def grow(
     sites: Sites,
     config: BrokerConfig,
 ) -> TopicRecord:
-    """The record with `count` partitions in all. Raises KafkaError 37, 38, 39."""
+    """The record with `count` partitions in total. Raises INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR,
+    INVALID_REPLICA_ASSIGNMENT."""
     brokers = list(sites.racks)
     has = len(record.replicas)
     if count <= has:
@@ -136,12 +138,14 @@ def grow(
 
 
 def reconfigure(record: TopicRecord, configs: Mapping[str, str | None], config: BrokerConfig) -> TopicRecord:
-    """The record with these settings instead of its own. Raises INVALID_CONFIG."""
+    """The record with these settings in place of its own. Raises INVALID_CONFIG."""
     return msgspec.structs.replace(record, configs=check_configs(configs, config))
 
 
 def check_configs(configs: Mapping[str, str | None], config: BrokerConfig) -> dict[str, str]:
-    """Topic settings in canonical text. Raises INVALID_CONFIG naming the key, the value and what is allowed."""
+    """Topic settings in canonical text. Raises INVALID_CONFIG, which names the key, the value and the allowed
+    values.
+    """
     try:
         return topic_configs.check(configs, config)
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Changes of the store on somebody's behalf: what is answered was written, and is seen in this broker's image."""
+"""Writes to the store for a request: they return once this broker's image shows the outcome."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from semel_broker.cluster.store import (
 
 
 async def write(store: Store, feed: Feed, expects: Sequence[Expect], changes: Sequence[Change]) -> bool:
-    """Whether this transaction was written. If not, or if nobody knows, the image is as new as that: decide again.
+    """Whether the transaction is known to be written. If not, the image is current: the caller decides again.
 
-    Raises REQUEST_TIMED_OUT while the store cannot be reached; then it may have been written.
+    Raises REQUEST_TIMED_OUT while the store cannot be reached; then the transaction may have been written.
     """
     try:
         revision = await store.transact(expects, changes)
@@ -28,7 +28,7 @@ async def write(store: Store, feed: Feed, expects: Sequence[Expect], changes: Se
             await feed.reached(revision)
             return True
     except OutcomeUnknownError:
-        pass  # the image will tell
+        pass  # the image shows the outcome
     except (StoreUnavailableError, StoreClosedError) as error:
         raise _out_of_reach(error) from None
     await catch_up(feed)
@@ -36,7 +36,7 @@ async def write(store: Store, feed: Feed, expects: Sequence[Expect], changes: Se
 
 
 async def catch_up(feed: Feed) -> None:
-    """Know all that has happened so far, so that what is refused is refused for what is. Raises REQUEST_TIMED_OUT."""
+    """Wait until the image shows all earlier changes, so that a refusal rests on them. Raises REQUEST_TIMED_OUT."""
     try:
         await feed.barrier()
     except (StoreUnavailableError, OutcomeUnknownError, StoreClosedError) as error:

@@ -1,1 +1,1 @@
-"""Settings of brokers and topics: declared, read from text, checked, edited; and the limits that are not settings."""
+"""The settings of brokers and topics: declarations, parsing, checks and edits; and the limits that are not settings."""

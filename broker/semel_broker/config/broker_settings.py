@@ -1,4 +1,4 @@
-"""The settings of a broker, declared: names, types, bounds, defaults, and what each is for."""
+"""PURE: the declarations of a broker's settings: names, types, bounds, defaults and documentation."""
 
 from typing import Annotated, Final, Literal
 
@@ -32,7 +32,7 @@ SignedBytes = Annotated[int, Meta(ge=-1, le=INT64_MAX)]
 SegmentBytes = Annotated[int, Meta(ge=1024, le=INT32_MAX)]
 LocalRetention = Annotated[int, Meta(ge=-2, le=INT64_MAX)]
 
-# Why the settings of Kafka that have one value here have no other: topics' and brokers'.
+# Why some settings of Kafka, of topics and of brokers, have only one value here.
 PREALLOCATE: Final = "Segment files grow with what is appended; no space is reserved."
 DELETE_DELAY: Final = "Files of segments are removed at once."
 JITTER: Final = "Segments are rolled when they are due, without a random delay."
@@ -40,68 +40,90 @@ REMOTE: Final = "There is no tiered storage: all segments are local, as long as 
 
 
 class BrokerSettings(msgspec.Struct, kw_only=True):
-    """Every setting of one broker. The field is the name with dots for underscores; the unit comes last in it."""
+    """Every setting of one broker. The setting's name is the field's with dots; the unit is its last word."""
 
     # Identity and network.
     node_id: Annotated[int, Meta(ge=0, le=INT32_MAX), Doc("Id of this broker in the cluster; never changes.")] = 0
     log_dir: Annotated[str, Doc("Directory of all data of this broker.")] = "semel-data"
     host_name: Annotated[str, Doc("Address that the broker listens on.")] = "127.0.0.1"
     port: Annotated[Port, Doc("Port that the broker listens on; 0 takes a free one.")] = 9092
-    advertised_host_name: Annotated[str, Doc("Address told to clients; empty: the one listened on.")] = ""
-    advertised_port: Annotated[Port, Doc("Port told to clients; 0: the one listened on.")] = 0
-    broker_rack: Annotated[str, Doc("Where the broker stands; replicas are spread over racks.")] = ""
-    max_connections: Annotated[Count, Doc("Connections held at once; more are closed.", dynamic=True)] = INT32_MAX
-    connections_max_idle_ms: Annotated[Millis, Doc("A connection silent for so long is closed.", dynamic=True)] = (
+    advertised_host_name: Annotated[str, Doc("Address advertised to clients; empty: the one listened on.")] = ""
+    advertised_port: Annotated[Port, Doc("Port advertised to clients; 0: the one listened on.")] = 0
+    broker_rack: Annotated[str, Doc("Rack of the broker; replicas are spread over racks.")] = ""
+    max_connections: Annotated[Count, Doc("Open connections; further ones are closed.", dynamic=True)] = INT32_MAX
+    connections_max_idle_ms: Annotated[Millis, Doc("Time after which an idle connection is closed.", dynamic=True)] = (
         600_000
     )
     socket_request_max_bytes: Annotated[Bytes, Doc("Largest request; a larger one closes its connection.")] = 100 * MIB
-    fetch_max_bytes: Annotated[Bytes, Doc("Most bytes in one answer to a Fetch, whatever is asked.")] = 55 * MIB
+    fetch_max_bytes: Annotated[Bytes, Doc("Largest Fetch response, whatever is requested.")] = 55 * MIB
 
     # The cluster.
     etcd_endpoints: Annotated[
-        tuple[str, ...], Doc("URLs of the etcd that holds the cluster together; empty: this broker is alone.")
+        tuple[str, ...], Doc("URLs of the cluster's etcd, http:// or https://; empty: this broker is alone.")
     ] = ()
-    cluster_name: Annotated[str, Doc("Which cluster of those that share an etcd.")] = "semel"
-    peer_host_name: Annotated[str, Doc("Address that other brokers reach this one at; empty: host.name.")] = ""
+    etcd_tls_ca_file: Annotated[
+        str, Doc("File in PEM with the CAs that sign etcd's certificates; empty: the CAs of the system.")
+    ] = ""
+    etcd_tls_certificate_file: Annotated[
+        str, Doc("File in PEM with the certificate shown to etcd, for --client-cert-auth; empty: none.")
+    ] = ""
+    etcd_tls_key_file: Annotated[
+        str, Doc("File in PEM with the certificate's private key; empty: it is in the certificate's file.")
+    ] = ""
+    etcd_tls_server_name: Annotated[
+        str, Doc("Name that etcd's certificates must have; empty: the host of each URL.")
+    ] = ""
+    cluster_name: Annotated[str, Doc("Name of the cluster; several clusters can share an etcd.")] = "semel"
+    peer_host_name: Annotated[str, Doc("Address that the broker listens on for other brokers; empty: host.name.")] = ""
     peer_port: Annotated[Port, Doc("Port for other brokers only; 0 takes a free one.")] = 0
-    advertised_peer_host_name: Annotated[str, Doc("Peer address told to brokers; empty: the one listened on.")] = ""
-    advertised_peer_port: Annotated[Port, Doc("Peer port told to brokers; 0: the one listened on.")] = 0
+    advertised_peer_host_name: Annotated[
+        str, Doc("Address advertised to other brokers; empty: the one listened on.")
+    ] = ""
+    advertised_peer_port: Annotated[Port, Doc("Port advertised to other brokers; 0: the one listened on.")] = 0
     broker_session_timeout_ms: Annotated[
-        Annotated[int, Meta(ge=1_000, le=INT32_MAX)], Doc("A broker not heard of for so long has lost its partitions.")
+        Annotated[int, Meta(ge=1_000, le=INT32_MAX)],
+        Doc("Time without a keep-alive after which a broker loses its leaderships."),
     ] = 6_000
     controlled_shutdown_max_wait_ms: Annotated[
-        Millis, Doc("How long a broker that stops waits for others to lead what it leads.")
+        Millis, Doc("Time for which a broker that stops waits until others lead its partitions.")
     ] = 10_000
-    auto_leader_rebalance_enable: Annotated[bool, Doc("Give partitions back to their preferred leaders.")] = True
-    leader_imbalance_check_interval_seconds: Annotated[Count, Doc("How often preferred leaders are looked at.")] = 300
+    auto_leader_rebalance_enable: Annotated[bool, Doc("Elect preferred leaders again when they are in sync.")] = True
+    leader_imbalance_check_interval_seconds: Annotated[
+        Count, Doc("Interval between elections of preferred leaders.")
+    ] = 300
 
     # Replication.
     replica_lag_time_max_ms: Annotated[
-        Annotated[int, Meta(ge=1, le=INT64_MAX)], Doc("A follower behind for so long is no longer in sync.")
+        Annotated[int, Meta(ge=1, le=INT64_MAX)],
+        Doc("Time after which a follower that lags behind is no longer in sync."),
     ] = 30_000
-    replica_fetch_wait_max_ms: Annotated[Count, Doc("Most that a follower's fetch waits for records.")] = 500
-    replica_fetch_max_bytes: Annotated[Bytes, Doc("Bytes of one partition in an answer to a follower.")] = MIB
-    replica_fetch_response_max_bytes: Annotated[Bytes, Doc("Bytes in one answer to a follower.")] = 10 * MIB
+    replica_fetch_wait_max_ms: Annotated[Count, Doc("Longest wait of a follower's fetch for records.")] = 500
+    replica_fetch_max_bytes: Annotated[Bytes, Doc("Bytes of one partition in a response to a follower.")] = MIB
+    replica_fetch_response_max_bytes: Annotated[Bytes, Doc("Bytes in one response to a follower.")] = 10 * MIB
     replication_quota_bytes_per_second: Annotated[
         Millis, Doc("Bytes a second that replicas which are not in sync may fetch; 0: no limit.")
     ] = 0
     leader_replication_throttled_rate: Annotated[
         Millis,
         Doc(
-            "Bytes a second to replicas not in sync of what leader.replication.throttled.replicas lists.", dynamic=True
+            "Bytes a second that a leader sends to the replicas of leader.replication.throttled.replicas not in sync.",
+            dynamic=True,
         ),
     ] = INT64_MAX
     follower_replication_throttled_rate: Annotated[
         Millis,
-        Doc("Bytes a second to replicas not in sync that follower.replication.throttled.replicas lists.", dynamic=True),
+        Doc(
+            "Bytes a second that the replicas of follower.replication.throttled.replicas not in sync fetch.",
+            dynamic=True,
+        ),
     ] = INT64_MAX
 
     # Durability and topics.
     durability: Annotated[
         Literal["fsync", "os"],
-        Doc("fsync: acks=1 and acks=all are answered once on disk. os: once with the system, as Kafka's default."),
+        Doc("fsync: acks=1 and acks=all are answered after a sync. os: after the write, as in Kafka by default."),
     ] = "fsync"
-    auto_create_topics_enable: Annotated[bool, Doc("Create a topic when a client first asks for it.", dynamic=True)] = (
+    auto_create_topics_enable: Annotated[bool, Doc("Create a topic when a client first requests it.", dynamic=True)] = (
         True
     )
     delete_topic_enable: Annotated[bool, Doc("Allow DeleteTopics.")] = True
@@ -117,7 +139,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
     ] = MIB + 12
     compression_type: Annotated[
         CompressionType,
-        Doc("Codec that batches are stored under; producer: the one they came with.", dynamic=True),
+        Doc("Codec of stored batches; producer: the one that the producer used.", dynamic=True),
     ] = "producer"
     compression_gzip_level: Annotated[
         GzipLevel, Doc("Level at which batches are recompressed with gzip; -1: gzip's own default.", dynamic=True)
@@ -126,10 +148,15 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
         Lz4Level, Doc("Level at which batches are recompressed with lz4; 9: the fast compressor.", dynamic=True)
     ] = 9
     compression_zstd_level: Annotated[
-        ZstdLevel, Doc("Level at which batches are recompressed with zstd; above 10 all others wait.", dynamic=True)
+        ZstdLevel,
+        Doc(
+            "Level at which batches are recompressed with zstd; levels above 10 would block other requests.",
+            dynamic=True,
+        ),
     ] = 3
     unclean_leader_election_enable: Annotated[
-        bool, Doc("A replica that is not in sync is never elected: it would lose acknowledged records.", fixed=True)
+        bool,
+        Doc("A replica that is not in sync is never elected, because acknowledged records would be lost.", fixed=True),
     ] = False
 
     # Logs: defaults of the topics' settings.
@@ -158,7 +185,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
         SignedBytes, Doc("Size of a partition above which old segments are deleted; -1: none.", dynamic=True)
     ] = -1
     log_retention_check_interval_ms: Annotated[
-        Annotated[int, Meta(ge=1, le=INT64_MAX)], Doc("How often old segments are looked for.")
+        Annotated[int, Meta(ge=1, le=INT64_MAX)], Doc("Interval between searches for old segments.")
     ] = 300_000
     log_index_interval_bytes: Annotated[Bytes, Doc("Bytes of log between two index entries.", dynamic=True)] = 4096
     log_index_size_max_bytes: Annotated[
@@ -171,14 +198,14 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
         TimestampType, Doc("Whether a record's timestamp is the producer's or the time of its append.", dynamic=True)
     ] = "CreateTime"
     log_message_timestamp_before_max_ms: Annotated[
-        Millis, Doc("Most that a producer's timestamp may lie in the past.", dynamic=True)
+        Millis, Doc("Greatest time that a producer's timestamp may lie in the past.", dynamic=True)
     ] = INT64_MAX
     log_message_timestamp_after_max_ms: Annotated[
-        Millis, Doc("Most that a producer's timestamp may lie in the future.", dynamic=True)
+        Millis, Doc("Greatest time that a producer's timestamp may lie in the future.", dynamic=True)
     ] = HOUR_MS
     log_flush_offset_checkpoint_interval_ms: Annotated[
         Annotated[int, Meta(ge=1, le=INT32_MAX)],
-        Doc("How often logs are synced and recovery points noted."),
+        Doc("Interval at which logs are synced and recovery points are written."),
     ] = 60_000
     log_flush_interval_messages: Annotated[
         Records,
@@ -197,19 +224,19 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
     # Compaction.
     log_cleaner_enable: Annotated[bool, Doc("Compact the logs whose policy asks for it.")] = True
     log_cleaner_backoff_ms: Annotated[
-        Annotated[int, Meta(ge=1, le=INT64_MAX)], Doc("Rest of the cleaner when nothing is dirty.", dynamic=True)
+        Annotated[int, Meta(ge=1, le=INT64_MAX)], Doc("Pause of the cleaner when no log is dirty.", dynamic=True)
     ] = 15_000
     log_cleaner_dedupe_buffer_size: Annotated[
         Annotated[int, Meta(ge=MIB, le=INT64_MAX)], Doc("Bytes for the keys of one compaction pass.", dynamic=True)
     ] = 32 * MIB
     log_cleaner_min_cleanable_ratio: Annotated[
-        Ratio, Doc("Dirty share of a log that calls the cleaner.", dynamic=True)
+        Ratio, Doc("Dirty share of a log at which it is compacted.", dynamic=True)
     ] = 0.5
     log_cleaner_min_compaction_lag_ms: Annotated[
         Millis, Doc("Least age of a record before it is compacted.", dynamic=True)
     ] = 0
     log_cleaner_max_compaction_lag_ms: Annotated[
-        Annotated[int, Meta(ge=1, le=INT64_MAX)], Doc("Most age of a record before it is compacted.", dynamic=True)
+        Annotated[int, Meta(ge=1, le=INT64_MAX)], Doc("Greatest age of a record before it is compacted.", dynamic=True)
     ] = INT64_MAX
     log_cleaner_delete_retention_ms: Annotated[
         Millis, Doc("Time for which a tombstone is kept after compaction.", dynamic=True)
@@ -217,28 +244,31 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
 
     # Producers.
     producer_id_expiration_ms: Annotated[
-        Annotated[int, Meta(ge=1, le=INT32_MAX)], Doc("A producer silent for so long is forgotten.", dynamic=True)
+        Annotated[int, Meta(ge=1, le=INT32_MAX)],
+        Doc("Time after which the state of an idle producer is removed.", dynamic=True),
     ] = 24 * HOUR_MS
     producer_id_expiration_check_interval_ms: Annotated[
-        Annotated[int, Meta(ge=1, le=INT32_MAX)], Doc("How often silent producers are looked for.")
+        Annotated[int, Meta(ge=1, le=INT32_MAX)], Doc("Interval between searches for idle producers.")
     ] = 600_000
 
     # Consumer groups and their offsets.
-    group_min_session_timeout_ms: Annotated[Bytes, Doc("Least session timeout that a member may ask for.")] = 6_000
-    group_max_session_timeout_ms: Annotated[Bytes, Doc("Most session timeout that a member may ask for.")] = 1_800_000
-    # Not Kafka's 3000: counted anew with each newcomer, a short wait gathers what one command starts, and a person who
-    # starts a single consumer does not notice it.
+    group_min_session_timeout_ms: Annotated[Bytes, Doc("Shortest session timeout of a member.")] = 6_000
+    group_max_session_timeout_ms: Annotated[Bytes, Doc("Longest session timeout of a member.")] = 1_800_000
+    # Not Kafka's 3000: each new member restarts the wait. So a short one gathers the members that one command starts,
+    # and a single consumer starts without a noticeable delay.
     group_initial_rebalance_delay_ms: Annotated[Bytes, Doc("Time an empty group waits for more members.")] = 300
     group_max_size: Annotated[Count, Doc("Members that one group may have.")] = INT32_MAX
     offset_metadata_max_bytes: Annotated[Bytes, Doc("Largest metadata of a committed offset.")] = 4_096
     offsets_topic_num_partitions: Annotated[Count, Doc("Partitions of __consumer_offsets; fixed once it exists.")] = 50
     offsets_topic_replication_factor: Annotated[
-        Factor | None, Doc("Replicas of __consumer_offsets; unless told otherwise 3 in a cluster, 1 alone.")
+        Factor | None, Doc("Replicas of __consumer_offsets; default: 3 in a cluster, 1 for a single broker.")
     ] = None
     offsets_topic_segment_bytes: Annotated[SegmentBytes, Doc("Segment size of __consumer_offsets.")] = 100 * MIB
-    offsets_retention_minutes: Annotated[Minutes, Doc("Offsets of a group empty for so long are dropped.")] = 10_080
+    offsets_retention_minutes: Annotated[
+        Minutes, Doc("Time after which the offsets of an empty group are removed.")
+    ] = 10_080
     offsets_retention_check_interval_ms: Annotated[
-        Annotated[int, Meta(ge=1, le=INT64_MAX)], Doc("How often dropped offsets are looked for.")
+        Annotated[int, Meta(ge=1, le=INT64_MAX)], Doc("Interval between searches for expired offsets.")
     ] = 600_000
 
     # Transactions.
@@ -246,29 +276,29 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
         Annotated[int, Meta(ge=1, le=2)],
         Doc("2: every end of a transaction bumps the producer's epoch, for clients that can (KIP-890). 1: never."),
     ] = 2
-    transaction_max_timeout_ms: Annotated[Count, Doc("Most transaction timeout that a producer may ask for.")] = 900_000
+    transaction_max_timeout_ms: Annotated[Count, Doc("Longest transaction timeout of a producer.")] = 900_000
     transaction_two_phase_commit_enable: Annotated[
         bool, Doc("Allow producers whose prepared transactions never time out (KIP-939).")
     ] = False
-    transactional_id_expiration_ms: Annotated[Count, Doc("A transactional id unused for so long is forgotten.")] = (
+    transactional_id_expiration_ms: Annotated[Count, Doc("Time after which an unused transactional id is removed.")] = (
         604_800_000
     )
-    # semel's own. What a group was last committed as goes with it: a driver that comes back later would do that again.
+    # semel's own. The token of a group's last commit is removed too: a driver that returns later would repeat the step.
     transaction_group_expiration_ms: Annotated[
         Annotated[int, Meta(ge=1, le=INT64_MAX)],
-        Doc("A transaction group without a step for so long is forgotten, once all its members are."),
+        Doc("Time without a step after which a transaction group is removed, once all its members are."),
     ] = 720 * HOUR_MS
     transaction_abort_timed_out_transaction_cleanup_interval_ms: Annotated[
-        Count, Doc("How often transactions are looked for that are open for too long.")
+        Count, Doc("Interval between searches for transactions past their timeout.")
     ] = 10_000
     transaction_remove_expired_transaction_cleanup_interval_ms: Annotated[
-        Count, Doc("How often transactional ids are looked for that are to be forgotten.")
+        Count, Doc("Interval between searches for expired transactional ids.")
     ] = 3_600_000
     transaction_state_log_num_partitions: Annotated[
         Count, Doc("Partitions of __transaction_state; fixed once it exists.")
     ] = 50
     transaction_state_log_replication_factor: Annotated[
-        Factor | None, Doc("Replicas of __transaction_state; unless told otherwise 3 in a cluster, 1 alone.")
+        Factor | None, Doc("Replicas of __transaction_state; default: 3 in a cluster, 1 for a single broker.")
     ] = None
     transaction_state_log_segment_bytes: Annotated[SegmentBytes, Doc("Segment size of __transaction_state.")] = (
         100 * MIB

@@ -1,4 +1,4 @@
-"""PURE: what AlterConfigs and IncrementalAlterConfigs ask for, as a new set of settings.
+"""PURE: the settings after AlterConfigs or IncrementalAlterConfigs.
 
 KIP-133 replaces all settings of a resource, KIP-339 edits some of them: set, delete (follow the default again), and for
 lists append and subtract.
@@ -25,7 +25,7 @@ class Operation(IntEnum):
 
 
 class Edit(msgspec.Struct, frozen=True):
-    """One setting to change; `operation` as it came, known or not."""
+    """One setting to change. `operation`: as received, known or not."""
 
     name: str
     operation: int
@@ -33,7 +33,9 @@ class Edit(msgspec.Struct, frozen=True):
 
 
 def replaced(edits: Sequence[tuple[str, str | None]]) -> dict[str, str | None]:
-    """The settings of a request that gives all of them. Raises INVALID_REQUEST when one is given twice, or no value."""
+    """The settings of a request that gives all of them. Raises INVALID_REQUEST if one is given twice or has no
+    value.
+    """
     _check_once([name for name, _ in edits])
     for name, value in edits:
         _check_value(name, value)
@@ -47,10 +49,10 @@ def edited(
     declared: Mapping[str, Setting],
     in_force: Callable[[str], str | None],
 ) -> dict[str, str | None]:
-    """The settings `given` after `edits`; `in_force` tells the value that a list is appended to.
+    """The settings `given` after `edits`; `in_force` returns the value to which a list is appended.
 
-    Raises INVALID_REQUEST for an unknown operation, no value, or a setting named twice, INVALID_CONFIG for a list
-    operation on what is no list. Whether names and values are allowed is for the owner of the settings to check.
+    Raises INVALID_REQUEST for an unknown operation, a missing value, or a setting named twice; INVALID_CONFIG for a
+    list operation on a setting that is not a list. The caller checks whether names and values are allowed.
     """
     _check_once([edit.name for edit in edits])
     result: dict[str, str | None] = dict(given)

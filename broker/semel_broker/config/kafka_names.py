@@ -1,4 +1,4 @@
-"""PURE: settings that Kafka has and this broker does not, and what to do instead."""
+"""PURE: the settings of Kafka that this broker does not have, each with what to do instead."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ _THREADS: Final = "one event loop serves everything, there are no threads to cou
 _GROUPS: Final = "groups have the classic protocol only: leave it out, and give clients group.protocol=classic"
 _QUOTAS: Final = "there are no quotas for clients; replication.quota.bytes.per.second bounds replicas that catch up"
 _REMOTE: Final = "there is no tiered storage: leave it out"
-_WAITING: Final = "what waits is woken when it can be answered, nothing is swept: leave it out"
+_WAITING: Final = "requests that wait are woken when they can be answered: leave it out"
 _METRICS: Final = "there are no metrics reporters: leave it out"
 _CLEANER: Final = "compaction paces itself: leave it out; log.cleaner.dedupe.buffer.size bounds its memory"
 _BUFFERS: Final = "buffers are the operating system's: leave it out; socket.request.max.bytes bounds a request"
@@ -102,7 +102,7 @@ PURGATORY: Final = ".purgatory.purge.interval.requests"
 
 
 def instead(name: str) -> str | None:
-    """What to do about a setting of Kafka's that is not here; None: no such name is known."""
+    """What to do instead of a setting of Kafka that is not here; None: the name is unknown."""
     if name in NAMES:
         return NAMES[name]
     if name.endswith(PURGATORY):

@@ -1,6 +1,9 @@
-"""Every bound of the broker that is not a setting, in one place. Each input is checked against its bound before memory
-is taken for it. Bounds that an operator may move are settings (`config.py`): `socket.request.max.bytes`,
-`message.max.bytes`, `max.connections`, `group.max.size` and others."""
+"""PURE: the bounds of the broker that are not settings.
+
+Each input is checked against its bound before memory is allocated for it. Bounds that an operator can change are
+settings (`broker_settings.py`): `socket.request.max.bytes`, `message.max.bytes`, `max.connections`, `group.max.size`
+and others.
+"""
 
 import msgspec
 
@@ -9,7 +12,7 @@ MIB = 1 << 20
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds on what one peer, one request or one topic may take. Tests make them small."""
+    """Bounds on the resources of one peer, one request or one topic. Tests use smaller ones."""
 
     # A frame that is not a Produce: nothing else a client sends is large.
     control_frame_bytes_max: int = 16 * MIB
@@ -29,9 +32,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     total_write_buffer_bytes_max: int = 256 * MIB
     answer_part_of_free: int = 16
     answer_bytes_min: int = 64 * KIB
-    # A frame up to this size does not stand behind larger ones for memory.
+    # A frame up to this size does not wait for memory behind larger ones.
     small_frame_bytes: int = 1 * MIB
-    # While connections wait for memory: one that holds as much and moves less within this time is closed.
+    # While connections wait for memory: one that holds this many bytes and receives fewer within the time is closed.
     stalled_frame_bytes: int = 16 * KIB
     stalled_frame_timeout_ms: int = 500
     # A frame begun must be complete within this time (slow loris).
@@ -45,32 +48,32 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     partitions_max: int = 100_000
     config_value_length_max: int = 32 * KIB
 
-    # What a produced batch may decompress to: all of it is looked at, one batch at a time.
+    # Decompressed bytes of a produced batch. All records are checked, one batch at a time.
     inflated_batch_bytes_max: int = 32 * MIB
     # Work on the records of produced batches in one turn of the loop, in bytes decompressed; about 5 ms.
     record_work_per_turn: int = 4 * MIB
-    # Of the batches of a compacted topic, which compaction reads whole while everybody else waits.
+    # Records in a batch of a compacted topic: compaction reads a batch whole and blocks the loop meanwhile.
     keyed_batch_records_max: int = 100_000
 
-    # Of the batches of a topic whose compression.type is not `producer`; one of that size is inflated at a time.
+    # Decompressed bytes of a batch of a topic whose compression.type is not `producer`; one batch at a time.
     recompressed_batch_inflated_bytes_max: int = 16 * MIB
 
-    # Of a partition of an internal topic, in the segment that is open and therefore never compacted; then it is rolled.
-    # A start reads all of them, and by segment.bytes alone there might be 5 GB.
+    # Bytes in the open segment of an internal topic's partition; then it is rolled. An open segment is not compacted,
+    # and a start reads all of them: with segment.bytes alone that could be 5 GB.
     journal_uncompacted_bytes_max: int = 1 * MIB
 
-    # A request for a group or transactional id whose coordinator is still reading what is stored waits for so long.
+    # Time for which a request waits while its coordinator loads the partition of the internal topic.
     coordinator_load_hold_ms_max: int = 20_000
-    # A request that meets a transaction which is being ended waits for so long; clients wait 30 s for an answer.
+    # Time for which a request waits while its transaction is being ended; clients wait 30 s for a response.
     transaction_hold_ms_max: int = 20_000
-    # Another broker's answer, to markers and to questions about transactions, is waited for so long.
+    # Time for another broker to answer WriteTxnMarkers or AddPartitionsToTxn.
     peer_request_timeout_ms: int = 30_000
-    # What it waits for here at most (the end of a transaction, other replicas), before it is told to ask again.
+    # Time for which such a request waits here (for the end of a transaction, for replicas) before it is to be repeated.
     peer_hold_ms_max: int = 2_000
-    # Of a client id or an operator's note in the fence ledger, which is stored with every record of its transaction.
+    # Length of a client id or an operator's note in the fence ledger, which each record of the transaction stores.
     fence_text_length_max: int = 200
-    # Of the transactions that commit as one. All their records are one batch of __transaction_state: below 1 MiB, and
-    # 8 MiB if each has a ledger full of the longest lines.
+    # Members of a transaction group. All their records are one batch of __transaction_state: below 1 MiB, and 8 MiB if
+    # each has a ledger full of the longest lines.
     transaction_group_members_max: int = 1_000
-    # Of what a step of a transaction group is committed as, which is kept for as long as the group.
+    # Length of the token of a step of a transaction group, which is kept as long as the group.
     transaction_group_token_length_max: int = 1_000

@@ -1,4 +1,4 @@
-"""All settings there are, as a list for people: a configuration file to start from, or a page of documentation."""
+"""PURE: the list of all settings: as a configuration file to start from, and as the page docs/settings.md."""
 
 import json
 from collections.abc import Iterable, Iterator

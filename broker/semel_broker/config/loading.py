@@ -1,7 +1,7 @@
-"""The settings of a broker under Kafka's names, and where each value in force came from.
+"""PURE: the settings of a broker under Kafka's names, and the source of each value in force.
 
-`load` takes what the operator gave - defaults < TOML file < environment (`SEMEL_LOG_SEGMENT_BYTES`) < `--set` - and
-answers a `BrokerConfig`. It reads no file and no environment itself: `__main__` passes both in.
+`load` merges defaults < TOML file < environment (`SEMEL_LOG_SEGMENT_BYTES`) < `--set` into a `BrokerConfig`. It reads
+no file and no environment itself: `__main__` passes both in.
 """
 
 import tomllib
@@ -25,7 +25,7 @@ BROKER_SETTINGS: Final = settings_of(BrokerSettings)
 
 
 class ConfigSource(IntEnum):
-    """Where a value in force came from, as DescribeConfigs tells it (KIP-226)."""
+    """The source of a value in force, with the codes of DescribeConfigs (KIP-226)."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -36,7 +36,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigValue(msgspec.Struct, frozen=True):
-    """A setting as it stands: what it is, its value as text (None: it has none), and where that came from."""
+    """A setting, its value in force as text (None: it has none), and the source of the value."""
 
     setting: Setting
     value: str | None
@@ -44,10 +44,10 @@ class ConfigValue(msgspec.Struct, frozen=True):
 
 
 class BrokerConfig(BrokerSettings, kw_only=True):
-    """The settings in force. Read a field when it is needed, not once: `alter` changes the dynamic ones in place.
+    """The settings in force. Read a field whenever it is needed: `alter` changes the dynamic ones in place.
 
-    `given` is what the operator started the broker with; `dynamic_default` and `dynamic` what AlterConfigs has set for
-    all brokers and for this one. Later ones win. `warnings`: what looked odd, for the log.
+    `given`: the settings at the start. `dynamic_default` and `dynamic`: those that AlterConfigs has set for all brokers
+    and for this one. Later ones win. `warnings`: sentences for the log.
     """
 
     given: dict[str, str] = field(default_factory=dict)
@@ -88,16 +88,16 @@ class BrokerConfig(BrokerSettings, kw_only=True):
         return self.log_roll_hours * HOUR_MS if self.log_roll_ms is None else self.log_roll_ms
 
     def value_of(self, name: str) -> ConfigValue:
-        """The setting `name` as it stands. Raises ConfigError when there is none of that name."""
+        """The setting `name` and its value in force. Raises ConfigError if there is no such setting."""
         if name not in BROKER_SETTINGS:
             raise unknown(name, BROKER_SETTINGS)
         levels = self.levels_of(name)
         return levels[0] if levels else ConfigValue(BROKER_SETTINGS[name], None, ConfigSource.DEFAULT)
 
     def levels_of(self, *names: str) -> list[ConfigValue]:
-        """The values of a setting and its synonyms, which are named behind it, on every level; the one in force first.
+        """The values of a setting and of its synonyms (the names after it) on every level; the one in force first.
 
-        As in Kafka, the default of a synonym is not told where there is nothing else.
+        As in Kafka, the default of a synonym is left out if there is no other value.
         """
         layers = (
             (ConfigSource.DYNAMIC_BROKER, self.dynamic),
@@ -112,9 +112,9 @@ class BrokerConfig(BrokerSettings, kw_only=True):
         return [*given, *(ConfigValue(s, text, ConfigSource.DEFAULT) for s, text in defaults if text is not None)]
 
     def alter(self, *, dynamic_default: Mapping[str, str], dynamic: Mapping[str, str]) -> None:
-        """Put these dynamic settings (all that are set, not only the changed ones) in force.
+        """Put these dynamic settings in force: all that are set, not only the changed ones.
 
-        Raises ConfigError, before anything is changed, for one that is unknown, malformed or not dynamic.
+        Raises ConfigError, before it changes anything, for a setting that is unknown, malformed or not dynamic.
         """
         for name in (*dynamic_default, *dynamic):
             if name in BROKER_SETTINGS and not BROKER_SETTINGS[name].doc.dynamic:
@@ -174,7 +174,7 @@ def _flat(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
-    """What variables that begin with `SEMEL_` set, in name order, by name of setting."""
+    """The variables that begin with `SEMEL_`, in order, by name of setting."""
     return {
         name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", "."): value
         for name, value in sorted(environment.items())
@@ -183,7 +183,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
 
 
 def _check_together(config: BrokerConfig) -> None:
-    """What no single setting can tell. Raises ConfigError."""
+    """Check settings against each other. Raises ConfigError."""
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         raise ConfigError(
             f"group.min.session.timeout.ms = {config.group_min_session_timeout_ms}: must be at most "
@@ -197,3 +197,8 @@ def _check_together(config: BrokerConfig) -> None:
     for url in config.etcd_endpoints:
         if not url.startswith(("http://", "https://")):
             raise ConfigError(f"etcd.endpoints = {url}: must be URLs, such as http://127.0.0.1:2379")
+    given_tls = [name for name in BROKER_SETTINGS if name.startswith("etcd.tls.") and config.given.get(name)]
+    if given_tls and not any(url.startswith("https://") for url in config.etcd_endpoints):
+        raise ConfigError(f"{given_tls[0]} is given, but etcd.endpoints has no URL with https://")
+    if config.etcd_tls_key_file and not config.etcd_tls_certificate_file:
+        raise ConfigError("etcd.tls.key.file is given without etcd.tls.certificate.file; give both")

@@ -1,6 +1,6 @@
-"""PURE: the text of a setting and its value, in the syntax of Kafka's ConfigDef, which is Java's.
+"""PURE: the text of settings and its values, in the syntax of Kafka's ConfigDef, which is Java's.
 
-What Kafka takes is taken, and what it refuses is refused, but for NaN: Kafka takes it, and no bound can hold it.
+Kafka accepts and refuses the same texts, except NaN: Kafka accepts it, although no bound can hold for it.
 """
 
 import re
@@ -9,7 +9,7 @@ from math import isnan
 from typing import Final
 
 BLANKS: Final = "".join(map(chr, range(0x21)))
-"""What Java's `trim` takes away: controls and the space, no other blank of Unicode."""
+"""The characters that Java's `trim` removes: controls and the space, no other blank of Unicode."""
 BOOLEANS: Final = {"true": True, "false": False}
 SEPARATOR: Final = re.compile(r"[ \t\n\x0b\f\r]*,[ \t\n\x0b\f\r]*")
 DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
@@ -17,7 +17,7 @@ HEXADECIMAL: Final = re.compile(
     r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?",
 )
 DIGITS_MAX: Final = 1_000
-"""More than this no number of 64 bits has, whatever zeros stand in front."""
+"""More digits than any number of 64 bits has, with leading zeros included."""
 PLAIN_MIN, PLAIN_BELOW = 1e-3, 1e7
 """Java writes a double without an exponent from here to there."""
 

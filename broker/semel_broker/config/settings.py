@@ -1,9 +1,8 @@
-"""What a setting is: a typed, bounded, documented field of a msgspec struct, and how text becomes its value.
+"""PURE: the declaration of a setting as a field of a msgspec struct, and how text becomes its value.
 
-Settings are declared as struct fields (`config.BrokerSettings`, `topic_configs.TopicConfig`): the type and its bounds
-are msgspec's, the sentence is `Doc`'s, and the name on the outside is the field's with dots, which makes it Kafka's
-(`log_segment_bytes` is `log.segment.bytes`). Everything else - the parser, the error messages, DescribeConfigs - is
-derived from that one declaration.
+Settings are fields of `BrokerSettings` and `TopicSettings`. The type and its bounds are msgspec's; `Doc` has the
+documentation. The outside name is the field's with dots, which is Kafka's name (`log_segment_bytes` is
+`log.segment.bytes`). The parser, the error messages and DescribeConfigs are derived from that declaration.
 """
 
 import difflib
@@ -40,7 +39,7 @@ UNITS: Final = ("ms", "minutes", "hours", "bytes", "ratio", "partitions", "size"
 
 
 class ConfigError(Exception):
-    """A setting that cannot be: says which key, what was given and what is allowed."""
+    """A setting that is refused. The message names the key, the value and the allowed values."""
 
 
 class ConfigType(IntEnum):
@@ -65,10 +64,10 @@ _READ: Final[dict[ConfigType, Callable[[str], object]]] = {
 
 
 class Doc(msgspec.Struct, frozen=True):
-    """What the type does not say about a setting: the sentence for people, and what derives from what.
+    """The documentation of a setting, and its relations to others.
 
-    `dynamic`: may be altered while the broker runs. `synonyms`: other names, in order of precedence, that give the
-    value when this one is not given. `fixed`: the default is the one value that holds here; the text says why.
+    `dynamic`: it can be altered while the broker runs. `synonyms`: the settings, in order of precedence, that give the
+    value if this one is not given. `fixed`: only the default is allowed; the text says why.
     """
 
     text: str
@@ -95,12 +94,12 @@ class Setting(msgspec.Struct, frozen=True):
 
     @property
     def default_text(self) -> str | None:
-        """The default as Kafka tells it: a text that is empty is none at all."""
+        """The default as Kafka describes it: an empty text is no default."""
         return _rendered(self.default) or (None if self.kind is ConfigType.STRING else _rendered(self.default))
 
     @property
     def documentation(self) -> str:
-        """What the setting does, in which unit, and what it may be."""
+        """The effect of the setting, its unit, and the allowed values."""
         unit = f" Unit: {self.unit}." if self.unit in ("ms", "minutes", "hours", "bytes") else ""
         return f"{self.doc.text}{unit} Must be {self.allowed}."
 
@@ -130,7 +129,7 @@ class Setting(msgspec.Struct, frozen=True):
         return ConfigError(f"{self.name} = {raw!r}: must be {self.allowed}{why}")
 
     def render(self, value: object) -> str | None:
-        """The value as the wire and people write it; None when the setting has none."""
+        """The value as text; None if the setting has none."""
         return _rendered(value)
 
 
@@ -205,7 +204,7 @@ def _allowed(plain: Any, bounds: list[Meta], kind: ConfigType) -> str:
 
 
 def unknown(name: str, known: Iterable[str]) -> ConfigError:
-    """The error for a key that nobody declared: what to do about one of Kafka's, or the nearest ones that there are."""
+    """The error for an unknown key: for one of Kafka's, what to do; otherwise the most similar names."""
     if (why := instead(name)) is not None:
         return ConfigError(f"{name}: there is no such setting here; {why}")
     near = difflib.get_close_matches(name, list(known), n=2, cutoff=0.8)
@@ -214,7 +213,7 @@ def unknown(name: str, known: Iterable[str]) -> ConfigError:
 
 
 def parse_all(raw: Mapping[str, object], declared: Mapping[str, Setting]) -> dict[str, Any]:
-    """Parsed values by outside name; raises ConfigError for the first key that is unknown or cannot be."""
+    """Parsed values by outside name. Raises ConfigError for the first key that is unknown or has a bad value."""
     parsed: dict[str, Any] = {}
     for name, value in raw.items():
         setting = declared.get(name)

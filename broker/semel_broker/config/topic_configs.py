@@ -1,7 +1,7 @@
-"""The settings of a topic under Kafka's names: what may be given, what is in force, and what its logs get of it.
+"""PURE: the settings of a topic under Kafka's names: those given, those in force, and those of its logs.
 
-A setting that a topic was not given follows the broker's (`retention.ms` follows `log.retention.ms`, and that
-`log.retention.minutes`, ...), also when the broker's changes at run time.
+A setting that is not given for a topic follows the broker's, also when that changes while the broker runs
+(`retention.ms` follows `log.retention.ms`, which follows `log.retention.minutes`, ...).
 """
 
 from collections.abc import Mapping
@@ -65,12 +65,12 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     ]
     compression_type: Annotated[
         CompressionType,
-        Doc("Codec that batches are stored under; producer: the one they came with.", synonyms=("compression.type",)),
+        Doc("Codec of stored batches; producer: the one that the producer used.", synonyms=("compression.type",)),
     ]
     compression_zstd_level: Annotated[
         ZstdLevel,
         Doc(
-            "Level at which batches are recompressed with zstd; above 10 all others wait.",
+            "Level at which batches are recompressed with zstd; levels above 10 would block other requests.",
             synonyms=("compression.zstd.level",),
         ),
     ]
@@ -96,13 +96,13 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ]
     follower_replication_throttled_replicas: Annotated[
-        tuple[str, ...], Doc(f"Replicas that follower.replication.throttled.rate is about: {REPLICAS}")
+        tuple[str, ...], Doc(f"Replicas to which follower.replication.throttled.rate applies: {REPLICAS}")
     ] = ()
     index_interval_bytes: Annotated[
         Bytes, Doc("Bytes of log between two index entries.", synonyms=("log.index.interval.bytes",))
     ]
     leader_replication_throttled_replicas: Annotated[
-        tuple[str, ...], Doc(f"Replicas that leader.replication.throttled.rate is about: {REPLICAS}")
+        tuple[str, ...], Doc(f"Replicas to which leader.replication.throttled.rate applies: {REPLICAS}")
     ] = ()
     local_retention_bytes: Annotated[
         LocalRetention, Doc(REMOTE, synonyms=("log.local.retention.bytes",), fixed=True)
@@ -110,20 +110,20 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     local_retention_ms: Annotated[LocalRetention, Doc(REMOTE, synonyms=("log.local.retention.ms",), fixed=True)] = -2
     max_compaction_lag_ms: Annotated[
         PositiveMillis,
-        Doc("Most age of a record before it is compacted.", synonyms=("log.cleaner.max.compaction.lag.ms",)),
+        Doc("Greatest age of a record before it is compacted.", synonyms=("log.cleaner.max.compaction.lag.ms",)),
     ]
     max_message_bytes: Annotated[Bytes, Doc("Largest record batch.", synonyms=("message.max.bytes",))]
     message_timestamp_after_max_ms: Annotated[
         Millis,
         Doc(
-            "Most that a producer's timestamp may lie in the future.",
+            "Greatest time that a producer's timestamp may lie in the future.",
             synonyms=("log.message.timestamp.after.max.ms",),
         ),
     ]
     message_timestamp_before_max_ms: Annotated[
         Millis,
         Doc(
-            "Most that a producer's timestamp may lie in the past.",
+            "Greatest time that a producer's timestamp may lie in the past.",
             synonyms=("log.message.timestamp.before.max.ms",),
         ),
     ]
@@ -136,7 +136,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ]
     min_cleanable_dirty_ratio: Annotated[
-        Ratio, Doc("Dirty share of a log that calls the cleaner.", synonyms=("log.cleaner.min.cleanable.ratio",))
+        Ratio, Doc("Dirty share of a log at which it is compacted.", synonyms=("log.cleaner.min.cleanable.ratio",))
     ]
     min_compaction_lag_ms: Annotated[
         Millis,
@@ -169,7 +169,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     unclean_leader_election_enable: Annotated[
         bool,
         Doc(
-            "A replica that is not in sync is never elected: it would lose acknowledged records.",
+            "A replica that is not in sync is never elected, because acknowledged records would be lost.",
             synonyms=("unclean.leader.election.enable",),
             fixed=True,
         ),
@@ -183,9 +183,9 @@ PRODUCER: Final = "producer"
 
 
 def check(given: Mapping[str, str | None], broker: BrokerConfig) -> dict[str, str]:
-    """The settings given for a topic, each in its canonical text.
+    """The settings given for a topic, in canonical text.
 
-    Raises ConfigError for the first that is unknown, without value or cannot be.
+    Raises ConfigError for the first one that is unknown, has no value, or has a bad value.
     """
     texts: dict[str, object] = {}
     for name, value in given.items():
@@ -218,12 +218,12 @@ def _throttled(name: str, listed: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def in_force(given: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
-    """All settings of a topic that was given these, the rest following the broker's as they stand."""
+    """All settings of a topic with these of its own; the others have the broker's values in force."""
     return LogConfig(**_merged(parse_all(given, TOPIC_SETTINGS), broker))
 
 
 def value_of(name: str, given: Mapping[str, str], broker: BrokerConfig) -> ConfigValue:
-    """The topic setting `name` as it stands and where that comes from. Raises ConfigError when there is none."""
+    """The topic setting `name`, its value in force and its source. Raises ConfigError if there is no such setting."""
     setting = TOPIC_SETTINGS.get(name)
     if setting is None:
         raise unknown(name, TOPIC_SETTINGS)
@@ -235,7 +235,7 @@ def value_of(name: str, given: Mapping[str, str], broker: BrokerConfig) -> Confi
 
 
 def describe(given: Mapping[str, str], broker: BrokerConfig) -> list[ConfigValue]:
-    """Every setting of a topic that was given these, as it stands."""
+    """Every setting of a topic with these of its own, with its value in force."""
     return [value_of(name, given, broker) for name in TOPIC_SETTINGS]
 
 
@@ -246,7 +246,7 @@ def synonyms_of(value: ConfigValue, broker: BrokerConfig) -> list[ConfigValue]:
 
 
 def _followed(setting: Setting, broker: BrokerConfig) -> list[ConfigValue]:
-    """The values of the broker's settings that a topic's setting follows, the one in force first."""
+    """The values of the broker's settings that a topic's setting follows; the one in force first."""
     names = [name for first in setting.doc.synonyms for name in (first, *BROKER_SETTINGS[first].doc.synonyms)]
     return broker.levels_of(*names) if names else []
 
@@ -256,7 +256,7 @@ def _merged(parsed: Mapping[str, Any], broker: BrokerConfig) -> dict[str, Any]:
 
 
 def _default(setting: Setting, broker: BrokerConfig) -> Any:
-    """The broker's value that a topic without its own follows."""
+    """The broker's value, which holds for a topic without a value of its own."""
     match setting.name:
         case _ if setting.doc.fixed or not setting.doc.synonyms:
             return setting.default

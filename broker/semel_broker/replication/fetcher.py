@@ -24,12 +24,18 @@ from semel_protocol.messages.k01_fetch import (
 from semel_protocol.messages.k23_offset_for_leader_epoch import OffsetForLeaderEpochRequest
 
 from semel_broker.partitions.partition import Partition
-from semel_broker.replication.backoff import Backoff
 from semel_broker.replication.followed import Followed, Outcome, State
 from semel_broker.replication.peers import Peers
 from semel_broker.replication.sessions import SESSION_EPOCH_MAX, START_SESSION_EPOCH, Place
-from semel_broker.replication.settings import REQUEST_TIMEOUT_MS, RETRY_S_MAX, Registered, ReplicationSettings
+from semel_broker.replication.settings import (
+    REQUEST_TIMEOUT_MS,
+    RETRY_S_MAX,
+    RETRY_S_MIN,
+    Registered,
+    ReplicationSettings,
+)
 from semel_broker.replication.throttle import WAIT_S_MAX, FollowerThrottle
+from semel_broker.scheduling.backoff import Backoff
 from semel_broker.world import World
 
 FETCH, FETCH_VERSION = 1, 15
@@ -73,7 +79,7 @@ class Fetcher:
         self._forgotten: dict[Place, None] = {}  # of these, what is not to be fetched at present
         self._session_id = NO_SESSION
         self._session_epoch = START_SESSION_EPOCH
-        self._backoff = Backoff(world.rng)
+        self._backoff = Backoff(world.rng, RETRY_S_MIN, RETRY_S_MAX)
         self._has_work = Event()
         self._is_failing = False
         self._is_asking = False

@@ -10,7 +10,8 @@ from semel_protocol.messages.k01_fetch import FetchRequestPartition, FetchRespon
 from semel_storage.log.replicated import truncation_offset
 
 from semel_broker.partitions.partition import Partition, Role
-from semel_broker.replication.backoff import Backoff
+from semel_broker.replication.settings import RETRY_S_MAX, RETRY_S_MIN
+from semel_broker.scheduling.backoff import Backoff
 from semel_broker.world import World
 
 
@@ -66,7 +67,7 @@ class Followed:
         self.epoch = UNKNOWN
         self.offset = UNKNOWN
         self._world = world
-        self._backoff = Backoff(world.rng)
+        self._backoff = Backoff(world.rng, RETRY_S_MIN, RETRY_S_MAX)
         self._complaint = ""
 
     def wanted(self, bytes_max: int) -> FetchRequestPartition:

@@ -29,8 +29,8 @@ from semel_broker.cluster.store import (
 )
 from semel_broker.partitions.partition import Partition
 from semel_broker.partitions.replicas import Replicas
-from semel_broker.replication.backoff import Backoff
-from semel_broker.replication.settings import Registered, ReplicationSettings
+from semel_broker.replication.settings import RETRY_S_MAX, RETRY_S_MIN, Registered, ReplicationSettings
+from semel_broker.scheduling.backoff import Backoff
 from semel_broker.world import World
 
 BATCH: Final = CHANGES_MAX // 2
@@ -128,7 +128,7 @@ class IsrKeeper:
     # --- what is done ----------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        backoff = Backoff(self._world.rng)
+        backoff = Backoff(self._world.rng, RETRY_S_MIN, RETRY_S_MAX)
         while True:
             await self._has_work.wait()
             due = list(self._due)[:BATCH]
@@ -192,7 +192,7 @@ class IsrKeeper:
     async def _transact(self, expects: list[Expect], puts: list[Put]) -> int | None:
         """A transaction whose outcome is unknown is sent again: whatever the first one did or may yet do, the second
         answer tells, as both expect the same."""
-        backoff = Backoff(self._world.rng)
+        backoff = Backoff(self._world.rng, RETRY_S_MIN, RETRY_S_MAX)
         while True:
             try:
                 return await self._store.transact(expects, puts)

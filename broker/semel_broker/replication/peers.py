@@ -18,9 +18,9 @@ from semel_protocol.schema import Message
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import Kept, Touched
 from semel_broker.cluster.records import BrokerRecord
-from semel_broker.replication.backoff import Backoff
 from semel_broker.replication.peer import PeerConnection
-from semel_broker.replication.settings import CONNECT_TIMEOUT_S, ReplicationSettings
+from semel_broker.replication.settings import CONNECT_TIMEOUT_S, RETRY_S_MAX, RETRY_S_MIN, ReplicationSettings
+from semel_broker.scheduling.backoff import Backoff
 from semel_broker.world import World
 
 
@@ -34,7 +34,7 @@ class Link:
         self._client_id = client_id
         self._connection: PeerConnection | None = None
         self._opening: Task[PeerConnection] | None = None
-        self._backoff = Backoff(rng)
+        self._backoff = Backoff(rng, RETRY_S_MIN, RETRY_S_MAX)
         self._not_before = 0.0
         self._failure = ""
         self._is_closed = False

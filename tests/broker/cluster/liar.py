@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 
@@ -51,19 +52,21 @@ def chunks(data: bytes, size: int) -> Answer:
 
 
 class Liar:
-    """A server whose n-th request gets the n-th answer; the last one is for all that follow."""
+    """A server whose n-th request gets the n-th answer; the last one is for all that follow. `tls`: it speaks TLS."""
 
-    def __init__(self, *answers: Answer) -> None:
+    def __init__(self, *answers: Answer, tls: ssl.SSLContext | None = None) -> None:
         self._answers = answers
+        self._tls = tls
         self.requests: list[str] = []
         self._writers: list[asyncio.StreamWriter] = []
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        scheme = "https" if self._tls else "http"
+        return f"{scheme}://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def __aenter__(self) -> Liar:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
         return self
 
     async def __aexit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -26,7 +26,7 @@ def in_office(*members: Member) -> list[int]:
     return [member.node_id for member in members if member.controller.is_active]
 
 
-async def test_one_of_the_brokers_is_controller_and_another_when_it_dies(cluster: Cluster) -> None:
+async def test_another_broker_becomes_controller_when_the_controller_dies(cluster: Cluster) -> None:
     one, two, three = await cluster.start(1, 2, 3)
     assert in_office(one, two, three) == [1]
     await one.kill()
@@ -39,7 +39,7 @@ async def test_one_of_the_brokers_is_controller_and_another_when_it_dies(cluster
     assert office.value.broker_epoch == registration.revision
 
 
-async def test_what_a_dead_broker_led_is_led_by_the_next_in_sync(cluster: Cluster) -> None:
+async def test_the_partitions_of_a_dead_broker_are_led_by_the_next_replica_in_sync(cluster: Cluster) -> None:
     _, two, _ = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([2, 3, 1], [1, 2, 3], [3, 2])
     await two.kill()
@@ -48,14 +48,16 @@ async def test_what_a_dead_broker_led_is_led_by_the_next_in_sync(cluster: Cluste
     await settled(cluster, topic_id, PartitionState(3, 0, [3]), 2)
 
 
-async def test_the_death_of_the_controller_moves_what_it_led(cluster: Cluster) -> None:
+async def test_the_partitions_of_a_dead_controller_get_other_leaders(cluster: Cluster) -> None:
     one, _, _ = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([1, 2, 3])
     await one.kill()
     await settled(cluster, topic_id, PartitionState(2, 1, [2, 3]))
 
 
-async def test_a_partition_without_anybody_is_led_again_when_the_last_of_its_isr_is_back(cluster: Cluster) -> None:
+async def test_a_partition_without_live_replicas_is_led_again_when_a_member_of_its_isr_is_back(
+    cluster: Cluster,
+) -> None:
     _, two, three = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([2, 3])
     await two.kill()
@@ -68,7 +70,7 @@ async def test_a_partition_without_anybody_is_led_again_when_the_last_of_its_isr
     await settled(cluster, topic_id, PartitionState(3, 3, [3]))
 
 
-async def test_a_broker_that_rebooted_before_anybody_saw_it_die_leads_nothing_and_is_not_in_sync(
+async def test_a_broker_that_restarts_before_its_session_ends_leads_nothing_and_is_not_in_sync(
     cluster: Cluster,
 ) -> None:
     _, two, _ = await cluster.start(1, 2, 3)
@@ -83,7 +85,7 @@ async def test_a_broker_that_rebooted_before_anybody_saw_it_die_leads_nothing_an
     assert view.state == PartitionState(3, 1, [3, 1]), "it knows so itself"
 
 
-async def test_a_controller_that_rebooted_does_not_wait_for_its_own_past_to_run_out(cluster: Cluster) -> None:
+async def test_a_controller_that_restarts_does_not_wait_for_its_old_session_to_expire(cluster: Cluster) -> None:
     one, *_ = await cluster.start(1, 2)
     before = one.registration.epoch
     await one.kill(expire=False)
@@ -92,7 +94,7 @@ async def test_a_controller_that_rebooted_does_not_wait_for_its_own_past_to_run_
     assert again.registration.is_valid()
 
 
-async def test_all_at_once_and_back_in_another_order(cluster: Cluster) -> None:
+async def test_all_brokers_may_die_at_once_and_come_back_in_another_order(cluster: Cluster) -> None:
     members = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([1, 2, 3])
     await asyncio.gather(*(member.kill() for member in members))
@@ -115,7 +117,7 @@ async def test_a_clean_stop_moves_leaders_first(cluster: Cluster) -> None:
     assert [entry.key for entry in (await cluster.ground.hand.list(records.LEAVING)).entries] == []
 
 
-async def test_a_stop_without_a_controller_does_not_take_for_ever(local: Cluster) -> None:
+async def test_a_clean_stop_without_a_controller_ends_at_its_timeout(local: Cluster) -> None:
     one, two = await local.start(1, 2)
     await local.topic([2, 1])
     one.pause()
@@ -180,7 +182,7 @@ async def test_a_registration_that_was_replaced_meanwhile_is_not_admitted(local:
     assert three.registration.is_valid()
 
 
-async def test_a_controller_that_wakes_after_its_succession_is_refused_by_the_store(cluster: Cluster) -> None:
+async def test_the_store_refuses_the_writes_of_a_controller_that_was_paused_and_replaced(cluster: Cluster) -> None:
     one, two, three = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([2, 3])  # so that the death of the paused one itself changes nothing here
     assert in_office(one) == [1]
@@ -204,7 +206,7 @@ async def test_a_controller_that_wakes_after_its_succession_is_refused_by_the_st
     assert await cluster.state(topic_id) is None
 
 
-async def test_a_broker_whose_session_is_lost_is_controller_no_longer_and_its_successor_is_another(
+async def test_a_controller_whose_session_is_lost_is_replaced_by_another_broker(
     cluster: Cluster,
 ) -> None:
     one, two = await cluster.start(1, 2)
@@ -220,7 +222,7 @@ async def test_a_broker_whose_session_is_lost_is_controller_no_longer_and_its_su
 
 
 @pytest.mark.parametrize("error", [OutcomeUnknownError, StoreUnavailableError, StoreError])
-async def test_what_the_store_did_not_answer_is_decided_again(
+async def test_a_decision_that_the_store_did_not_answer_is_made_again(
     local: Cluster, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     monkeypatch.setattr(controller, "RETRY_S", 0.001)
@@ -233,7 +235,7 @@ async def test_what_the_store_did_not_answer_is_decided_again(
     assert in_office(one) == [1]
 
 
-async def test_an_election_whose_answer_got_lost_is_no_second_office(
+async def test_a_controller_whose_election_was_not_answered_is_elected_once(
     local: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "RETRY_S", 0.001)
@@ -246,7 +248,7 @@ async def test_an_election_whose_answer_got_lost_is_no_second_office(
     assert written == ["brokers/1", "controller", "admissions/1"]
 
 
-async def test_a_bug_in_a_decision_is_told_and_does_not_end_the_office(
+async def test_an_exception_in_a_decision_is_logged_and_the_controller_stays(
     local: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "FAILED_S", 0.001)
@@ -259,7 +261,7 @@ async def test_a_bug_in_a_decision_is_told_and_does_not_end_the_office(
     await settled(local, topic_id, PartitionState(3, 1, [3, 1]))
 
 
-async def test_one_partition_that_is_changed_by_others_all_the_time_does_not_hold_up_the_rest(local: Cluster) -> None:
+async def test_a_partition_that_changes_all_the_time_does_not_delay_the_others(local: Cluster) -> None:
     one, two, _ = await local.start(1, 2, 3)
     topic_id = await local.topic(*[[2, 3, 1]] * 100)
     interfering = records.partition_key(topic_id, 7)
@@ -284,7 +286,7 @@ async def test_one_partition_that_is_changed_by_others_all_the_time_does_not_hol
     await until(lambda: one.image.leader(topic_id, 7) == 3)
 
 
-async def test_a_reassignment_that_the_store_refuses_to_end_keeps_nobody_from_being_admitted(
+async def test_a_reassignment_that_the_store_refuses_to_end_delays_no_admission(
     local: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "REFUSED_S", 0.001)
@@ -328,7 +330,7 @@ async def test_a_thousand_leaders_fail_over_in_few_transactions(cluster: Cluster
     assert all(revision is not None for *_, revision in written)
 
 
-async def test_what_nothing_has_happened_to_is_not_written(cluster: Cluster) -> None:
+async def test_partitions_without_changes_are_not_written(cluster: Cluster) -> None:
     one, two, _ = await cluster.start(1, 2, 3)
     await cluster.topic([1, 3], [1], [3, 1])
     before = len(one.store.transactions)

@@ -11,7 +11,7 @@ from semel_broker.cluster.store import Delete, Put
 # --- back to the preferred leaders ---
 
 
-async def test_leaders_go_back_to_where_they_are_preferred_after_the_interval() -> None:
+async def test_preferred_leaders_are_elected_after_the_interval() -> None:
     cluster = Cluster(LocalGround(), leader_imbalance_check_interval_seconds=0.02)
     _, two, _ = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([2, 3, 1])
@@ -25,7 +25,7 @@ async def test_leaders_go_back_to_where_they_are_preferred_after_the_interval() 
     await cluster.close()
 
 
-async def test_leaders_stay_where_they_are_if_nobody_wants_them_back() -> None:
+async def test_leaders_stay_if_rebalancing_is_switched_off() -> None:
     cluster = Cluster(LocalGround(), leader_imbalance_check_interval_seconds=0.001, auto_leader_rebalance_enable=False)
     one, *_ = await cluster.start(1, 2)
     topic_id = await cluster.topic([2, 1])
@@ -42,7 +42,7 @@ async def test_leaders_stay_where_they_are_if_nobody_wants_them_back() -> None:
 # --- topics that go ---
 
 
-async def test_states_of_deleted_topics_are_swept_also_those_written_too_late(cluster: Cluster) -> None:
+async def test_states_of_deleted_topics_are_removed_also_those_written_late(cluster: Cluster) -> None:
     _, two, _ = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([2, 3], [3, 2])
     await two.kill()

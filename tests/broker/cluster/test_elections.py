@@ -62,13 +62,13 @@ def test_a_dead_follower_leaves_the_isr_and_the_epoch_stays(three: Sketch) -> No
     assert settle(three) == (1, 0, [1, 3])
 
 
-def test_who_is_not_in_sync_is_not_elected(three: Sketch) -> None:
+def test_a_replica_that_is_not_in_sync_is_not_elected(three: Sketch) -> None:
     three.state(1, 4, [1, 3])
     three.dies(1)
     assert settle(three) == (3, 5, [3])
 
 
-def test_last_replica_standing_is_waited_for_and_leads_again_in_a_new_epoch(three: Sketch) -> None:
+def test_the_last_replica_in_sync_leads_again_in_a_new_epoch_when_it_is_back(three: Sketch) -> None:
     three.state(2, 7, [2])
     three.dies(2)
     assert settle(three) == (NO_LEADER, 8, [2])
@@ -76,7 +76,7 @@ def test_last_replica_standing_is_waited_for_and_leads_again_in_a_new_epoch(thre
     assert settle(three) == (2, 9, [2])
 
 
-def test_a_partition_of_one_replica_keeps_its_leader_and_its_epoch_while_that_is_away() -> None:
+def test_a_partition_of_one_replica_keeps_its_leader_and_epoch_while_the_broker_is_down() -> None:
     sketch = Sketch()
     sketch.lives(1, 2)
     sketch.topic([1])
@@ -86,7 +86,7 @@ def test_a_partition_of_one_replica_keeps_its_leader_and_its_epoch_while_that_is
     assert settle(sketch) == (1, 0, [1])
 
 
-def test_a_partition_of_one_replica_that_nobody_leads_is_led_once_that_is_there() -> None:
+def test_a_leaderless_partition_of_one_replica_is_led_when_the_broker_is_back() -> None:
     sketch = Sketch()
     sketch.topic([1])
     sketch.state(NO_LEADER, 4, [1])
@@ -105,7 +105,7 @@ def test_all_of_an_isr_that_die_at_once_may_come_back_in_any_order(three: Sketch
     assert settle(three) == (3, 2, [3])
 
 
-def test_who_may_have_lost_records_is_not_trusted_over_one_who_has_not(three: Sketch) -> None:
+def test_a_replica_that_may_have_lost_records_is_not_preferred_to_one_that_has_not(three: Sketch) -> None:
     three.dies(1, 2, 3)
     assert settle(three) == (NO_LEADER, 1, [1, 2, 3])
     three.registers(3)  # it does not sync, and nobody knows how it died
@@ -120,7 +120,7 @@ def test_who_may_have_lost_records_is_not_trusted_over_one_who_has_not(three: Sk
     assert settle(three) == (2, 2, [2])
 
 
-def test_a_broker_that_says_it_syncs_now_is_judged_by_what_it_did_before(three: Sketch) -> None:
+def test_a_broker_is_judged_by_the_durability_of_its_previous_registration(three: Sketch) -> None:
     three.dies(1, 2, 3)
     three.registers(1, is_synced=True)
     assert settle(three) == (NO_LEADER, 1, [2, 3])
@@ -129,19 +129,19 @@ def test_a_broker_that_says_it_syncs_now_is_judged_by_what_it_did_before(three: 
 # --- reboots ---
 
 
-def test_a_rebooted_broker_loses_what_its_old_registration_led_before_it_is_admitted(three: Sketch) -> None:
+def test_a_restarted_broker_loses_its_leaderships_before_it_is_admitted(three: Sketch) -> None:
     three.registers(1)  # nobody saw it die
     assert settle(three) == (2, 1, [2, 3])
     admit(three, 1)
     assert settle(three) == (2, 1, [2, 3])
 
 
-def test_a_rebooted_follower_leaves_the_isr_before_it_is_admitted(three: Sketch) -> None:
+def test_a_restarted_follower_leaves_the_isr_before_it_is_admitted(three: Sketch) -> None:
     three.registers(3)
     assert settle(three) == (1, 0, [1, 2])
 
 
-def test_a_rebooted_sole_member_of_the_isr_leads_in_a_new_epoch(three: Sketch) -> None:
+def test_a_restarted_sole_member_of_the_isr_leads_in_a_new_epoch(three: Sketch) -> None:
     three.state(1, 3, [1])
     three.registers(1)
     assert settle(three) == (NO_LEADER, 4, [1])
@@ -161,14 +161,14 @@ def test_a_leaving_leader_is_succeeded_and_stays_in_the_isr_until_it_is_gone(thr
     assert settle(three) == (2, 1, [2, 3])
 
 
-def test_a_leaving_leader_keeps_what_nobody_else_can_lead(three: Sketch) -> None:
+def test_a_leaving_leader_keeps_partitions_that_no_other_broker_can_lead(three: Sketch) -> None:
     three.state(1, 2, [1])
     three.leaves(1)
     assert leave(three.image, 1) == []
     assert settle(three) == (1, 2, [1])
 
 
-def test_when_all_leave_nothing_moves(three: Sketch) -> None:
+def test_no_leader_changes_when_all_brokers_leave(three: Sketch) -> None:
     for node_id in (1, 2, 3):
         three.leaves(node_id)
     assert settle(three) == (1, 0, [1, 2, 3])
@@ -183,7 +183,7 @@ def test_a_leaving_broker_is_elected_only_as_a_last_resort(three: Sketch) -> Non
     assert settle(three) == (2, 2, [2])
 
 
-def test_what_a_broker_said_before_its_reboot_does_not_make_it_leaving(three: Sketch) -> None:
+def test_an_announced_shutdown_does_not_outlive_its_registration(three: Sketch) -> None:
     three.leaves(1)
     three.lives(1)
     assert not Standing.of(three.image).leaving
@@ -201,7 +201,7 @@ def test_the_preferred_leader_gets_its_partition_back_once_it_is_in_sync(three: 
     assert three.write(give_back(three)) == 0
 
 
-def test_the_preferred_leader_gets_nothing_while_it_leaves_or_nobody_leads(three: Sketch) -> None:
+def test_no_preferred_leader_is_elected_while_it_leaves_or_there_is_no_leader(three: Sketch) -> None:
     three.state(2, 1, [1, 2, 3])
     three.leaves(1)
     assert three.write(give_back(three)) == 0
@@ -225,7 +225,7 @@ def test_elect_leaders_makes_the_preferred_replica_leader(three: Sketch) -> None
     assert state_of(three) == (1, 2, [1, 2, 3])
 
 
-def test_elect_leaders_says_why_not(three: Sketch) -> None:
+def test_elect_leaders_names_the_reason_of_a_refusal(three: Sketch) -> None:
     assert refusal(three, index=9) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert refusal(three) is ErrorCode.ELECTION_NOT_NEEDED
     assert refusal(three, unclean=True) is ErrorCode.ELECTION_NOT_NEEDED
@@ -237,7 +237,7 @@ def test_elect_leaders_says_why_not(three: Sketch) -> None:
     assert refusal(three, unclean=True) is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 
 
-def test_an_unclean_election_takes_somebody_from_outside_the_isr_only_if_nobody_of_it_is_there(three: Sketch) -> None:
+def test_an_unclean_election_leaves_the_isr_only_if_no_member_of_it_is_live(three: Sketch) -> None:
     three.state(1, 1, [1])
     three.dies(1)
     settle(three)
@@ -277,7 +277,7 @@ def situations(draw: st.DrawFn) -> tuple[PartitionView, Standing]:
 
 @settings(deadline=None)
 @given(situations())
-def test_whatever_happens_only_an_isr_member_is_elected_and_each_change_of_leader_is_an_epoch(
+def test_only_isr_members_are_elected_and_each_change_of_leader_raises_the_epoch(
     situation: tuple[PartitionView, Standing],
 ) -> None:
     view, standing = situation
@@ -294,7 +294,7 @@ def test_whatever_happens_only_an_isr_member_is_elected_and_each_change_of_leade
 
 @settings(deadline=None)
 @given(situations())
-def test_whatever_happens_a_partition_is_led_if_a_live_broker_is_in_sync(
+def test_a_partition_has_a_leader_whenever_a_live_broker_is_in_sync(
     situation: tuple[PartitionView, Standing],
 ) -> None:
     view, standing = situation
@@ -309,7 +309,7 @@ def test_whatever_happens_a_partition_is_led_if_a_live_broker_is_in_sync(
 
 @settings(deadline=None)
 @given(situations())
-def test_whatever_happens_one_look_is_enough_and_nothing_changes_that_need_not(
+def test_settled_is_idempotent_and_changes_no_more_than_needed(
     situation: tuple[PartitionView, Standing],
 ) -> None:
     view, standing = situation
@@ -323,7 +323,7 @@ def test_whatever_happens_one_look_is_enough_and_nothing_changes_that_need_not(
 
 @settings(deadline=None)
 @given(situations())
-def test_whatever_happens_a_preferred_leader_is_live_in_sync_and_stays(
+def test_an_elected_preferred_leader_is_live_in_sync_and_stays(
     situation: tuple[PartitionView, Standing],
 ) -> None:
     view, standing = situation

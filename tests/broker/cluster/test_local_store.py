@@ -23,7 +23,7 @@ def disk() -> MemoryDisk:
 # --- compare-and-swap ---
 
 
-async def test_what_is_put_is_found_and_what_is_deleted_is_not(disk: MemoryDisk) -> None:
+async def test_a_key_is_found_after_a_put_and_not_after_a_delete(disk: MemoryDisk) -> None:
     store = LocalStore.open(disk, PATH)
     assert await store.get("a") is None
     assert await store.transact([], [Put("a", b"1"), Put("b", b"2")]) == 1
@@ -58,7 +58,7 @@ async def test_a_key_deleted_and_put_again_is_not_mistaken_for_the_old_one(disk:
     assert await store.transact([Expect("a", 1)], [Put("a", b"2")]) is None
 
 
-async def test_of_many_at_once_exactly_one_wins(disk: MemoryDisk) -> None:
+async def test_one_of_many_concurrent_transactions_succeeds(disk: MemoryDisk) -> None:
     store = LocalStore.open(disk, PATH)
     claims = [store.transact([Expect("a")], [Put("a", b"%d" % i)]) for i in range(20)]
     outcomes = await asyncio.gather(*claims)
@@ -69,7 +69,7 @@ async def test_of_many_at_once_exactly_one_wins(disk: MemoryDisk) -> None:
 # --- durability ---
 
 
-async def test_what_was_answered_survives_a_crash(disk: MemoryDisk) -> None:
+async def test_answered_transactions_survive_a_crash(disk: MemoryDisk) -> None:
     store = LocalStore.open(disk, PATH)
     for i in range(10):
         await store.transact([], [Put(f"k{i}", b"%d" % i)])
@@ -79,7 +79,7 @@ async def test_what_was_answered_survives_a_crash(disk: MemoryDisk) -> None:
     assert (await again.list("")).revision == 10
 
 
-async def test_nothing_is_answered_before_it_is_synced(disk: MemoryDisk) -> None:
+async def test_no_transaction_is_answered_before_it_is_synced(disk: MemoryDisk) -> None:
     store = LocalStore.open(disk, PATH)
     disk.hold_syncs()
     tasks = [
@@ -96,7 +96,7 @@ async def test_nothing_is_answered_before_it_is_synced(disk: MemoryDisk) -> None
     assert await tasks[1] is None
 
 
-async def test_a_watch_hears_of_nothing_before_it_is_synced(disk: MemoryDisk) -> None:
+async def test_a_watch_returns_no_change_before_it_is_synced(disk: MemoryDisk) -> None:
     store = LocalStore.open(disk, PATH)
     watch = store.watch("a", 0)
     waiting = asyncio.ensure_future(anext(watch))
@@ -119,7 +119,7 @@ async def test_transactions_that_arrive_during_a_sync_share_the_next_one(disk: M
     assert replay(disk.read_bytes(PATH), PATH).frames <= 3  # the first state, the first to arrive, all the others
 
 
-async def test_a_cancelled_caller_disturbs_nobody(disk: MemoryDisk) -> None:
+async def test_a_cancelled_caller_does_not_affect_the_others(disk: MemoryDisk) -> None:
     store = LocalStore.open(disk, PATH)
     disk.hold_syncs()
     leaving = asyncio.ensure_future(store.transact([], [Put("a", b"1")]))
@@ -132,7 +132,7 @@ async def test_a_cancelled_caller_disturbs_nobody(disk: MemoryDisk) -> None:
     assert await store.transact([], [Put("c", b"3")]) == 3
 
 
-async def test_work_that_comes_as_a_flush_ends_is_not_forgotten(disk: MemoryDisk) -> None:
+async def test_a_transaction_that_arrives_as_a_flush_ends_is_written(disk: MemoryDisk) -> None:
     store = LocalStore.open(disk, PATH)
     async with asyncio.timeout(5):
         for i in range(50):
@@ -146,7 +146,7 @@ async def test_work_that_comes_as_a_flush_ends_is_not_forgotten(disk: MemoryDisk
 # --- growth ---
 
 
-async def test_the_journal_is_replaced_by_its_sum_when_it_has_grown(
+async def test_a_journal_that_has_grown_is_replaced_by_its_state(
     disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local_store, "COMPACT_BYTES_MIN", 2000)
@@ -199,13 +199,13 @@ def test_a_journal_with_a_transaction_missing_is_refused() -> None:
         replay(frame([State(5, [])]) + frame([Written(7, [])]), PATH)
 
 
-def test_a_whole_frame_of_something_else_is_refused() -> None:
+def test_a_frame_of_an_unknown_form_is_refused() -> None:
     payload_of_another_version = frame([State(0, [])]).replace(b"state", b"stade")
     with pytest.raises(CorruptStoreError):
         replay(payload_of_another_version, PATH)
 
 
-async def test_after_a_clean_close_no_damage_passes_for_torn(disk: MemoryDisk) -> None:
+async def test_damage_after_a_clean_close_is_not_taken_for_a_torn_tail(disk: MemoryDisk) -> None:
     store = LocalStore.open(disk, PATH)
     for i in range(5):
         await store.transact([], [Put(f"k{i}", b"value")])
@@ -241,7 +241,7 @@ CHANGES = st.lists(st.one_of(st.builds(Put, KEYS, st.binary(max_size=20)), st.bu
 
 @given(st.lists(st.tuples(CHANGES, st.sampled_from(["go on", "reopen", "crash"])), max_size=15), st.integers(0, 2000))
 @settings(max_examples=60, deadline=None)
-def test_the_store_is_a_dict_that_remembers(steps: list[tuple[list[Change], str]], compact_bytes: int) -> None:
+def test_the_store_behaves_as_a_durable_dict(steps: list[tuple[list[Change], str]], compact_bytes: int) -> None:
     """Against a model: every answered change is there after any mix of crashes, reopenings and compactions."""
 
     async def run() -> None:

@@ -93,7 +93,7 @@ def replicas(member: Member, index: int) -> list[int]:
 # --- elections ---
 
 
-async def test_any_broker_elects_the_preferred_leaders_and_knows_it_when_it_answers(cluster: Cluster) -> None:
+async def test_any_broker_elects_preferred_leaders_and_its_image_shows_them_with_the_answer(cluster: Cluster) -> None:
     _, two, _ = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([1, 2, 3], [2, 3, 1], [3, 1, 2])
     await put_state(cluster, topic_id, 0, PartitionState(2, 1, [1, 2, 3]))
@@ -108,7 +108,7 @@ async def test_any_broker_elects_the_preferred_leaders_and_knows_it_when_it_answ
     assert await elect(two, [0], topic="nowhere") == {0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-async def test_asked_for_all_only_those_are_named_that_had_to_be_elected(cluster: Cluster) -> None:
+async def test_an_election_of_all_partitions_lists_those_that_were_elected(cluster: Cluster) -> None:
     _, two, _ = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic(*[[1, 2, 3]] * 300)
     moved = msgspec.json.encode(PartitionState(2, 1, [1, 2, 3]))
@@ -122,7 +122,7 @@ async def test_asked_for_all_only_those_are_named_that_had_to_be_elected(cluster
     assert await cluster.state(topic_id, 298) == PartitionState(1, 2, [1, 2, 3])
 
 
-async def test_an_unclean_election_is_had_for_the_asking_only(cluster: Cluster) -> None:
+async def test_an_unclean_election_happens_only_on_request(cluster: Cluster) -> None:
     one, _, three = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([3, 2, 1])
     await put_state(cluster, topic_id, 0, PartitionState(3, 4, [3]))
@@ -136,7 +136,7 @@ async def test_an_unclean_election_is_had_for_the_asking_only(cluster: Cluster) 
     assert await cluster.state(topic_id) == PartitionState(2, 6, [2]), "what it has more than others is lost"
 
 
-async def test_an_election_type_that_is_none(local: Cluster) -> None:
+async def test_an_unknown_election_type_is_refused(local: Cluster) -> None:
     (one,) = await local.start(1)
     with pytest.raises(KafkaError) as caught:
         await elect(one, None, 2)
@@ -146,7 +146,7 @@ async def test_an_election_type_that_is_none(local: Cluster) -> None:
 # --- reassignments ---
 
 
-async def test_partitions_move_when_asked_and_the_rest_is_said(cluster: Cluster) -> None:
+async def test_partitions_are_reassigned_and_errors_are_returned_for_the_others(cluster: Cluster) -> None:
     one, two, *_ = await cluster.start(1, 2, 3, 4)
     topic_id = await cluster.topic([1, 2], [2, 1], [1, 2])
     assert await reassign(two, (0, [3, 4]), (1, [1]), (2, [9]), (7, [1]), (8, [1]), (8, [2])) == [
@@ -168,7 +168,7 @@ async def test_partitions_move_when_asked_and_the_rest_is_said(cluster: Cluster)
     assert await cluster.state(topic_id, 0) == PartitionState(3, 1, [4, 3])
 
 
-async def test_a_move_is_called_off(cluster: Cluster) -> None:
+async def test_a_reassignment_is_cancelled(cluster: Cluster) -> None:
     one, *_ = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([1, 2], [1, 2])
     assert await reassign(one, (0, [3]), (1, None)) == [NONE, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS]
@@ -179,12 +179,12 @@ async def test_a_move_is_called_off(cluster: Cluster) -> None:
     assert await cluster.state(topic_id, 0) == PartitionState(1, 3, [1, 2])
 
 
-async def test_a_topic_that_is_not_there(local: Cluster) -> None:
+async def test_a_reassignment_of_an_unknown_topic_is_refused(local: Cluster) -> None:
     (one,) = await local.start(1)
     assert await reassign(one, (0, [1]), (1, None), topic="nowhere") == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
 
 
-async def test_kip860_the_number_of_replicas_is_kept_if_that_is_asked_for(local: Cluster) -> None:
+async def test_kip860_a_request_can_insist_on_the_number_of_replicas(local: Cluster) -> None:
     one, *_ = await local.start(1, 2, 3)
     await local.topic([1, 2])
     assert await reassign(one, (0, [3]), allow_replication_factor_change=False) == [

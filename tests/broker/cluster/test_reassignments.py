@@ -228,7 +228,7 @@ def test_kip860_the_number_of_replicas_may_be_kept_as_it_is(five: Sketch) -> Non
     check(five.view(), [3, 5], five.image, may_change_factor=False)
 
 
-def test_more_than_fit_into_one_transaction_end_one_after_the_other() -> None:
+def test_reassignments_that_do_not_fit_one_transaction_end_in_several() -> None:
     sketch = Sketch()
     sketch.lives(1, 2)
     sketch.topic(*[[1, 2]] * (PARTITIONS_PER_STEP + 3))
@@ -258,7 +258,7 @@ moves = st.lists(
 
 @settings(deadline=None)
 @given(targets, moves)
-def test_whatever_happens_nobody_leads_or_is_in_sync_who_was_not_before(
+def test_a_reassignment_makes_no_broker_leader_or_in_sync_that_lacks_records(
     first: list[int], moves: list[tuple[str, object]]
 ) -> None:
     sketch = Sketch()
@@ -304,7 +304,7 @@ def test_whatever_happens_nobody_leads_or_is_in_sync_who_was_not_before(
             assert all(node_id in view.replicas for node_id in (*reassignment.target, *reassignment.original))
 
 
-def test_two_that_begin_at_once_do_not_both_succeed(five: Sketch) -> None:
+def test_only_one_of_two_concurrent_reassignments_succeeds(five: Sketch) -> None:
     one = alter(five, {0: [3]})
     other = alter(five, {0: [4]})
     assert one is not None

@@ -45,7 +45,7 @@ def clock_of(cluster: Cluster) -> Clock:
 # --- coming ---
 
 
-async def test_a_broker_counts_once_it_is_admitted_and_its_image_is_as_new_as_that(cluster: Cluster) -> None:
+async def test_a_broker_may_lead_once_it_is_admitted_and_its_image_shows_that(cluster: Cluster) -> None:
     one = cluster.member(1)
     await one.begin()
     assert not one.registration.is_valid()
@@ -63,7 +63,7 @@ async def test_a_broker_counts_once_it_is_admitted_and_its_image_is_as_new_as_th
     assert one.image.revision >= admission.revision
 
 
-async def test_each_run_has_an_incarnation_and_a_broker_epoch_of_its_own(cluster: Cluster) -> None:
+async def test_each_start_has_its_own_incarnation_and_broker_epoch(cluster: Cluster) -> None:
     (one,) = await cluster.start(1)
     first, epoch = await there(cluster, 1), one.registration.epoch
     await one.stop()
@@ -77,10 +77,10 @@ async def test_each_run_has_an_incarnation_and_a_broker_epoch_of_its_own(cluster
     assert again.registration.epoch > epoch
 
 
-async def test_while_nobody_is_controller_a_broker_waits_and_says_so(
+async def test_a_broker_waits_for_a_controller_and_logs_that_it_waits(
     local: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registration, "SAY_S", 0.001)
+    monkeypatch.setattr(registration, "LOG_INTERVAL_S", 0.001)
     one, two = local.member(1), local.member(2)
     await one.begin()
     await one.controller.close()
@@ -93,7 +93,7 @@ async def test_while_nobody_is_controller_a_broker_waits_and_says_so(
     assert one.registration.is_valid()
 
 
-async def test_a_store_that_is_away_is_waited_for(local: Cluster) -> None:
+async def test_a_broker_waits_for_a_store_that_cannot_be_reached(local: Cluster) -> None:
     one = local.member(1)
     await one.begin()
     one.store.failing = [StoreUnavailableError("no store")]
@@ -102,7 +102,7 @@ async def test_a_store_that_is_away_is_waited_for(local: Cluster) -> None:
     assert one.registration.is_valid()
 
 
-async def test_a_registration_whose_answer_got_lost_is_not_made_twice(local: Cluster) -> None:
+async def test_a_registration_that_was_not_answered_is_found_and_not_repeated(local: Cluster) -> None:
     one = local.member(1)
     await one.begin()
     one.store.failing = [OutcomeUnknownError("who knows")]
@@ -156,7 +156,7 @@ async def test_a_dead_broker_with_the_same_id_and_another_directory_is_waited_fo
     assert other.registration.is_valid()
 
 
-async def test_who_lost_its_id_to_another_waits_for_it_and_stays_fenced(local: Cluster) -> None:
+async def test_a_broker_whose_id_was_taken_stays_fenced_and_waits(local: Cluster) -> None:
     one, _ = await local.start(1, 2)
     one.pause()
     await local.ground.expire(one.session)
@@ -173,7 +173,7 @@ async def test_who_lost_its_id_to_another_waits_for_it_and_stays_fenced(local: C
 # --- losing the session ---
 
 
-async def test_nothing_counts_after_the_deadline_even_before_any_timer_has_run(local: Cluster) -> None:
+async def test_a_registration_is_invalid_after_its_deadline_before_any_timer_has_run(local: Cluster) -> None:
     one, _ = await local.start(1, 2)
     session = one.session
     assert isinstance(session, MortalSession)
@@ -186,7 +186,7 @@ async def test_nothing_counts_after_the_deadline_even_before_any_timer_has_run(l
     assert one.heard == ["admitted"]
 
 
-async def test_at_the_deadline_everybody_hears_of_it_and_the_broker_comes_back_under_a_new_epoch(
+async def test_the_deadline_calls_all_listeners_and_the_broker_registers_under_a_new_epoch(
     cluster: Cluster,
 ) -> None:
     one, two = await cluster.start(1, 2)
@@ -205,7 +205,7 @@ async def test_at_the_deadline_everybody_hears_of_it_and_the_broker_comes_back_u
     await until(lambda: two.image.is_admitted(1))
 
 
-async def test_a_timer_tells_of_the_deadline_when_the_store_says_nothing() -> None:
+async def test_a_timer_ends_the_session_at_its_deadline_without_the_store() -> None:
     """Over real time: the session of a local store that says it has a moment left, and never says that it has ended."""
     loop = asyncio.get_running_loop()
     disk = MemoryDisk()
@@ -223,14 +223,14 @@ async def test_a_timer_tells_of_the_deadline_when_the_store_says_nothing() -> No
     assert mute.is_valid()
     began = loop.time()
     async with asyncio.timeout(SOON_S):
-        await mute._until_over(session)
+        await mute._until_ended(session)
     assert loop.time() - began > 0.04
     assert not mute.is_valid()
     await feed.close()
     await store.close()
 
 
-async def test_what_the_image_shows_is_enough_to_stop_also_if_the_session_seems_alive(local: Cluster) -> None:
+async def test_a_registration_that_the_image_no_longer_shows_ends_although_its_session_lives(local: Cluster) -> None:
     one, _ = await local.start(1, 2)
     epoch = one.registration.epoch
     await local.ground.hand.transact([], [Delete(records.broker_key(1))])
@@ -259,7 +259,7 @@ async def test_an_old_image_does_not_make_a_new_session_valid(local: Cluster) ->
     assert one.image.leader(topic_id, 0) == 2
 
 
-async def test_a_listener_that_fails_does_not_keep_the_others_from_hearing(local: Cluster) -> None:
+async def test_a_listener_that_raises_does_not_keep_the_others_from_being_called(local: Cluster) -> None:
     (one,) = await local.start(1)
     one.registration.on_lost.insert(0, lambda: 1 // 0)  # type: ignore[arg-type, return-value]
     await local.ground.expire(one.session)
@@ -270,7 +270,7 @@ async def test_a_listener_that_fails_does_not_keep_the_others_from_hearing(local
 # --- going ---
 
 
-async def test_after_a_clean_stop_nothing_of_the_broker_is_left_but_its_admission(cluster: Cluster) -> None:
+async def test_a_clean_stop_leaves_only_the_admission_in_the_store(cluster: Cluster) -> None:
     (one,) = await cluster.start(1)
     await one.stop()
     assert [entry.key for entry in (await cluster.ground.hand.list("")).entries] == ["admissions/1"]
@@ -290,7 +290,7 @@ async def test_a_broker_that_stops_while_it_registers_leaves_nothing(local: Clus
     assert (await local.ground.hand.list("")).entries == ()
 
 
-async def test_the_first_broker_costs_three_writes_and_its_stop_one(local: Cluster) -> None:
+async def test_the_first_broker_starts_with_three_writes_and_stops_with_one(local: Cluster) -> None:
     (one,) = await local.start(1)
     assert [[change.key for change in changes] for _, changes, _ in one.store.transactions] == [
         ["brokers/1"],
@@ -305,7 +305,7 @@ async def test_the_first_broker_costs_three_writes_and_its_stop_one(local: Clust
 # --- over real time ---
 
 
-async def test_an_etcd_that_does_not_answer_costs_the_session_at_its_deadline(etcd_process: EtcdProcess) -> None:
+async def test_a_session_ends_at_its_deadline_if_etcd_does_not_answer(etcd_process: EtcdProcess) -> None:
     cluster = Cluster(EtcdGround(etcd_process), broker_session_timeout_ms=2_000)
     one, two = await cluster.start(1, 2)
     epoch = one.registration.epoch
@@ -325,7 +325,7 @@ async def test_an_etcd_that_does_not_answer_costs_the_session_at_its_deadline(et
     await cluster.close()
 
 
-async def test_a_broker_that_died_without_a_word_is_succeeded_when_its_session_has_run_out(
+async def test_a_crashed_broker_is_replaced_when_its_session_has_expired(
     etcd_process: EtcdProcess,
 ) -> None:
     cluster = Cluster(EtcdGround(etcd_process), broker_session_timeout_ms=2_000)

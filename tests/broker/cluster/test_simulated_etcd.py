@@ -83,7 +83,7 @@ def _text(data: bytes) -> str:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_it_answers_as_a_real_one_does(etcd_process: EtcdProcess, seed: int) -> None:
+def test_the_simulated_etcd_answers_as_a_real_one(etcd_process: EtcdProcess, seed: int) -> None:
     rng, both = Random(seed), Both(etcd_process)
     keys = [b"a", b"b", b"c/1", b"c/2"]
     revision_of = dict.fromkeys(keys, 0)

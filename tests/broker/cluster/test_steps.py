@@ -39,7 +39,7 @@ def test_each_step_is_in_one_transaction_with_all_that_it_expects(
 
 @settings(deadline=None)
 @given(some_steps(), st.integers(1, 20))
-def test_no_transaction_is_left_that_could_have_held_the_next_step_too(steps: list[Step], size_max: int) -> None:
+def test_each_transaction_holds_as_many_steps_as_fit(steps: list[Step], size_max: int) -> None:
     batches = list(pack(steps, size_max))
     for i in range(len(batches) - 1):
         first = batches[i + 1].steps[0]
@@ -47,7 +47,7 @@ def test_no_transaction_is_left_that_could_have_held_the_next_step_too(steps: li
         assert max(len(together), len(batches[i].changes) + len(first.changes)) > size_max
 
 
-def test_many_steps_of_a_kind_are_told_as_one() -> None:
+def test_many_steps_of_a_kind_are_logged_as_a_count() -> None:
     steps = [Step(expects=(), changes=(), what="isr_shrunk", facts={"partition": i}) for i in range(9)]
     more = [Step(expects=(), changes=(), what="leader_elected", facts={"partition": i}) for i in range(5, 7)]
     few, many = Notes(), Notes()

@@ -62,7 +62,7 @@ async def keys(store: Store, prefix: str = "") -> list[str]:
 # --- reading and writing ---
 
 
-async def test_what_is_put_is_found_and_what_is_deleted_is_not(store: Store) -> None:
+async def test_a_key_is_found_after_a_put_and_not_after_a_delete(store: Store) -> None:
     assert await store.get("a") is None
     first = await store.transact([], [Put("a", b"1"), Put("b", bytes(range(256)))])
     assert first is not None
@@ -154,7 +154,7 @@ async def test_counters_that_are_raised_at_once_lose_no_step(store: Store) -> No
 # --- watches ---
 
 
-async def test_a_watch_tells_whole_transactions_under_its_prefix_alone(store: Store) -> None:
+async def test_a_watch_returns_whole_transactions_under_its_prefix_only(store: Store) -> None:
     start = (await store.list("")).revision
     watch = store.watch("t/", start)
     first = await store.transact([], [Put("t/a", b"1"), Put("s/a", b"x"), Put("t/b", b"2")])
@@ -179,7 +179,7 @@ async def test_a_watch_tells_whole_transactions_under_its_prefix_alone(store: St
     await watch.close()
 
 
-async def test_a_watch_from_an_old_revision_tells_everything_since(store: Store) -> None:
+async def test_a_watch_from_an_old_revision_returns_all_changes_since(store: Store) -> None:
     revisions = [await put(store, "k", b"%d" % i) for i in range(30)]
     watch = store.watch("k", revisions[9])
     told: list[Entry | Gone] = []
@@ -188,7 +188,7 @@ async def test_a_watch_from_an_old_revision_tells_everything_since(store: Store)
     assert told == [Entry("k", b"%d" % i, revisions[i]) for i in range(10, 30)]
 
 
-async def test_between_a_listing_and_its_watch_lies_nothing(store: Store) -> None:
+async def test_no_change_is_left_out_between_a_listing_and_its_watch(store: Store) -> None:
     """Readers come while somebody writes: each listing, with the changes after it, adds up to what is there."""
     count = 60
 
@@ -243,7 +243,7 @@ async def test_a_watch_from_a_revision_that_is_yet_to_come_waits_for_it(store: S
     assert (await following(watch)).changes[0] == Entry("k", b"2", start + 3)
 
 
-async def test_what_is_no_longer_kept_is_said_and_a_listing_goes_on(house: House, store: Store) -> None:
+async def test_a_compacted_watch_raises_compacted_and_a_new_listing_continues(house: House, store: Store) -> None:
     old = await put(store, "k", b"1")
     await put(store, "k", b"2")
     await house.forget()
@@ -258,7 +258,7 @@ async def test_what_is_no_longer_kept_is_said_and_a_listing_goes_on(house: House
     assert [each.revision for each in (await following(again)).changes] == [listing.revision + 1]
 
 
-async def test_closing_a_watch_ends_it_for_who_waits_and_for_who_comes_later(store: Store) -> None:
+async def test_closing_a_watch_ends_it_for_waiting_and_later_callers(store: Store) -> None:
     watch = store.watch("k", (await store.list("")).revision)
     waiting = asyncio.ensure_future(following(watch))
     await asyncio.sleep(0.05)
@@ -271,7 +271,7 @@ async def test_closing_a_watch_ends_it_for_who_waits_and_for_who_comes_later(sto
     await watch.close()
 
 
-async def test_closing_the_store_ends_its_watches_and_refuses_what_comes_later(store: Store) -> None:
+async def test_closing_the_store_ends_its_watches_and_refuses_later_calls(store: Store) -> None:
     watch = store.watch("k", (await store.list("")).revision)
     waiting = asyncio.ensure_future(following(watch))
     await asyncio.sleep(0.05)
@@ -330,7 +330,7 @@ async def test_a_key_written_without_the_session_outlives_it(store: Store) -> No
     assert await keys(store) == ["kept"]
 
 
-async def test_when_the_holder_of_a_session_dies_its_keys_go(house: House, store: Store) -> None:
+async def test_the_keys_of_a_session_are_removed_when_its_process_dies(house: House, store: Store) -> None:
     """Whoever follows them learns of it: from a watch, or from the listing after a watch that cannot go on."""
     session = await store.open_session(1_000)
     await store.transact([], [Put("brokers/1", b"", session.lease), Put("brokers/2", b"")])
@@ -350,7 +350,7 @@ async def test_when_the_holder_of_a_session_dies_its_keys_go(house: House, store
 # --- crashes ---
 
 
-async def test_after_a_crash_everything_is_there_that_was_answered(house: House, store: Store) -> None:
+async def test_all_answered_changes_are_there_after_a_crash(house: House, store: Store) -> None:
     revisions = [await put(store, f"k/{i}", b"%d" % i) for i in range(20)]
     again = await house.crash()
     listing = await again.list("k/")
@@ -359,7 +359,7 @@ async def test_after_a_crash_everything_is_there_that_was_answered(house: House,
     assert await again.transact([Expect("k/7", revisions[7])], [Put("k/7", b"new")]) == revisions[-1] + 1
 
 
-async def test_after_a_crash_a_follower_goes_on_without_a_gap(house: House, store: Store) -> None:
+async def test_a_watch_goes_on_without_a_gap_after_a_crash(house: House, store: Store) -> None:
     """By the old watch where the store outlived what keeps its data, else by listing and watching again."""
     first = await put(store, "k/1")
     watch = store.watch("k/", first)

@@ -65,7 +65,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("name", "text", "value"), TAKEN)
-def test_text_that_kafka_takes_is_taken_and_told_as_kafka_tells_it(name: str, text: str, value: str) -> None:
+def test_values_that_kafka_accepts_are_accepted_and_rendered_as_by_kafka(name: str, text: str, value: str) -> None:
     setting = TOPIC_SETTINGS[name]
     assert setting.render(setting.parse(text)) == value
 

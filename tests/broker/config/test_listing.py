@@ -48,12 +48,12 @@ def test_the_page_is_what_the_command_prints() -> None:
         ("process.roles=broker,controller", "etcd.endpoints"),
     ],
 )
-def test_what_kafka_calls_otherwise_is_named(given: str, words: str) -> None:
+def test_settings_that_have_another_name_in_kafka_are_refused_with_the_name_here(given: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         load(overrides=[given])
 
 
-def test_what_is_named_in_place_of_kafkas_settings_is_there() -> None:
+def test_the_settings_named_in_place_of_kafkas_exist() -> None:
     for name, words in {**NAMES, **PREFIXES}.items():
         assert name not in BROKER_SETTINGS
         assert name not in TOPIC_SETTINGS
@@ -62,7 +62,7 @@ def test_what_is_named_in_place_of_kafkas_settings_is_there() -> None:
         assert named or words.endswith("leave it out") or "leave it out" in words, name
 
 
-def test_few_settings_that_are_here_look_like_those_that_are_not() -> None:
+def test_few_settings_have_the_prefix_of_refused_ones() -> None:
     """They are looked up first."""
     assert [name for name in {**BROKER_SETTINGS, **TOPIC_SETTINGS} if instead(name)] == [
         "socket.request.max.bytes",
@@ -84,7 +84,7 @@ def test_few_settings_that_are_here_look_like_those_that_are_not() -> None:
         ("remote.log.storage.system.enable", "no tiered storage"),
     ],
 )
-def test_settings_that_people_bring_along_are_answered_with_what_to_do(name: str, words: str) -> None:
+def test_common_settings_of_kafka_are_refused_with_what_to_do(name: str, words: str) -> None:
     with pytest.raises(ConfigError, match=f"^{name}: there is no such setting here; .*{words}"):
         load(f'"{name}" = 1')
     with pytest.raises(ConfigError, match=words):

@@ -20,7 +20,7 @@ def test_defaults_are_in_force_when_nothing_is_given() -> None:
     ("environment", "overrides", "expected"),
     [({}, [], 2), ({"SEMEL_NUM_PARTITIONS": "3"}, [], 3), ({"SEMEL_NUM_PARTITIONS": "3"}, ["num.partitions=4"], 4)],
 )
-def test_file_loses_to_environment_loses_to_set(
+def test_set_wins_over_environment_and_environment_over_file(
     environment: dict[str, str], overrides: list[str], expected: int
 ) -> None:
     config = load("num.partitions = 2", environment, overrides)
@@ -103,7 +103,7 @@ def test_toml_values_of_the_wrong_type_are_refused(toml: str) -> None:
         load(toml)
 
 
-def test_what_is_not_toml_is_refused() -> None:
+def test_a_file_that_is_not_toml_is_refused() -> None:
     with pytest.raises(ConfigError, match="not TOML"):
         load("num.partitions: 3")
 

@@ -15,7 +15,6 @@ from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import Image
 from semel_broker.cluster.records import BrokerRecord
 from semel_broker.cluster.store import Entry, Gone
-from semel_broker.replication.backoff import Backoff
 from semel_broker.replication.peers import Peers
 from semel_broker.world import World
 from semel_protocol.api import APIS
@@ -251,14 +250,3 @@ async def test_close_ends_everything(asker: Asker, other: Other) -> None:
     with pytest.raises(ConnectionResetError, match="this broker is stopping"):
         await asking
     assert asker.feed.listeners == []
-
-
-def test_pauses_grow_to_a_bound_and_begin_anew() -> None:
-    backoff = Backoff(Random(2), 0.1, 1.0)
-    pauses = [backoff.failed() for _ in range(8)]
-    assert all(
-        0.8 * exact <= pause <= 1.2 * exact
-        for pause, exact in zip(pauses, (0.1, 0.2, 0.4, 0.8, 1, 1, 1, 1), strict=True)
-    )
-    backoff.succeeded()
-    assert backoff.failed() <= 0.12

@@ -1,1 +1,1 @@
-"""etcd as the store of a cluster: the JSON gateway over HTTP, watches, leases."""
+"""etcd as the store of a cluster: its JSON gateway over HTTP and TLS, watches and leases."""

@@ -1,23 +1,37 @@
-"""One HTTP/1.1 connection to one etcd: a request, then its answer, whole or as a stream of lines."""
+"""One HTTP/1.1 connection to one etcd: asyncio around h11, with one request at a time.
+
+h11 reads and writes HTTP. This file moves bytes between h11 and the transport, and bounds the memory of a response.
+"""
 
 from __future__ import annotations
 
-from asyncio import IncompleteReadError, LimitOverrunError, StreamReader, StreamWriter
-from typing import Final
+from asyncio import BaseTransport, Future, Protocol, Transport, get_running_loop
+from typing import Final, cast
 from urllib.parse import urlsplit
 
+import h11
 import msgspec
 
 PART_BYTES_MAX: Final = 64 << 10
+"""Received bytes that h11 gets at once."""
+HEAD_BYTES_MAX: Final = 64 << 10
+"""Bytes of a response's head, of a chunk's head or of trailers that are kept while it is incomplete."""
+UNREAD_BYTES_MAX: Final = 128 << 10
+"""Received bytes that h11 has not got. Above this bound the connection is not read."""
 BODY_BYTES_MAX: Final = 256 << 20
-"""Of one answer, or one line of a stream: more than any listing of a sensible cluster."""
+"""Bytes of one response, or of one line of a stream: more than any listing of a sensible cluster."""
 
-CONNECTION_ERRORS: Final = (OSError, IncompleteReadError, LimitOverrunError, ValueError, LookupError, TimeoutError)
-"""What a connection raises: errors of the network, and answers that are not HTTP."""
+
+class BadResponseError(Exception):
+    """The peer's bytes are not a response in HTTP/1.1, end too early, or are more than a bound of this file."""
+
+
+CONNECTION_ERRORS: Final = (OSError, BadResponseError)
+"""What a connection raises. TimeoutError and the errors of TLS are kinds of OSError."""
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """Where one etcd listens for clients."""
+    """The address at which one etcd listens for clients."""
 
     host: str
     port: int
@@ -26,97 +40,170 @@ class Endpoint(msgspec.Struct, frozen=True):
     @classmethod
     def parse(cls, url: str) -> Endpoint:
         """From `http://host:2379` or `https://host:2379`. Raises ValueError."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+            (host or "").encode("idna")  # as the resolver does, which raises ValueError too
+        except ValueError as error:
+            raise ValueError(f"{url!r} is not an etcd endpoint: {error}") from None
+        if parts.scheme not in ("http", "https") or not host or not host.isascii() or parts.path not in ("", "/"):
             raise ValueError(f"{url!r} is not an etcd endpoint; write it as http://host:2379 or https://host:2379")
-        return cls(parts.hostname, parts.port or 2379, parts.scheme == "https")
+        return cls(host, port or 2379, parts.scheme == "https")
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
 
-class Connection:
-    """One HTTP/1.1 connection, with at most one request on it at a time."""
+class Connection(Protocol):
+    """One HTTP/1.1 connection. It is the protocol of its transport."""
 
-    def __init__(self, endpoint: Endpoint, reader: StreamReader, writer: StreamWriter) -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self._reader = reader
-        self._writer = writer
-        self._chunk_left: int | None = None  # of a chunked body: bytes to come of this chunk, None outside of one
-        self._line = bytearray()
+        self._http = h11.Connection(h11.CLIENT, HEAD_BYTES_MAX)
+        self._transport: Transport | None = None
+        self._received = bytearray()  # not given to h11 yet
+        self._line = bytearray()  # the beginning of the next line of a stream
+        self._has_ended = False  # nothing more will be received
+        self._error: Exception | None = None
+        self._waiter: Future[None] | None = None
+
+    # What the transport calls.
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        self._transport = cast("Transport", transport)  # uvloop's transports are of no class of asyncio
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        if len(self._received) > UNREAD_BYTES_MAX and self._transport is not None:
+            self._transport.pause_reading()
+        self._wake()
+
+    def eof_received(self) -> bool:
+        self._has_ended = True
+        self._wake()
+        return not self.endpoint.is_tls  # a connection stays open until its user closes it; TLS cannot
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._has_ended = True
+        self._error = exc
+        self._transport = None
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # What the gateway calls.
 
     @property
     def is_usable(self) -> bool:
-        """Whether nothing says that the other side has closed it."""
-        return not self._reader.at_eof() and not self._writer.is_closing()
+        """Whether a request can be sent: the last response has ended, the peer has neither closed nor sent more."""
+        return (
+            not self._has_ended
+            and not self._received
+            and self._http.our_state is h11.IDLE
+            and self._http.trailing_data == (b"", False)
+        )
 
     def send(self, path: str, body: bytes) -> None:
-        """Write a request. `hasleader` lets a member that is cut off from its leader end streams instead of idling."""
-        head = (
-            f"POST {path} HTTP/1.1\r\nHost: {self.endpoint}\r\nContent-Type: application/json\r\n"
-            f"Grpc-Metadata-Hasleader: true\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
-        self._writer.write(head.encode("ascii") + body)
+        """Write a request. `Hasleader` makes a member without a leader end its streams instead of keeping them idle."""
+        http = self._http
+        headers = [
+            ("Host", str(self.endpoint)),
+            ("Content-Type", "application/json"),
+            ("Grpc-Metadata-Hasleader", "true"),
+            ("Content-Length", str(len(body))),
+        ]
+        head = http.send(h11.Request(method="POST", target=path, headers=headers))
+        data = head + http.send(h11.Data(body)) + http.send(h11.EndOfMessage())
+        if self._transport is not None:
+            self._transport.write(data)
 
-    async def head(self) -> tuple[int, int | None]:
-        """Read status line and headers: the status, and the body's length (None: chunked)."""
-        lines = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        version, status, *_ = lines[0].split(" ")
-        if not version.startswith("HTTP/1."):
-            raise ValueError(f"this is not HTTP/1.1: {lines[0]!r}")
-        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
-        if headers.get("transfer-encoding", "").lower() == "chunked":
-            return int(status), None
-        length = int(headers["content-length"])
-        if not 0 <= length <= BODY_BYTES_MAX:
-            raise ValueError(f"an answer of {length} bytes; at most {BODY_BYTES_MAX} are taken")
-        return int(status), length
+    async def status(self) -> int:
+        """The status of the response, once its head has been received. Raises one of CONNECTION_ERRORS."""
+        while not isinstance(event := await self._next_event(), h11.Response):
+            assert isinstance(event, h11.InformationalResponse), event
+        length = next((int(value) for name, value in event.headers if name == b"content-length"), 0)
+        if length > BODY_BYTES_MAX:
+            raise BadResponseError(f"the response has {length} bytes; at most {BODY_BYTES_MAX} are accepted")
+        return event.status_code
 
-    async def body(self, length: int | None) -> bytes:
-        """The whole body."""
-        if length is not None:
-            return await self._reader.readexactly(length)
-        whole = bytearray()
+    async def body(self) -> bytes:
+        """The whole body; then the connection is usable again. Raises one of CONNECTION_ERRORS."""
+        body = bytearray()
         while part := await self._part():
-            whole += part
-            if len(whole) > BODY_BYTES_MAX:
-                raise ValueError(f"an answer of more than {BODY_BYTES_MAX} bytes")
-        return bytes(whole)
+            body += part
+            if len(body) > BODY_BYTES_MAX:
+                raise BadResponseError(f"the response has more than {BODY_BYTES_MAX} bytes, which is the maximum")
+        return bytes(body)
 
     async def line(self) -> bytes:
-        """The next line of a chunked body; empty at its end. Lines and chunks need not agree."""
+        """The next line of a body that is not empty; b"" at the body's end. A line may span several chunks.
+
+        Raises one of CONNECTION_ERRORS.
+        """
         start = 0
-        while (end := self._line.find(b"\n", start)) < 0:
+        while True:
+            end = self._line.find(b"\n", start)
+            if end > 0:
+                line = bytes(self._line[:end])
+                del self._line[: end + 1]
+                return line
+            if end == 0:
+                del self._line[:1]  # an empty line between two messages
+                start = 0
+                continue
             start = len(self._line)
+            if start > BODY_BYTES_MAX:
+                raise BadResponseError(f"a line has more than {BODY_BYTES_MAX} bytes, which is the maximum")
             part = await self._part()
             if not part:
                 return b""
             self._line += part
-            if len(self._line) > BODY_BYTES_MAX:
-                raise ValueError(f"a line of more than {BODY_BYTES_MAX} bytes")
-        line = bytes(self._line[:end])
-        del self._line[: end + 1]
-        return line if line else await self.line()  # a blank line between two messages
-
-    async def _part(self) -> bytes:
-        """Some bytes of the chunked body; empty at its end."""
-        if self._chunk_left is None:
-            self._chunk_left = int((await self._reader.readuntil(b"\r\n")).split(b";")[0], 16)
-            if self._chunk_left == 0:
-                while await self._reader.readuntil(b"\r\n") != b"\r\n":
-                    continue  # trailers
-                self._chunk_left = None
-                return b""
-        part = await self._reader.read(min(self._chunk_left, PART_BYTES_MAX))
-        if not part:
-            raise ConnectionResetError("the connection was closed within an answer")
-        self._chunk_left -= len(part)
-        if self._chunk_left == 0:
-            await self._reader.readexactly(2)
-            self._chunk_left = None
-        return part
 
     def close(self) -> None:
-        """Let go of it at once: nothing that is under way on it matters any more."""
-        self._writer.transport.abort()
+        """Abort the connection, with whatever is under way on it."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def _part(self) -> bytes:
+        """Some bytes of the body; b"" at its end."""
+        event = await self._next_event()
+        if isinstance(event, h11.Data):
+            return bytes(event.data)
+        assert isinstance(event, h11.EndOfMessage), event
+        if self._http.their_state is h11.DONE:
+            self._http.start_next_cycle()
+        return b""
+
+    async def _next_event(self) -> h11.Event:
+        while True:
+            try:
+                event = self._http.next_event()
+            except h11.RemoteProtocolError as error:
+                raise BadResponseError(f"the response is not valid HTTP/1.1: {error}") from error
+            if isinstance(event, h11.Event):
+                return event
+            assert event is h11.NEED_DATA, event
+            await self._receive()
+
+    async def _receive(self) -> None:
+        """Give received bytes, or the end of the stream, to h11; wait for them first if need be."""
+        if not self._received and not self._has_ended:
+            self._waiter = get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        if self._received:
+            self._http.receive_data(bytes(self._received[:PART_BYTES_MAX]))
+            del self._received[:PART_BYTES_MAX]
+            if len(self._received) <= UNREAD_BYTES_MAX and self._transport is not None:
+                self._transport.resume_reading()
+        elif self._error is not None:
+            raise self._error
+        elif self._http.their_state is h11.SEND_RESPONSE:
+            raise ConnectionResetError("the connection was closed before it carried a response")
+        else:
+            self._http.receive_data(b"")  # only a body of HTTP/1.0 may end like this

@@ -1,38 +1,45 @@
-"""etcd's JSON gateway: one POST for each call, and streams of lines, over plain HTTP/1.1 connections.
+"""The JSON gateway of etcd: calls and streams over HTTP/1.1 connections, and the choice of the endpoint.
 
-Every etcd from 3.4 on serves it on its client port (`/v3/...`) unless that was switched off. Connections are kept and
-used again; which endpoint is asked moves on to the next one whenever one fails, and stays there. Why not gRPC: see
+Every etcd from 3.4 on serves the gateway on its client port (`/v3/...`) unless it was switched off. Idle connections
+are kept and used again. All requests go to one endpoint until it fails; then they go to the next one. Why not gRPC:
 docs/decisions/0011-etcd-through-its-json-gateway.md.
 """
 
 from __future__ import annotations
 
-from asyncio import current_task, open_connection, sleep, timeout
+from asyncio import current_task, get_running_loop, sleep, timeout
 from collections.abc import Sequence
-from ssl import SSLContext
+from random import Random
 from typing import Final
 
 import msgspec
 
 from semel_broker.cluster.etcd.connection import CONNECTION_ERRORS, Connection, Endpoint
 from semel_broker.cluster.etcd.messages import Failure
+from semel_broker.cluster.etcd.tls import Tls
+from semel_broker.scheduling.backoff import Backoff
 
 CONNECT_TIMEOUT_MS: Final = 2_000
 IDLE_CONNECTIONS_MAX: Final = 8
+PAUSE_S_MIN: Final = 0.05
+PAUSE_S_MAX: Final = 1.0
+PAUSE_JITTER: Final = (0.5, 1.0)
+GATEWAY_REFUSED: Final = "transport: authentication handshake failed"
+"""In the message of etcd's JSON gateway when etcd refuses the gateway's own certificate."""
 
 _failure = msgspec.json.Decoder(Failure, strict=False)
 
 
 class NotSentError(Exception):
-    """No connection could be made: etcd has not seen the request."""
+    """No connection could be made. etcd has not seen the request."""
 
 
 class UnansweredError(Exception):
-    """The request was sent, or part of it, and no whole answer came."""
+    """The request was sent, or part of it, and no complete response was received."""
 
 
 class RefusedError(Exception):
-    """etcd answered with an error: `code` is gRPC's, the message etcd's own."""
+    """etcd answered with an error. `code` is gRPC's status code, the message is etcd's."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -40,52 +47,53 @@ class RefusedError(Exception):
 
 
 class Gateway:
-    """The endpoints of one etcd cluster, and the idle connections to the one that is asked now."""
+    """The endpoints of one etcd cluster, and the idle connections to the current endpoint."""
 
-    def __init__(self, endpoints: Sequence[str], ssl: SSLContext | None = None) -> None:
+    def __init__(self, endpoints: Sequence[str], tls: Tls | None = None) -> None:
         if not endpoints:
             raise ValueError("no etcd endpoint was given")
         self._endpoints = [Endpoint.parse(url) for url in endpoints]
-        if ssl is None and any(endpoint.is_tls for endpoint in self._endpoints):
-            raise ValueError("an https endpoint needs an SSLContext")
-        self._ssl = ssl
+        if tls is None and any(endpoint.is_tls for endpoint in self._endpoints):
+            raise ValueError("an https endpoint needs `tls`")
+        self._tls = tls
         self._at = 0
         self._idle: list[Connection] = []
         self._open: dict[Connection, None] = {}
 
-    def __len__(self) -> int:
-        return len(self._endpoints)
-
     @property
     def endpoint(self) -> Endpoint:
-        """The one that is asked now."""
+        """The current endpoint: new requests go to it."""
         return self._endpoints[self._at]
 
-    def move_on(self, failed: Endpoint) -> None:
-        """`failed` did not answer as it should: ask the next one, unless somebody else has moved on already."""
+    def leave(self, failed: Endpoint) -> None:
+        """Make the next endpoint the current one, unless another caller has left `failed` already."""
         if self.endpoint == failed:
             self._at = (self._at + 1) % len(self._endpoints)
             for connection in self._idle:
                 self.discard(connection)
             self._idle = []
 
+    def backoff(self, rng: Random) -> Backoff:
+        """The pauses of one caller between its attempts: none before all endpoints have failed."""
+        return Backoff(rng, PAUSE_S_MIN, PAUSE_S_MAX, jitter=PAUSE_JITTER, alternatives=len(self._endpoints))
+
     async def call(self, path: str, body: bytes, timeout_ms: float) -> bytes:
-        """The answer's body. Raises NotSentError, UnansweredError, RefusedError."""
+        """The body of the response. Raises NotSentError, UnansweredError, RefusedError."""
         if current_task() is None:
-            await sleep(0)  # `timeout` needs a task, which requests begun at once (eager.py) get at their first wait
+            await sleep(0)  # `timeout` needs a task; a request that was begun eagerly gets one at its first wait
         connection = self._take_idle() or await self._connect(timeout_ms)
         is_done = False
         try:
             async with timeout(timeout_ms / 1000):
                 connection.send(path, body)
-                status, length = await connection.head()
-                answer = await connection.body(length)
+                status = await connection.status()
+                answer = await connection.body()
             is_done = True
         except CONNECTION_ERRORS as error:
-            raise UnansweredError(f"{connection.endpoint}: {error or type(error).__name__}") from error
+            raise UnansweredError(self._explain(connection.endpoint, error, is_connected=True)) from error
         finally:
-            keep = is_done and connection.endpoint == self.endpoint and len(self._idle) < IDLE_CONNECTIONS_MAX
-            if keep:
+            is_wanted = connection.endpoint == self.endpoint and len(self._idle) < IDLE_CONNECTIONS_MAX
+            if is_done and is_wanted and connection.is_usable:
                 self._idle.append(connection)
             else:
                 self.discard(connection)
@@ -94,30 +102,30 @@ class Gateway:
         return answer
 
     async def stream(self, path: str, body: bytes, timeout_ms: float) -> Connection:
-        """A connection of its own on which the answer's lines arrive; to be discarded. Raises as `call` does."""
+        """A new connection that carries the lines of the response; the caller discards it. Raises as `call` does."""
         connection = await self._connect(timeout_ms)
         is_streaming = False
         try:
             async with timeout(timeout_ms / 1000):
                 connection.send(path, body)
-                status, length = await connection.head()
-                if status != 200 or length is not None:
-                    raise _refusal(status, await connection.body(length))
+                status = await connection.status()
+                if status != 200:
+                    raise _refusal(status, await connection.body())
             is_streaming = True
         except CONNECTION_ERRORS as error:
-            raise UnansweredError(f"{connection.endpoint}: {error or type(error).__name__}") from error
+            raise UnansweredError(self._explain(connection.endpoint, error, is_connected=True)) from error
         finally:
             if not is_streaming:
                 self.discard(connection)
         return connection
 
     def discard(self, connection: Connection) -> None:
-        """Close a connection, whatever is under way on it."""
+        """Close a connection, with whatever is under way on it."""
         self._open.pop(connection, None)
         connection.close()
 
     def close(self) -> None:
-        """Close all connections; what is under way on them raises UnansweredError."""
+        """Close all connections. Requests that are under way raise UnansweredError."""
         for connection in list(self._open):
             self.discard(connection)
         self._idle = []
@@ -134,19 +142,44 @@ class Gateway:
         endpoint = self.endpoint
         try:
             async with timeout(min(timeout_ms, CONNECT_TIMEOUT_MS) / 1000):
-                ssl = self._ssl if endpoint.is_tls else None
-                reader, writer = await open_connection(endpoint.host, endpoint.port, ssl=ssl)
-        except (OSError, TimeoutError) as error:
-            raise NotSentError(f"{endpoint}: {error or type(error).__name__}") from error
-        connection = Connection(endpoint, reader, writer)
+                connection = await self._open_connection(endpoint)
+        except OSError as error:
+            raise NotSentError(self._explain(endpoint, error, is_connected=False)) from error
         self._open[connection] = None
         return connection
 
+    async def _open_connection(self, endpoint: Endpoint) -> Connection:
+        loop, tls = get_running_loop(), self._tls
+        if not endpoint.is_tls or tls is None:
+            _, connection = await loop.create_connection(lambda: Connection(endpoint), endpoint.host, endpoint.port)
+        else:
+            _, connection = await loop.create_connection(
+                lambda: Connection(endpoint),
+                endpoint.host,
+                endpoint.port,
+                ssl=tls.context,
+                server_hostname=tls.server_name or endpoint.host,
+            )
+        return connection
+
+    def _explain(self, endpoint: Endpoint, error: Exception, *, is_connected: bool) -> str:
+        """The endpoint and what failed there; for errors of TLS also what to do."""
+        why = str(error) or type(error).__name__
+        if self._tls is not None and endpoint.is_tls:
+            why = self._tls.explain(error, endpoint.host, is_connected=is_connected) or why
+        return f"{endpoint}: {why}"
+
 
 def _refusal(status: int, answer: bytes) -> RefusedError | UnansweredError:
-    """What an answer that is no success says."""
+    """The error of a response whose status is not 200."""
     try:
         failure = _failure.decode(answer)
     except msgspec.DecodeError:
-        return UnansweredError(f"HTTP status {status}, and no word of etcd's: {answer[:200]!r}")
-    return RefusedError(failure.code or failure.grpc_code, failure.message)
+        return UnansweredError(f"HTTP status {status} without an error of etcd in its body: {answer[:200]!r}")
+    message = failure.message
+    if GATEWAY_REFUSED in message:
+        message += (
+            "; with --client-cert-auth etcd's JSON gateway shows etcd the certificate of --cert-file, "
+            "which must be valid for clients too (extended key usage clientAuth)"
+        )
+    return RefusedError(failure.code or failure.grpc_code, message)

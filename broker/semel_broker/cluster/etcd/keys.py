@@ -1,25 +1,25 @@
-"""Keys of the seam as keys of etcd: under a namespace, so that several clusters can share one etcd *(pure)*."""
+"""PURE: keys of the store as keys of etcd, under a namespace, so that several clusters can share one etcd."""
 
 from __future__ import annotations
 
 
 class Keys:
-    """`topics/flights` is `<namespace>/topics/flights` in etcd, in UTF-8, whose byte order is that of the strings."""
+    """`topics/flights` is `<namespace>/topics/flights` in etcd, in UTF-8, which keeps the order of the strings."""
 
     def __init__(self, namespace: str) -> None:
-        assert namespace.strip("/"), "without a namespace, a cluster would own all of etcd"
+        assert namespace.strip("/"), "an empty namespace would hold all keys of etcd"
         self._root = f"{namespace.rstrip('/')}/".encode()
 
     def pack(self, key: str) -> bytes:
-        """As it is called in etcd."""
+        """The key in etcd."""
         return self._root + key.encode()
 
     def unpack(self, key: bytes) -> str:
-        """As it is called here."""
+        """The key in the store."""
         assert key.startswith(self._root), (key, self._root)
         return key[len(self._root) :].decode()
 
     def range(self, prefix: str) -> tuple[bytes, bytes]:
-        """All keys that start with `prefix`: from the first key up to, not including, the second."""
+        """The range of all keys that start with `prefix`: its first key, and the first key after it."""
         start = self.pack(prefix)
         return start, start[:-1] + bytes([start[-1] + 1])  # no byte of UTF-8 is 255

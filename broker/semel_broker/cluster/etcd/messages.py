@@ -1,7 +1,7 @@
-"""The messages of etcd's v3 API that are used here, as its JSON gateway writes them.
+"""PURE: the messages of etcd's v3 API that semel uses, as the JSON gateway writes them.
 
-Names are those of etcd's own protocol definition. Bytes are base64. 64-bit integers arrive as strings and may be sent
-as numbers; what has its default value is left out, by etcd and by us.
+Names are those of etcd's protocol definition (rpc.proto). Bytes are base64. 64-bit integers are received as strings and
+may be sent as numbers. Both sides leave out a field that has its default value.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import msgspec
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Fields that are not named here are skipped."""
+    """Base of all messages. Unknown fields are skipped."""
 
 
 class Header(Message, frozen=True):
-    """Of every answer: the store's revision when it was given."""
+    """Part of every response: the revision of the store at that moment."""
 
     revision: int = 0
 
 
 class KeyValue(Message, frozen=True):
-    """A key as it is, or (in an event) as it became; without a value if it was removed."""
+    """A key and its value; in an event, after the change. A removed key has no value."""
 
     key: bytes = b""
     value: bytes = b""
@@ -28,21 +28,21 @@ class KeyValue(Message, frozen=True):
 
 
 class RangeRequest(Message, frozen=True):
-    """Read `key`, or everything from it up to, not including, `range_end`. Linearizable."""
+    """Read `key`, or all keys from `key` up to, not including, `range_end`. Linearizable."""
 
     key: bytes
     range_end: bytes = b""
 
 
 class RangeResponse(Message, frozen=True):
-    """In key order."""
+    """The entries, in the order of their keys."""
 
     header: Header
     kvs: list[KeyValue] = []
 
 
 class Compare(msgspec.Struct, frozen=True):
-    """That `key` was last written at `mod_revision`; 0: that it does not exist."""
+    """The condition that `key` was last written at `mod_revision`; 0: that it does not exist."""
 
     key: bytes
     mod_revision: int
@@ -51,7 +51,7 @@ class Compare(msgspec.Struct, frozen=True):
 
 
 class PutRequest(Message, frozen=True):
-    """Write; `lease` 0 is none."""
+    """Write a key. `lease` 0: no lease."""
 
     key: bytes
     value: bytes
@@ -65,51 +65,51 @@ class DeleteRangeRequest(Message, frozen=True):
 
 
 class RequestOp(Message, frozen=True):
-    """One of the two."""
+    """One operation: exactly one of the fields is set."""
 
     request_put: PutRequest | None = None
     request_delete_range: DeleteRangeRequest | None = None
 
 
 class TxnRequest(Message, frozen=True):
-    """If all of `compare` hold, do all of `success`."""
+    """Do all of `success` if all of `compare` hold."""
 
     compare: list[Compare]
     success: list[RequestOp]
 
 
 class TxnResponse(Message, frozen=True):
-    """Whether they held."""
+    """`succeeded`: all conditions held, and the operations were done."""
 
     header: Header
     succeeded: bool = False
 
 
 class LeaseGrantRequest(Message, frozen=True):
-    """Seconds; etcd may grant more."""
+    """Ask for a lease of `ttl_s` seconds; etcd may grant more."""
 
     ttl_s: int = msgspec.field(name="TTL")
 
 
 class LeaseRequest(Message, frozen=True):
-    """Keep alive, or revoke."""
+    """Keep a lease alive, or revoke it."""
 
     lease: int = msgspec.field(name="ID")
 
 
 class LeaseResponse(Message, frozen=True):
-    """`ttl_s` is 0 (that is, left out) if the lease is no more."""
+    """A lease and its lifetime in seconds; `ttl_s` 0: the lease does not exist."""
 
     lease: int = msgspec.field(name="ID", default=0)
     ttl_s: int = msgspec.field(name="TTL", default=0)
 
 
 class Nothing(Message, frozen=True):
-    """An answer of which nothing is needed."""
+    """A response of which no field is read."""
 
 
 class WatchCreateRequest(Message, frozen=True):
-    """Everything in the range from `start_revision` on; and now and then, if etcd likes, word that all is told."""
+    """Watch a range from `start_revision` on. `progress_notify`: etcd sends its revision also while nothing changes."""
 
     key: bytes
     range_end: bytes
@@ -124,14 +124,14 @@ class WatchRequest(Message, frozen=True):
 
 
 class Event(Message, frozen=True):
-    """PUT or DELETE."""
+    """One change of a key. `type`: PUT or DELETE."""
 
     kv: KeyValue
     type: str = "PUT"
 
 
 class WatchResponse(Message, frozen=True):
-    """Neither `created` nor `canceled` nor events: everything up to the header's revision has been told."""
+    """Events of a watch. Without events, `created` and `canceled`: all changes up to the header's revision are sent."""
 
     header: Header
     created: bool = False
@@ -142,7 +142,7 @@ class WatchResponse(Message, frozen=True):
 
 
 class Failure(Message, frozen=True):
-    """An error: `code` (in streams of etcd before 3.6 `grpc_code`) is gRPC's status code."""
+    """An error. `code` is gRPC's status code; streams of etcd before 3.6 call it `grpc_code`."""
 
     code: int = 0
     grpc_code: int = 0
@@ -150,14 +150,14 @@ class Failure(Message, frozen=True):
 
 
 class WatchLine(Message, frozen=True):
-    """A line of the stream."""
+    """One line of a watch stream."""
 
     result: WatchResponse | None = None
     error: Failure | None = None
 
 
 class KeepAliveLine(Message, frozen=True):
-    """The one line of the answer to a keep-alive."""
+    """The one line of the response to a keep-alive."""
 
     result: LeaseResponse | None = None
     error: Failure | None = None

@@ -1,7 +1,7 @@
-"""A session over an etcd lease: kept alive three times per lifetime, and never believed in beyond its deadline.
+"""A session over an etcd lease, which is kept alive three times per lifetime and is over at its deadline.
 
-etcd counts a lease's lifetime from when it handles a keep-alive, which is after that was sent. So a deadline that is
-counted from before sending lies before the moment when etcd can remove the keys, whatever the network does.
+etcd counts the lifetime of a lease from the moment when it handles a keep-alive. The deadline is counted from before
+the keep-alive was sent. So the deadline always lies before the moment when etcd can remove the keys.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ KEEP_ALIVES_PER_TTL: Final = 3
 RETRY_PAUSE_S: Final = 0.1
 
 KeepAlive = Callable[[int, float], Awaitable[int]]
-"""(lease, timeout_ms) -> its lifetime in seconds from now, 0 if it is no more."""
+"""(lease, timeout_ms) -> its lifetime in seconds from now; 0 if the lease does not exist."""
 
 
 class EtcdSession:
-    """`Session` over a lease that was granted. `granted_at`: seconds of `World.monotonic`, before it was asked for."""
+    """`Session` over a lease. `granted_at`: seconds of `World.monotonic`, taken before the lease was requested."""
 
     def __init__(
         self,
@@ -64,34 +64,34 @@ class EtcdSession:
             try:
                 await self._revoke(self.lease)
             except (StoreUnavailableError, StoreClosedError) as error:
-                self._world.log.info("session-not-revoked", lease=self.lease, ttl_s=self._ttl_s, error=str(error))
+                self._world.log.info("session_not_revoked", lease=self.lease, ttl_s=self._ttl_s, error=str(error))
 
     def abandon(self) -> None:
-        """End it here and leave the lease to run out, as a crash would."""
+        """End the session without revoking its lease, as a crash does. The keys go when the lease expires."""
         self._ended.set()
         self._task.cancel()
 
     async def _stay_alive(self) -> None:
         world, interval_s = self._world, self._ttl_s / KEEP_ALIVES_PER_TTL
-        why = "no keep-alive was answered in time"
+        reason = "no keep-alive was answered in time"
         await sleep(interval_s)
         try:
             while (now := world.monotonic()) < self._deadline:
                 try:
                     ttl_s = await self._keep_alive(self.lease, min(interval_s, self._deadline - now) * 1000)
                 except StoreUnavailableError as error:
-                    world.log.warning("keep-alive-failed", lease=self.lease, error=str(error))
+                    world.log.warning("keep_alive_failed", lease=self.lease, error=str(error))
                     await sleep(RETRY_PAUSE_S)
                     continue
                 if ttl_s <= 0:
-                    why = "the store says that it has run out"
+                    reason = "the lease has expired in etcd"
                     break
                 if world.monotonic() >= self._deadline:
-                    break  # answered, but somebody may have seen it ended in the meantime
+                    break  # answered too late: other brokers may have seen the session end
                 self._deadline = now + ttl_s
                 await sleep(interval_s)
         except StoreError as error:
-            why = str(error)
+            reason = str(error)
         finally:
             self._ended.set()
-        world.log.warning("session-ended", lease=self.lease, reason=why)
+        world.log.warning("session_ended", lease=self.lease, reason=reason)

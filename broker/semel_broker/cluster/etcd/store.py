@@ -1,11 +1,11 @@
-"""The store of a cluster: etcd, version 3.4 or later, behind the seam of `store.py`.
+"""The store of a cluster over etcd, version 3.4 or later.
 
-Readings are linearizable and are asked again, at the next endpoint if need be, until they are answered or
-`request_timeout_ms` has passed. A transaction is sent again only if etcd cannot have seen it: one that was sent and not
-answered raises OutcomeUnknownError, because sent twice its own first effect would make it fail.
+Reads are linearizable. A read is repeated, at the next endpoint if need be, until it is answered or
+`request_timeout_ms` has passed. A transaction is repeated only if etcd cannot have seen it. A transaction that was sent
+and not answered raises OutcomeUnknownError: sent twice, its conditions would fail because of its own first effect.
 
-etcd keeps the changes of the past until somebody compacts it; run it with `--auto-compaction-retention`. It refuses
-transactions of more than 128 changes or 1.5 MiB (`--max-txn-ops`, `--max-request-bytes`).
+etcd keeps old revisions until it is compacted; run it with `--auto-compaction-retention`. It refuses transactions of
+more than 128 changes or 1.5 MiB (`--max-txn-ops`, `--max-request-bytes`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from asyncio import Event, get_running_loop, sleep
 from collections.abc import Sequence
-from ssl import SSLContext
 from typing import Final, TypeVar
 
 import msgspec
@@ -21,8 +20,8 @@ import msgspec
 from semel_broker.cluster.etcd import messages as etcd
 from semel_broker.cluster.etcd.gateway import Gateway, NotSentError, RefusedError, UnansweredError
 from semel_broker.cluster.etcd.keys import Keys
-from semel_broker.cluster.etcd.retry import Backoff
 from semel_broker.cluster.etcd.session import EtcdSession
+from semel_broker.cluster.etcd.tls import Tls
 from semel_broker.cluster.etcd.watch import EtcdWatch
 from semel_broker.cluster.store import (
     CHANGES_MAX,
@@ -43,7 +42,7 @@ from semel_broker.world import World
 Answer = TypeVar("Answer")
 
 ATTEMPT_TIMEOUT_MS: Final = 2_000
-"""For an answer of one endpoint to what can be asked again at the next."""
+"""Time for one endpoint to answer a request that can be repeated at the next one."""
 
 # gRPC's status codes
 _DEADLINE_EXCEEDED: Final = 4
@@ -53,17 +52,17 @@ _UNKNOWN: Final = 2
 _INTERNAL: Final = 13
 _UNAVAILABLE: Final = 14
 
-NOT_NOW: Final = ("etcdserver: no leader", "etcdserver: too many requests")
-"""What etcd says before it has done anything with a request: ask again, or elsewhere."""
-PERHAPS: Final = (_UNKNOWN, _DEADLINE_EXCEEDED, _INTERNAL, _UNAVAILABLE)
-"""Codes of answers after which the request may have been carried out, or may be later."""
+NOT_STARTED: Final = ("etcdserver: no leader", "etcdserver: too many requests")
+"""Beginnings of messages with which etcd refuses a request before it has done anything. The request can be repeated."""
+OUTCOME_UNKNOWN: Final = (_UNKNOWN, _DEADLINE_EXCEEDED, _INTERNAL, _UNAVAILABLE)
+"""Codes of answers after which the request may have been carried out, or may be carried out later."""
 FULL: Final = "database space exceeded"
 
 
 class EtcdStore:
     """`Store` over the members of one etcd cluster, given as URLs (`http://10.0.0.1:2379`). Raises ValueError.
 
-    `namespace`: under which all keys lie, one for each semel cluster. `ssl`: for https endpoints.
+    `namespace`: the prefix of all keys, one for each semel cluster. `tls`: needed for https endpoints.
     """
 
     def __init__(
@@ -72,16 +71,16 @@ class EtcdStore:
         *,
         namespace: str,
         world: World,
-        ssl: SSLContext | None = None,
+        tls: Tls | None = None,
         request_timeout_ms: float = 5_000,
     ) -> None:
-        self._gateway = Gateway(endpoints, ssl)
+        self._gateway = Gateway(endpoints, tls)
         self._keys = Keys(namespace)
         self._world = world
         self._request_timeout_ms = request_timeout_ms
         self._watches: list[EtcdWatch] = []
         self._is_closed = False
-        self._under_way = 0
+        self._requests_under_way = 0
         self._is_idle = Event()
 
     async def get(self, key: str) -> Entry | None:
@@ -118,13 +117,12 @@ class EtcdStore:
         return watch
 
     async def open_session(self, ttl_ms: int) -> EtcdSession:
-        """A session with a lease of `ttl_ms`, in whole seconds; etcd grants a little more than its election timeout
-        if that was less."""
+        """A session with a lease of `ttl_ms`, rounded up to seconds. etcd grants no less than its election timeout."""
         asked_at = self._world.monotonic()
         grant = etcd.LeaseGrantRequest(math.ceil(ttl_ms / 1000))
-        lease = await self._read("/v3/lease/grant", grant, _lease)  # one that got lost runs out by itself
+        lease = await self._read("/v3/lease/grant", grant, _lease)  # a lost lease expires by itself
         if self._world.monotonic() >= asked_at + lease.ttl_s:
-            raise StoreUnavailableError(f"the lease of {lease.ttl_s} s had run out when it was granted at last")
+            raise StoreUnavailableError(f"the lease of {lease.ttl_s} s had expired before its grant was received")
         return EtcdSession(
             self._world,
             lease=lease.lease,
@@ -135,14 +133,14 @@ class EtcdStore:
         )
 
     async def close(self) -> None:
-        """Wait for what is under way and close the connections. Watches raise StoreClosedError."""
+        """Wait for the requests that are under way, and close the connections. Watches raise StoreClosedError."""
         if self._is_closed:
             return
         self._is_closed = True
         for watch in self._watches:
             if not watch.is_over:
                 await watch.store_closed()
-        if self._under_way:
+        if self._requests_under_way:
             self._is_idle.clear()
             await self._is_idle.wait()
         self._gateway.close()
@@ -164,7 +162,7 @@ class EtcdStore:
                 "/v3/lease/revoke", etcd.LeaseRequest(lease), _nothing, self._request_timeout_ms, is_repeatable=True
             )
         except RefusedError as error:
-            if error.code != _NOT_FOUND:  # it is gone, which is what was asked for
+            if error.code != _NOT_FOUND:  # a lease that does not exist is revoked
                 raise _refusal(error) from error
 
     async def _read(self, path: str, request: etcd.Message, answer: msgspec.json.Decoder[Answer]) -> Answer:
@@ -182,22 +180,23 @@ class EtcdStore:
         *,
         is_repeatable: bool,
     ) -> Answer:
-        """Ask until there is an answer. Raises RefusedError, and the errors of the seam."""
+        """Repeat a request until it is answered. Raises RefusedError and the errors of `Store`."""
         self._check_open()
-        self._under_way += 1
+        self._requests_under_way += 1
         try:
-            return await self._ask_in_turn(path, msgspec.json.encode(request), answer, timeout_ms, is_repeatable)
+            return await self._repeat(path, msgspec.json.encode(request), answer, timeout_ms, is_repeatable)
         finally:
-            self._under_way -= 1
-            if not self._under_way:
+            self._requests_under_way -= 1
+            if not self._requests_under_way:
                 self._is_idle.set()
 
-    async def _ask_in_turn(
+    async def _repeat(
         self, path: str, body: bytes, answer: msgspec.json.Decoder[Answer], timeout_ms: float, is_repeatable: bool
     ) -> Answer:
         time = get_running_loop().time
         deadline = time() + timeout_ms / 1000
-        backoff = Backoff(self._world.rng, len(self._gateway))
+        backoff = self._gateway.backoff(self._world.rng)
+        reason: Exception | None = None
         while True:
             left_ms = (deadline - time()) * 1000
             endpoint = self._gateway.endpoint
@@ -206,26 +205,28 @@ class EtcdStore:
                 attempt_ms = min(left_ms, ATTEMPT_TIMEOUT_MS) if is_repeatable else left_ms
                 return answer.decode(await self._gateway.call(path, body, attempt_ms))
             except NotSentError as failure:
-                error, may_have_happened = failure, False
+                error, may_be_done = failure, False
             except (UnansweredError, msgspec.DecodeError) as failure:
-                error, may_have_happened = failure, True
+                error, may_be_done = failure, True
             except RefusedError as failure:
-                error, may_have_happened = failure, not str(failure).startswith(NOT_NOW)
-                if may_have_happened and failure.code not in PERHAPS:
+                error, may_be_done = failure, not str(failure).startswith(NOT_STARTED)
+                if may_be_done and failure.code not in OUTCOME_UNKNOWN:
                     raise
-            self._gateway.move_on(endpoint)
-            if may_have_happened and not is_repeatable:
-                raise OutcomeUnknownError(f"etcd took a transaction and did not answer it: {error}") from error
+            self._gateway.leave(endpoint)
+            if may_be_done and not is_repeatable:
+                raise OutcomeUnknownError(f"a transaction was sent to etcd, which did not answer: {error}") from error
+            if reason is None or not isinstance(error.__cause__, TimeoutError):
+                reason = error  # the last attempt may fail only because little time is left
             pause_s = backoff.failed()
             if self._is_closed or time() + pause_s >= deadline:
                 raise StoreUnavailableError(
-                    f"no etcd answered within {timeout_ms:.0f} ms, the last: {error}"
+                    f"no etcd answered within {timeout_ms:.0f} ms; the last error: {reason}"
                 ) from error
             await sleep(pause_s)
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise StoreClosedError("the connection to etcd was closed")
+            raise StoreClosedError("the store was closed")
 
     def _entry(self, kv: etcd.KeyValue) -> Entry:
         return Entry(self._keys.unpack(kv.key), kv.value, kv.mod_revision)

@@ -1,8 +1,8 @@
-"""A watch over an etcd stream that is opened again, from where it stood, as often as it takes.
+"""A watch over an etcd stream, which is opened again at its last revision whenever it fails.
 
-A stream can die without a sign: a host that lost its power, a member that was paused, a network that drops what it
-should carry. So one that has said nothing for QUIET_MS is opened anew, at the next endpoint if this one does not
-answer. That costs one request and cannot leave anything out, because a stream begins after the last revision heard.
+A stream can die without a sign: a host loses its power, a member is paused, a network drops packets. So a stream that
+has carried nothing for QUIET_MS is opened again, at the next endpoint if this one does not answer. That costs one
+request and leaves out no change, because a stream begins after the last revision received.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from semel_broker.cluster.etcd import messages as etcd
 from semel_broker.cluster.etcd.connection import CONNECTION_ERRORS, Connection
 from semel_broker.cluster.etcd.gateway import Gateway, NotSentError, RefusedError, UnansweredError
 from semel_broker.cluster.etcd.keys import Keys
-from semel_broker.cluster.etcd.retry import Backoff
 from semel_broker.cluster.store import Changes, CompactedError, Entry, Gone, StoreClosedError
 from semel_broker.world import World
 
@@ -24,7 +23,7 @@ PATH: Final = "/v3/watch"
 OPEN_TIMEOUT_MS: Final = 2_000
 QUIET_MS: Final = 15_000
 QUEUE_LENGTH_MAX: Final = 64
-"""Answers of etcd that the reader has not taken yet; then the stream is no longer read."""
+"""Responses of etcd that the reader has not taken. At this bound the stream is not read."""
 
 _line = msgspec.json.Decoder(etcd.WatchLine, strict=False)
 
@@ -38,8 +37,8 @@ class EtcdWatch:
         self._world = world
         self._prefix = prefix
         self._revision = revision
-        self._heard = revision  # like `revision`, but what waits in the queue included
-        self._backoff = Backoff(world.rng, len(gateway))
+        self._received = revision  # like `revision`, including what is in the queue
+        self._backoff = gateway.backoff(world.rng)
         self._queue: Queue[Changes | int | Exception] = Queue(QUEUE_LENGTH_MAX)
         self._task: Task[None] = get_running_loop().create_task(self._run())
 
@@ -53,34 +52,34 @@ class EtcdWatch:
 
     async def __anext__(self) -> Changes:
         while True:
-            heard = await self._queue.get()
-            if isinstance(heard, Changes):
-                self._revision = heard.revision
-                return heard
-            if isinstance(heard, Exception):
-                self._queue.put_nowait(heard)  # whoever asks again hears it again
-                raise heard
-            self._revision = heard
+            item = await self._queue.get()
+            if isinstance(item, Changes):
+                self._revision = item.revision
+                return item
+            if isinstance(item, Exception):
+                self._queue.put_nowait(item)  # the next call raises it too
+                raise item
+            self._revision = item
 
     async def close(self) -> None:
         """See `Watch`."""
         await self._end(StopAsyncIteration())
 
     async def store_closed(self) -> None:
-        """The store is being closed under it."""
-        await self._end(StoreClosedError("the store was closed while somebody watched it"))
+        """End the watch because its store is closed."""
+        await self._end(StoreClosedError("the store was closed during the watch"))
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will be heard."""
+        """Whether the watch receives nothing more."""
         return self._task.done()
 
-    async def _end(self, how: Exception) -> None:
+    async def _end(self, error: Exception) -> None:
         self._task.cancel()
         await wait([self._task])
         while not self._queue.empty():
             self._queue.get_nowait()
-        self._queue.put_nowait(how)
+        self._queue.put_nowait(error)
 
     async def _run(self) -> None:
         try:
@@ -90,25 +89,25 @@ class EtcdWatch:
             await self._queue.put(error)
 
     async def _stream(self) -> None:
-        """Open a stream and hear it to its end. Raises CompactedError."""
+        """Open a stream and read it to its end. Raises CompactedError."""
         endpoint, error = self._gateway.endpoint, ""
         try:
             connection = await self._gateway.stream(PATH, self._request(), OPEN_TIMEOUT_MS)
             try:
-                if await self._listen(connection):
+                if await self._read(connection):
                     return
-                error = "the stream was ended"
+                error = "etcd ended the stream"
             finally:
                 self._gateway.discard(connection)
         except (NotSentError, UnansweredError, RefusedError, msgspec.DecodeError, *CONNECTION_ERRORS) as failure:
             error = str(failure) or type(failure).__name__
-        self._gateway.move_on(endpoint)
+        self._gateway.leave(endpoint)
         pause_s = self._backoff.failed()
-        self._world.log.info("watch-interrupted", prefix=self._prefix, revision=self._heard, error=error)
+        self._world.log.info("watch_interrupted", prefix=self._prefix, revision=self._received, error=error)
         await sleep(pause_s)
 
-    async def _listen(self, connection: Connection) -> bool:
-        """Hear what comes; True if it was well but has become quiet, False if it was ended."""
+    async def _read(self, connection: Connection) -> bool:
+        """Read the lines of a stream. True: nothing was received for QUIET_MS; False: etcd ended the stream."""
         is_created = False
         while True:
             try:
@@ -125,7 +124,7 @@ class EtcdWatch:
                 raise UnansweredError(answer.error.message if answer.error else f"neither result nor error: {line!r}")
             if answer.result.compact_revision:
                 raise CompactedError(
-                    f"the changes after revision {self._heard} are no longer kept, only those from "
+                    f"the changes after revision {self._received} are no longer kept, only those from "
                     f"{answer.result.compact_revision} on; list again"
                 )
             if answer.result.canceled:
@@ -133,16 +132,16 @@ class EtcdWatch:
             is_created = True
             if not answer.result.created:
                 self._backoff.succeeded()
-            await self._hear(answer.result)
+            await self._publish(answer.result)
 
-    async def _hear(self, told: etcd.WatchResponse) -> None:
-        changes = tuple(self._change(event) for event in told.events if event.kv.mod_revision > self._heard)
+    async def _publish(self, response: etcd.WatchResponse) -> None:
+        changes = tuple(self._change(event) for event in response.events if event.kv.mod_revision > self._received)
         if changes:
             await self._queue.put(Changes(changes, changes[-1].revision))
-            self._heard = changes[-1].revision
-        elif not told.events and not told.created and told.header.revision > self._heard:
-            await self._queue.put(told.header.revision)
-            self._heard = told.header.revision
+            self._received = changes[-1].revision
+        elif not response.events and not response.created and response.header.revision > self._received:
+            await self._queue.put(response.header.revision)
+            self._received = response.header.revision
 
     def _change(self, event: etcd.Event) -> Entry | Gone:
         key = self._keys.unpack(event.kv.key)
@@ -152,5 +151,5 @@ class EtcdWatch:
 
     def _request(self) -> bytes:
         key, range_end = self._keys.range(self._prefix)
-        create = etcd.WatchCreateRequest(key, range_end, self._heard + 1, progress_notify=True)
+        create = etcd.WatchCreateRequest(key, range_end, self._received + 1, progress_notify=True)
         return msgspec.json.encode(etcd.WatchRequest(create))

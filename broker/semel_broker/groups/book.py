@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from semel_protocol.errors import KafkaError
+from semel_storage.internal_topics import Row
 
+from semel_broker.coordination.journal import Journal, Producer
 from semel_broker.groups.expiry import expired_offsets
 from semel_broker.groups.group import Group, GroupState
-from semel_broker.groups.journal import Journal, Producer
 from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
 from semel_broker.groups.pending import Pending
-from semel_broker.groups.records import Row, group_tombstone, offset_rows
+from semel_broker.groups.records import group_tombstone, offset_rows
 from semel_broker.world import Logger
 
 Key = tuple[str, str, int]

@@ -17,9 +17,9 @@ from semel_storage.internal_topics import CONSUMER_OFFSETS
 
 from semel_broker.cluster.image import Touched
 from semel_broker.config.loading import BrokerConfig
+from semel_broker.coordination.journal import Producer
 from semel_broker.coordination.shards import Shards
 from semel_broker.groups.group import Group
-from semel_broker.groups.journal import Producer
 from semel_broker.groups.offsets import CommittedOffset, GroupOffsets, OffsetRecord
 from semel_broker.groups.requests import Join, Joined, Sync, Synced
 from semel_broker.groups.shard import GroupShard

@@ -19,6 +19,7 @@ from semel_storage.internal_topics import (
     GroupMetadataValueMember,
     OffsetCommitKey,
     OffsetCommitValue,
+    Row,
     encode_versioned,
 )
 
@@ -28,9 +29,6 @@ from semel_broker.groups.requests import Moment
 from semel_broker.groups.turn import Assign, Change, Empty, Replace
 
 OFFSET_COMMIT_VALUE_WITH_EXPIRY = 1
-
-Row = tuple[bytes, bytes | None]
-"""(key, value) of one record; a value of None is a tombstone."""
 
 
 def offset_rows(group_id: str, records: Sequence[OffsetRecord]) -> list[Row]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from semel_protocol.batch import BatchHeader, Bytes
+from semel_protocol.batch import BatchHeader, Bytes, iterate
 from semel_protocol.control import ControlType, read_marker
 from semel_protocol.records import decode_columns
 from semel_storage.internal_topics import (
@@ -31,6 +31,14 @@ class Replay:
     def __init__(self) -> None:
         self._latest: dict[RawKey, RawValue] = {}
         self._pending: Pending[RawKey, RawValue] = Pending()
+
+    def take(self, index: int, data: Bytes) -> int:
+        """Take in whole batches of partition `index`; the offset behind them. Raises CorruptBatch."""
+        offset = -1
+        for header, batch in iterate(data):
+            offset = header.next_offset
+            self.feed(index, header, batch)
+        return offset
 
     def feed(self, index: int, header: BatchHeader, batch: Bytes) -> None:
         """Take in the next batch of partition `index`. Raises CorruptBatch."""

@@ -15,12 +15,12 @@ from typing import cast
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.config.loading import BrokerConfig
+from semel_broker.coordination.journal import Journal, Producer
 from semel_broker.coordination.shards import PASSING, Shard
 from semel_broker.groups import state
 from semel_broker.groups.book import Counts, OffsetBook
 from semel_broker.groups.deadlines import GROUP, Alarm, Key
 from semel_broker.groups.group import CONSUMER, Group, GroupState
-from semel_broker.groups.journal import Journal, Producer
 from semel_broker.groups.offsets import GroupOffsets, OffsetRecord
 from semel_broker.groups.pending import Pending
 from semel_broker.groups.records import group_row
@@ -52,7 +52,7 @@ class GroupShard(Shard):
         self._world = world
         self._config = config
         self.groups: dict[str, Group] = {}
-        self._journal = Journal(world, partition)
+        self._journal = Journal(world, partition, passed=ErrorCode.INVALID_PRODUCER_EPOCH)
         self.book = OffsetBook(world.log, self._journal, self.groups, self._bury, counts)
         self._alarm = Alarm(self._monotonic_ms, self._look)
 
@@ -60,7 +60,7 @@ class GroupShard(Shard):
 
     async def _load(self) -> None:
         replay = Replay()
-        await self._journal.replay(partial(replay.feed, self.index))
+        await self._journal.replay(partial(replay.take, self.index))
         self.groups.update(replay.groups(self._now()))
         self.book.load(replay.pending())
 

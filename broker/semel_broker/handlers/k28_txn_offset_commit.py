@@ -19,7 +19,7 @@ from semel_protocol.messages.k28_txn_offset_commit import (
 from semel_storage.internal_topics import CONSUMER_OFFSETS
 
 from semel_broker.context import RequestContext
-from semel_broker.groups.journal import Producer
+from semel_broker.coordination.journal import Producer
 from semel_broker.groups.offsets import OffsetRecord
 from semel_broker.handlers.k08_offset_commit import check_row, committed_of
 

@@ -13,12 +13,13 @@ from functools import partial
 
 from semel_protocol.errors import ErrorCode, KafkaError
 
+from semel_broker.coordination.journal import Journal
 from semel_broker.coordination.producer_ids import ProducerIds
-from semel_broker.txn.journal import Journal
 from semel_broker.txn.markers.channel import Marker, MarkerChannel
 from semel_broker.txn.model import state
 from semel_broker.txn.model.identity import NOBODY, ProducerIdentity
 from semel_broker.txn.model.metadata import PREPARE_COMMIT, TransactionMetadata
+from semel_broker.txn.model.records import row_of
 from semel_broker.txn.model.refusals import concurrent
 from semel_broker.txn.model.requests import NeedsProducerIdError, Step
 from semel_broker.txn.slots import Slot, Slots
@@ -105,7 +106,7 @@ class Engine:
     async def persist(self, slot: Slot, then: TransactionMetadata) -> None:
         """Store `then`, and have it take effect. Raises KafkaError 15, 16, -1."""
         self.check_open()
-        stored = self._journal.append([then])
+        stored = self._journal.append([row_of(then)])
         if not stored.is_durable:
             await stored.durable()
         self.apply(slot, then)
@@ -151,7 +152,7 @@ class Engine:
         assert slot.metadata is txn, (slot.metadata, txn)
         then = state.complete(txn, self._world.now_ms())
         try:
-            self._journal.append([then], lazily=True)
+            self._journal.append([row_of(then)], lazily=True)
         except KafkaError as error:
             self._log.warning("transaction_not_completed", transactional_id=txn.transactional_id, error=str(error))
             get_running_loop().call_later(AGAIN_S, partial(self._complete, slot, txn))

@@ -14,13 +14,15 @@ from collections.abc import Callable, Sequence
 
 from semel_protocol.errors import ErrorCode, KafkaError
 
+from semel_broker.coordination.journal import Journal, Stored
 from semel_broker.coordination.producer_ids import ProducerIds
 from semel_broker.txn.engine import Engine
 from semel_broker.txn.group_slots import GroupSlot, GroupSlots
-from semel_broker.txn.journal import Journal, Stored
 from semel_broker.txn.model.group_metadata import COMMITTED, DEAD, TransactionGroup
+from semel_broker.txn.model.group_records import group_row
 from semel_broker.txn.model.group_state import Decision, Members
 from semel_broker.txn.model.metadata import ONGOING, TransactionMetadata
+from semel_broker.txn.model.records import row_of
 from semel_broker.txn.model.requests import NeedsProducerIdError
 from semel_broker.txn.slots import Slot, Slots
 from semel_broker.world import World
@@ -127,14 +129,14 @@ class GroupEngine:
         group's record is there nobody can commit them. So a step that has grown too large for a batch can still be got
         rid of; what cannot be appended even so is left to the next sweep."""
         try:
-            return self._journal.append(members, group=then), members
+            return self._journal.append([group_row(then), *map(row_of, members)]), members
         except KafkaError as error:
             if error.code is not ErrorCode.RECORD_LIST_TOO_LARGE or then.state is COMMITTED:
                 raise
-        stored, appended = self._journal.append((), group=then), []
+        stored, appended = self._journal.append([group_row(then)]), []
         for txn in members:
             try:
-                stored = self._journal.append((txn,))
+                stored = self._journal.append([row_of(txn)])
                 appended.append(txn)
             except KafkaError as error:
                 self._log.error("member_not_aborted", transactional_id=txn.transactional_id, error=str(error))

@@ -10,22 +10,23 @@ from asyncio import Lock, sleep
 from collections.abc import Sequence
 
 import msgspec
-from semel_protocol.errors import KafkaError
+from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.config.loading import BrokerConfig
+from semel_broker.coordination.journal import Journal
 from semel_broker.coordination.producer_ids import ProducerIds
 from semel_broker.coordination.shards import Shard
 from semel_broker.partitions.partition import Partition
 from semel_broker.txn.engine import Engine
 from semel_broker.txn.group_engine import GroupEngine
 from semel_broker.txn.group_slots import GroupSlots
-from semel_broker.txn.journal import Journal
 from semel_broker.txn.markers.channel import MarkerChannel
 from semel_broker.txn.model import state
 from semel_broker.txn.model.group_metadata import TransactionGroup
 from semel_broker.txn.model.identity import ClientName
 from semel_broker.txn.model.ledger import ExpiredIds
 from semel_broker.txn.model.metadata import PREPARE_EPOCH_FENCE, TransactionMetadata
+from semel_broker.txn.model.records import row_of
 from semel_broker.txn.model.replay import Replay
 from semel_broker.txn.slots import Slot, Slots
 from semel_broker.world import World
@@ -53,7 +54,7 @@ class TransactionShard(Shard):
     def __init__(self, office: Office, partition: Partition, reading: Lock) -> None:
         super().__init__(partition, office.world.log, reading)
         self._office = office
-        self._journal = Journal(office.world, partition)
+        self._journal = Journal(office.world, partition, passed=ErrorCode.RECORD_LIST_TOO_LARGE)
         self._is_read = False
         self._resumed: dict[str, None] = {}
         self.slots = Slots()
@@ -96,7 +97,7 @@ class TransactionShard(Shard):
         for slot in slots:
             assert slot.metadata is not None
             rows.append((slot, state.expire(slot.metadata, now_ms, expiration_ms, self._office.me)))
-        await self._journal.append([dead for _, dead in rows]).durable()
+        await self._journal.append([row_of(dead) for _, dead in rows]).durable()
         for slot, dead in rows:
             slot.apply(dead)
             self._office.expired.add(dead.transactional_id, dead.fences)
@@ -107,7 +108,7 @@ class TransactionShard(Shard):
         if self._is_read:
             return
         replay = Replay()
-        await self._journal.replay(replay.feed)
+        await self._journal.replay(replay.take)
         for at, txn in enumerate(replay.transactions()):
             self.slots.put(txn)
             if at % LOADED_AT_ONCE == 0:

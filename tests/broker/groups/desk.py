@@ -10,8 +10,8 @@ from typing import Any
 from broker.wire import EventLog
 from semel_broker.cluster.local_store import LocalStore
 from semel_broker.config.loading import load
+from semel_broker.coordination.journal import Producer
 from semel_broker.groups.coordinator import GroupCoordinator
-from semel_broker.groups.journal import Producer
 from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
 from semel_broker.groups.requests import Join, Joined, Sync, Synced
 from semel_broker.topics.topics import Topics

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -10,16 +11,16 @@ import pytest
 from broker.txn.office import PARTITIONS, TIMEOUT_MS, Office
 from broker.wire import headers_of
 from msgspec.structs import replace
-from semel_broker.coordination.coordinator_topic import READ_BYTES
+from semel_broker.coordination.journal import READ_BYTES, Journal, Stored
 from semel_broker.partitions.partition import Partition
-from semel_broker.txn.journal import Journal, Stored
 from semel_broker.txn.model.group_metadata import TransactionGroup
+from semel_broker.txn.model.group_records import group_key_of
 from semel_broker.txn.model.group_state import Begin, Decide, Decision
 from semel_broker.txn.model.identity import EPOCH_LAST, ClientName, ProducerIdentity
 from semel_broker.txn.model.metadata import ONGOING
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import coordinator_partition
-from semel_storage.internal_topics import TRANSACTION_STATE
+from semel_storage.internal_topics import TRANSACTION_STATE, Row
 
 DRIVER = ClientName("driver", "10.0.0.9")
 Prepared = tuple[str, ProducerIdentity]
@@ -307,9 +308,9 @@ class Syncing:
         self.appended = asyncio.Event()
         append = Journal.append
 
-        def slow(journal: Journal, *rows: Any, group: TransactionGroup | None = None, **more: Any) -> Any:
-            stored = append(journal, *rows, group=group, **more)
-            if group is None:
+        def slow(journal: Journal, rows: Sequence[Row], **more: Any) -> Any:
+            stored = append(journal, rows, **more)
+            if group_key_of(rows[0][0]) is None:
                 return stored
             self.appended.set()
             return SlowlyStored(stored, self.gate)

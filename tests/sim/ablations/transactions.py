@@ -23,6 +23,7 @@ from semel_broker.txn.model.metadata import (
     TransactionMetadata,
     TransactionState,
 )
+from semel_broker.txn.model.records import row_of
 from semel_broker.txn.model.requests import End, Init, Step
 from semel_broker.txn.shard import TransactionShard
 from semel_broker.txn.slots import Slot
@@ -60,7 +61,7 @@ def hasty(seam: Seam, *states: TransactionState) -> None:
         if then.state not in states or self._closed is not None:
             await persist(self, slot, then)
             return
-        self._journal.append([then])
+        self._journal.append([row_of(then)])
         self.apply(slot, then)
 
     seam.replace(Engine, "persist", persist_hastily)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from semel_storage.internal_topics import (
     TRANSACTION_GROUP_KEY,
     TRANSACTION_GROUP_VALUE,
+    Row,
     TransactionGroupKey,
     TransactionGroupValue,
     decode_versioned,
@@ -17,7 +18,6 @@ from semel_storage.internal_topics import (
 
 from semel_broker.txn.model.group_metadata import DEAD, GroupState, TransactionGroup
 from semel_broker.txn.model.identity import ClientName
-from semel_broker.txn.model.records import Row
 
 
 def group_row(group: TransactionGroup) -> Row:

@@ -15,6 +15,7 @@ from semel_protocol.schema import codec
 from semel_storage.internal_topics import (
     TRANSACTION_LOG_KEY,
     TRANSACTION_LOG_VALUE,
+    Row,
     TransactionLogKey,
     TransactionLogValue,
     TransactionLogValueFence,
@@ -27,9 +28,6 @@ from semel_storage.internal_topics import (
 from semel_broker.txn.model.identity import ClientName, ProducerIdentity
 from semel_broker.txn.model.ledger import FenceReason, FenceRecord, Fences
 from semel_broker.txn.model.metadata import DEAD, EMPTY, TopicPartition, TransactionMetadata, TransactionState
-
-Row = tuple[bytes, bytes | None]
-"""(key, value) of one record; a value of None is a tombstone."""
 
 KNOWN_TAILS_MAX = 1024
 _HEAD = Layout(">hqhibBqq")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from semel_protocol.single_records import read_rows
+
 from semel_broker.txn.model.group_metadata import TransactionGroup
 from semel_broker.txn.model.group_records import group_key_of, group_of_row
 from semel_broker.txn.model.metadata import TransactionMetadata
@@ -16,8 +18,14 @@ class Replay:
     def __init__(self) -> None:
         self._latest: dict[bytes | None, bytes | None] = {}
 
+    def take(self, data: bytes) -> int:
+        """Take in whole batches; the offset behind them. Raises CorruptBatch."""
+        rows = read_rows(data)
+        self.feed(rows.keys, rows.values)
+        return rows.next_offset
+
     def feed(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> None:
-        """Take in the records of one batch, in their order."""
+        """Take in records, in the order of the log."""
         self._latest.update(zip(keys, values, strict=True))
 
     def transactions(self) -> Iterator[TransactionMetadata]:

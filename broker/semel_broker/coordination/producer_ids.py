@@ -16,6 +16,10 @@ BLOCK_SIZE = 1000
 KEY = "producer-ids/next"
 
 
+class NeedsProducerIdError(Exception):
+    """A decision needs a fresh producer id: `ProducerIds.next` gives one, then the caller decides again."""
+
+
 class ProducerIds:
     """`await next()` is a number that nobody else ever gets."""
 

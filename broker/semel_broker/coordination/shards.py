@@ -234,6 +234,8 @@ class Shards(Generic[S]):
 
     async def ready(self, key: str) -> S:
         """The shard of this id, once it may be asked. Raises KafkaError 14, 15, 16."""
+        if (ready := self.of(key)) is not None:
+            return ready
         shard = self._at(self._place(key, (await self.topic()).partition_count))
         await shard.loaded(self._patience_s)
         return shard

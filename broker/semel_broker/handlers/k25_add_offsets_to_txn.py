@@ -9,20 +9,19 @@ from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 from semel_broker.context import RequestContext
+from semel_broker.txn.model.identity import ProducerIdentity
 from semel_broker.txn.model.refusals import for_version
 
 FENCED_SINCE = 2
 
 
 async def handle(request: AddOffsetsToTxnRequest, ctx: RequestContext) -> AddOffsetsToTxnResponse:
+    transactions = ctx.broker.transactions
+    producer = ProducerIdentity(request.producer_id, request.producer_epoch)
     try:
-        await ctx.broker.transactions.add_group(
-            request.transactional_id,
-            request.producer_id,
-            request.producer_epoch,
-            request.group_id,
-            connection=ctx.connection,
-        )
+        partition = await transactions.partition_of_group(request.group_id)
+        shard = await transactions.shard(request.transactional_id)
+        await shard.add_partitions(request.transactional_id, producer, [partition], connection=ctx.connection)
     except KafkaError as error:
         raise for_version(error, knows_fenced=ctx.api_version >= FENCED_SINCE) from None
     return AddOffsetsToTxnResponse()

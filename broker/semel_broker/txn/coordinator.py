@@ -7,8 +7,7 @@ from the markers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import coordinator_partition, transaction_partition
@@ -30,19 +29,16 @@ from semel_broker.txn.markers.leaders import Alone
 from semel_broker.txn.markers.local_destination import LocalDestination, OffsetsEnded
 from semel_broker.txn.markers.peer_calls import Nobody, PeerCalls
 from semel_broker.txn.markers.remote_destination import RemoteDestination
-from semel_broker.txn.model import state
 from semel_broker.txn.model.identity import NOBODY, ClientName, ProducerIdentity
 from semel_broker.txn.model.ledger import ExpiredIds, Fences
 from semel_broker.txn.model.metadata import TopicPartition, TransactionMetadata, TransactionState
-from semel_broker.txn.model.requests import BUMPING_VERSION, End, Init, Rules, Step
-from semel_broker.txn.shard import Office, TransactionShard
+from semel_broker.txn.model.requests import BUMPING_VERSION, Init, Rules, Step
+from semel_broker.txn.shard import CoordinatorContext, TransactionShard
 from semel_broker.txn.transaction_groups import TransactionGroups, check_member
 from semel_broker.txn.verification import Verification
 from semel_broker.world import World
 
-NOBODYS_CLIENT = ClientName()
-DecideHere = Callable[[TransactionShard, TransactionMetadata | None, int, int], Step]
-"""(the id's shard, what is known, now in ms, a fresh producer id or -1) -> what to do."""
+NO_CLIENT = ClientName()
 
 
 class TransactionCoordinator:
@@ -77,7 +73,7 @@ class TransactionCoordinator:
         self._far: dict[int, Destination] = {}
         self._senders: dict[str, int] = {}  # the newest connection of each
         self._markers = MarkerChannel(world.log, self._leaders, self._destination_at)
-        office = Office(
+        context = CoordinatorContext(
             world=world,
             config=config,
             markers=self._markers,
@@ -85,15 +81,14 @@ class TransactionCoordinator:
             expired=self._expired,
             me=ClientName(host=f"broker {config.node_id}"),
         )
-        self._me = office.me
         self.shards: Shards[TransactionShard] = Shards(
             topics,
             TRANSACTION_STATE,
-            lambda partition, reading: TransactionShard(office, partition, reading),
+            lambda partition, reading: TransactionShard(context, partition, reading),
             patience_ms=config.limits.coordinator_load_hold_ms_max,
             place=transaction_partition,
         )
-        self.groups = TransactionGroups(config, self.shards, office.me)
+        self.groups = TransactionGroups(config, self.shards, context.me)
         timeout_ms = config.limits.peer_request_timeout_ms
         self._verification = Verification(self._peers, timeout_ms)
         self._admissions = Admissions(self.shards, self._leaders, here.guards, self._verification, config.node_id)
@@ -124,6 +119,13 @@ class TransactionCoordinator:
 
     # --- producers ---
 
+    async def shard(self, transactional_id: str) -> TransactionShard:
+        """The shard of the id, once it is read.
+
+        Raises COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
+        """
+        return await self.shards.ready(transactional_id)
+
     async def init_producer_id(
         self,
         transactional_id: str,
@@ -131,16 +133,16 @@ class TransactionCoordinator:
         producer_id: int = -1,
         producer_epoch: int = -1,
         *,
-        client: ClientName = NOBODYS_CLIENT,
+        client: ClientName = NO_CLIENT,
         enable_2pc: bool = False,
         keep_prepared: bool = False,
         note: str = "",
         group_epoch: int = -1,
     ) -> Step:
-        """InitProducerId: `answer` is the identity to go on with, `kept` the prepared transaction that was kept.
+        """InitProducerId, checked against the settings: see `TransactionShard.init`.
 
-        An ongoing transaction of an older instance is fenced and aborted first. `group_epoch`: the instance is to take
-        part in that step of the id's transaction group. Raises KafkaError 15, 16, 42, 50, 51, 53, 90.
+        `group_epoch`: the instance takes part in that step of the id's transaction group. Raises INVALID_REQUEST,
+        INVALID_TRANSACTION_TIMEOUT, TRANSACTIONAL_ID_AUTHORIZATION_FAILED besides.
         """
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty; leave it out or give it a name")
@@ -160,47 +162,13 @@ class TransactionCoordinator:
             note=note[:text_max],
             group_epoch=group_epoch,
         )
-        return await self._move(
-            transactional_id,
-            lambda shard, txn, now_ms, fresh_id: state.init(txn, self.groups.admitted(ask, shard), now_ms, fresh_id),
-        )
+        return await (await self.shard(transactional_id)).init(ask)
 
-    async def add_partitions(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-        *,
-        version: int = 0,
-        connection: int = 0,
-    ) -> None:
-        """Enrol (topic, index) pairs, which must exist, in the open or a new transaction; durable when this returns.
+    async def partition_of_group(self, group_id: str) -> TopicPartition:
+        """The partition of `__consumer_offsets` that holds the group's offsets, to be enrolled by AddOffsetsToTxn.
 
-        `version`: the transaction version of the client, 2 where Produce v12 or TxnOffsetCommit v5 enrols (KIP-890).
-        `connection`: with version 1, the number of the one that the request came over: a request of a connection
-        older than the last one used is refused with CloseConnectionError. Raises KafkaError 15, 16, 48, 49, 51, 90.
+        Raises INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE.
         """
-        producer = ProducerIdentity(producer_id, producer_epoch)
-        await self._move(
-            transactional_id,
-            lambda shard, txn, now_ms, _: state.add_partitions(
-                txn, producer, partitions, now_ms, version=version, group=shard.groups.newest(transactional_id)
-            ),
-            connection=connection,
-        )
-
-    async def add_group(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        group_id: str,
-        *,
-        version: int = 0,
-        connection: int = 0,
-    ) -> None:
-        """Enrol the partition of `__consumer_offsets` that holds the group's offsets. As `add_partitions`; also 24."""
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group needs a name: set group.id")
         try:
@@ -209,10 +177,9 @@ class TransactionCoordinator:
             raise KafkaError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{CONSUMER_OFFSETS} cannot be created now: {error}"
             ) from error
-        partition = (CONSUMER_OFFSETS, coordinator_partition(group_id, topic.partition_count))
-        await self.add_partitions(
-            transactional_id, producer_id, producer_epoch, [partition], version=version, connection=connection
-        )
+        return CONSUMER_OFFSETS, coordinator_partition(group_id, topic.partition_count)
+
+    # --- verification ---
 
     def coordinates(self, transactional_id: str) -> bool:
         """Whether `verify` can say something about the id in this turn of the loop."""
@@ -230,23 +197,18 @@ class TransactionCoordinator:
     ) -> None:
         """Whether this producer may append to the partition now: it has a transaction open that includes it.
 
-        To be called in the same turn of the loop as the append. `connection`: of a Produce or TxnOffsetCommit with
-        version 1, as of `add_partitions`. Raises KafkaError 48, 49, 90 (which Produce calls 47); NOT_ENOUGH_REPLICAS
-        unless this broker `coordinates` the id: `admit` first.
+        Call it without an await before the append. `connection`: of a Produce or TxnOffsetCommit with version 1, as of
+        `TransactionShard.add_partitions`. Raises INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED (which
+        Produce calls INVALID_PRODUCER_EPOCH); NOT_ENOUGH_REPLICAS unless this broker `coordinates` the id: `admit`
+        first.
         """
         shard = self.shards.of(transactional_id)
         if shard is None:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS, f"the coordinator of {transactional_id} is not known now: try again"
             )
-        producer = ProducerIdentity(producer_id, producer_epoch)
-        try:
-            group = shard.groups.newest(transactional_id)
-            state.verify(shard.slots.get(transactional_id), producer, (topic, index), group)
-        except KafkaError as error:
-            raise self._explained(transactional_id, error) from None
+        slot = shard.verify(transactional_id, ProducerIdentity(producer_id, producer_epoch), (topic, index))
         if connection:
-            slot = shard.slots.slot(transactional_id)
             if topic == CONSUMER_OFFSETS:
                 slot.offsets_arrived_over(connection)
             else:
@@ -267,44 +229,22 @@ class TransactionCoordinator:
         `joins`: the producer speaks transaction version 2, whose writes enrol the partitions. `connection`: as of
         `verify`.
         """
+        producer = ProducerIdentity(producer_id, producer_epoch)
+
+        async def enrol(places: Sequence[TopicPartition]) -> None:
+            shard = await self.shard(transactional_id)
+            await shard.add_partitions(transactional_id, producer, places, version=BUMPING_VERSION)
+
         return await self._admissions.admit(
             transactional_id,
-            ProducerIdentity(producer_id, producer_epoch),
+            producer,
             partitions,
             joins=joins,
-            enrol=lambda places: self.add_partitions(
-                transactional_id, producer_id, producer_epoch, places, version=BUMPING_VERSION
-            ),
+            enrol=enrol,
             verify=lambda place: self.verify(
                 transactional_id, producer_id, producer_epoch, *place, connection=connection
             ),
         )
-
-    async def end(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        commit: bool,
-        *,
-        version: int = 0,
-        connection: int = 0,
-    ) -> ProducerIdentity:
-        """EndTxn: commit or abort; the identity to go on with (from transaction version 2 on with a new epoch).
-
-        Returns once every partition has its marker, so that who commits can read what was committed; but the
-        decision stands as soon as it is durable, and is answered then if markers take longer than
-        `Limits.transaction_hold_ms_max`. `connection`: as of `add_partitions`.
-        Raises KafkaError 15, 16, 48, 49, 51, 90.
-        """
-        ask = End(producer=ProducerIdentity(producer_id, producer_epoch), commit=commit, version=version)
-        step = await self._move(
-            transactional_id,
-            lambda _, txn, now_ms, fresh_id: state.end(txn, ask, now_ms, fresh_id),
-            connection=connection,
-        )
-        assert step.answer is not None or step.decided
-        return step.answer or step.decided
 
     async def abort_hanging(
         self, producer: ProducerIdentity, partition: TopicPartition, coordinator_epoch: int, by: ClientName
@@ -324,14 +264,6 @@ class TransactionCoordinator:
         self._senders[sender] = connection
 
     # --- looking ---
-
-    async def describe(self, transactional_id: str) -> TransactionMetadata:
-        """What is known of the id. Raises KafkaError 105."""
-        shard = self.shards.of(transactional_id) or await self.shards.ready(transactional_id)
-        txn = shard.slots.get(transactional_id)
-        if txn is None:
-            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"there is no transactional.id {transactional_id!r}")
-        return txn
 
     async def listing(
         self,
@@ -354,25 +286,12 @@ class TransactionCoordinator:
     def fences(self, transactional_id: str) -> Fences:
         """The ledger of the id, oldest line first; also of one that has expired lately."""
         shard = self.shards.of(transactional_id)
-        txn = shard.slots.get(transactional_id) if shard is not None else None
-        return txn.fences if txn is not None else self._expired.get(transactional_id)
+        return shard.fences(transactional_id) if shard is not None else self._expired.get(transactional_id)
 
-    # --- carrying out ---
-
-    async def _move(self, transactional_id: str, decide: DecideHere, *, connection: int = 0) -> Step:
-        shard = self.shards.of(transactional_id) or await self.shards.ready(transactional_id)
-        try:
-            return await shard.engine.move(transactional_id, partial(decide, shard), connection=connection)
-        except KafkaError as error:
-            raise self._explained(transactional_id, error) from None
+    # --- inside ---
 
     async def _time_out(self, transactional_id: str) -> None:
-        await self._move(
-            transactional_id,
-            lambda shard, txn, now_ms, _: state.time_out(txn, now_ms, self._me, shard.groups.newest(transactional_id)),
-        )
-
-    # --- small things ---
+        await (await self.shard(transactional_id)).time_out(transactional_id)
 
     def _cluster_changed(self, touched: Touched) -> None:
         if touched.partitions or touched.brokers or touched.gone:
@@ -380,7 +299,7 @@ class TransactionCoordinator:
 
     async def _known(self) -> list[TransactionMetadata]:
         """Everything there is here, by transactional id."""
-        found = [txn for shard in await self.shards.all_loaded() for txn in shard.slots.known()]
+        found = [txn for shard in await self.shards.all_loaded() for txn in shard.known()]
         return sorted(found, key=lambda txn: txn.transactional_id)
 
     def _destination_at(self, node: int) -> Destination:
@@ -391,10 +310,3 @@ class TransactionCoordinator:
             timeout_ms = self._config.limits.peer_request_timeout_ms
             far = self._far[node] = RemoteDestination(self._peers, node, timeout_ms)
         return far
-
-    def _explained(self, transactional_id: str, error: KafkaError) -> KafkaError:
-        """`error`, with what is known of an id that has expired."""
-        fences = self._expired.get(transactional_id)
-        if error.code is not ErrorCode.INVALID_PRODUCER_ID_MAPPING or not fences:
-            return error
-        return KafkaError(error.code, f"{error.message}; {transactional_id}: {fences[-1].text}")

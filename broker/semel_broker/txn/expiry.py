@@ -15,7 +15,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.txn.model import group_state, state
 from semel_broker.txn.shard import TransactionShard
-from semel_broker.txn.slots import Slot
+from semel_broker.txn.slot import TransactionSlot
 from semel_broker.txn.transaction_groups import TransactionGroups
 from semel_broker.world import World
 
@@ -75,7 +75,7 @@ class Expiry:
                     self._aborting[txn.transactional_id] = None
                     self._spawn(self._abort(txn.transactional_id))
             for group in shard.groups.known():
-                if group_state.is_timed_out(group, shard.members_of(group.name), now_ms):
+                if group_state.is_timed_out(group, shard.groups.members_of(group.name), now_ms):
                     self._decide(group.name, self._groups.time_out(group.name), "timed_out_not_aborted")
 
     def forget_due(self) -> None:
@@ -88,12 +88,12 @@ class Expiry:
                 for slot in shard.slots
                 if slot.metadata is not None
                 and state.is_expired(slot.metadata, now_ms, expiration_ms)
-                and slot.turn.take()
+                and slot.lock.take()
             ]
             if due:
                 self._spawn(self._bury(shard, due))
             for group in shard.groups.known():
-                if group_state.is_expired(group, shard.members_of(group.name), now_ms, groups_ms):
+                if group_state.is_expired(group, shard.groups.members_of(group.name), now_ms, groups_ms):
                     self._decide(group.name, self._groups.forget(group.name), "expired_not_forgotten")
 
     # --- inside ---
@@ -107,7 +107,7 @@ class Expiry:
         finally:
             del self._aborting[transactional_id]
 
-    async def _bury(self, shard: TransactionShard, due: Sequence[Slot]) -> None:
+    async def _bury(self, shard: TransactionShard, due: Sequence[TransactionSlot]) -> None:
         try:
             for at in range(0, len(due), FORGET_AT_ONCE):
                 await shard.forget(due[at : at + FORGET_AT_ONCE])

@@ -16,11 +16,11 @@ from semel_protocol.hashes import group_of
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.coordination.shards import Shards
 from semel_broker.txn.model import group_state
-from semel_broker.txn.model.group_metadata import TransactionGroup, check_step
+from semel_broker.txn.model.group_metadata import TransactionGroup
 from semel_broker.txn.model.group_state import Begin, Decide, Decision, Members
 from semel_broker.txn.model.identity import ClientName
 from semel_broker.txn.model.metadata import TransactionMetadata
-from semel_broker.txn.model.requests import Init, Rules
+from semel_broker.txn.model.requests import Rules
 from semel_broker.txn.shard import TransactionShard
 
 
@@ -67,7 +67,7 @@ class TransactionGroups:
         def decide(group: TransactionGroup | None, members: Members, now_ms: int, _: Sequence[int]) -> Decision:
             return group_state.begin(group, members, ask, now_ms)
 
-        then = (await shard.group_engine.move(ask.group, decide)).group
+        then = (await shard.groups.move(ask.group, decide)).group
         assert then is not None
         return then
 
@@ -85,27 +85,12 @@ class TransactionGroups:
         def decide(group: TransactionGroup | None, members: Members, now_ms: int, fresh_ids: Sequence[int]) -> Decision:
             return group_state.decide(group, members, ask, now_ms, fresh_ids)
 
-        return await shard.group_engine.move(ask.group, decide)
-
-    def admitted(self, ask: Init, shard: TransactionShard) -> Init:
-        """`ask`, that of a member with the timeout of its step. Raises KafkaError 42 if there are too many, and 90."""
-        if ask.group_epoch < 0:
-            return ask
-        name = ask.transactional_id
-        group = check_step(name, ask.group_epoch, shard.groups.newest(name))
-        members_max = self._config.limits.transaction_group_members_max
-        if shard.members_in(group, but=name) >= members_max:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"{name}: step {group.epoch} of transaction group {group.name!r} has {members_max} members, the most "
-                "that commit as one: let each of them do more",
-            )
-        return replace(ask, timeout_ms=group.timeout_ms)
+        return await shard.groups.move(ask.group, decide)
 
     async def listing(self, names: Sequence[str] | None = None) -> list[GroupListing]:
         """The groups here by name, or those of `names` that are here. Raises KafkaError 14, 15."""
         found = [
-            GroupListing(group, shard.members_of(group.name))
+            GroupListing(group, shard.groups.members_of(group.name))
             for shard in await self._shards.all_loaded()
             for group in shard.groups.known()
             if names is None or group.name in names
@@ -120,7 +105,7 @@ class TransactionGroups:
         def decide(known: TransactionGroup | None, members: Members, now_ms: int, _: Sequence[int]) -> Decision:
             return group_state.time_out(known, members, now_ms, self._me)
 
-        await (await self._shard(group)).group_engine.move(group, decide)
+        await (await self._shard(group)).groups.move(group, decide)
 
     async def forget(self, group: str) -> None:
         """Forget the group if it was not used for long. Raises KafkaError 14, 15, 16, -1."""
@@ -129,7 +114,7 @@ class TransactionGroups:
         def decide(known: TransactionGroup | None, members: Members, now_ms: int, _: Sequence[int]) -> Decision:
             return group_state.expire(known, members, now_ms, expiration_ms)
 
-        await (await self._shard(group)).group_engine.move(group, decide)
+        await (await self._shard(group)).groups.move(group, decide)
 
     # --- inside ---
 
@@ -137,4 +122,4 @@ class TransactionGroups:
         if not group:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a transaction group needs a name")
         name = coordinated_as(group)
-        return self._shards.of(name) or await self._shards.ready(name)
+        return await self._shards.ready(name)

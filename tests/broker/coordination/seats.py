@@ -27,6 +27,9 @@ from semel_broker.scheduling.work_turns import WorkTurns
 from semel_broker.topics.advertised_brokers import Contacts
 from semel_broker.txn.coordinator import TransactionCoordinator
 from semel_broker.txn.markers.leaders import ImageLeaders
+from semel_broker.txn.model.identity import ProducerIdentity
+from semel_broker.txn.model.metadata import TransactionMetadata
+from semel_broker.txn.model.requests import End
 from semel_protocol.batch import iterate
 from semel_protocol.control import ControlType, read_marker
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -112,6 +115,15 @@ class Seat(Replicant):
         if like is not None:
             one.producer_id, one.epoch, one._sequences = like.producer_id, like.epoch, like._sequences
         return one
+
+    async def describe(self, name: str) -> TransactionMetadata:
+        """What this broker's coordinator knows of a transactional id."""
+        return (await self.transactions.shard(name)).describe(name)
+
+    async def commit(self, name: str, producer: ProducerIdentity) -> None:
+        """EndTxn of transaction version 2, asked of this broker."""
+        shard = await self.transactions.shard(name)
+        await shard.end(name, End(producer=producer, commit=True, version=2))
 
     def unplug(self) -> None:
         """It cannot reach the others, in the middle of whatever it asks."""

@@ -55,7 +55,7 @@ async def workers(seats: Seats, at: Seat, group: str, epoch: int, count: int = 3
 
 
 async def label(seat: Seat, name: str) -> str:
-    return (await seat.transactions.describe(name)).state.label
+    return (await seat.describe(name)).state.label
 
 
 async def until_all(seat: Seat, members: list[Any], wanted: str) -> None:

@@ -25,7 +25,7 @@ TIMEOUT_MS = 60_000
 
 
 async def label(seat: Seat, name: str) -> str:
-    return (await seat.transactions.describe(name)).state.label
+    return (await seat.describe(name)).state.label
 
 
 async def until_state(seat: Seat, name: str, wanted: str) -> None:
@@ -147,7 +147,7 @@ async def test_zombie_coordinator_decides_nothing(seats: Seats) -> None:
     await seats.move("out", 0, 2)
     one.session.deadline = 0.0
     assert await mine.end() == ErrorCode.NOT_COORDINATOR
-    assert await code_of(one.transactions.describe(mine.name)) is ErrorCode.NOT_COORDINATOR
+    assert await code_of(one.describe(mine.name)) is ErrorCode.NOT_COORDINATOR
     assert await one.transactions.listing() == []
     there = await two.producer(2, mine.name, like=mine)
     assert await there.end(commit=False) == 0
@@ -159,15 +159,15 @@ async def test_who_waited_for_its_turn_is_not_answered_from_a_memory_that_may_be
     mine = await begin(seats)
     shard = one.transactions.shards.of(mine.name)
     assert shard is not None
-    slot = shard.slots.slot(mine.name)
-    assert slot.turn.take()
+    slot = shard.slots.get(mine.name)
+    assert slot.lock.take()
     places = [("out", 0)]  # enrolled already: there is nothing to store that could fail
     adding = asyncio.create_task(
-        code_of(one.transactions.add_partitions(mine.name, mine.producer_id, mine.epoch, places, version=2))
+        code_of(shard.add_partitions(mine.name, ProducerIdentity(mine.producer_id, mine.epoch), places, version=2))
     )
     await asyncio.sleep(0.01)
     one.session.deadline = 0.0
-    slot.turn.give()
+    slot.lock.give()
     assert await adding is ErrorCode.NOT_COORDINATOR
 
 
@@ -315,12 +315,12 @@ async def test_producer_id_rotation_across_a_failover_at_each_step(
 
     async def act(seat: Seat) -> None:
         if how == "end":
-            await seat.transactions.end(name, *_pair(old), True, version=2)
+            await seat.commit(name, old)
         elif how == "new instance":
             await seat.transactions.init_producer_id(name, TIMEOUT_MS, client=ClientName("new", "h"))
         else:
             monkeypatch.setattr(state, "is_timed_out", lambda txn, *_: txn.state is metadata.ONGOING)
-            await seat.transactions._time_out(name)
+            await (await seat.transactions.shard(name)).time_out(name)
 
     if step != "before the decision":
         acting = asyncio.create_task(code_of(act(one)))
@@ -344,11 +344,7 @@ async def test_producer_id_rotation_across_a_failover_at_each_step(
     assert (await new.produce("out", b"new", partition=1)).error_code == 0
     zombie = await one.producer(2, name, like=mine)
     assert (await zombie.send(zombie.produce_request("out", b"late", sequence=1))).error_code != 0
-    assert await code_of(two.transactions.end(name, *_pair(old), True, version=2)) is not ErrorCode.NONE
-
-
-def _pair(identity: ProducerIdentity) -> tuple[int, int]:
-    return identity.producer_id, identity.epoch
+    assert await code_of(two.commit(name, old)) is not ErrorCode.NONE
 
 
 # --- looking ---

@@ -185,7 +185,7 @@ async def test_questions_of_one_turn_go_out_as_one_request(seats: Seats) -> None
         admission.close()
     assert not len(two.transactions._admissions._guards)
     for each in mine:
-        assert (await one.transactions.describe(each.name)).partitions == {("out", 1): None}
+        assert (await one.describe(each.name)).partitions == {("out", 1): None}
 
 
 async def test_who_waits_for_the_end_of_its_last_transaction_holds_up_no_others_question(seats: Seats) -> None:
@@ -207,7 +207,7 @@ async def test_who_waits_for_the_end_of_its_last_transaction_holds_up_no_others_
             for each, verify in ((busy, False), (idle, True))
         ]
     )
-    await until(lambda: one.transactions.shards.here()[0].slots.slot(busy.name).turn.is_taken)
+    await until(lambda: one.transactions.shards.here()[0].slots.get(busy.name).lock.is_taken)
     answer = await two.peers.call(1, VERIFY, 5, request, 5_000)
     codes = [
         [row.partition_error_code for row in result.topic_results[0].results_by_partition]

@@ -16,6 +16,8 @@ from semel_broker.topics.topics import Topics
 from semel_broker.txn.coordinator import TransactionCoordinator
 from semel_broker.txn.markers.channel import Entry
 from semel_broker.txn.model.identity import ClientName, ProducerIdentity
+from semel_broker.txn.model.metadata import TopicPartition, TransactionMetadata
+from semel_broker.txn.model.requests import End
 from semel_broker.world import World
 from semel_protocol.batch import iterate, read_header
 from semel_protocol.control import ControlType, read_marker
@@ -113,9 +115,20 @@ class Office:
         assert step.answer is not None
         return step.answer
 
+    async def add(
+        self,
+        mine: ProducerIdentity,
+        name: str = "t",
+        partitions: Sequence[TopicPartition] = PARTITIONS,
+        *,
+        version: int = 0,
+    ) -> None:
+        """Enrol partitions."""
+        await (await self.transactions.shard(name)).add_partitions(name, mine, partitions, version=version)
+
     async def begin(self, mine: ProducerIdentity, name: str = "t", *, version: int = 0, first: int = 0) -> None:
         """Enrol both partitions of `out` and write a record into each."""
-        await self.transactions.add_partitions(name, mine.producer_id, mine.epoch, PARTITIONS, version=version)
+        await self.add(mine, name, version=version)
         for topic, index in PARTITIONS:
             self.transactions.verify(name, mine.producer_id, mine.epoch, topic, index)
             data = bytearray(
@@ -132,12 +145,16 @@ class Office:
     async def end(
         self, mine: ProducerIdentity, commit: bool = True, name: str = "t", *, version: int = 0
     ) -> ProducerIdentity:
-        return await self.transactions.end(name, mine.producer_id, mine.epoch, commit, version=version)
+        shard = await self.transactions.shard(name)
+        return await shard.end(name, End(producer=mine, commit=commit, version=version))
 
     # --- what can be seen ---
 
+    async def describe(self, name: str = "t") -> TransactionMetadata:
+        return (await self.transactions.shard(name)).describe(name)
+
     async def state(self, name: str = "t") -> str:
-        return (await self.transactions.describe(name)).state.label
+        return (await self.describe(name)).state.label
 
     async def until_state(self, wanted: str, name: str = "t") -> None:
         async with asyncio.timeout(10):

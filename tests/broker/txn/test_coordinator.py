@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from broker.txn.office import PARTITIONS, TIMEOUT_MS, Office
+from broker.txn.office import TIMEOUT_MS, Office
 from semel_broker.cluster.topic_plan import NewTopic
 from semel_broker.txn.model.identity import ClientName, ProducerIdentity
 from semel_protocol.batch import read_header
@@ -51,7 +51,7 @@ async def test_every_partition_has_its_marker_when_the_end_is_answered(
 
 async def test_groups_are_told_how_the_transaction_of_their_offsets_ended(office: Office) -> None:
     mine = await office.init()
-    await office.transactions.add_group("t", mine.producer_id, mine.epoch, "g")
+    await office.add(mine, partitions=[await office.transactions.partition_of_group("g")])
     await office.end(mine, False)
     topic = office.topics.get(CONSUMER_OFFSETS)
     assert topic is not None
@@ -77,7 +77,7 @@ async def test_marker_retried_after_its_reply_was_lost(office: Office) -> None:
 async def test_a_deleted_topic_does_not_hold_the_end_up(office: Office) -> None:
     mine = await office.init()
     await office.topics.create(NewTopic(name="gone", partitions=1))
-    await office.transactions.add_partitions("t", mine.producer_id, 0, [("gone", 0), ("out", 0)])
+    await office.add(mine, partitions=[("gone", 0), ("out", 0)])
     await office.topics.delete("gone")
     async with asyncio.timeout(5):
         await office.end(mine)
@@ -95,7 +95,7 @@ async def test_what_meets_a_transaction_being_ended_is_held_not_refused(office: 
     assert await is_held(ending)
     assert await office.state() == "PrepareCommit"
     retry = asyncio.create_task(office.end(mine))
-    adding = asyncio.create_task(office.transactions.add_partitions("t", mine.producer_id, 0, PARTITIONS))
+    adding = asyncio.create_task(office.add(mine))
     taking = asyncio.create_task(office.init())
     assert await is_held(taking)
     assert not retry.done()
@@ -338,7 +338,7 @@ async def test_an_unused_id_expires_for_good_and_its_producer_is_told(offices: l
         while office.transactions.fences("t")[-1:] == ():
             await asyncio.sleep(0.005)
     with pytest.raises(KafkaError, match=r"transactional\.id\.expiration\.ms") as refused:
-        await office.transactions.add_partitions("t", mine.producer_id, mine.epoch, PARTITIONS)
+        await office.add(mine)
     assert refused.value.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     with pytest.raises(KafkaError, match=r"no transactional\.id"):
         await office.state()

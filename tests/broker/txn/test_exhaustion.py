@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from random import Random
 
 import pytest
-from broker.txn.office import PARTITIONS, TIMEOUT_MS, Office
+from broker.txn.office import TIMEOUT_MS, Office
 from semel_broker.txn.model.identity import EPOCH_LAST, EPOCH_MAX, ProducerIdentity
 from semel_broker.txn.model.ledger import FenceReason
 from semel_broker.txn.model.metadata import EMPTY, TransactionMetadata
@@ -62,7 +62,7 @@ async def cut_power_after(office: Office, steps: int, work: Callable[[], Awaitab
 
 async def assert_fenced(office: Office, producer: ProducerIdentity) -> None:
     with pytest.raises(KafkaError) as refused:
-        await office.transactions.add_partitions("t", producer.producer_id, producer.epoch, PARTITIONS, version=2)
+        await office.add(producer, version=2)
     assert refused.value.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 

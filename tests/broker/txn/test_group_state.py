@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from semel_broker.coordination.producer_ids import NeedsProducerIdError
 from semel_broker.txn.model import group_state, state
 from semel_broker.txn.model.group_metadata import (
     ABORTED,
@@ -34,7 +35,7 @@ from semel_broker.txn.model.metadata import (
     TransactionState,
 )
 from semel_broker.txn.model.records import key_of, metadata_of, row_of
-from semel_broker.txn.model.requests import End, Init, NeedsProducerIdError
+from semel_broker.txn.model.requests import End, Init
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import coordinator_partition, group_of, transaction_partition
 
@@ -334,7 +335,7 @@ def test_an_id_with_a_slash_that_joined_nothing_is_an_ordinary_one() -> None:
     for known in (None, group(COMMITTED), group(epoch=9)):
         then = state.add_partitions(mine, mine.identity, [A], NOW, group=known).then
         assert then is not None
-        assert state.end(then, End(producer=mine.identity, commit=True), NOW).decided
+        assert state.end(then, End(producer=mine.identity, commit=True), NOW).awaits_markers
         assert state.is_timed_out(then, NOW + TIMEOUT_MS + 1, known)
 
 

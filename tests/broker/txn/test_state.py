@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
+from semel_broker.coordination.producer_ids import NeedsProducerIdError
 from semel_broker.txn.model import state
 from semel_broker.txn.model.identity import EPOCH_LAST, EPOCH_MAX, NOBODY, ClientName, ProducerIdentity
 from semel_broker.txn.model.ledger import FenceReason
@@ -26,7 +27,7 @@ from semel_broker.txn.model.metadata import (
     TransactionState,
 )
 from semel_broker.txn.model.refusals import for_version
-from semel_broker.txn.model.requests import End, Init, NeedsProducerIdError, Rules, Step
+from semel_broker.txn.model.requests import End, Init, Rules, Step
 from semel_protocol.errors import ErrorCode, KafkaError
 
 NOW = 1_700_000_000_000
@@ -329,7 +330,7 @@ def test_data_is_written_into_enrolled_partitions_only() -> None:
 @pytest.mark.parametrize("commit", [True, False])
 def test_version_1_keeps_the_epoch_and_answers_a_retry(commit: bool) -> None:
     step = end(txn(ONGOING), commit)
-    assert (step.answer, step.decided) == (None, me())
+    assert (step.answer, step.awaits_markers) == (me(), True)
     done = completed(step)
     assert (done.state, done.identity, done.partitions) == (
         COMPLETE_COMMIT if commit else COMPLETE_ABORT,
@@ -344,7 +345,7 @@ def test_version_1_keeps_the_epoch_and_answers_a_retry(commit: bool) -> None:
 def test_kip890_version_2_bumps_the_epoch_at_every_end(commit: bool) -> None:
     step = end(txn(ONGOING), commit, version=2)
     assert step.then is not None
-    assert (step.then.producer_epoch, step.decided) == (4, me(4)), "markers carry the new epoch: it fences late writes"
+    assert (step.then.producer_epoch, step.answer) == (4, me(4)), "markers carry the new epoch: it fences late writes"
     assert completed(step).identity == me(4)
     assert completed(step).fences == (), "nobody was fenced"
 
@@ -373,7 +374,7 @@ def test_empty_commit_is_refused_and_empty_abort_bumps_the_epoch_with_version_2(
     assert code_of(lambda: end(txn(in_state), True, version=2)) is STATE
     step = end(txn(in_state), False, version=2)
     assert step.then is not None
-    assert (step.then.state, step.then.partitions, step.decided) == (PREPARE_ABORT, {}, me(4))
+    assert (step.then.state, step.then.partitions, step.answer) == (PREPARE_ABORT, {}, me(4))
     assert completed(step).state is COMPLETE_ABORT
 
 
@@ -383,7 +384,7 @@ def test_kip890_epoch_exhaustion_rotates_the_producer_id_at_the_end(commit: bool
     prepared = step.then
     assert prepared is not None
     assert (prepared.producer_id, prepared.producer_epoch) == (PID, EPOCH_MAX), "the data's id, fenced"
-    assert step.decided == prepared.identity == ProducerIdentity(FRESH, 0)
+    assert step.answer == prepared.identity == ProducerIdentity(FRESH, 0)
     assert code_of(lambda: end(prepared, commit, EPOCH_LAST, version=2)) is WAIT
     done = completed(step)
     assert (done.identity, done.previous_producer_id) == (ProducerIdentity(FRESH, 0), PID)
@@ -512,7 +513,7 @@ def test_kip939_a_new_instance_keeps_and_ends_a_prepared_transaction(commit: boo
     assert prepared.producer_epoch > epoch
     bump = 1 if version else 0
     done = completed(step)
-    assert done.identity == step.decided == ProducerIdentity(mine.producer_id, mine.epoch + bump)
+    assert done.identity == step.answer == ProducerIdentity(mine.producer_id, mine.epoch + bump)
     assert end(done, commit, mine.epoch, version, mine.producer_id) == Step(None, done.identity)
 
 

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from broker.txn.office import PARTITIONS, TIMEOUT_MS, Office
+from broker.txn.office import TIMEOUT_MS, Office
 from broker.wire import headers_of
 from msgspec.structs import replace
 from semel_broker.coordination.journal import READ_BYTES, Journal, Stored
@@ -212,7 +212,7 @@ async def test_what_cannot_be_a_member_is_told(
 async def test_the_timeout_of_a_member_is_its_steps(office: Office) -> None:
     step = await begin(office, timeout_ms=1_234)
     await join(office, "a", step.epoch)
-    assert (await office.transactions.describe("g/a")).timeout_ms == 1_234
+    assert (await office.describe("g/a")).timeout_ms == 1_234
     await refused(begin(office, timeout_ms=0), ErrorCode.INVALID_TRANSACTION_TIMEOUT)
     await refused(begin(office, timeout_ms=900_001), ErrorCode.INVALID_TRANSACTION_TIMEOUT)
 
@@ -235,13 +235,13 @@ async def test_worn_out_members_go_on_with_fresh_producer_ids(office: Office) ->
         mine = await join(office, name, step.epoch)
         shard = office.transactions.shards.of("g/")
         assert shard is not None
-        slot = shard.slots.slot(f"g/{name}")
+        slot = shard.slots.get(f"g/{name}")
         assert slot.metadata is not None
         slot.metadata = replace(slot.metadata, producer_epoch=EPOCH_LAST)
         await office.begin(ProducerIdentity(mine.producer_id, EPOCH_LAST), f"g/{name}", version=2)
-    worn = [(f"g/{name}", (await office.transactions.describe(f"g/{name}")).identity) for name in names]
+    worn = [(f"g/{name}", (await office.describe(f"g/{name}")).identity) for name in names]
     await decide(office, step.epoch, "q:0", *worn)
-    after = [(await office.transactions.describe(f"g/{name}")).identity for name in names]
+    after = [(await office.describe(f"g/{name}")).identity for name in names]
     assert [each.epoch for each in after] == [0, 0, 0]
     assert len({each.producer_id for each in after} | {each.producer_id for _, each in worn}) == 6
     assert kinds(office) == ["COMMIT"] * 3
@@ -275,9 +275,7 @@ async def test_a_step_too_large_for_a_segment_is_not_committed_and_can_be_got_ri
 async def test_a_member_that_is_opening_its_transaction_is_waited_for(office: Office) -> None:
     step = await begin(office)
     mine = await join(office, "a", step.epoch)
-    adding = asyncio.create_task(
-        office.transactions.add_partitions("g/a", mine.producer_id, mine.epoch, PARTITIONS, version=2)
-    )
+    adding = asyncio.create_task(office.add(mine, "g/a", version=2))
     await asyncio.sleep(0)
     following = asyncio.create_task(begin(office))
     await adding
@@ -403,7 +401,7 @@ async def test_who_gives_up_waiting_holds_nobody_up_and_changes_nothing(office: 
             await asyncio.sleep(0.005)
     assert kinds(office) == ["COMMIT", "COMMIT"]
     await begin(office)
-    assert not any(slot.turn.is_taken for slot in shard.slots)
+    assert not any(slot.lock.is_taken for slot in shard.slots)
 
 
 @pytest.mark.parametrize("after_turns", range(0, 40, 3))
@@ -431,7 +429,7 @@ async def test_a_failed_append_leaves_no_trace(office: Office, monkeypatch: pyte
         await refused(decide(office, step.epoch, "q:0", a), ErrorCode.NOT_COORDINATOR)
         await refused(begin(office), ErrorCode.NOT_COORDINATOR)
     assert (await group_of(office)) == step
-    assert (await office.transactions.describe("g/a")).state is ONGOING
+    assert (await office.describe("g/a")).state is ONGOING
     b = await work(office, "b", step.epoch)
     await decide(office, step.epoch, "q:0", a, b)
     assert kinds(office) == ["COMMIT", "COMMIT"]
@@ -478,11 +476,11 @@ async def test_closing_lets_go_of_whoever_is_held(office: Office) -> None:
     office.hold_markers()
     deciding = asyncio.create_task(decide(office, step.epoch, "q:0", a))
     assert await is_held(deciding)
-    busy = await shard.groups.enter("g")
+    busy = await shard.groups.slots.enter("g")
     beginning = asyncio.create_task(begin(office))
     assert await is_held(beginning)
     await office.transactions.close()
-    shard.groups.leave(busy)
+    shard.groups.slots.leave(busy)
     assert not (await deciding).already, "it is decided"
     await refused(beginning, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
@@ -525,9 +523,9 @@ async def test_restart_when_some_have_their_markers_and_some_have_not(office: Of
     each = [await work(office, f"m{n}", step.epoch) for n in range(4)]
     shard = office.transactions.shards.of("g/")
     assert shard is not None
-    write = shard.engine.write_markers
-    shard.engine.write_markers = (  # type: ignore[method-assign]
-        lambda slot, txn: write(slot, txn) if slot.transactional_id in ("g/m0", "g/m2") else None
+    write = shard.write_markers
+    shard.write_markers = (  # type: ignore[method-assign]
+        lambda slot, txn: write(slot, txn) if slot.key in ("g/m0", "g/m2") else None
     )
     deciding = asyncio.create_task(decide(office, step.epoch, "q:0", *each))
     await office.until_state("CompleteCommit", "g/m0")
@@ -644,9 +642,9 @@ async def test_a_member_without_its_groups_record_is_not_open_for_ever(offices: 
     await work(office, "a", step.epoch)
     shard = office.transactions.shards.of("g/")
     assert shard is not None
-    slot = await shard.groups.enter("g")
-    slot.drop()
-    shard.groups.leave(slot)
+    slot = await shard.groups.slots.enter("g")
+    slot.metadata = slot.newest = None
+    shard.groups.slots.leave(slot)
     office.wall_ms += TIMEOUT_MS + 1
     await office.until_state("CompleteAbort", "g/a")
 

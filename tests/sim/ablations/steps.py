@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 from semel._transactions.manager import Transactions
 from semel_broker.coordination.journal import Journal
-from semel_broker.txn import transaction_groups
+from semel_broker.txn import group_engine
 from semel_broker.txn.expiry import Expiry
 from semel_broker.txn.group_engine import GroupEngine
 from semel_broker.txn.model import group_state, state
@@ -43,7 +43,7 @@ def lenient(transactional_id: str, epoch: int, group: TransactionGroup | None) -
     needless="whoever is let in can open nothing: AddPartitions and the verification of Produce ask for the step, too",
 )
 def step_of_init(seam: Seam) -> None:
-    seam.replace(transaction_groups, "check_step", lenient)
+    seam.replace(group_engine, "check_step", lenient)
 
 
 @safeguard(
@@ -53,7 +53,7 @@ def step_of_init(seam: Seam) -> None:
     given=no_timeouts,
 )
 def step_of_member(seam: Seam) -> None:
-    seam.replace(transaction_groups, "check_step", lenient)
+    seam.replace(group_engine, "check_step", lenient)
     seam.replace(state, "check_step", lenient)
 
 
@@ -169,17 +169,17 @@ def decision_durable(seam: Seam) -> None:
         is_durable: bool = True
 
     async def hasty(self: GroupEngine, slot: Any, held: Any, decision: Decision) -> None:
-        append = self._journal.append
+        append = self._engine.append
 
         def at_once(rows: Any, **more: Any) -> Durable:
             append(rows, **more)
             return Durable()
 
-        self._journal.append = at_once  # type: ignore[method-assign, assignment]
+        self._engine.append = at_once  # type: ignore[method-assign, assignment]
         try:
             await persist(self, slot, held, decision)
         finally:
-            del self._journal.append
+            del self._engine.append
 
     persist = GroupEngine._persist
     seam.replace(GroupEngine, "_persist", hasty)

@@ -17,7 +17,7 @@ from semel_broker.cluster.records import PartitionState
 from semel_broker.cluster.steps import Step
 from semel_broker.coordination import journal
 from semel_broker.txn.model import identity, metadata, state
-from semel_broker.txn.slots import Slot
+from semel_broker.txn.slot import TransactionSlot
 from semel_protocol.errors import ErrorCode
 from semel_storage.internal_topics import CONSUMER_OFFSETS
 from semel_storage.log import recovery
@@ -114,7 +114,7 @@ def restless_leaders(seam: Seam) -> None:
 
 def any_connection(seam: Seam) -> None:
     """The broker takes what comes over any connection, as Kafka's does."""
-    seam.replace(Slot, "_check_connection", lambda *_: None)
+    seam.replace(TransactionSlot, "_check_connection", lambda *_: None)
 
 
 def carefree_clients(seam: Seam) -> None:

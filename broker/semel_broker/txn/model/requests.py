@@ -12,17 +12,18 @@ BUMPING_VERSION = 2
 """The transaction version from which on every end bumps the epoch (KIP-890)."""
 
 
-class NeedsProducerIdError(Exception):
-    """The decision takes a producer id that nobody has had: get one and decide again."""
-
-
 class Step(msgspec.Struct, frozen=True):
-    """`then`: to be persisted and applied. `answer`: what the producer goes on with. `decided`: what it goes on with
-    even if completing `then` takes too long. `kept`: the prepared transaction that was kept open (KIP-939)."""
+    """The decision on one request.
+
+    `then`: the metadata to persist and apply; None: nothing changes. `answer`: the identity that the producer continues
+    with; None: the coordinator decides again once the transaction that `then` ends is complete. `awaits_markers`: the
+    answer waits until every partition has its marker, for up to `Limits.transaction_hold_ms_max`. `kept`: the prepared
+    transaction that was kept open (KIP-939).
+    """
 
     then: TransactionMetadata | None
     answer: ProducerIdentity | None = None
-    decided: ProducerIdentity = NOBODY
+    awaits_markers: bool = False
     kept: ProducerIdentity = NOBODY
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 from semel_protocol.errors import ErrorCode, KafkaError
 
+from semel_broker.coordination.producer_ids import NeedsProducerIdError
 from semel_broker.txn.model.group_metadata import TransactionGroup, check_step
 from semel_broker.txn.model.identity import EPOCH_LAST, EPOCH_MAX, NOBODY, ClientName, ProducerIdentity
 from semel_broker.txn.model.ledger import FenceReason, FenceRecord, noted
@@ -33,7 +34,7 @@ from semel_broker.txn.model.metadata import (
     TransactionState,
 )
 from semel_broker.txn.model.refusals import concurrent, fenced, not_open, only_to_be_ended, only_with_its_group
-from semel_broker.txn.model.requests import BUMPING_VERSION, End, Init, NeedsProducerIdError, Step
+from semel_broker.txn.model.requests import BUMPING_VERSION, End, Init, Step
 
 # --- initialising --------------------------------------------------------------------------------------------
 
@@ -215,7 +216,7 @@ def _ended_before(txn: TransactionMetadata, ask: End) -> Step:
 def _decided(txn: TransactionMetadata, ask: End, now_ms: int, fresh_id: int) -> Step:
     """The point of no return. Everything after it is a matter of time."""
     then = prepared(txn, ask, now_ms, fresh_id)
-    return Step(then, decided=then.identity)
+    return Step(then, then.identity, awaits_markers=True)
 
 
 def prepared(txn: TransactionMetadata, ask: End, now_ms: int, fresh_id: int) -> TransactionMetadata:

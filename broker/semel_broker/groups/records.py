@@ -26,7 +26,7 @@ from semel_storage.internal_topics import (
 from semel_broker.groups.group import Group, GroupState, Member
 from semel_broker.groups.offsets import NO_EXPIRY, CommittedOffset, OffsetRecord
 from semel_broker.groups.requests import Moment
-from semel_broker.groups.turn import Assign, Change, Empty, Replace
+from semel_broker.groups.state import Assign, Change, Empty, Replace
 
 OFFSET_COMMIT_VALUE_WITH_EXPIRY = 1
 

@@ -26,7 +26,7 @@ from semel_broker.groups.pending import Pending
 from semel_broker.groups.records import group_row
 from semel_broker.groups.replay import Replay
 from semel_broker.groups.requests import Join, Joined, Moment, Rules, Sync, Synced
-from semel_broker.groups.turn import Change, Turn
+from semel_broker.groups.state import Change, Transition
 from semel_broker.partitions.partition import Partition
 from semel_broker.world import World
 
@@ -97,9 +97,9 @@ class GroupShard(Shard):
             )
         group = self.groups.get(group_id) or Group(group_id=group_id)
         to: Future[Joined] = get_running_loop().create_future()
-        turn = state.join(group, ask, to, self._now(), self._rules)
+        transition = state.join(group, ask, to, self._now(), self._rules)
         self.groups[group_id] = group
-        self._carry_out(turn)
+        self._carry_out(transition)
         return await to
 
     async def sync(self, group_id: str, ask: Sync) -> Synced:
@@ -230,22 +230,22 @@ class GroupShard(Shard):
 
     # --- carrying out ---
 
-    def _carry_out(self, turn: Turn) -> None:
-        """Answer whom the turn answers, watch whom it names, and persist what it wants persisted."""
-        group = turn.group
-        for answer in turn.answers:
+    def _carry_out(self, transition: Transition) -> None:
+        """Answer the requests that the transition answers, persist its change, and watch the sessions it names."""
+        group = transition.group
+        for answer in transition.answers:
             to = cast("Future[Joined | Synced]", answer.to)
             if to.done():
-                continue  # its request was given up
+                continue  # the request was cancelled
             if isinstance(answer.result, KafkaError):
                 to.set_exception(answer.result)
             else:
                 to.set_result(answer.result)
-        if turn.change is not None:
-            self._persist(group, turn.change)
+        if transition.change is not None:
+            self._persist(group, transition.change)
         if group.is_disposable:
             self._bury(group)
-        self._watch(group, turn.watch)
+        self._watch(group, transition.watch)
 
     def _persist(self, group: Group, change: Change) -> None:
         def applied() -> None:
@@ -260,7 +260,7 @@ class GroupShard(Shard):
 
         def refused(error: Exception) -> None:
             if self.is_gone:
-                return  # everybody has been answered
+                return  # every request is answered
             is_passing = isinstance(error, KafkaError) and error.code in PASSING
             tell = self._log.warning if is_passing else self._log.error
             tell("group_not_stored", group=group.group_id, error=str(error))

@@ -26,7 +26,6 @@ Row = OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
 
 
 async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitResponse:
-    groups = ctx.broker.groups
     codes: dict[tuple[str, int], ErrorCode] = {}
     records: dict[tuple[str, int], OffsetRecord] = {}  # of those for one partition the last
     now_ms = ctx.broker.world.now_ms()
@@ -42,7 +41,8 @@ async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
                 await slices.next()
     refusal = ErrorCode.NONE
     try:
-        await groups.commit(
+        shard = await ctx.broker.groups.shards.ready(request.group_id)
+        await shard.commit(
             request.group_id,
             list(records.values()),
             member_id=request.member_id,

@@ -55,19 +55,20 @@ def _refused(topics: Sequence[OffsetFetchRequestTopic], group_code: int) -> list
 
 
 async def _group(group_id: str, topics: Topics, stable: bool, ctx: RequestContext) -> OffsetFetchResponseGroup:
-    groups = ctx.broker.groups
     try:
-        offsets = await groups.offsets(group_id)
+        shard = await ctx.broker.groups.shards.ready_if_any(group_id)
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error.code)
+    offsets = shard.offsets(group_id) if shard is not None else GroupOffsets()
+    book = shard.book if stable and shard is not None else None
     if topics is None:
-        topics = _all(offsets, groups.unstable(group_id) if stable else (), ctx)
+        topics = _all(offsets, book.unstable(group_id) if book is not None else (), ctx)
     slices = ctx.slices()
     answered = []
     for topic in topics:
         rows = []
         for partition in topic.partition_indexes:
-            if stable and groups.is_unstable(group_id, topic.name, partition):
+            if book is not None and book.is_unstable(group_id, topic.name, partition):
                 rows.append(_row(partition, NONE_COMMITTED, ErrorCode.UNSTABLE_OFFSET_COMMIT))
             else:
                 rows.append(_row(partition, _committed(offsets, topic.name, partition, ctx), ErrorCode.NONE))

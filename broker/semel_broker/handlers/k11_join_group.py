@@ -31,7 +31,7 @@ async def handle(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupRes
         may_skip_assignment=ctx.api_version >= SKIP_ASSIGNMENT_VERSION,
     )
     try:
-        joined = await groups.join(request.group_id, ask)
+        joined = await (await groups.shard(request.group_id)).join(request.group_id, ask)
     except MemberIdRequiredError as error:
         return JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=error.member_id)
     return JoinGroupResponse(

@@ -62,7 +62,7 @@ async def _commit(
 ) -> None:
     """`codes` gets what is wrong with each row alone, as things stand once the group is part of the transaction."""
     groups = ctx.broker.groups
-    partition = await groups.partition_of(request.group_id)
+    partition = (await groups.shard(request.group_id)).partition
     joins = ctx.api_version >= JOINING_VERSION
     admission = await ctx.broker.transactions.admit(
         request.transactional_id,
@@ -83,7 +83,8 @@ async def _commit(
                     records[topic.name, row.partition_index] = OffsetRecord(topic.name, row.partition_index, committed)
                 if slices.is_over():
                     await slices.next()
-        await groups.commit_in_transaction(
+        shard = await groups.shard(request.group_id)  # the group may have another coordinator by now
+        await shard.commit_in_transaction(
             request.group_id,
             list(records.values()),
             Producer(request.producer_id, request.producer_epoch),

@@ -12,7 +12,8 @@ from semel_broker.context import RequestContext
 
 async def handle(request: OffsetDeleteRequest, ctx: RequestContext) -> OffsetDeleteResponse:
     partitions = [(topic.name, row.partition_index) for topic in request.topics for row in topic.partitions]
-    codes = await ctx.broker.groups.delete_offsets(request.group_id, partitions)
+    shard = await ctx.broker.groups.shard_of_known(request.group_id)
+    codes = await shard.delete_offsets(request.group_id, partitions)
     code_of = dict(zip(partitions, codes, strict=True))
     topics = [
         OffsetDeleteResponseTopic(

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any, cast
 
 from broker.cluster.brokers import until
+from broker.groups.requests import GroupRequests
 from broker.replication.brokers import Cluster, Replicant
 from broker.transactional import TransactionalProducer
 from broker.wire import Wire
@@ -98,6 +99,7 @@ class Seat(Replicant):
             leaders=ImageLeaders(self.feed.image),
             peers=self.wires,
         )
+        self.ask = GroupRequests(self.groups)
         self.groups.start()
         self.transactions.start()
         await self.clients.serve()

@@ -26,7 +26,7 @@ NOT_COORDINATOR = ErrorCode.NOT_COORDINATOR
 
 async def commit(seat: Seat, group: str, offset: int, topic: str = "t") -> None:
     topic_id = seat.topics.required(topic).topic_id
-    await seat.groups.commit(
+    await seat.ask.commit(
         group,
         [OffsetRecord(topic, 0, CommittedOffset(offset, topic_id=topic_id))],
         member_id="",
@@ -36,7 +36,7 @@ async def commit(seat: Seat, group: str, offset: int, topic: str = "t") -> None:
 
 
 async def offset(seat: Seat, group: str, topic: str = "t") -> int:
-    found = (await seat.groups.offsets(group)).get(topic, 0)
+    found = (await seat.ask.offsets(group)).get(topic, 0)
     return -1 if found is None else found.offset
 
 
@@ -215,7 +215,7 @@ async def test_a_coordinator_whose_session_is_over_answers_nothing_from_memory(s
     assert one.partition(0, CONSUMER_OFFSETS).is_leading, "as far as it knows"
     one.session.deadline = 0.0
     assert await code_of(offset(one, group)) is NOT_COORDINATOR
-    assert await code_of(one.groups.heartbeat(group, 1, "m", None)) is NOT_COORDINATOR
+    assert await code_of(one.ask.heartbeat(group, 1, "m", None)) is NOT_COORDINATOR
     assert await one.groups.groups() == []
 
 
@@ -285,4 +285,4 @@ async def test_each_broker_lists_and_describes_its_own_groups(seats: Seats) -> N
     assert [row.group_id for row in (await wire.call(ListGroupsRequest())).groups] == [mine]
     described = await wire.call(DescribeGroupsRequest(groups=[mine, other]))
     assert [row.error_code for row in described.groups] == [0, NOT_COORDINATOR]
-    assert await code_of(one.groups.delete_group(other)) is NOT_COORDINATOR
+    assert await code_of(one.ask.delete_group(other)) is NOT_COORDINATOR

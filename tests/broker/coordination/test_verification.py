@@ -228,13 +228,13 @@ async def test_offsets_are_part_of_a_transaction_that_another_broker_coordinates
     request = there.commit_request({0: 5}, group_id=group)
     response = await there.wire.call(request, {1: 3, 2: 5}[version])
     assert [row.error_code for row in response.topics[0].partitions] == [0]
-    await two.groups.offsets(group)
-    assert two.groups.unstable(group) == [("t", 0)]
+    await two.ask.offsets(group)
+    assert two.ask.unstable(group) == [("t", 0)]
     assert await mine.end() == 0
-    found = (await two.groups.offsets(group)).get("t", 0)
+    found = (await two.ask.offsets(group)).get("t", 0)
     assert found is not None
     assert found.offset == 5
-    assert two.groups.unstable(group) == []
+    assert two.ask.unstable(group) == []
     assert one.groups.shards.of(group) is None
 
 
@@ -259,7 +259,7 @@ async def test_offsets_that_come_when_the_marker_has_been_are_refused(seats: Sea
     gate.set()
     codes = [row.error_code for row in (await committing).topics[0].partitions]
     assert codes == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS], "try again"
-    assert two.groups.unstable(group) == []
+    assert two.ask.unstable(group) == []
     assert not is_open(two, 1, CONSUMER_OFFSETS)
 
 
@@ -274,14 +274,14 @@ async def test_failover_of_the_group_with_offsets_pending(seats: Seats) -> None:
     group = seats.name_at(1, "g")
     assert await there.commit_offsets({0: 5}, group_id=group) == [0]
     await seats.move(CONSUMER_OFFSETS, 1, 1)
-    await one.groups.offsets(group)
-    assert one.groups.unstable(group) == [("t", 0)]
+    await one.ask.offsets(group)
+    assert one.ask.unstable(group) == [("t", 0)]
     assert await mine.end() == 0
-    found = (await one.groups.offsets(group)).get("t", 0)
-    assert (found is not None and found.offset, one.groups.unstable(group)) == (5, [])
+    found = (await one.ask.offsets(group)).get("t", 0)
+    assert (found is not None and found.offset, one.ask.unstable(group)) == (5, [])
     await seats.move(CONSUMER_OFFSETS, 1, 2)
-    found = (await two.groups.offsets(group)).get("t", 0)
-    assert (found is not None and found.offset, two.groups.unstable(group)) == (5, [])
+    found = (await two.ask.offsets(group)).get("t", 0)
+    assert (found is not None and found.offset, two.ask.unstable(group)) == (5, [])
 
 
 async def test_failover_of_both_coordinators_with_offsets_pending(seats: Seats) -> None:
@@ -292,8 +292,8 @@ async def test_failover_of_both_coordinators_with_offsets_pending(seats: Seats) 
     await seats.move(TRANSACTION_STATE, 0, 2)
     ender = await two.producer(2, mine.name, like=mine)
     assert await ender.end(commit=False) == 0
-    assert (await one.groups.offsets(group)).get("t", 0) is None
-    assert one.groups.unstable(group) == []
+    assert (await one.ask.offsets(group)).get("t", 0) is None
+    assert one.ask.unstable(group) == []
 
 
 async def test_marker_that_comes_before_the_pending_offsets_are_loaded_decides_them(seats: Seats) -> None:
@@ -304,12 +304,12 @@ async def test_marker_that_comes_before_the_pending_offsets_are_loaded_decides_t
     await reading.acquire()  # the next coordinator of the group is busy with another partition
     await seats.move(CONSUMER_OFFSETS, 1, 1)
     assert await mine.end() == 0
-    asking = asyncio.create_task(one.groups.offsets(group))
+    asking = asyncio.create_task(one.ask.offsets(group))
     await asyncio.sleep(0.02)
     assert not asking.done()
     reading.release()
     found = (await asking).get("t", 0)
-    assert (found is not None and found.offset, one.groups.unstable(group)) == (5, [])
+    assert (found is not None and found.offset, one.ask.unstable(group)) == (5, [])
     assert not two.groups.shards.at(1)
 
 

@@ -29,7 +29,7 @@ async def desk() -> AsyncIterator[Desk]:
 
 async def remembered(desk: Desk) -> list[tuple[str, int, int]]:
     """What lies in the coordinator's memory, whether it counts or not."""
-    offsets = await desk.groups.offsets("g")
+    offsets = await desk.ask.offsets("g")
     return [(topic, partition, committed.offset) for topic, partition, committed in offsets]
 
 
@@ -105,7 +105,7 @@ async def test_offset_committed_late_for_a_deleted_topic_counts_for_none_and_goe
     late = CommittedOffset(9, commit_timestamp_ms=desk.wall_ms, topic_id=desk.topics.required("t").topic_id)
     await desk.delete_topic()
     await desk.topics.ensure("t")
-    await desk.groups.commit("g", [OffsetRecord("t", 0, late)], member_id="", instance_id=None, generation_id=-1)
+    await desk.ask.commit("g", [OffsetRecord("t", 0, late)], member_id="", instance_id=None, generation_id=-1)
     assert await desk.offset() == -1
     async with asyncio.timeout(5):
         while await remembered(desk):
@@ -115,7 +115,7 @@ async def test_offset_committed_late_for_a_deleted_topic_counts_for_none_and_goe
 
 async def test_offset_without_a_topic_id_counts_for_whoever_has_the_name(desk: Desk) -> None:
     told_no_id = OffsetRecord("t", 0, CommittedOffset(8, commit_timestamp_ms=desk.wall_ms))
-    await desk.groups.commit("h", [told_no_id], member_id="", instance_id=None, generation_id=-1)
+    await desk.ask.commit("h", [told_no_id], member_id="", instance_id=None, generation_id=-1)
     assert await desk.offset(group="h") == 8
     await desk.restart()
     assert await desk.offset(group="h") == 8
@@ -134,7 +134,7 @@ async def test_offset_stored_by_an_earlier_release_is_read(desk: Desk) -> None:
     batch = bytearray(build_batch([Record(0, 0, key, value)]))
     partition.append(batch, header=read_header(batch))
     await desk.restart()
-    found = (await desk.groups.offsets("g")).get("t", 0)
+    found = (await desk.ask.offsets("g")).get("t", 0)
     assert found is not None
     assert (found.offset, found.topic_id) == (3, ZERO_UUID)
     assert await desk.offset() == 3
@@ -146,7 +146,7 @@ async def test_pending_offsets_of_a_topic_deleted_before_a_stop_do_not_come_back
     await desk.lose_power()
     await desk.end()
     assert await desk.offset() == -1
-    assert not desk.groups.is_unstable("g", "t", 0)
+    assert not desk.ask.is_unstable("g", "t", 0)
 
 
 async def test_a_broker_that_has_not_heard_of_a_topic_yet_asks_before_it_forgets_its_offsets(

@@ -192,9 +192,9 @@ async def restart_finds_what_was_seen(acts: list[tuple[Any, ...]], durability: s
         desk.disk.release_syncs()
     for refused in await asyncio.gather(*tasks, return_exceptions=True):
         assert refused is None or getattr(refused, "code", None) is not None, refused
-    seen, unstable = await desk.everything(), sorted(desk.groups.unstable("g"))
+    seen, unstable = await desk.everything(), sorted(desk.ask.unstable("g"))
     await desk.restart()
-    assert (await desk.everything(), sorted(desk.groups.unstable("g"))) == (seen, unstable)
+    assert (await desk.everything(), sorted(desk.ask.unstable("g"))) == (seen, unstable)
     await desk.close()
 
 
@@ -206,9 +206,9 @@ async def take(desk: Desk, act: str, row: list[Any]) -> None:
     elif act == "end":
         await desk.end(row[0], commit=row[1])
     elif act == "delete offset":
-        await desk.groups.delete_offsets("g", [("t", row[0])])
+        await desk.ask.delete_offsets("g", [("t", row[0])])
     elif act == "delete group":
-        await desk.groups.delete_group("g")
+        await desk.ask.delete_group("g")
     else:
         await desk.delete_topic()
         await desk.topics.ensure("t")

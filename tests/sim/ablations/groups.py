@@ -11,7 +11,7 @@ from semel_broker.groups.group import Group
 from semel_broker.groups.pending import Pending
 from semel_broker.groups.records import group_row
 from semel_broker.groups.shard import GroupShard
-from semel_broker.groups.turn import Change
+from semel_broker.groups.state import Change
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from sim.ablations.ablation import Seam, broker_ends, faults, safeguard

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 from semel_broker.coordination.engine import FifoLock
-from semel_broker.groups.coordinator import GroupCoordinator
+from semel_broker.groups.shard import GroupShard
 from semel_broker.handlers import k00_transactional
 from semel_broker.txn.expiry import Expiry
 from semel_broker.txn.markers.channel import Entry
@@ -289,11 +289,11 @@ def verify_produce(seam: Seam) -> None:
     shows=both(old_transactions, faults("hold", "late")),
 )
 def verify_offsets(seam: Seam) -> None:
-    commit = GroupCoordinator.commit_in_transaction
+    commit = GroupShard.commit_in_transaction
 
     async def naive(
-        self: GroupCoordinator, group_id: str, records: Any, producer: Any, verify: Callable[[int], None], **more: Any
+        self: GroupShard, group_id: str, records: Any, producer: Any, verify: Callable[[int], None], **more: Any
     ) -> None:
         await commit(self, group_id, records, producer, lambda index: None, **more)
 
-    seam.replace(GroupCoordinator, "commit_in_transaction", naive)
+    seam.replace(GroupShard, "commit_in_transaction", naive)

@@ -33,7 +33,7 @@ async def handle(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> Add
     producer = ProducerIdentity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     code = ErrorCode.NONE
     try:
-        shard = await ctx.broker.transactions.shard(transactional_id)
+        shard = await ctx.broker.transactions.shards.ready(transactional_id)
         await shard.add_partitions(transactional_id, producer, partitions, connection=ctx.connection)
     except KafkaError as error:
         code = for_version(error, knows_fenced=ctx.api_version >= FENCED_SINCE).code

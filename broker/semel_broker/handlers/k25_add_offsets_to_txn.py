@@ -20,7 +20,7 @@ async def handle(request: AddOffsetsToTxnRequest, ctx: RequestContext) -> AddOff
     producer = ProducerIdentity(request.producer_id, request.producer_epoch)
     try:
         partition = await transactions.partition_of_group(request.group_id)
-        shard = await transactions.shard(request.transactional_id)
+        shard = await transactions.shards.ready(request.transactional_id)
         await shard.add_partitions(request.transactional_id, producer, [partition], connection=ctx.connection)
     except KafkaError as error:
         raise for_version(error, knows_fenced=ctx.api_version >= FENCED_SINCE) from None

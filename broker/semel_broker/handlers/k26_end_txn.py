@@ -28,7 +28,7 @@ async def handle(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse:
         version=BUMPING_VERSION if bumps else 0,
     )
     try:
-        shard = await ctx.broker.transactions.shard(request.transactional_id)
+        shard = await ctx.broker.transactions.shards.ready(request.transactional_id)
         producer = await shard.end(request.transactional_id, ask, connection=0 if bumps else ctx.connection)
     except KafkaError as error:
         raise for_version(error, knows_fenced=ctx.api_version >= FENCED_SINCE) from None

@@ -47,7 +47,7 @@ async def _codes(row: AddPartitionsToTxnRequestTransaction, ctx: RequestContext)
     partitions = [(topic.name, index) for topic in row.topics for index in topic.partitions]
     producer = ProducerIdentity(row.producer_id, row.producer_epoch)
     try:
-        shard = await transactions.shard(row.transactional_id)
+        shard = await transactions.shards.ready(row.transactional_id)
         if row.verify_only:
             return {each: _verdict(shard, row.transactional_id, producer, each) for each in partitions}
         await shard.add_partitions(row.transactional_id, producer, partitions, version=BUMPING_VERSION)

@@ -19,7 +19,7 @@ from semel_storage.internal_topics import TRANSACTION_STATE
 from semel_broker.coordination.shards import Shards
 from semel_broker.partitions.partition import Partition
 from semel_broker.txn.markers.channel import Leaders
-from semel_broker.txn.markers.guards import Guard, Guards
+from semel_broker.txn.markers.local_destination import Guard, Guards
 from semel_broker.txn.model.identity import ProducerIdentity
 from semel_broker.txn.model.metadata import TopicPartition
 from semel_broker.txn.shard import TransactionShard

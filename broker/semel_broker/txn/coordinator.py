@@ -23,9 +23,8 @@ from semel_broker.partitions.partition import Partition
 from semel_broker.topics.topics import Topics
 from semel_broker.txn.admission import Admission, Admissions
 from semel_broker.txn.expiry import Expiry
-from semel_broker.txn.markers.channel import Destination, Leaders, MarkerChannel
+from semel_broker.txn.markers.channel import Leaders, MarkerChannel, OnlyBroker
 from semel_broker.txn.markers.hanging import Hanging, Others
-from semel_broker.txn.markers.leaders import Alone
 from semel_broker.txn.markers.local_destination import LocalDestination, OffsetsEnded
 from semel_broker.txn.markers.peer_calls import Nobody, PeerCalls
 from semel_broker.txn.markers.remote_destination import RemoteDestination
@@ -66,17 +65,22 @@ class TransactionCoordinator:
         self._config = config
         self._topics = topics
         self._peers: PeerCalls = peers or Nobody()
-        self._leaders: Leaders = leaders or Alone(config.node_id, topics)
+        self._leaders: Leaders = leaders or OnlyBroker(config.node_id, topics)
         self._expired = ExpiredIds()
         here = LocalDestination(topics, offsets_ended)
-        self.destination: Destination = here
-        self._far: dict[int, Destination] = {}
         self._senders: dict[str, int] = {}  # the newest connection of each
-        self._markers = MarkerChannel(world.log, self._leaders, self._destination_at)
+        timeout_ms = config.limits.peer_request_timeout_ms
+        self.markers = MarkerChannel(
+            world.log,
+            self._leaders,
+            config.node_id,
+            here,
+            lambda node: RemoteDestination(self._peers, node, timeout_ms),
+        )
         context = CoordinatorContext(
             world=world,
             config=config,
-            markers=self._markers,
+            markers=self.markers,
             producer_ids=producer_ids,
             expired=self._expired,
             me=ClientName(host=f"broker {config.node_id}"),
@@ -89,7 +93,6 @@ class TransactionCoordinator:
             place=transaction_partition,
         )
         self.groups = TransactionGroups(config, self.shards, context.me)
-        timeout_ms = config.limits.peer_request_timeout_ms
         self._verification = Verification(self._peers, timeout_ms)
         self._admissions = Admissions(self.shards, self._leaders, here.guards, self._verification, config.node_id)
         self._hanging = Hanging(world.log, Others(topics, self._leaders, self._peers, config.node_id, timeout_ms))
@@ -114,17 +117,10 @@ class TransactionCoordinator:
             self._topics.feed.listeners.remove(self._cluster_changed)
         self._verification.close()
         await self.shards.close(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker is stopping: try again"))
-        await self._markers.close()
+        await self.markers.close()
         await self._expiry.stopped()
 
     # --- producers ---
-
-    async def shard(self, transactional_id: str) -> TransactionShard:
-        """The shard of the id, once it is read.
-
-        Raises COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
-        """
-        return await self.shards.ready(transactional_id)
 
     async def init_producer_id(
         self,
@@ -162,7 +158,7 @@ class TransactionCoordinator:
             note=note[:text_max],
             group_epoch=group_epoch,
         )
-        return await (await self.shard(transactional_id)).init(ask)
+        return await (await self.shards.ready(transactional_id)).init(ask)
 
     async def partition_of_group(self, group_id: str) -> TopicPartition:
         """The partition of `__consumer_offsets` that holds the group's offsets, to be enrolled by AddOffsetsToTxn.
@@ -232,7 +228,7 @@ class TransactionCoordinator:
         producer = ProducerIdentity(producer_id, producer_epoch)
 
         async def enrol(places: Sequence[TopicPartition]) -> None:
-            shard = await self.shard(transactional_id)
+            shard = await self.shards.ready(transactional_id)
             await shard.add_partitions(transactional_id, producer, places, version=BUMPING_VERSION)
 
         return await self._admissions.admit(
@@ -255,7 +251,7 @@ class TransactionCoordinator:
         """
         there = self._topics.partition(*partition)
         there.check_leading()
-        await self._hanging.abort(producer, there, coordinator_epoch, by, await self._known(), self.destination)
+        await self._hanging.abort(producer, there, coordinator_epoch, by, await self._known(), self.markers.here)
 
     def markers_arrived_over(self, sender: str, connection: int) -> None:
         """Another broker's markers come over its newest connection. Raises CloseConnectionError over an older one."""
@@ -291,22 +287,13 @@ class TransactionCoordinator:
     # --- inside ---
 
     async def _time_out(self, transactional_id: str) -> None:
-        await (await self.shard(transactional_id)).time_out(transactional_id)
+        await (await self.shards.ready(transactional_id)).time_out(transactional_id)
 
     def _cluster_changed(self, touched: Touched) -> None:
         if touched.partitions or touched.brokers or touched.gone:
-            self._markers.leaders_changed()
+            self.markers.leaders_changed()
 
     async def _known(self) -> list[TransactionMetadata]:
         """Everything there is here, by transactional id."""
         found = [txn for shard in await self.shards.all_loaded() for txn in shard.known()]
         return sorted(found, key=lambda txn: txn.transactional_id)
-
-    def _destination_at(self, node: int) -> Destination:
-        if node == self._config.node_id:
-            return self.destination
-        far = self._far.get(node)
-        if far is None:
-            timeout_ms = self._config.limits.peer_request_timeout_ms
-            far = self._far[node] = RemoteDestination(self._peers, node, timeout_ms)
-        return far

@@ -27,7 +27,7 @@ from semel_broker.scheduling.turns import Turns
 from semel_broker.scheduling.work_turns import WorkTurns
 from semel_broker.topics.advertised_brokers import Contacts
 from semel_broker.txn.coordinator import TransactionCoordinator
-from semel_broker.txn.markers.leaders import ImageLeaders
+from semel_broker.txn.markers.channel import ImageLeaders
 from semel_broker.txn.model.identity import ProducerIdentity
 from semel_broker.txn.model.metadata import TransactionMetadata
 from semel_broker.txn.model.requests import End
@@ -120,11 +120,11 @@ class Seat(Replicant):
 
     async def describe(self, name: str) -> TransactionMetadata:
         """What this broker's coordinator knows of a transactional id."""
-        return (await self.transactions.shard(name)).describe(name)
+        return (await self.transactions.shards.ready(name)).describe(name)
 
     async def commit(self, name: str, producer: ProducerIdentity) -> None:
         """EndTxn of transaction version 2, asked of this broker."""
-        shard = await self.transactions.shard(name)
+        shard = await self.transactions.shards.ready(name)
         await shard.end(name, End(producer=producer, commit=True, version=2))
 
     def unplug(self) -> None:

@@ -72,7 +72,7 @@ async def test_what_is_decided_goes_on_at_the_next_coordinator(seats: Seats, ver
     there = await two.producer(version, mine.name, like=mine)
     ending = asyncio.create_task(mine.end())
     await until_state(one, mine.name, "PrepareCommit")
-    await until(lambda: one.transactions._markers.waiting)
+    await until(lambda: one.transactions.markers.waiting)
     assert is_open(two, 1)
     await seats.move(TRANSACTION_STATE, 0, 2)
     assert await ending in (0, ErrorCode.NOT_COORDINATOR), "decided, or: ask again"
@@ -81,7 +81,7 @@ async def test_what_is_decided_goes_on_at_the_next_coordinator(seats: Seats, ver
     assert await there.end() == 0
     epoch = two.partition(0, TRANSACTION_STATE).leader_epoch
     assert markers(two, 1)[-1][1:] == ("COMMIT", epoch)
-    await until(lambda: not one.transactions._markers.waiting)
+    await until(lambda: not one.transactions.markers.waiting)
     assert len(markers(two, 1)) == 1, "the last coordinator tries nothing again"
 
 
@@ -124,7 +124,7 @@ async def test_zombie_coordinators_marker_is_refused_by_every_partition_that_its
     one.wires.before[MARKERS] = late
     ending = asyncio.create_task(mine.end())
     await arrived.wait()
-    destination = one.transactions._far[2]
+    destination = one.transactions.markers._far[2]
     assert isinstance(destination, RemoteDestination)
     await seats.move(TRANSACTION_STATE, 0, 2)
     await ending
@@ -132,7 +132,7 @@ async def test_zombie_coordinators_marker_is_refused_by_every_partition_that_its
     there = await two.producer(1, mine.name, like=mine)
     assert (await there.produce("out", b"next", partition=1)).error_code == 0
     gate.set()
-    await until(lambda: not one.transactions._markers._writing)
+    await until(lambda: not one.transactions.markers._writing)
     assert is_open(two, 1), "the next transaction is not ended by the marker of the last one"
     assert [epoch for _, _, epoch in markers(two, 1)] == [two.partition(0, TRANSACTION_STATE).leader_epoch]
     assert await there.end() == 0
@@ -225,7 +225,7 @@ async def test_a_partition_that_moves_while_its_marker_is_under_way_gets_it_at_i
     assert await ending == 0
     assert [kind for _, kind, _ in markers(three, 1)] == ["COMMIT"]
     gate.set()
-    await until(lambda: not one.transactions._markers._writing)
+    await until(lambda: not one.transactions.markers._writing)
     assert len(markers(three, 1)) == 1
     assert two.partition(1, "out").leader == 3
 
@@ -320,7 +320,7 @@ async def test_producer_id_rotation_across_a_failover_at_each_step(
             await seat.transactions.init_producer_id(name, TIMEOUT_MS, client=ClientName("new", "h"))
         else:
             monkeypatch.setattr(state, "is_timed_out", lambda txn, *_: txn.state is metadata.ONGOING)
-            await (await seat.transactions.shard(name)).time_out(name)
+            await (await seat.transactions.shards.ready(name)).time_out(name)
 
     if step != "before the decision":
         acting = asyncio.create_task(code_of(act(one)))

@@ -245,7 +245,7 @@ async def test_joining_is_durable_before_the_batch_is_there(modern: Harness) -> 
     assert node is not None
     happened: list[str] = []
     partition = node.broker.topics.partition("out", 0)
-    shard = await node.broker.transactions.shard(one.name)
+    shard = await node.broker.transactions.shards.ready(one.name)
     add_partitions, append = shard.add_partitions, partition.append
 
     async def noting_add(*args: Any, **kwargs: Any) -> None:

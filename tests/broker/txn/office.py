@@ -66,7 +66,7 @@ class Office:
         self.transactions = TransactionCoordinator(
             world, config, self.topics, ProducerIds(self.store), lambda *ended: self.ended.append(ended)
         )
-        self._open_destination = self.transactions.destination
+        self._open_destination = self.transactions.markers.here
         if not markers:
             self.hold_markers()
         self.transactions.start()
@@ -75,10 +75,10 @@ class Office:
         return self
 
     def hold_markers(self) -> None:
-        self.transactions.destination = Closed()
+        self.transactions.markers.here = Closed()
 
     def release_markers(self) -> None:
-        self.transactions.destination = self._open_destination
+        self.transactions.markers.here = self._open_destination
 
     async def close(self) -> None:
         """Stop in order."""
@@ -124,7 +124,7 @@ class Office:
         version: int = 0,
     ) -> None:
         """Enrol partitions."""
-        await (await self.transactions.shard(name)).add_partitions(name, mine, partitions, version=version)
+        await (await self.transactions.shards.ready(name)).add_partitions(name, mine, partitions, version=version)
 
     async def begin(self, mine: ProducerIdentity, name: str = "t", *, version: int = 0, first: int = 0) -> None:
         """Enrol both partitions of `out` and write a record into each."""
@@ -145,13 +145,13 @@ class Office:
     async def end(
         self, mine: ProducerIdentity, commit: bool = True, name: str = "t", *, version: int = 0
     ) -> ProducerIdentity:
-        shard = await self.transactions.shard(name)
+        shard = await self.transactions.shards.ready(name)
         return await shard.end(name, End(producer=mine, commit=commit, version=version))
 
     # --- what can be seen ---
 
     async def describe(self, name: str = "t") -> TransactionMetadata:
-        return (await self.transactions.shard(name)).describe(name)
+        return (await self.transactions.shards.ready(name)).describe(name)
 
     async def state(self, name: str = "t") -> str:
         return (await self.describe(name)).state.label

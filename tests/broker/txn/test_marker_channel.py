@@ -35,7 +35,7 @@ class Room:
         self.done: list[str] = []
         self.wanted = True
         self.is_behind = False
-        self.channel = MarkerChannel(self.log, self, lambda node: Broker(self, node))
+        self.channel = MarkerChannel(self.log, self, HERE, Broker(self, HERE), lambda node: Broker(self, node))
 
     def of(self, partition: TopicPartition) -> int | None:
         if partition in self.leaderless or partition in self.deleted:

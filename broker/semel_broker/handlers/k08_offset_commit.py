@@ -18,9 +18,8 @@ from semel_protocol.messages.k28_txn_offset_commit import TxnOffsetCommitRequest
 
 from semel_broker.config.settings import INT64_MAX
 from semel_broker.context import RequestContext
+from semel_broker.coordination.errors import OFFSET_COMMIT, for_version
 from semel_broker.groups.offsets import NO_EXPIRY, CommittedOffset, OffsetRecord
-
-UNKNOWN_GROUP_VERSION = 9
 
 Row = OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
 
@@ -51,9 +50,7 @@ async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
             connection=ctx.connection,
         )
     except KafkaError as error:
-        refusal = error.code
-        if refusal is ErrorCode.GROUP_ID_NOT_FOUND and ctx.api_version < UNKNOWN_GROUP_VERSION:
-            refusal = ErrorCode.ILLEGAL_GENERATION
+        refusal = for_version(error, OFFSET_COMMIT, ctx.api_version).code
     topics = []
     for topic in request.topics:
         answered = OffsetCommitResponseTopic(name=topic.name, partitions=[])

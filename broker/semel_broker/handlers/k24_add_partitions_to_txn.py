@@ -15,11 +15,9 @@ from semel_protocol.messages.k24_add_partitions_to_txn import (
 )
 
 from semel_broker.context import RequestContext
+from semel_broker.coordination.errors import ADD_PARTITIONS_TO_TXN, for_version
 from semel_broker.topics.topics import Topics
 from semel_broker.txn.model.identity import ProducerIdentity
-from semel_broker.txn.model.refusals import for_version
-
-FENCED_SINCE = 2
 
 
 async def handle(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> AddPartitionsToTxnResponse:
@@ -36,7 +34,7 @@ async def handle(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> Add
         shard = await ctx.broker.transactions.shards.ready(transactional_id)
         await shard.add_partitions(transactional_id, producer, partitions, connection=ctx.connection)
     except KafkaError as error:
-        code = for_version(error, knows_fenced=ctx.api_version >= FENCED_SINCE).code
+        code = for_version(error, ADD_PARTITIONS_TO_TXN, ctx.api_version).code
     return _response(request, dict.fromkeys(partitions, code))
 
 

@@ -16,13 +16,6 @@ def fenced(txn: TransactionMetadata, producer: ProducerIdentity) -> KafkaError:
     )
 
 
-def for_version(error: KafkaError, *, knows_fenced: bool) -> KafkaError:
-    """`error` as a client of that version understands it: PRODUCER_FENCED was INVALID_PRODUCER_EPOCH (KIP-588)."""
-    if error.code is not ErrorCode.PRODUCER_FENCED or knows_fenced:
-        return error
-    return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message)
-
-
 def concurrent(txn: TransactionMetadata) -> KafkaError:
     """The refusal while a transaction is being ended: ask again."""
     return KafkaError(

@@ -39,7 +39,7 @@ class GroupCoordinator:
             topics,
             CONSUMER_OFFSETS,
             lambda partition, reading: GroupShard(world, config, self.counts, topics.catch_up, partition, reading),
-            patience_ms=config.limits.coordinator_load_hold_ms_max,
+            load_timeout_ms=config.limits.coordinator_load_hold_ms_max,
         )
         self._expiry_timer: TimerHandle | None = None
         self._forgetting: dict[Task[None], None] = {}
@@ -53,7 +53,7 @@ class GroupCoordinator:
         self._schedule_expiry()
 
     async def loaded(self) -> None:
-        """Return once the groups stored here are there. Raises KafkaError 14, 15."""
+        """Return once all groups are read. Raises COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE."""
         await self.shards.all_loaded()
 
     async def close(self) -> None:
@@ -109,7 +109,7 @@ class GroupCoordinator:
         """
         shard = self.shards.at(index)
         if shard is not None:
-            shard.book.transaction_ended(producer_id, commit)
+            shard.offset_store.transaction_ended(producer_id, commit)
 
     def counts(self, topic: str, committed: CommittedOffset) -> bool:
         """Whether it was committed for the topic that has the name now, and not for one that had it once (KIP-516)."""
@@ -140,7 +140,7 @@ class GroupCoordinator:
 
     def _expire_offsets(self) -> None:
         self._schedule_expiry()
-        outlived = [shard for shard in self.shards.here() if shard.book.has_outlived()]
+        outlived = [shard for shard in self.shards.here() if shard.offset_store.has_outlived()]
         for shard in self.shards.here():
             if shard not in outlived:
                 shard.expire_offsets()

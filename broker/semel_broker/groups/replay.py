@@ -16,7 +16,7 @@ from semel_storage.internal_topics import (
 
 from semel_broker.groups.group import Group
 from semel_broker.groups.offsets import CommittedOffset
-from semel_broker.groups.pending import Pending
+from semel_broker.groups.pending_offsets import PendingOffsets
 from semel_broker.groups.records import offset_of, restore
 from semel_broker.groups.requests import Moment
 
@@ -30,7 +30,7 @@ class Replay:
 
     def __init__(self) -> None:
         self._latest: dict[RawKey, RawValue] = {}
-        self._pending: Pending[RawKey, RawValue] = Pending()
+        self._pending: PendingOffsets[RawKey, RawValue] = PendingOffsets()
 
     def take(self, index: int, data: Bytes) -> int:
         """Take in whole batches of partition `index`; the offset behind them. Raises CorruptBatch."""
@@ -80,12 +80,12 @@ class Replay:
                 restore(group, decode_versioned(GroupMetadataValue, raw_value), now)
         return groups
 
-    def pending(self) -> Pending[tuple[str, str, int], CommittedOffset]:
+    def pending(self) -> PendingOffsets[tuple[str, str, int], CommittedOffset]:
         """The offsets of transactions that have no marker yet, by (group, topic, partition).
 
         Raises ProtocolError for a record that is malformed.
         """
-        pending: Pending[tuple[str, str, int], CommittedOffset] = Pending()
+        pending: PendingOffsets[tuple[str, str, int], CommittedOffset] = PendingOffsets()
         for raw_key, writer, position, raw_value in self._pending:
             key = decode_offsets_key(raw_key) if raw_key is not None else None
             if not isinstance(key, OffsetCommitKey) or raw_value is None:

@@ -91,7 +91,8 @@ def rebalancing(group: Group) -> KafkaError:
 
 
 def join(group: Group, ask: Join, to: object, now: Moment, rules: Rules) -> Transition:
-    """JoinGroup; `to` is answered in this turn or a later one. Raises 15, 23, 25, 79, 81, 82."""
+    """JoinGroup; `to` is answered in this turn or a later one. Raises COORDINATOR_NOT_AVAILABLE,
+    INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, MEMBER_ID_REQUIRED, GROUP_MAX_SIZE_REACHED, FENCED_INSTANCE_ID."""
     transition = Transition(group=group, now=now, rules=rules)
     check_alive(group)
     owner_id = group.static_members.get(ask.instance_id) if ask.instance_id is not None else None
@@ -320,7 +321,8 @@ def renew(transition: Transition, member: Member) -> None:
 
 
 def sync(group: Group, ask: Sync, to: object, now: Moment, rules: Rules) -> Transition:
-    """SyncGroup; `to` is answered in this turn or a later one. Raises 15, 22, 23, 25, 27, 82."""
+    """SyncGroup; `to` is answered in this turn or a later one. Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION,
+    INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID."""
     transition = Transition(group=group, now=now, rules=rules)
     member = _current_member(group, ask.member_id, ask.instance_id, ask.generation_id)
     if ask.protocol_type not in (None, group.protocol_type) or ask.protocol not in (None, group.protocol):
@@ -346,7 +348,8 @@ def sync(group: Group, ask: Sync, to: object, now: Moment, rules: Rules) -> Tran
 
 
 def heartbeat(group: Group, member_id: str, instance_id: str | None, generation_id: int, now: Moment) -> None:
-    """Heartbeat: the session begins anew. Raises 15, 22, 25, 27, 82."""
+    """Heartbeat: the session begins anew. Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID,
+    REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID."""
     member = _current_member(group, member_id, instance_id, generation_id)
     member.expires_ms = now.monotonic_ms + member.session_timeout_ms
     if group.state is PREPARING:
@@ -354,7 +357,8 @@ def heartbeat(group: Group, member_id: str, instance_id: str | None, generation_
 
 
 def leave(group: Group, member_id: str, instance_id: str | None, now: Moment, rules: Rules) -> Transition:
-    """LeaveGroup of one member, by its id or (KIP-345) by its instance id alone. Raises 15, 25, 82."""
+    """LeaveGroup of one member, by its id or (KIP-345) by its instance id alone. Raises COORDINATOR_NOT_AVAILABLE,
+    UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
     transition = Transition(group=group, now=now, rules=rules)
     check_alive(group)
     if member_id in group.pending:
@@ -368,7 +372,8 @@ def leave(group: Group, member_id: str, instance_id: str | None, now: Moment, ru
 
 
 def check_commit(group: Group, member_id: str, instance_id: str | None, generation_id: int, now: Moment) -> None:
-    """Whether this member may commit offsets now (OffsetCommit). Raises 15, 22, 25, 27, 82.
+    """Whether this member may commit offsets now (OffsetCommit). Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION,
+    UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID.
 
     Generation -1 without a member is a simple consumer or an administrator: allowed while the group has no members.
     """
@@ -387,7 +392,8 @@ def check_commit(group: Group, member_id: str, instance_id: str | None, generati
 
 
 def check_commit_in_transaction(group: Group, member_id: str, instance_id: str | None, generation_id: int) -> None:
-    """Whether this member may commit offsets as part of a transaction (TxnOffsetCommit). Raises 15, 22, 25, 82.
+    """Whether this member may commit offsets as part of a transaction (TxnOffsetCommit). Raises
+    COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
 
     Those who do not say who they are (before KIP-447) may in any state of the group; those who do may also during a
     rebalance, as long as the next generation has not begun.

@@ -60,7 +60,7 @@ async def _group(group_id: str, topics: Topics, stable: bool, ctx: RequestContex
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error.code)
     offsets = shard.offsets(group_id) if shard is not None else GroupOffsets()
-    book = shard.book if stable and shard is not None else None
+    book = shard.offset_store if stable and shard is not None else None
     if topics is None:
         topics = _all(offsets, book.unstable(group_id) if book is not None else (), ctx)
     slices = ctx.slices()

@@ -50,7 +50,7 @@ async def _row(key: str, key_type: int, broker: Broker) -> FindCoordinatorRespon
 
 
 async def _coordinator(key: str, key_type: int, broker: Broker) -> BrokerRecord:
-    """Raises KafkaError 15, 42."""
+    """Raises COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST."""
     if key_type not in (GROUP, TRANSACTION):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no coordinator for keys of type {key_type}")
     shards = broker.groups.shards if key_type == GROUP else broker.transactions.shards

@@ -89,7 +89,7 @@ class TransactionCoordinator:
             topics,
             TRANSACTION_STATE,
             lambda partition, reading: TransactionShard(context, partition, reading),
-            patience_ms=config.limits.coordinator_load_hold_ms_max,
+            load_timeout_ms=config.limits.coordinator_load_hold_ms_max,
             place=transaction_partition,
         )
         self.groups = TransactionGroups(config, self.shards, context.me)
@@ -107,7 +107,8 @@ class TransactionCoordinator:
         self._expiry.start()
 
     async def loaded(self) -> None:
-        """Return once the transactions stored here are there. Raises KafkaError 14, 15."""
+        """Return once the transactions stored here are there. Raises COORDINATOR_LOAD_IN_PROGRESS,
+        COORDINATOR_NOT_AVAILABLE."""
         await self.shards.all_loaded()
 
     async def close(self) -> None:
@@ -247,7 +248,7 @@ class TransactionCoordinator:
     ) -> None:
         """End a transaction that is open in `partition` and that nobody coordinates (KIP-664).
 
-        Raises KafkaError 48 if there is none, or it has a coordinator; 3, 6, 15, 47, 52.
+        Raises INVALID_TXN_STATE if there is none, or it has a coordinator; 3, 6, 15, 47, 52.
         """
         there = self._topics.partition(*partition)
         there.check_leading()
@@ -269,7 +270,7 @@ class TransactionCoordinator:
         open_for_ms: int = -1,
     ) -> list[TransactionMetadata]:
         """The ids here by name, those of certain states and producer ids only, and whose transaction is open for longer
-        than `open_for_ms`, where given. Raises KafkaError 14, 15."""
+        than `open_for_ms`, where given. Raises COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE."""
         now_ms = self._world.now_ms()
         return [
             txn

@@ -68,7 +68,7 @@ class TransactionShard(Shard):
     Every request may raise COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR besides what its method says.
     """
 
-    what = "transactions"
+    kind = "transactions"
 
     def __init__(self, context: CoordinatorContext, partition: Partition, reading: Lock) -> None:
         super().__init__(partition, context.world.log, reading)
@@ -315,7 +315,7 @@ class TransactionShard(Shard):
             self.groups.add(group)
         self._is_read = True
 
-    async def _go_on(self) -> None:
+    async def _after_load(self) -> None:
         for slot in self.slots:
             if slot.key not in self._resumed:
                 await self._resume(slot)
@@ -333,7 +333,7 @@ class TransactionShard(Shard):
             self._log.info("transaction_resumed", transactional_id=txn.transactional_id, state=txn.state.label)
             self.write_markers(slot, txn)
 
-    def _let_go(self, error: KafkaError) -> None:
+    def _fail_waiting(self, error: KafkaError) -> None:
         self._engine.closed = error
         for slot in self.slots:
             slot.abandon()

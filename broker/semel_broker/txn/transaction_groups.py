@@ -1,4 +1,4 @@
-"""What drivers and operators may ask of transaction groups: begin a step, decide it, look.
+"""The requests of drivers and operators about transaction groups: begin a step, decide it, list groups.
 
 A group's records, and those of all its members, lie in one partition of `__transaction_state`, so that one shard
 coordinates all of them.
@@ -32,12 +32,12 @@ class GroupListing(msgspec.Struct, frozen=True):
 
 
 def coordinated_as(group: str) -> str:
-    """The transactional id whose coordinator is that of the group."""
+    """A transactional id that has the same coordinator as the group."""
     return f"{group}/"
 
 
 def check_member(transactional_id: str, is_two_phase: bool) -> None:
-    """Whether such a producer can be a member of a group. Raises INVALID_REQUEST."""
+    """Raises INVALID_REQUEST unless such a producer can be a member of a group."""
     if not group_of(transactional_id):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a member of a transaction group is named <group>/<member>")
     if is_two_phase:
@@ -45,7 +45,7 @@ def check_member(transactional_id: str, is_two_phase: bool) -> None:
 
 
 class TransactionGroups:
-    """The transaction groups that this broker coordinates. `me`: how the fence ledger names it."""
+    """The transaction groups that this broker coordinates. `me`: this broker, as the fence ledger names it."""
 
     def __init__(self, config: BrokerConfig, shards: Shards[TransactionShard], me: ClientName) -> None:
         self._config = config
@@ -53,8 +53,9 @@ class TransactionGroups:
         self._shards = shards
 
     async def begin(self, ask: Begin) -> TransactionGroup:
-        """BeginTransactionGroup: the group in its new step. Answered once everything aborted has its markers, or after
-        `Limits.transaction_hold_ms_max`. Raises KafkaError 14, 15, 16, 42, 50."""
+        """BeginTransactionGroup: the group in its new step. Returns once every aborted transaction has its markers, or
+        after `Limits.transaction_hold_ms_max`. Raises COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE,
+        NOT_COORDINATOR, INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT."""
         rules = Rules(timeout_ms_max=self._config.transaction_max_timeout_ms)
         ask = replace(
             ask,
@@ -72,8 +73,9 @@ class TransactionGroups:
         return then
 
     async def decide(self, ask: Decide) -> Decision:
-        """DecideTransactionGroup; answered as `begin`. Raises KafkaError 14, 15, 16, 42, 48, 49, 90, 105: then nothing
-        has changed."""
+        """DecideTransactionGroup; returns as `begin` does. Raises COORDINATOR_LOAD_IN_PROGRESS,
+        COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_REQUEST, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING,
+        PRODUCER_FENCED, TRANSACTIONAL_ID_NOT_FOUND. After an error nothing has changed."""
         if len(ask.token) > self._config.limits.transaction_group_token_length_max:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
@@ -88,7 +90,8 @@ class TransactionGroups:
         return await shard.groups.move(ask.group, decide)
 
     async def listing(self, names: Sequence[str] | None = None) -> list[GroupListing]:
-        """The groups here by name, or those of `names` that are here. Raises KafkaError 14, 15."""
+        """The groups here by name, or those of `names` that are here. Raises COORDINATOR_LOAD_IN_PROGRESS,
+        COORDINATOR_NOT_AVAILABLE."""
         found = [
             GroupListing(group, shard.groups.members_of(group.name))
             for shard in await self._shards.all_loaded()
@@ -100,7 +103,8 @@ class TransactionGroups:
     # --- time ---
 
     async def time_out(self, group: str) -> None:
-        """Abort the group's step if its time is over. Raises KafkaError 14, 15, 16, -1."""
+        """Abort the group's step if it is open for too long. Raises COORDINATOR_LOAD_IN_PROGRESS,
+        COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, UNKNOWN_SERVER_ERROR."""
 
         def decide(known: TransactionGroup | None, members: Members, now_ms: int, _: Sequence[int]) -> Decision:
             return group_state.time_out(known, members, now_ms, self._me)
@@ -108,7 +112,8 @@ class TransactionGroups:
         await (await self._shard(group)).groups.move(group, decide)
 
     async def forget(self, group: str) -> None:
-        """Forget the group if it was not used for long. Raises KafkaError 14, 15, 16, -1."""
+        """Forget the group if it is unused for too long. Raises COORDINATOR_LOAD_IN_PROGRESS,
+        COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, UNKNOWN_SERVER_ERROR."""
         expiration_ms = self._config.transaction_group_expiration_ms
 
         def decide(known: TransactionGroup | None, members: Members, now_ms: int, _: Sequence[int]) -> Decision:
@@ -120,6 +125,6 @@ class TransactionGroups:
 
     async def _shard(self, group: str) -> TransactionShard:
         if not group:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a transaction group needs a name")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a transaction group needs a name: set one")
         name = coordinated_as(group)
         return await self._shards.ready(name)

@@ -1,7 +1,7 @@
-"""Asking the coordinator of a transactional id, which is another broker, before something is appended (KIP-890).
+"""Asks another broker, the coordinator of a transactional id, before this broker appends a batch (KIP-890).
 
-With transaction version 2 the question enrols the partitions, before that it only asks whether they are enrolled. What
-one turn of the loop wants to know of one broker goes out as one request.
+With transaction version 2 the question enrols the partitions; before, it only asks whether they are enrolled. All
+questions of one iteration of the event loop to one broker go out as one request.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Question(msgspec.Struct, frozen=True, eq=False):
 
 
 class Verification:
-    """Questions to other coordinators. `timeout_ms`: how long an answer is waited for."""
+    """Questions to other coordinators. `timeout_ms`: how long a question waits for its answer."""
 
     def __init__(self, peers: PeerCalls, timeout_ms: int) -> None:
         self._peers = peers
@@ -54,7 +54,7 @@ class Verification:
         *,
         verify_only: bool,
     ) -> Codes:
-        """What the coordinator on `node` says of each partition. Raises KafkaError or OSError if it says nothing."""
+        """The code of the coordinator on `node` for each partition. Raises KafkaError or OSError without an answer."""
         loop = get_running_loop()
         question = Question(transactional_id, producer, partitions, verify_only, loop.create_future())
         if not self._queues:
@@ -63,7 +63,7 @@ class Verification:
         return await question.answer
 
     def close(self) -> None:
-        """Wait for no answer any more."""
+        """Cancel all questions."""
         for task in self._tasks:
             task.cancel()
 
@@ -110,7 +110,7 @@ def _row(question: Question) -> AddPartitionsToTxnRequestTransaction:
 
 
 def _answers(questions: Sequence[Question], response: AddPartitionsToTxnResponse) -> list[Codes]:
-    """In the order of the questions. Raises KafkaError if this is an answer to others, or to none."""
+    """The codes of each question, in order. Raises KafkaError if the answer does not fit the questions."""
     if response.error_code:
         raise KafkaError(ErrorCode(response.error_code), "the coordinator's broker refuses to answer")
     rows = response.results_by_transaction
@@ -127,5 +127,5 @@ def _answers(questions: Sequence[Question], response: AddPartitionsToTxnResponse
         for row, question, codes in zip(rows, questions, answers, strict=True)
     )
     if not fits:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the coordinator's broker has answered something else")
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the coordinator's answer does not fit the request")
     return answers

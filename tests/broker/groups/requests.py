@@ -80,7 +80,7 @@ class GroupRequests:
 
     def unstable(self, group: str) -> list[tuple[str, int]]:
         shard = self._groups.shards.of(group)
-        return [] if shard is None else shard.book.unstable(group)
+        return [] if shard is None else shard.offset_store.unstable(group)
 
     async def group(self, group: str) -> Group | None:
         shard = await self._groups.shards.ready_if_any(group)

@@ -1,4 +1,4 @@
-"""Pending offsets: live, replayed, and replayed from what compaction has left, they are the same."""
+"""PendingOffsets offsets: live, replayed, and replayed from what compaction has left, they are the same."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from broker.groups.desk import Desk, breathe
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
-from semel_broker.groups.pending import Pending
+from semel_broker.groups.pending_offsets import PendingOffsets
 from semel_broker.groups.records import offset_rows
 from semel_broker.groups.replay import Replay
 from semel_broker.groups.requests import Moment
@@ -134,7 +134,7 @@ def test_compaction_changes_nothing(log: list[Line], data: st.DataObject) -> Non
 
 @given(st.lists(st.tuples(st.sampled_from("hse"), st.sampled_from(PRODUCERS), PARTITIONS, st.booleans()), max_size=20))
 def test_pending_table_keeps_nothing_of_what_is_over(acts: list[tuple[str, int, int, bool]]) -> None:
-    pending: Pending[int, int] = Pending()
+    pending: PendingOffsets[int, int] = PendingOffsets()
     for position, (act, producer, key, commit) in enumerate(acts):
         if act == "h":
             pending.hold((0, producer), key, position, position)

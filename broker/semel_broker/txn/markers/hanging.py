@@ -105,7 +105,7 @@ class Hanging:
     ) -> None:
         """Write the marker, unless a coordinator knows the transaction. `known`: what is coordinated here.
 
-        Raises KafkaError 48 if there is none, or it is somebody's; 6, 15, 47, 52.
+        Raises INVALID_TXN_STATE if there is none, or it is somebody's; 6, 15, 47, 52.
         """
         place = partition.topic, partition.index
         holder = next((txn for txn in known if txn.holds(producer.producer_id, place)), None)

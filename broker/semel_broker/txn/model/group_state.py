@@ -78,9 +78,8 @@ def decide(
 ) -> Decision:
     """Commit the listed transactions and abort the others; or abort all. A token that was committed before says so.
 
-    Raises KafkaError 42, 48, 90, 105; NeedsProducerIdError without a fresh id for each listed one whose epochs are
-    used up.
-    """
+    Raises INVALID_REQUEST, INVALID_TXN_STATE, PRODUCER_FENCED, TRANSACTIONAL_ID_NOT_FOUND; NeedsProducerIdError without
+    a fresh id for each listed one whose epochs are used up."""
     if group is None:
         raise unknown(ask.group)
     if ask.commit and not ask.token:
@@ -132,7 +131,8 @@ def _committed(
 def _listed(
     group: TransactionGroup, txn: TransactionMetadata | None, name: str, producer: ProducerIdentity
 ) -> TransactionMetadata:
-    """The member, if its transaction is what the driver was told of. Raises KafkaError 48, 49, 90."""
+    """The member, if its transaction is what the driver was told of. Raises INVALID_TXN_STATE,
+    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED."""
     if txn is None:
         raise KafkaError(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,

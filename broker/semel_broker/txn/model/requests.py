@@ -56,7 +56,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     two_phase_commit: bool = False
 
     def timeout_ms_of(self, asked_ms: int, *, enable_2pc: bool, keep_prepared: bool) -> int:
-        """The timeout that a producer gets. Raises KafkaError 42, 50, 53."""
+        """The timeout that a producer gets. Raises INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT,
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED."""
         if keep_prepared and not enable_2pc:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, "a prepared transaction is kept only for a producer with two-phase commit"

@@ -42,7 +42,7 @@ from semel_broker.txn.model.requests import BUMPING_VERSION, End, Init, Step
 def init(txn: TransactionMetadata | None, ask: Init, now_ms: int, fresh_id: int = -1) -> Step:
     """A producer id and epoch for the instance that asks; everything it has replaced is fenced.
 
-    Raises KafkaError 51 and 90; NeedsProducerIdError without a `fresh_id` where one is needed.
+    Raises CONCURRENT_TRANSACTIONS and PRODUCER_FENCED; NeedsProducerIdError without a `fresh_id` where one is needed.
     """
     if txn is None:
         return _created(ask, now_ms, fresh_id)
@@ -132,7 +132,7 @@ def add_partitions(
 ) -> Step:
     """Enrol partitions, and open the transaction if it is not; that of a member of `group` while its step is open.
 
-    Raises KafkaError 48, 49, 51, 90.
+    Raises INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
     """
     txn = owned(txn, producer)
     _check_step(txn, group)
@@ -161,7 +161,8 @@ def verify(
     partition: TopicPartition,
     group: TransactionGroup | None = None,
 ) -> None:
-    """Whether `producer` may write into `partition` now (KIP-890). Raises KafkaError 48, 49, 90."""
+    """Whether `producer` may write into `partition` now (KIP-890). Raises INVALID_TXN_STATE,
+    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED."""
     txn = owned(txn, producer)
     _check_step(txn, group)
     if txn.keeps_prepared:
@@ -179,9 +180,9 @@ def end(txn: TransactionMetadata | None, ask: End, now_ms: int, fresh_id: int = 
     """Commit or abort. Step without `then`: it was done before, and the answer got lost.
 
     Who timed out may still abort where an end bumps the epoch: it hears of the epoch that the timeout has left to it,
-    and goes on. Kafka's coordinator does so, and Java's client counts on it.
-    Raises KafkaError 48, 49, 51, 90; NeedsProducerIdError without a `fresh_id` where one is needed.
-    """
+    and goes on. Kafka's coordinator does so, and Java's client counts on it. Raises INVALID_TXN_STATE,
+    INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED; NeedsProducerIdError without a `fresh_id`
+    where one is needed."""
     bumps = ask.version >= BUMPING_VERSION
     if txn is not None and txn.is_member and ask.commit:
         raise only_with_its_group(owned(txn, ask.producer))
@@ -331,7 +332,7 @@ def check_transition(before: TransactionState | None, after: TransactionState) -
 
 
 def owned(txn: TransactionMetadata | None, producer: ProducerIdentity) -> TransactionMetadata:
-    """`txn`, which `producer` owns. Raises KafkaError 49 and 90."""
+    """`txn`, which `producer` owns. Raises INVALID_PRODUCER_ID_MAPPING and PRODUCER_FENCED."""
     if txn is None:
         raise KafkaError(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,

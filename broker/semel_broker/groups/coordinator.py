@@ -1,8 +1,7 @@
-"""The coordinator of groups: finds the shard of a group, which is on this broker or not.
+"""The coordinator of consumer groups on this broker: finds the shard of a group, and runs the expiry of offsets.
 
-The leader of a partition of `__consumer_offsets` coordinates the groups whose records lie there (`shard`). Who asks
-here for a group that another broker coordinates gets NOT_COORDINATOR; who asks while a shard is being read waits for a
-while.
+The leader of a partition of `__consumer_offsets` coordinates the groups whose records lie there (`shard`). A request
+for a group of another broker gets NOT_COORDINATOR. A request for a shard that is being read waits, up to a limit.
 """
 
 from __future__ import annotations
@@ -28,7 +27,8 @@ from semel_broker.world import World
 class GroupCoordinator:
     """The groups that this broker coordinates. `start` it, then call it from any task; `close` it before the topics.
 
-    What names a group raises KafkaError 14, 15 or 16 besides what is said.
+    A method that names a group may raise COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR
+    besides what it says.
     """
 
     def __init__(self, world: World, config: BrokerConfig, topics: Topics) -> None:
@@ -57,7 +57,7 @@ class GroupCoordinator:
         await self.shards.all_loaded()
 
     async def close(self) -> None:
-        """Answer whoever waits (they will look for another coordinator), and let everything written become durable."""
+        """Answer all requests that wait with COORDINATOR_NOT_AVAILABLE; return once all writes are durable."""
         if self._expiry_timer is not None:
             self._expiry_timer.cancel()
         if self._cluster_changed in self._topics.feed.listeners:
@@ -112,14 +112,14 @@ class GroupCoordinator:
             shard.offset_store.transaction_ended(producer_id, commit)
 
     def counts(self, topic: str, committed: CommittedOffset) -> bool:
-        """Whether it was committed for the topic that has the name now, and not for one that had it once (KIP-516)."""
+        """Whether the offset was committed for the topic that has this name now, not for a deleted one (KIP-516)."""
         known = self._topics.get(topic)
         return known is not None and committed.topic_id in (known.topic_id, ZERO_UUID)
 
     async def forget_topic(self, topic: str) -> None:
-        """A topic was deleted: what groups committed for it, which does not count any more, need not be kept.
+        """A topic was deleted: delete its offsets, which no client sees any more.
 
-        If that cannot be now, a load does it, or the next look at what has expired.
+        If that fails now, a later load or expiry sweep deletes them.
         """
         for shard in self.shards.here():
             await shard.forget_outlived(topic)
@@ -127,7 +127,7 @@ class GroupCoordinator:
     # --- inside ---
 
     def _cluster_changed(self, touched: Touched) -> None:
-        """Topics may have been deleted, by whichever broker: what groups have committed for them is forgotten here."""
+        """Delete the offsets of topics that any broker has deleted."""
         for record in touched.gone.values():
             if self.shards.here():
                 task = get_running_loop().create_task(self.forget_topic(record.name))
@@ -150,7 +150,7 @@ class GroupCoordinator:
             task.add_done_callback(self._forgotten)
 
     async def _expire_outlived(self, shards: Sequence[GroupShard]) -> None:
-        """Those that have nothing to do with a topic which this broker has not heard of yet."""
+        """Expire offsets after catching up with the store: a topic may be new to this broker."""
         try:
             await self._topics.catch_up()
         except KafkaError as error:

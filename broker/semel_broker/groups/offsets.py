@@ -1,4 +1,4 @@
-"""What a group has committed: topic -> partition -> offset. Pure; changed only by records that are durable."""
+"""PURE: The committed offsets of one group by topic and partition. Only durable records change them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class GroupOffsets:
         )
 
     def apply(self, record: OffsetRecord) -> None:
-        """What the record says holds from now on."""
+        """Put the record into effect."""
         if record.committed is not None:
             self._topics.setdefault(record.topic, {})[record.partition] = record.committed
         elif (partitions := self._topics.get(record.topic)) is not None:

@@ -1,4 +1,4 @@
-"""From the records of `__consumer_offsets` back to groups. Pure; the same `apply` as live."""
+"""PURE: Reads the records of `__consumer_offsets` back into groups, with the same `apply` as live."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ RawValue = bytes | None
 
 
 class Replay:
-    """Feed it the log in order, then take the groups. Of each key only the last value counts, so that is all it
-    looks at: a long log of few keys costs little more than reading it."""
+    """Feed it the log in order, then take the groups. It decodes only the last value of each key, so a long log of few
+    keys costs little more than reading it."""
 
     def __init__(self) -> None:
         self._latest: dict[RawKey, RawValue] = {}
@@ -59,7 +59,7 @@ class Replay:
                 self._pending.supersede(key, offset)
 
     def groups(self, now: Moment) -> dict[str, Group]:
-        """What there is now: groups with a generation or with offsets, kinds of record of later releases left out.
+        """The present groups with a generation or with offsets, without kinds of record of later releases.
 
         Raises ProtocolError for a record that is malformed.
         """

@@ -1,4 +1,4 @@
-"""How a consumer group of the classic protocol moves from state to state. PURE.
+"""PURE: The state machine of a consumer group in the classic protocol: requests and time in, transitions out.
 
 Each function takes a request, or the passing of time, and makes one `Transition`. A transition changes the group. It
 says which requests to answer now (`answers`), which record has to be durable before the rest happens (`change`: then
@@ -39,14 +39,14 @@ EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
 
 
 class Assign(msgspec.Struct, frozen=True):
-    """The leader has assigned generation `generation_id`: member id -> assignment."""
+    """The leader's assignments for generation `generation_id`, by member id."""
 
     generation_id: int
     assignments: dict[str, bytes]
 
 
 class Replace(msgspec.Struct, frozen=True):
-    """The static member `old_member_id` of a stable group came back as `ask.new_member_id` and wants what it wanted."""
+    """The static member `old_member_id` of a stable group rejoins as `ask.new_member_id` with the same protocols."""
 
     generation_id: int
     old_member_id: str
@@ -55,7 +55,7 @@ class Replace(msgspec.Struct, frozen=True):
 
 
 class Empty(msgspec.Struct, frozen=True):
-    """The last member of the group has gone."""
+    """The last member has left the group."""
 
     generation_id: int
 
@@ -64,7 +64,7 @@ Change = Assign | Replace | Empty
 
 
 class Transition(msgspec.Struct, kw_only=True):
-    """One move of one group: what it is given, and what comes of it."""
+    """One transition of one group: its inputs, and the effects that the shard carries out."""
 
     group: Group
     now: Moment
@@ -91,36 +91,36 @@ def rebalancing(group: Group) -> KafkaError:
 
 
 def join(group: Group, ask: Join, to: object, now: Moment, rules: Rules) -> Transition:
-    """JoinGroup; `to` is answered in this turn or a later one. Raises COORDINATOR_NOT_AVAILABLE,
+    """JoinGroup; this transition or a later one answers `to`. Raises COORDINATOR_NOT_AVAILABLE,
     INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, MEMBER_ID_REQUIRED, GROUP_MAX_SIZE_REACHED, FENCED_INSTANCE_ID."""
     transition = Transition(group=group, now=now, rules=rules)
     check_alive(group)
     owner_id = group.static_members.get(ask.instance_id) if ask.instance_id is not None else None
     if ask.member_id not in group.members and owner_id is None and len(group.members) >= rules.size_max:
-        _turn_away(transition, ask, to)
+        _refuse_full(transition, ask, to)
         return transition
     known = None
     if not ask.member_id:
         known = group.members[owner_id] if owner_id is not None else None
     elif ask.member_id not in group.pending or ask.instance_id is not None:
         known = group.find(ask.member_id, ask.instance_id)
-    if not group.can_speak(ask.protocol_type, ask.protocols, instead_of=known):
+    if not group.supports(ask.protocol_type, ask.protocols, instead_of=known):
         raise KafkaError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             f"no protocol of type {ask.protocol_type!r} is spoken by every member of {group.group_id}: "
             "give all members a common assignor (partition.assignment.strategy)",
         )
     if known is None:
-        _come_in(transition, ask, to)
+        _join_new(transition, ask, to)
     elif ask.member_id:
-        _come_back(transition, known, ask, to)
+        _rejoin(transition, known, ask, to)
     else:
-        _come_back_as_new(transition, known, ask, to)
+        _rejoin_as_new(transition, known, ask, to)
     return transition
 
 
-def _come_in(transition: Transition, ask: Join, to: object) -> None:
-    """A newcomer, or one who returns with the id that it was given."""
+def _join_new(transition: Transition, ask: Join, to: object) -> None:
+    """A new member, or one that returns with the id it was given (KIP-394)."""
     group, now = transition.group, transition.now
     member_id = ask.member_id or ask.new_member_id
     if not ask.member_id and ask.must_return and ask.instance_id is None:
@@ -146,12 +146,12 @@ def _come_in(transition: Transition, ask: Join, to: object) -> None:
     group.add(member)
     transition.watch.append(member_id)
     rebalance(transition, wait_for_more=from_empty and transition.rules.initial_rebalance_delay_ms > 0)
-    if group.initial_limit_ms is not None:  # others may be about to come: wait a little longer for them
+    if group.initial_limit_ms is not None:  # more members may be about to join: wait longer for them
         group.deadline_ms = min(now.monotonic_ms + transition.rules.initial_rebalance_delay_ms, group.initial_limit_ms)
 
 
-def _come_back(transition: Transition, member: Member, ask: Join, to: object) -> None:
-    """A member joins again: its answer got lost, or it saw (or wants) a rebalance."""
+def _rejoin(transition: Transition, member: Member, ask: Join, to: object) -> None:
+    """A member joins again: its answer was lost, or it saw (or wants) a rebalance."""
     group = transition.group
     settled = group.state in (STABLE, COMPLETING) and member.protocols == ask.protocols
     if settled and not (group.state is STABLE and member.member_id == group.leader):
@@ -162,7 +162,7 @@ def _come_back(transition: Transition, member: Member, ask: Join, to: object) ->
     rebalance(transition)
 
 
-def _come_back_as_new(transition: Transition, member: Member, ask: Join, to: object) -> None:
+def _rejoin_as_new(transition: Transition, member: Member, ask: Join, to: object) -> None:
     """A static member's new incarnation takes the old one's place (KIP-345)."""
     group = transition.group
     if group.state is STABLE:
@@ -180,8 +180,11 @@ def _come_back_as_new(transition: Transition, member: Member, ask: Join, to: obj
 
 
 def replace(transition: Transition, change: Replace) -> None:
-    """The new incarnation goes on where the old one was, without a rebalance. A leader that cannot be told not to
-    assign is told that somebody else leads: who it was before."""
+    """The new incarnation continues in the place of the old one, without a rebalance.
+
+    A leader must not assign again. Its answer says so (KIP-814), or, in older versions, names the old member id as the
+    leader.
+    """
     group, ask = transition.group, change.ask
     member = group.members[change.old_member_id]
     _fence(transition, member, ask.new_member_id)
@@ -194,7 +197,7 @@ def replace(transition: Transition, change: Replace) -> None:
 
 
 def _fence(transition: Transition, member: Member, new_member_id: str) -> None:
-    """From here on the seat belongs to `new_member_id`; the old id is refused with 82."""
+    """Give the member's place to `new_member_id`; the old id gets FENCED_INSTANCE_ID."""
     fenced = KafkaError(ErrorCode.FENCED_INSTANCE_ID, f"{new_member_id} has taken over this instance id")
     transition.answer(transition.group.set_joining(member, None), fenced)
     release_sync(transition, member, fenced)
@@ -202,7 +205,7 @@ def _fence(transition: Transition, member: Member, new_member_id: str) -> None:
 
 
 def _update(transition: Transition, member: Member, ask: Join, to: object | None) -> None:
-    """Take over what the member says about itself; `to` waits for the next generation."""
+    """Update the member from its JoinGroup; `to` waits for the next generation."""
     transition.group.set_protocols(member, ask.protocols)
     member.client_id, member.client_host = ask.client_id, ask.client_host
     member.session_timeout_ms = ask.session_timeout_ms
@@ -212,11 +215,11 @@ def _update(transition: Transition, member: Member, ask: Join, to: object | None
     if to is not None:
         transition.answer(
             transition.group.set_joining(member, to), rebalancing(transition.group)
-        )  # an earlier try, surely given up
+        )  # an earlier attempt of the same member
 
 
-def _turn_away(transition: Transition, ask: Join, to: object) -> None:
-    """There is no room; nor is an id that was given out waited for any longer."""
+def _refuse_full(transition: Transition, ask: Join, to: object) -> None:
+    """The group is full: refuse the member, and forget the id that it was given."""
     group = transition.group
     refusal = f"{group.group_id} has all the members that group.max.size = {transition.rules.size_max} allows"
     transition.answer(to, KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, refusal))
@@ -228,11 +231,11 @@ def _turn_away(transition: Transition, ask: Join, to: object) -> None:
 
 
 def rebalance(transition: Transition, *, wait_for_more: bool = False) -> None:
-    """Begin a rebalance unless one is on, and end it if all are here. `wait_for_more`: a group that was empty gives
-    others the time to come (KIP-134)."""
+    """Begin a rebalance unless one is under way, and end it if all members have joined. `wait_for_more`: the group was
+    empty and waits for more members (KIP-134)."""
     group = transition.group
     if group.state is not PREPARING:
-        for member in group.waiting():  # for an assignment that will not come
+        for member in group.waiting():  # these requests wait for an assignment of the old generation
             release_sync(transition, member, rebalancing(group))
         group.enter(PREPARING, transition.now.wall_ms)
         group.deadline_ms = transition.now.monotonic_ms + group.rebalance_timeout_ms
@@ -242,12 +245,12 @@ def rebalance(transition: Transition, *, wait_for_more: bool = False) -> None:
 
 def complete_if_ready(transition: Transition) -> None:
     group = transition.group
-    if group.state is PREPARING and (not group.members or (group.everybody_joined and group.initial_limit_ms is None)):
+    if group.state is PREPARING and (not group.members or (group.all_joined and group.initial_limit_ms is None)):
         complete(transition)
 
 
 def complete(transition: Transition) -> None:
-    """The next generation, of those who are here. Static members keep their seats until their sessions end."""
+    """Begin the next generation with the members that have joined. Static members stay until their sessions end."""
     group, now = transition.group, transition.now
     missing = [member for member in group.members.values() if member.joining is None and member.instance_id is None]
     for member in missing:
@@ -279,7 +282,7 @@ def complete(transition: Transition) -> None:
 
 
 def _elect(group: Group) -> None:
-    """The leader stays if it is here; else the first of those who are."""
+    """Keep the leader if it has joined; else elect the first member that has."""
     if group.leader is None or group.members[group.leader].joining is None:
         group.leader = next(member.member_id for member in group.members.values() if member.joining is not None)
 
@@ -306,7 +309,7 @@ def remove(transition: Transition, member: Member, why: str) -> None:
 
 
 def release_sync(transition: Transition, member: Member, result: Synced | KafkaError) -> None:
-    """Answer whoever waits for the member's assignment; its session begins anew, for it was silent by our will."""
+    """Answer the member's SyncGroup, if one waits. Its session starts again: a waiting member sends nothing."""
     to, member.syncing = member.syncing, None
     if to is not None:
         renew(transition, member)
@@ -321,7 +324,7 @@ def renew(transition: Transition, member: Member) -> None:
 
 
 def sync(group: Group, ask: Sync, to: object, now: Moment, rules: Rules) -> Transition:
-    """SyncGroup; `to` is answered in this turn or a later one. Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION,
+    """SyncGroup; this transition or a later one answers `to`. Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION,
     INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID."""
     transition = Transition(group=group, now=now, rules=rules)
     member = _current_member(group, ask.member_id, ask.instance_id, ask.generation_id)
@@ -339,7 +342,7 @@ def sync(group: Group, ask: Sync, to: object, now: Moment, rules: Rules) -> Tran
         transition.answer(to, Synced(group.protocol_type, group.protocol, member.assignment))
         return transition
     assert group.state is COMPLETING
-    transition.answer(member.syncing, rebalancing(group))  # an earlier try, surely given up
+    transition.answer(member.syncing, rebalancing(group))  # an earlier attempt of the same member
     member.syncing = to
     if member.member_id == group.leader:
         assignments = {member_id: ask.assignments.get(member_id, b"") for member_id in group.members}
@@ -348,7 +351,7 @@ def sync(group: Group, ask: Sync, to: object, now: Moment, rules: Rules) -> Tran
 
 
 def heartbeat(group: Group, member_id: str, instance_id: str | None, generation_id: int, now: Moment) -> None:
-    """Heartbeat: the session begins anew. Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID,
+    """Heartbeat: the session starts again. Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID,
     REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID."""
     member = _current_member(group, member_id, instance_id, generation_id)
     member.expires_ms = now.monotonic_ms + member.session_timeout_ms
@@ -403,23 +406,25 @@ def check_commit_in_transaction(group: Group, member_id: str, instance_id: str |
         _current_member(group, member_id, instance_id, generation_id)
 
 
-# --- what time brings ------------------------------------------------------------------------------------------------
+# --- timeouts --------------------------------------------------------------------------------------------------------
 
 
 def expiry_of(group: Group, member_id: str, now: Moment) -> int | None:
-    """When to look at this member (or pending id) again, on the monotonic clock; None: never, it is gone."""
+    """When to check this member (or pending id) again, on the monotonic clock; None: never, it is gone."""
     if (lapses_ms := group.pending.get(member_id)) is not None:
         return lapses_ms
     member = group.members.get(member_id)
     if member is None:
         return None
-    if member.syncing is not None or (member.joining is not None and not member.is_new):  # who waits does not expire
+    if member.syncing is not None or (
+        member.joining is not None and not member.is_new
+    ):  # a waiting member does not expire
         return max(member.expires_ms, now.monotonic_ms + member.session_timeout_ms)
     return member.expires_ms
 
 
 def expire(group: Group, member_id: str, now: Moment, rules: Rules) -> Transition:
-    """The session of this member, or the patience with this pending id, has ended."""
+    """The session of this member, or the timeout of this pending id, has ended."""
     transition = Transition(group=group, now=now, rules=rules)
     if member_id in group.pending:
         del group.pending[member_id]
@@ -430,7 +435,7 @@ def expire(group: Group, member_id: str, now: Moment, rules: Rules) -> Transitio
 
 
 def deadline(group: Group, now: Moment, rules: Rules) -> Transition:
-    """`group.deadline_ms` has come: go on without whom is missing."""
+    """`group.deadline_ms` has passed: continue without the missing members."""
     transition = Transition(group=group, now=now, rules=rules)
     if group.state is PREPARING:
         complete(transition)
@@ -442,11 +447,11 @@ def deadline(group: Group, now: Moment, rules: Rules) -> Transition:
     return transition
 
 
-# --- what became durable ---------------------------------------------------------------------------------------------
+# --- durable changes -------------------------------------------------------------------------------------------------
 
 
 def apply(group: Group, change: Change, now: Moment, rules: Rules) -> Transition:
-    """`change` is durable: it takes effect, if the group has not moved on meanwhile."""
+    """`change` is durable: put it into effect, unless the group has changed its generation or state meanwhile."""
     transition = Transition(group=group, now=now, rules=rules)
     if isinstance(change, Replace):
         owner_id = group.static_members.get(change.ask.instance_id or "")
@@ -455,10 +460,10 @@ def apply(group: Group, change: Change, now: Moment, rules: Rules) -> Transition
             return transition
         return join(group, change.ask, change.to, now, rules)
     if isinstance(change, Assign) and group.state is COMPLETING and group.generation_id == change.generation_id:
-        patience_ms = group.deadline_ms
+        deadline_ms = group.deadline_ms
         group.enter(STABLE, now.wall_ms)
         if not all(member.synced for member in group.members.values()):
-            group.deadline_ms = patience_ms
+            group.deadline_ms = deadline_ms
         for member in group.members.values():
             member.assignment = change.assignments.get(member.member_id, b"")
             release_sync(transition, member, Synced(group.protocol_type, group.protocol, member.assignment))
@@ -466,7 +471,7 @@ def apply(group: Group, change: Change, now: Moment, rules: Rules) -> Transition
 
 
 def refuse(group: Group, change: Change, error: KafkaError, now: Moment, rules: Rules) -> Transition:
-    """`change` could not be stored: those who wait for it get `error`, and the generation starts over."""
+    """`change` could not be stored: its requests get `error`, and the group rebalances again."""
     transition = Transition(group=group, now=now, rules=rules)
     if isinstance(change, Replace):
         transition.answer(change.to, error)
@@ -478,7 +483,7 @@ def refuse(group: Group, change: Change, error: KafkaError, now: Moment, rules: 
 
 
 def shut(group: Group, error: KafkaError, now: Moment, rules: Rules) -> Transition:
-    """The broker stops: whoever waits gets `error` now."""
+    """The shard closes: answer all requests that wait with `error`."""
     transition = Transition(group=group, now=now, rules=rules)
     for member in group.waiting():
         transition.answer(group.set_joining(member, None), error)

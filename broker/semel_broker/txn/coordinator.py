@@ -1,8 +1,7 @@
-"""The coordinator of transactional ids: what producers, operators and other brokers may ask of it.
+"""The coordinator of transactional ids on this broker: finds shards, verifies writes, lists and aborts transactions.
 
-Each request is a decision (`state`) that the engine of its shard carries out. Whoever comes to lead a partition of
-`__transaction_state`, after a crash or instead of another broker, finds there what was decided (PREPARE_*) and goes on
-from the markers.
+The leader of a partition of `__transaction_state` coordinates the ids whose records lie there (`shard`). After a crash,
+or on another broker, the new leader finds there what was decided (PREPARE_*) and continues with the markers.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from semel_broker.txn.expiry import Expiry
 from semel_broker.txn.markers.channel import Leaders, MarkerChannel, OnlyBroker
 from semel_broker.txn.markers.hanging import Hanging, Others
 from semel_broker.txn.markers.local_destination import LocalDestination, OffsetsEnded
-from semel_broker.txn.markers.peer_calls import Nobody, PeerCalls
+from semel_broker.txn.markers.peer_calls import NoPeers, PeerCalls
 from semel_broker.txn.markers.remote_destination import RemoteDestination
 from semel_broker.txn.model.identity import NOBODY, ClientName, ProducerIdentity
 from semel_broker.txn.model.ledger import ExpiredIds, Fences
@@ -42,12 +41,13 @@ NO_CLIENT = ClientName()
 
 class TransactionCoordinator:
     """The transactional ids that this broker coordinates, those whose partition of `__transaction_state` it leads.
-    `start` it, call it from any task; `close` it before the topics. Requests that come while the stored ids are still
-    being read wait for that, for a while.
+    `start` it, call it from any task; `close` it before the topics. A request for a shard that is being read waits, up
+    to a limit.
 
-    `offsets_ended` is told of each durable marker in a partition of `__consumer_offsets`. `leaders`, `peers`: where
-    partitions are led, and how to reach other brokers; without them there are none. What names an id raises KafkaError
-    14, 15 or 16 besides what is said.
+    The coordinator calls `offsets_ended` for each durable marker in a partition of `__consumer_offsets`. `leaders`,
+    `peers`: the leaders of partitions, and the connections to other brokers; without them this broker is the only one.
+    A method that names an id may raise COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR
+    besides what it says.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class TransactionCoordinator:
         self._world = world
         self._config = config
         self._topics = topics
-        self._peers: PeerCalls = peers or Nobody()
+        self._peers: PeerCalls = peers or NoPeers()
         self._leaders: Leaders = leaders or OnlyBroker(config.node_id, topics)
         self._expired = ExpiredIds()
         here = LocalDestination(topics, offsets_ended)
@@ -101,18 +101,18 @@ class TransactionCoordinator:
     # --- life ---
 
     def start(self) -> None:
-        """Begin to read the stored transactions; returns at once."""
+        """Begin to read the partitions; returns at once."""
         self.shards.start()
         self._topics.feed.listeners.append(self._cluster_changed)
         self._expiry.start()
 
     async def loaded(self) -> None:
-        """Return once the transactions stored here are there. Raises COORDINATOR_LOAD_IN_PROGRESS,
+        """Return once all transactions are read. Raises COORDINATOR_LOAD_IN_PROGRESS,
         COORDINATOR_NOT_AVAILABLE."""
         await self.shards.all_loaded()
 
     async def close(self) -> None:
-        """Answer whoever is held (they will look for another coordinator). The decided goes on at the next start."""
+        """Answer all requests that wait with COORDINATOR_NOT_AVAILABLE. The next start resumes what is decided."""
         self._expiry.stop()
         if self._cluster_changed in self._topics.feed.listeners:
             self._topics.feed.listeners.remove(self._cluster_changed)
@@ -179,7 +179,7 @@ class TransactionCoordinator:
     # --- verification ---
 
     def coordinates(self, transactional_id: str) -> bool:
-        """Whether `verify` can say something about the id in this turn of the loop."""
+        """Whether `verify` can answer for the id now."""
         return self.shards.of(transactional_id) is not None
 
     def verify(
@@ -221,7 +221,8 @@ class TransactionCoordinator:
         joins: bool,
         connection: int = 0,
     ) -> Admission:
-        """`verify` for an id that any broker coordinates: ask, then `check` in the turn of the append, then `close`.
+        """`verify` for an id that any broker coordinates: await this, `check` without an await before the append,
+        `close`.
 
         `joins`: the producer speaks transaction version 2, whose writes enrol the partitions. `connection`: as of
         `verify`.
@@ -246,7 +247,7 @@ class TransactionCoordinator:
     async def abort_hanging(
         self, producer: ProducerIdentity, partition: TopicPartition, coordinator_epoch: int, by: ClientName
     ) -> None:
-        """End a transaction that is open in `partition` and that nobody coordinates (KIP-664).
+        """Abort a transaction that is open in `partition` and has no coordinator (KIP-664).
 
         Raises INVALID_TXN_STATE if there is none, or it has a coordinator; 3, 6, 15, 47, 52.
         """
@@ -255,12 +256,12 @@ class TransactionCoordinator:
         await self._hanging.abort(producer, there, coordinator_epoch, by, await self._known(), self.markers.here)
 
     def markers_arrived_over(self, sender: str, connection: int) -> None:
-        """Another broker's markers come over its newest connection. Raises CloseConnectionError over an older one."""
+        """Note the connection of another broker's markers. Raises CloseConnectionError if it is an older one."""
         if connection < self._senders.get(sender, 0):
             raise CloseConnectionError("stale_connection", sender=sender)
         self._senders[sender] = connection
 
-    # --- looking ---
+    # --- listings ---
 
     async def listing(
         self,
@@ -295,6 +296,6 @@ class TransactionCoordinator:
             self.markers.leaders_changed()
 
     async def _known(self) -> list[TransactionMetadata]:
-        """Everything there is here, by transactional id."""
+        """The metadata of every id here, by transactional id."""
         found = [txn for shard in await self.shards.all_loaded() for txn in shard.known()]
         return sorted(found, key=lambda txn: txn.transactional_id)

@@ -1,6 +1,6 @@
-"""Transaction groups as records of `__transaction_state`, and back. PURE.
+"""PURE: Transaction groups as records of `__transaction_state`, and back.
 
-A kind of record of semel's own: Kafka, and tools of other people, skip keys of versions that they do not know.
+The kind of record is semel's own: Kafka and other tools skip keys of versions that they do not know.
 """
 
 from __future__ import annotations

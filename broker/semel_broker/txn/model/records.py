@@ -1,7 +1,7 @@
-"""Transaction metadata as records of `__transaction_state`, and back. PURE.
+"""PURE: Transaction metadata as records of `__transaction_state`, and back.
 
-Byte for byte Kafka's: key version 0, value version 1. What Kafka has no field for (the ledger, the owner) travels in
-tagged fields of our own, which others skip.
+Byte for byte Kafka's: key version 0, value version 1. The ledger and the owner, for which Kafka has no field,
+travel in semel's own tagged fields, which other readers skip.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HEAD = Layout(">hqhibBqq")
 length of the array of partitions, last update, start."""
 _FRONT = Layout(">hqhib")
 _TIMES = Layout(">qq")
-"""What of it lies before and behind the partitions."""
+"""The parts before and behind the partitions."""
 _PARTITIONS_CODEC = codec(TransactionLogValuePartitions, TRANSACTION_LOG_VALUE, True)
 _NO_PARTITIONS = (0, 1)
 """Null and empty, as compact lengths."""
@@ -163,7 +163,7 @@ def metadata_of(transactional_id: str, data: bytes) -> TransactionMetadata:
 
 @lru_cache(KNOWN_TAILS_MAX)
 def _with_tail(tail: bytes) -> TransactionMetadata:
-    """Nobody's metadata, but for the tagged fields. Raises ProtocolError."""
+    """Metadata with only the tagged fields set. Raises ProtocolError."""
     return _decoded("", _HEAD.pack(TRANSACTION_LOG_VALUE, 0, 0, 0, 0, 0, 0, 0) + tail)
 
 

@@ -1,4 +1,4 @@
-"""From the records of `__transaction_state` back to transactions. PURE."""
+"""PURE: Reads the records of `__transaction_state` back into transactions and transaction groups."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Replay:
         self._latest.update(zip(keys, values, strict=True))
 
     def transactions(self) -> Iterator[TransactionMetadata]:
-        """What there is now, kinds of record of later releases left out.
+        """The present transactions, without kinds of record of later releases.
 
         Raises ProtocolError for a record that is malformed, ValueError for a state that there is not.
         """

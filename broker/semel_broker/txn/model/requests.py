@@ -1,4 +1,4 @@
-"""What producers ask of the coordinator and what is decided, free of the wire's versions. PURE."""
+"""PURE: The requests to the coordinator of a transactional id, and its decisions, independent of API versions."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Init(msgspec.Struct, frozen=True, kw_only=True):
-    """InitProducerId with a transactional id. `expected`: what the producer has (KIP-360), NOBODY for a new instance.
-    `note`: words of an operator's tool, for the ledger. `group_epoch`: the step of a transaction group that the
+    """InitProducerId with a transactional id. `expected`: the producer's identity (KIP-360), NOBODY for a new instance.
+    `note`: text of an operator's tool, for the ledger. `group_epoch`: the step of a transaction group that the
     instance is to be part of."""
 
     transactional_id: str

@@ -21,10 +21,10 @@ TXN_OFFSET_COMMIT = 28
 
 
 class Rule(NamedTuple):
-    """Versions from `since` and below `until` get `told` in place of `code`."""
+    """Versions from `since` and below `until` get `becomes` in place of `code`."""
 
     code: ErrorCode
-    told: ErrorCode
+    becomes: ErrorCode
     since: int = 0
     until: int = ALL_VERSIONS
 
@@ -47,7 +47,7 @@ RULES: dict[int, tuple[Rule, ...]] = {
         Rule(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, until=2),
     ),
 }
-"""API key -> rules, applied in order. A code without a rule is told as it is."""
+"""API key -> rules, applied in order. A code without a rule stays as it is."""
 
 
 def for_version(error: KafkaError, api_key: int, api_version: int) -> KafkaError:
@@ -55,5 +55,5 @@ def for_version(error: KafkaError, api_key: int, api_version: int) -> KafkaError
     code = error.code
     for rule in RULES[api_key]:
         if code is rule.code and rule.since <= api_version < rule.until:
-            code = rule.told
+            code = rule.becomes
     return error if code is error.code else KafkaError(code, error.message)

@@ -171,7 +171,7 @@ class GroupShard(Shard):
         """TxnOffsetCommit: return once `records` are durable; `offsets` has them once the transaction is committed.
 
         `verify(partition of __consumer_offsets)` raises unless the transaction is open and includes the partition; it
-        is called in the turn of the append (KIP-890). Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
+        is called without an await before the append (KIP-890). Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
         ILLEGAL_GENERATION, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, INVALID_PRODUCER_EPOCH, FENCED_INSTANCE_ID, and what it
         raises."""
         verify(self.index)

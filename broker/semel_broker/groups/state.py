@@ -191,8 +191,8 @@ def replace(transition: Transition, change: Replace) -> None:
     _update(transition, member, ask, None)
     renew(transition, member)
     leads = group.leader == member.member_id
-    told = change.old_member_id if leads and not ask.may_skip_assignment else group.leader or ""
-    place = joined(group, member, leader=told)
+    leader = change.old_member_id if leads and not ask.may_skip_assignment else group.leader or ""
+    place = joined(group, member, leader=leader)
     transition.answer(change.to, msgspec.structs.replace(place, skip_assignment=leads and ask.may_skip_assignment))
 
 

@@ -84,11 +84,11 @@ class Verification:
             )
             answers = _answers(questions, response)
         except BaseException as error:
-            told = error if isinstance(error, KafkaError | OSError) else ConnectionError(f"no answer: {error!r}")
+            refusal = error if isinstance(error, KafkaError | OSError) else ConnectionError(f"no answer: {error!r}")
             for question in questions:
                 if not question.answer.done():
-                    question.answer.set_exception(told)
-            if told is not error:
+                    question.answer.set_exception(refusal)
+            if refusal is not error:
                 raise
             return
         for question, codes in zip(questions, answers, strict=True):

@@ -20,7 +20,7 @@ async def test_first_come_first_served() -> None:
     assert not lock.is_taken
 
 
-async def test_who_gives_up_waiting_does_not_block_the_next() -> None:
+async def test_a_cancelled_waiter_does_not_block_the_next() -> None:
     lock = FifoLock()
     assert lock.take()
     assert not lock.take()
@@ -38,7 +38,7 @@ async def test_who_gives_up_waiting_does_not_block_the_next() -> None:
     assert not lock.is_taken
 
 
-async def test_a_lock_given_to_one_who_is_cancelled_goes_on_to_the_next() -> None:
+async def test_a_lock_handed_to_a_cancelled_waiter_goes_to_the_next() -> None:
     lock = FifoLock()
     assert lock.take()
     first, second = (asyncio.create_task(lock.wait()) for _ in range(2))

@@ -30,7 +30,7 @@ class SlowPartition:
         self.synced.set()
 
 
-async def test_what_is_written_between_the_end_of_settling_and_its_callback_is_applied() -> None:
+async def test_a_write_between_the_end_of_settling_and_its_callback_is_applied() -> None:
     partition = SlowPartition()
 
     journal = Journal(SimpleNamespace(now_ms=lambda: 0), partition, passed=ErrorCode.NONE)  # type: ignore[arg-type]

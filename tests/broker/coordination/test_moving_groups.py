@@ -87,7 +87,7 @@ async def test_offset_fetch_of_a_stopping_coordinator_says_in_the_rows_to_look_f
     assert (response.error_code, row.error_code) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR)
 
 
-async def test_aiokafka_finds_what_is_committed_at_the_next_coordinator(seats: Seats) -> None:
+async def test_aiokafka_finds_committed_offsets_at_the_next_coordinator(seats: Seats) -> None:
     one, two = await seats.open(1, 2)
     group = seats.name_at(0, "g")
     consumer = AIOKafkaConsumer(
@@ -118,7 +118,7 @@ async def test_members_go_on_with_their_generation_at_the_next_coordinator(seats
     assert await member.commit({0: 7}) == [0]
 
 
-async def test_who_waits_in_a_rebalance_is_sent_to_the_next_coordinator_at_once(seats: Seats) -> None:
+async def test_a_member_waiting_in_a_rebalance_gets_not_coordinator_at_once(seats: Seats) -> None:
     one, _ = await seats.open(1, 2)
     group = seats.name_at(0, "g")
     first, second = GroupMember(await one.wire(), group), GroupMember(await one.wire(), group)
@@ -161,7 +161,7 @@ async def test_a_commit_that_no_other_replica_has_is_nowhere(seats: Seats) -> No
     await seats.same(1, 2, topic=CONSUMER_OFFSETS)
 
 
-async def test_what_a_former_leader_wrote_is_waited_for_until_all_in_sync_have_it(seats: Seats) -> None:
+async def test_a_load_waits_until_all_in_sync_replicas_have_the_records_of_a_former_leader(seats: Seats) -> None:
     """Until then it might be lost again with its new leader; so nobody hears of it."""
     one, two, three = await seats.open(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
     group = seats.name_at(0, "g")
@@ -181,7 +181,7 @@ async def test_what_a_former_leader_wrote_is_waited_for_until_all_in_sync_have_i
     assert await asking == 6
 
 
-async def test_who_asks_while_the_log_is_being_read_is_held_for_a_while_and_then_told_to_try_again(
+async def test_a_request_during_a_load_waits_and_then_gets_load_in_progress(
     seats: Seats,
 ) -> None:
     Seat.patience_ms = 50
@@ -256,7 +256,7 @@ async def test_find_coordinator_names_the_leader_of_the_partition_with_its_addre
     assert await find(here) == (0, "127.0.0.1", 2, two.port)
 
 
-async def test_nobody_coordinates_while_nobody_leads(seats: Seats) -> None:
+async def test_there_is_no_coordinator_without_a_leader(seats: Seats) -> None:
     one, two = await seats.start(1, 2)
     await seats.topic([1], [2], name=CONSUMER_OFFSETS)
     assert await offset(two, seats.name_at(1, "g")) == -1
@@ -267,7 +267,7 @@ async def test_nobody_coordinates_while_nobody_leads(seats: Seats) -> None:
     assert await code_of(offset(one, seats.name_at(1, "g"))) is NOT_COORDINATOR
 
 
-async def test_the_internal_topic_is_made_for_whoever_looks_for_a_coordinator(seats: Seats) -> None:
+async def test_find_coordinator_creates_the_internal_topic(seats: Seats) -> None:
     (one,) = await seats.start(1)
     wire = await one.wire()
     for key_type in (0, 1):

@@ -60,7 +60,7 @@ async def test_an_open_transaction_is_ended_at_the_next_coordinator(seats: Seats
 
 
 @VERSIONS
-async def test_what_is_decided_goes_on_at_the_next_coordinator(seats: Seats, version: int) -> None:
+async def test_a_decided_transaction_is_completed_by_the_next_coordinator(seats: Seats, version: int) -> None:
     """PREPARE_COMMIT is stored, and no other broker could be reached; who asks again hears that it is committed."""
     one, two = await seats.open(1, 2)
     mine = await begin(seats, version)
@@ -154,7 +154,7 @@ async def test_zombie_coordinator_decides_nothing(seats: Seats) -> None:
     assert markers(two, 1)[-1][1] == "ABORT"
 
 
-async def test_who_waited_for_its_turn_is_not_answered_from_a_memory_that_may_be_stale(seats: Seats) -> None:
+async def test_a_request_that_waited_for_the_lock_is_not_answered_from_stale_state(seats: Seats) -> None:
     one, _ = await seats.open(1, 2)
     mine = await begin(seats)
     shard = one.transactions.shards.of(mine.name)
@@ -230,7 +230,7 @@ async def test_a_partition_that_moves_while_its_marker_is_under_way_gets_it_at_i
     assert two.partition(1, "out").leader == 3
 
 
-async def test_one_request_carries_what_has_gathered_for_a_broker(seats: Seats) -> None:
+async def test_one_request_carries_all_markers_queued_for_a_broker(seats: Seats) -> None:
     one, two = await seats.open(1, 2)
     names = [name for name in map(str, range(40)) if seats.index_of(name) == 0][:10]
     mine = [await begin(seats, 2, name) for name in names]
@@ -416,7 +416,7 @@ def _answer(request: Any, codes: Any) -> Any:
     return WriteTxnMarkersResponse(markers=[_response(row, codes) for row in request.markers])
 
 
-async def test_each_replica_tells_of_the_producers_that_it_keeps_and_others_are_told_that_it_has_none(
+async def test_each_replica_describes_its_producers_and_other_brokers_refuse(
     seats: Seats,
 ) -> None:
     """`kafka-transactions.sh find-hanging --broker-id` asks a broker for all partitions that it has a replica of."""

@@ -63,13 +63,13 @@ async def test_hanging_transaction_a_produce_after_the_marker_is_refused(seats: 
     assert not is_open(two, 1)
 
 
-async def test_who_was_fenced_at_its_coordinator_is_told_so_by_the_partition(seats: Seats) -> None:
+async def test_a_partition_refuses_a_producer_that_its_coordinator_has_fenced(seats: Seats) -> None:
     one, _, mine, there = await apart(seats, 2)
     await (await one.producer(2, mine.name)).init()
     assert await send(there) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-async def test_an_id_that_nobody_knows_is_said_to_be_unknown(seats: Seats) -> None:
+async def test_an_unknown_id_is_refused_as_unknown(seats: Seats) -> None:
     _, _, mine, there = await apart(seats, 2)
     there.producer_id = mine.producer_id + 17
     assert await send(there) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -170,7 +170,7 @@ async def test_a_change_of_leader_between_verification_and_append_is_noticed(sea
     assert not is_open(two, 1)
 
 
-async def test_questions_of_one_turn_go_out_as_one_request(seats: Seats) -> None:
+async def test_questions_of_one_loop_iteration_go_out_as_one_request(seats: Seats) -> None:
     one, two = await seats.open(1, 2)
     names = [name for name in map(str, range(60)) if seats.index_of(name) == 0][:8]
     mine = [await (await one.producer(2, name)).init() for name in names]
@@ -188,7 +188,7 @@ async def test_questions_of_one_turn_go_out_as_one_request(seats: Seats) -> None
         assert (await one.describe(each.name)).partitions == {("out", 1): None}
 
 
-async def test_who_waits_for_the_end_of_its_last_transaction_holds_up_no_others_question(seats: Seats) -> None:
+async def test_a_question_that_waits_for_an_end_does_not_delay_other_questions(seats: Seats) -> None:
     one, two = await seats.open(1, 2)
     names = [name for name in map(str, range(60)) if seats.index_of(name) == 0][:2]
     busy, idle = [await (await one.producer(2, name)).init() for name in names]

@@ -302,7 +302,7 @@ class History:
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
-def test_what_is_replayed_is_what_was_live(steps: list[tuple[int, str, int]]) -> None:
+def test_a_replay_finds_the_live_state(steps: list[tuple[int, str, int]]) -> None:
     async def run() -> None:
         desk = await Desk().open()
         await desk.commit({9: 9}, group="first")
@@ -323,7 +323,7 @@ def test_what_is_replayed_is_what_was_live(steps: list[tuple[int, str, int]]) ->
     st.lists(st.tuples(st.sampled_from([COMMIT] * 4 + [BREATHE, HOLD, RELEASE, POWER_CUT]), st.integers(0, 1))),
     st.integers(),
 )
-def test_committed_offset_never_goes_back_by_itself(steps: list[tuple[int, int]], seed: int) -> None:
+def test_committed_offset_never_decreases_by_itself(steps: list[tuple[int, int]], seed: int) -> None:
     """Offsets only ever grow here; so must what readers see, and nothing acknowledged may be lost with the power."""
 
     async def run() -> None:

@@ -192,7 +192,7 @@ async def test_marker_before_the_pending_offsets_are_loaded(turns: int) -> None:
     await desk.close()
 
 
-async def test_marker_told_twice_ends_nothing_else(desk: Desk) -> None:
+async def test_a_marker_applied_twice_ends_nothing_else(desk: Desk) -> None:
     """Its reply was lost, or it was written before a crash and again after."""
     await desk.hold({0: 5})
     await desk.end()
@@ -232,7 +232,7 @@ async def test_an_old_generations_commit_is_refused(desk: Desk) -> None:
     assert await desk.offset() == 5
 
 
-async def test_producer_that_does_not_say_who_it_is_may_commit_while_the_group_has_members(desk: Desk) -> None:
+async def test_producer_without_a_member_id_may_commit_while_the_group_has_members(desk: Desk) -> None:
     await desk.enter()
     await desk.hold({0: 5})
     await desk.end()
@@ -247,7 +247,7 @@ async def test_member_may_commit_while_the_next_generation_is_being_formed(desk:
     joining.cancel()
 
 
-async def test_what_is_not_verified_leaves_no_trace(desk: Desk) -> None:
+async def test_a_commit_that_is_not_verified_leaves_no_trace(desk: Desk) -> None:
     def verify(index: int) -> None:
         assert index == INDEX
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "not added")
@@ -264,7 +264,7 @@ async def test_what_is_not_verified_leaves_no_trace(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-async def test_deleting_a_group_does_not_cancel_what_a_transaction_commits(desk: Desk, commit: bool) -> None:
+async def test_deleting_a_group_keeps_the_offsets_of_an_open_transaction(desk: Desk, commit: bool) -> None:
     await desk.commit({0: 1, 1: 1})
     await desk.hold({0: 5, 2: 7})
     await desk.ask.delete_group("g")
@@ -277,7 +277,7 @@ async def test_deleting_a_group_does_not_cancel_what_a_transaction_commits(desk:
     assert [await desk.offset(p) for p in (0, 1, 2)] == expected
 
 
-async def test_deleting_an_offset_does_not_cancel_what_a_transaction_commits(desk: Desk) -> None:
+async def test_deleting_an_offset_keeps_that_of_an_open_transaction(desk: Desk) -> None:
     await desk.commit({0: 1})
     await desk.hold({0: 5}, producer_id=7)
     await desk.hold({0: 6}, producer_id=8)

@@ -107,7 +107,7 @@ def model(log: list[Line]) -> tuple[dict[int, int], dict[int, list[int]]]:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(LINES, max_size=15))
-def test_last_record_that_counts_is_what_a_replay_finds(log: list[Line]) -> None:
+def test_a_replay_finds_the_last_record_that_counts(log: list[Line]) -> None:
     assert replay(list(enumerate(log))) == model(log)
 
 
@@ -133,7 +133,7 @@ def test_compaction_changes_nothing(log: list[Line], data: st.DataObject) -> Non
 
 
 @given(st.lists(st.tuples(st.sampled_from("hse"), st.sampled_from(PRODUCERS), PARTITIONS, st.booleans()), max_size=20))
-def test_pending_table_keeps_nothing_of_what_is_over(acts: list[tuple[str, int, int, bool]]) -> None:
+def test_pending_offsets_keep_nothing_of_ended_transactions(acts: list[tuple[str, int, int, bool]]) -> None:
     pending: PendingOffsets[int, int] = PendingOffsets()
     for position, (act, producer, key, commit) in enumerate(acts):
         if act == "h":
@@ -164,7 +164,7 @@ ACTS = st.one_of(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(ACTS, max_size=25), st.sampled_from(["os", "fsync"]))
-def test_restart_finds_what_was_seen(acts: list[tuple[Any, ...]], durability: str) -> None:
+def test_a_restart_finds_the_offsets_that_were_in_effect(acts: list[tuple[Any, ...]], durability: str) -> None:
     asyncio.run(restart_finds_what_was_seen(acts, durability))
 
 

@@ -101,7 +101,7 @@ IN_EVERY_STATE = {
 
 
 @pytest.mark.parametrize("in_state", IN_EVERY_STATE)
-def test_what_each_request_may_do_in_each_state(in_state: TransactionState) -> None:
+def test_each_request_in_each_state(in_state: TransactionState) -> None:
     before = txn(in_state)
     asked = (
         lambda: init(before),
@@ -118,7 +118,7 @@ def test_what_each_request_may_do_in_each_state(in_state: TransactionState) -> N
 @pytest.mark.parametrize(
     ("producer", "code"), [(me(2), FENCED), (me(4), FENCED), (me(3, 77), MAPPING)], ids=["old", "future", "stranger"]
 )
-def test_who_does_not_own_the_id_is_told_so_in_every_state(
+def test_a_producer_that_does_not_own_the_id_is_refused_in_every_state(
     in_state: TransactionState, producer: ProducerIdentity, code: ErrorCode
 ) -> None:
     before = txn(in_state)
@@ -173,7 +173,7 @@ def test_a_new_id_gets_a_fresh_producer_id_and_epoch_0() -> None:
 
 
 @pytest.mark.parametrize("in_state", BETWEEN)
-def test_a_new_instance_gets_the_next_epoch_and_the_ledger_says_who_it_is(in_state: TransactionState) -> None:
+def test_a_new_instance_gets_the_next_epoch_and_a_line_in_the_ledger(in_state: TransactionState) -> None:
     step = init(txn(in_state))
     assert step.answer == me(4)
     assert step.then is not None
@@ -198,7 +198,7 @@ def test_a_failed_fence_append_does_not_bump_the_epoch_again_and_again() -> None
     assert init(before).then == init(before).then
 
 
-def test_kip360_a_producer_resumes_with_what_it_has() -> None:
+def test_kip360_a_producer_resumes_with_its_identity() -> None:
     step = init(txn(COMPLETE_ABORT), expected=me(3))
     assert step.answer == me(4)
     assert step.then is not None
@@ -256,7 +256,7 @@ def test_a_lost_reply_about_a_rotation_is_asked_for_again() -> None:
 
 
 @pytest.mark.parametrize("expected", [NOBODY, me(EPOCH_LAST)], ids=["new instance", "resumed"])
-def test_the_epoch_that_only_fences_is_given_to_nobody(expected: ProducerIdentity) -> None:
+def test_the_epoch_reserved_for_fences_is_not_allocated(expected: ProducerIdentity) -> None:
     first = init(txn(ONGOING, EPOCH_LAST), expected=expected)
     assert first.then is not None
     assert first.then.producer_epoch == EPOCH_MAX
@@ -302,7 +302,7 @@ def test_the_first_partition_opens_the_transaction_and_starts_its_clock(in_state
     assert then.client_transaction_version == 2
 
 
-def test_what_is_enrolled_already_writes_nothing() -> None:
+def test_enrolling_a_partition_again_writes_nothing() -> None:
     step = state.add_partitions(txn(ONGOING), me(), [A], NOW)
     assert (step.then, step.answer) == (None, me())
 
@@ -414,7 +414,7 @@ def test_commit_racing_the_timeout_abort_by_1_ms() -> None:
     assert code_of(lambda: end(state.complete(aborted, NOW), False)) is FENCED, "there is no epoch it could go on with"
 
 
-def test_who_timed_out_may_hear_of_the_abort_and_go_on_where_an_end_bumps_the_epoch() -> None:
+def test_a_producer_that_timed_out_may_abort_and_continue_where_an_end_bumps_the_epoch() -> None:
     """As Kafka 4.1.1: its Java client meets a timeout as an abortable error, and aborts."""
     aborted = state.time_out(txn(ONGOING, start_ms=NOW), NOW + TIMEOUT_MS + 1, BROKER).then
     assert aborted is not None
@@ -431,13 +431,13 @@ def test_who_timed_out_may_hear_of_the_abort_and_go_on_where_an_end_bumps_the_ep
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_who_has_no_producer_id_ends_nothing_and_is_told_no_identity(commit: bool) -> None:
+def test_an_end_without_a_producer_id_is_refused(commit: bool) -> None:
     done = txn(COMPLETE_COMMIT if commit else COMPLETE_ABORT)  # last_identity is NOBODY too
     refused = code_of(lambda: state.end(done, End(producer=NOBODY, commit=commit, version=2), NOW, FRESH))
     assert refused is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_who_timed_out_is_told_for_how_long_it_was_open() -> None:
+def test_the_error_after_a_timeout_says_how_long_the_transaction_was_open() -> None:
     aborted = state.time_out(txn(ONGOING, start_ms=NOW), NOW + TIMEOUT_MS + 7, BROKER).then
     with pytest.raises(KafkaError, match="open for 60007 ms, allowed were 60000 ms"):
         end(aborted, True)
@@ -470,7 +470,7 @@ def test_ids_expire_between_transactions_only(in_state: TransactionState) -> Non
     assert state.is_expired(before, NOW + 100, 100) == (in_state in BETWEEN)
 
 
-def test_an_expired_id_leaves_word_of_what_happened() -> None:
+def test_the_ledger_of_an_expired_id_says_that_it_expired() -> None:
     dead = state.expire(txn(COMPLETE_COMMIT), NOW, 100, BROKER)
     assert dead.state is DEAD
     assert "producer id 5 epoch 3 was dropped" in dead.fences[-1].text

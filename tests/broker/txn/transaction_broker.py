@@ -40,7 +40,7 @@ class Closed:
         return [ErrorCode.NOT_LEADER_OR_FOLLOWER] * len(entries)
 
 
-class Office:
+class TransactionBroker:
     """One broker's transactions. `wall_ms` is the test's to move; `ended`: what the groups were told."""
 
     def __init__(self, *, hold_ms_max: int = 20_000, **settings: str) -> None:
@@ -52,7 +52,7 @@ class Office:
         self.log = EventLog()
         self.ended: list[tuple[int, int, int, bool]] = []
 
-    async def open(self, *, wait: bool = True, markers: bool = True) -> Office:
+    async def open(self, *, wait: bool = True, markers: bool = True) -> TransactionBroker:
         """Start on what the disk holds. `markers`: whether they can be written."""
         world = World(now_ms=lambda: self.wall_ms, monotonic=lambda: 1.0, rng=Random(7), disk=self.disk, log=self.log)
         config = load(overrides=[f"{key}={value}" for key, value in self.settings.items()])

@@ -2,8 +2,9 @@
 
 A partition that does not exist (UNKNOWN_TOPIC_OR_PARTITION), a negative offset (OFFSET_OUT_OF_RANGE; Kafka's broker
 stores it, its clients refuse to send it) or metadata that is too long (OFFSET_METADATA_TOO_LARGE) fails alone;
-whatever is wrong with the member or its generation fails them all. v2-4 may ask for an expiry of its own (KIP-211 ended
-that), v6 adds the leader epoch, v7 the instance id. v9 tells an unknown group apart (69) from a stale generation (22).
+an error of the member or its generation fails them all. v2-4 may ask for an expiry of its own (KIP-211 ended
+that), v6 adds the leader epoch, v7 the instance id. v9 distinguishes an unknown group (GROUP_ID_NOT_FOUND)
+from a stale generation (ILLEGAL_GENERATION).
 """
 
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -66,7 +67,7 @@ async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
 
 
 def check_row(name: str, row: Row, ctx: RequestContext) -> ErrorCode:
-    """What is wrong with this row alone."""
+    """The error of this row alone."""
     topic = ctx.broker.topics.get(name)
     if topic is None or not 0 <= row.partition_index < topic.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -80,7 +81,7 @@ def check_row(name: str, row: Row, ctx: RequestContext) -> ErrorCode:
 
 
 def committed_of(name: str, row: Row, ctx: RequestContext, expire_ms: int = NO_EXPIRY) -> CommittedOffset:
-    """What a row that is not at fault commits."""
+    """The commit of a row without an error."""
     return CommittedOffset(
         row.committed_offset,
         row.committed_leader_epoch,

@@ -1,6 +1,7 @@
-"""FindCoordinator: who coordinates a group or a transactional id: whoever leads the partition that its records lie in.
+"""FindCoordinator: the leader of the partition that holds the records of a group or a transactional id.
 
-The internal topic is made if it is not there yet. COORDINATOR_NOT_AVAILABLE while nobody leads, or it cannot be made.
+Creates the internal topic if it does not exist. COORDINATOR_NOT_AVAILABLE while the partition has no leader, or if the
+topic cannot be created.
 v1 adds the key type, v4 asks for several keys at once.
 """
 
@@ -60,6 +61,6 @@ async def _coordinator(key: str, key_type: int, broker: Broker) -> BrokerRecord:
     kept = image.registration(leader) if leader is not None else None
     if kept is None:
         raise KafkaError(
-            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"nobody leads {topic.name}-{index}, which {key} belongs to: try again"
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic.name}-{index}, which holds {key}, has no leader: try again"
         )
     return kept.value

@@ -1,7 +1,8 @@
 """JoinGroup: enter a group, or its next generation; answered when that begins.
 
-v0 has no rebalance timeout: the session timeout stands in. From v4 a dynamic newcomer first gets its id (79), from v5
-there are static members. v7 echoes the protocol type, v9 may tell a returning leader not to assign.
+v0 has no rebalance timeout: the session timeout stands in. From v4 a dynamic new member first gets its id
+(MEMBER_ID_REQUIRED), from v5 there are static members. v7 echoes the protocol type, v9 may tell a returning leader not
+to assign.
 """
 
 from semel_protocol.errors import ErrorCode

@@ -1,4 +1,4 @@
-"""Heartbeat: a member is alive. Answers 27 while the group rebalances, so that the member joins again.
+"""Heartbeat: a member is alive. Answers REBALANCE_IN_PROGRESS during a rebalance: the member joins again.
 
 v3 adds the instance id (KIP-345), v4 is flexible.
 """

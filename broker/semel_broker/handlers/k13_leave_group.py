@@ -1,4 +1,4 @@
-"""LeaveGroup: members go, and need not be waited for until their sessions end.
+"""LeaveGroup: removes members at once, before their sessions end.
 
 v0-2: one member, whose error is the response's. v3 (KIP-345): several, by member id or by instance id alone; each row
 of the answer carries exactly the identity that was asked for, because clients look it up by that.

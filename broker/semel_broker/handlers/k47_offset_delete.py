@@ -1,4 +1,7 @@
-"""OffsetDelete: forget offsets of topics that no member of the group reads (86 if one does), once durable (KIP-496)."""
+"""OffsetDelete: deletes offsets of topics that no member of the group reads; answered once durable (KIP-496).
+
+A topic that a member reads answers GROUP_SUBSCRIBED_TO_TOPIC.
+"""
 
 from semel_protocol.messages.k47_offset_delete import (
     OffsetDeleteRequest,

@@ -11,15 +11,17 @@ from typing import NamedTuple
 
 from semel_broker.cluster.topic_plan import NewTopic
 from semel_broker.config.loading import load
+from semel_broker.coordination.journal import Journal
 from semel_broker.node import Node
 from semel_broker.partitions.partition import Partition
-from semel_broker.txn.journal import Journal
 from semel_broker.txn.model import state
 from semel_broker.txn.model.identity import ClientName, ProducerIdentity
 from semel_broker.txn.model.metadata import TransactionMetadata
+from semel_broker.txn.model.records import row_of
 from semel_broker.txn.model.requests import End, Init, Step
 from semel_broker.world import World
 from semel_protocol.batch import read_header
+from semel_protocol.errors import ErrorCode
 from semel_protocol.hashes import coordinator_partition
 from semel_protocol.records import Record, build_batch
 from semel_storage.disk.os_disk import OsDisk
@@ -97,14 +99,16 @@ def transactional_ids(count: int) -> Build:
         await broker.topics.create(NewTopic(name="bench", partitions=len(PARTITIONS)))
         topic = await broker.topics.ensure(TRANSACTION_STATE)
         partitions = [broker.topics.partition(TRANSACTION_STATE, index) for index in range(topic.partition_count)]
-        journals = [Journal(broker.world, partition) for partition in partitions]
+        journals = [
+            Journal(broker.world, partition, passed=ErrorCode.RECORD_LIST_TOO_LARGE) for partition in partitions
+        ]
         pasts = [past_of(number) for number in range(count)]
         while pasts:  # one step of each at a time: the records of an id lie far from each other
             going = []
             for at, past in enumerate(pasts):
                 txn = next(past, None)
                 if txn is not None:
-                    journals[coordinator_partition(txn.transactional_id, len(journals))].append([txn])
+                    journals[coordinator_partition(txn.transactional_id, len(journals))].append([row_of(txn)])
                     going.append(past)
                 if at % LOOP_EVERY == 0:
                     await asyncio.sleep(0)

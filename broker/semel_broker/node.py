@@ -25,7 +25,7 @@ from semel_broker.scheduling.work_turns import WorkTurns
 from semel_broker.topics.advertised_brokers import Contacts
 from semel_broker.topics.topics import Topics
 from semel_broker.txn.coordinator import TransactionCoordinator
-from semel_broker.txn.markers.leaders import ImageLeaders
+from semel_broker.txn.markers.channel import ImageLeaders
 from semel_broker.world import World
 
 STOP_GRACE_S = 5.0

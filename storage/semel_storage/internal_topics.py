@@ -19,6 +19,9 @@ from semel_protocol.schema import ZERO_UUID, Codec, Int8, Int16, Int32, Int64, M
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
 
+Row = tuple[bytes, bytes | None]
+"""(key, value) of one record; a value of None is a tombstone."""
+
 OFFSET_COMMIT_KEY = 1
 """Version to write. Version 0 has the same layout; both are read."""
 OFFSET_COMMIT_VALUE = 4

@@ -38,7 +38,7 @@ def fault_met(world: World, kind: str, node: Node | None) -> None:
         return
     states: dict[str, None] = {}
     for txns in broker.transactions.shards.here():
-        states |= {txn.state.label: None for txn in txns.slots.known() if txn.state not in BETWEEN}
+        states |= {txn.state.label: None for txn in txns.known() if txn.state not in BETWEEN}
     for groups in broker.groups.shards.here():
         if any(group.state not in CALM_GROUPS for group in groups.groups.values()):
             states["rebalancing"] = None

@@ -1,1 +1,1 @@
-"""The parts that the coordinators of groups and of transactions share: shards of internal topics, producer ids."""
+"""Shared by the coordinators of groups and of transactions: shards, journal, engine, producer ids, error codes."""

@@ -1,7 +1,7 @@
-"""Producer ids, handed out from blocks that the store has given to this broker for good.
+"""Allocates producer ids from blocks that this broker claims in the store (KIP-730).
 
-A block is claimed durably before its first id is used, so that a broker that dies loses the rest of its block and
-never hands an id out twice; nor do two brokers over one store (KIP-730's scheme).
+A block is claimed durably before its first id is used. A broker that crashes loses the rest of its block, so no id is
+allocated twice, neither by one broker nor by two brokers over one store.
 """
 
 from __future__ import annotations
@@ -16,8 +16,12 @@ BLOCK_SIZE = 1000
 KEY = "producer-ids/next"
 
 
+class NeedsProducerIdError(Exception):
+    """A decision needs a fresh producer id: `ProducerIds.next` gives one, then the caller decides again."""
+
+
 class ProducerIds:
-    """`await next()` is a number that nobody else ever gets."""
+    """Allocates ids: `await next()` returns each id once."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -26,15 +30,18 @@ class ProducerIds:
         self._claiming = asyncio.Lock()
 
     async def next(self) -> int:
-        """The next producer id; waits for the store once per block. Raises COORDINATOR_NOT_AVAILABLE if it is away."""
+        """The next producer id; waits for the store once per block.
+
+        Raises COORDINATOR_NOT_AVAILABLE if the store does not answer.
+        """
         while self._next == self._end:
             async with self._claiming:
-                if self._next == self._end:  # nobody else has claimed one while we waited
+                if self._next == self._end:  # another caller may have claimed a block in the meantime
                     try:
                         self._next = await self._claim()
-                    except StoreError as error:  # a block may be lost: there are enough of them
+                    except StoreError as error:  # the block may be claimed and lost, which does no harm
                         raise KafkaError(
-                            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"there is no producer id to be had now: {error}"
+                            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"cannot allocate a producer id, try again: {error}"
                         ) from error
                     self._end = self._next + BLOCK_SIZE
         producer_id = self._next
@@ -42,7 +49,7 @@ class ProducerIds:
         return producer_id
 
     async def _claim(self) -> int:
-        """The first id of a block that is ours, durably."""
+        """Claim a block durably; its first id."""
         while True:
             entry = await self._store.get(KEY)
             first = int(entry.value) if entry else 0

@@ -1,8 +1,9 @@
-"""What a coordinator has to do here: a shard for each partition of its internal topic that this broker leads.
+"""The shards of a coordinator: one for each partition of its internal topic that this broker leads.
 
-Leadership gained: what is stored is read in the background, and requests wait for it, for a while. Leadership lost: the
-shard is gone at once, and whoever waits there is told to look for the next coordinator. What had been written and was
-not yet durable is for the log to decide: the next leader reads it, or it is nowhere.
+When this broker gains the leadership of a partition, the shard reads the partition in the background, and requests wait
+for it up to a limit. When it loses the leadership, the shard is gone at once: requests that wait get NOT_COORDINATOR,
+and the clients look for the next coordinator. Records that were written and not yet durable are up to the log: the next
+leader reads them, or they are lost.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from semel_broker.partitions.partition import Partition
 from semel_broker.topics.topics import Topic, Topics
 from semel_broker.world import Logger
 
-AGAIN_S = 0.1
-"""Between tries to read what cannot be read now."""
-PASSING = (
+RETRY_S = 0.1
+"""Between attempts to read a partition that cannot be read now."""
+TRANSIENT = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
 )
-"""Why it cannot be: another role, or a new session, is on its way, or replicas are."""
+"""Errors that pass: another role or a new session of this broker, or replicas, are on their way."""
 
 
 class Stage(Enum):
-    """FAILED: what is stored cannot be read, which is for people to look at. GONE: somebody else coordinates."""
+    """FAILED: the records cannot be read, and an operator has to act. GONE: another broker coordinates the ids."""
 
     LOADING = "loading"
     READY = "ready"
@@ -48,16 +49,16 @@ NEXT: dict[Stage, tuple[Stage, ...]] = {
 
 
 class Shard:
-    """One partition, led by this broker in one leader epoch; a coordinator's share of the ids. `what`: for the log.
+    """One partition that this broker leads in one leader epoch, and the ids whose records lie there.
 
-    What a former leader wrote, and this broker has, counts: so it is waited for until all in sync have it, then read.
-    `reading`: of several shards, one reads at a time, so that all the others' requests find the loop free.
+    Records of a former leader that this broker has may be committed. So the shard waits until all in-sync replicas have
+    them, then reads. `reading`: one shard reads at a time, so that the event loop is free for requests to the others.
 
-    To be derived from: `_load` reads, `_go_on` does what follows from it; `_let_go` answers whoever waits; where this
-    broker only stops, `_finish` waits for what is under way. Where another one goes on, the partition refuses that.
+    A subclass overrides `_load`, which reads; `_after_load`, which resumes pending work; `_fail_waiting`, which answers
+    the requests that wait; and `_finish`, which waits for writes under way when the broker stops. `kind`: for the log.
     """
 
-    what = "ids"
+    kind = "ids"
 
     def __init__(self, partition: Partition, log: Logger, reading: Lock) -> None:
         self.partition = partition
@@ -72,7 +73,7 @@ class Shard:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it may be asked: all is read, and this broker is the leader for sure."""
+        """Whether the shard can answer: all records are read, and this broker's lease as the leader is valid."""
         if self.stage is not Stage.READY:
             return False
         try:
@@ -86,17 +87,21 @@ class Shard:
         return self.stage is Stage.GONE
 
     def begin(self) -> None:
-        """Begin to read what is stored; returns at once. Where nothing was ever written it is ready."""
+        """Begin to read the partition; returns at once. A partition without a log is ready at once."""
         if self.partition.is_open:
-            self._loading = get_running_loop().create_task(self._run(), name=f"load {self.what} {self.index}")
+            self._loading = get_running_loop().create_task(self._run(), name=f"load {self.kind} {self.index}")
         else:
             self._load_nothing()
             self._enter(Stage.READY)
 
-    async def loaded(self, patience_s: float) -> None:
-        """Return once it may be asked. Raises KafkaError 14 if that takes too long, 15 if it never will be, 16."""
+    async def loaded(self, timeout_s: float) -> None:
+        """Return once the shard can answer.
+
+        Raises COORDINATOR_LOAD_IN_PROGRESS after `timeout_s`, COORDINATOR_NOT_AVAILABLE if the partition cannot be
+        read, NOT_COORDINATOR.
+        """
         if self._loading is not None and self.stage is Stage.LOADING:
-            await wait((self._loading,), timeout=patience_s)  # whatever becomes of it; not cancelled with who waits
+            await wait((self._loading,), timeout=timeout_s)  # a cancelled request does not cancel the load
         if self.stage is Stage.LOADING:
             raise KafkaError(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -110,7 +115,10 @@ class Shard:
         self.check()
 
     def check(self) -> None:
-        """Raises NOT_COORDINATOR unless this broker still coordinates for sure (15 if it is stopping)."""
+        """Raises NOT_COORDINATOR unless this broker's lease as the coordinator is valid.
+
+        Raises COORDINATOR_NOT_AVAILABLE if this broker is stopping.
+        """
         if self._error is not None:
             raise self._error
         try:
@@ -119,32 +127,32 @@ class Shard:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{error}; look for the coordinator again") from None
 
     def lose(self, error: KafkaError) -> None:
-        """Another broker leads the partition: everybody gets `error`, at once."""
+        """Another broker leads the partition: answer every request with `error` now."""
         self._end(error)
 
     async def close(self, error: KafkaError) -> None:
-        """The broker stops: everybody gets `error`; return once what was written is durable."""
+        """The broker stops: answer every request with `error`; return once all writes are durable."""
         self._end(error)
         if self._loading is not None:
             await wait((self._loading,))
         await self._finish()
 
-    # --- for those who derive ---
+    # --- for subclasses ---
 
     async def _load(self) -> None:
-        """Read everything; called again after a KafkaError that is `PASSING`."""
+        """Read all records; called again after a `TRANSIENT` KafkaError."""
 
-    async def _go_on(self) -> None:
-        """Do what follows from what was read, before anybody may ask; called again as `_load`."""
+    async def _after_load(self) -> None:
+        """Resume the work that the records show, before the first request; called again as `_load`."""
 
     def _load_nothing(self) -> None:
-        """Nothing was ever written."""
+        """The partition has no log: there is nothing to read."""
 
-    def _let_go(self, error: KafkaError) -> None:
-        """Answer everybody who waits, and let no timer ring any more."""
+    def _fail_waiting(self, error: KafkaError) -> None:
+        """Answer all requests that wait with `error`, and stop all timers."""
 
     async def _finish(self) -> None:
-        """Return once what is written has taken effect."""
+        """Return once all writes have taken effect."""
 
     # --- inside ---
 
@@ -153,10 +161,10 @@ class Shard:
         self._enter(Stage.GONE)
         if self._loading is not None:
             self._loading.cancel()
-        self._let_go(error)
+        self._fail_waiting(error)
 
     def _enter(self, stage: Stage) -> None:
-        assert stage in NEXT[self.stage], (self.what, self.index, self.stage, stage)
+        assert stage in NEXT[self.stage], (self.kind, self.index, self.stage, stage)
         self.stage = stage
 
     async def _run(self) -> None:
@@ -166,14 +174,14 @@ class Shard:
                 await self.partition.committed(end)
                 async with self._reading:
                     await self._load()
-                await self._go_on()
+                await self._after_load()
             except Exception as error:
-                if isinstance(error, KafkaError) and error.code in PASSING:
-                    await sleep(AGAIN_S)
+                if isinstance(error, KafkaError) and error.code in TRANSIENT:
+                    await sleep(RETRY_S)
                     continue
                 self._why = str(error)
                 self._enter(Stage.FAILED)
-                self._log.exception(f"{self.what}_not_loaded", partition=self.index, error=repr(error))
+                self._log.exception(f"{self.kind}_not_loaded", partition=self.index, error=repr(error))
             else:
                 self._enter(Stage.READY)
             return
@@ -185,8 +193,8 @@ S = TypeVar("S", bound=Shard)
 class Shards(Generic[S]):
     """The shards of one coordinator, by partition of the internal topic `name`. `make(partition, reading)`: a shard.
 
-    `patience_ms`: how long a request waits while what is stored is being read. `place(id, partition count)`: the
-    partition that an id belongs to.
+    `load_timeout_ms`: how long a request waits for a shard that is being read. `place(id, partition count)`: the
+    partition of an id.
     """
 
     def __init__(
@@ -195,26 +203,26 @@ class Shards(Generic[S]):
         name: str,
         make: Callable[[Partition, Lock], S],
         *,
-        patience_ms: int,
+        load_timeout_ms: int,
         place: Callable[[str, int], int] = coordinator_partition,
     ) -> None:
         self._topics = topics
         self._name = name
         self._make = make
         self._place = place
-        self._patience_s = patience_ms / 1000
+        self._load_timeout_s = load_timeout_ms / 1000
         self._shards: dict[int, S] = {}
         self._reading = Lock()
         self._stopping: KafkaError | None = None
 
     def start(self) -> None:
-        """Take on what this broker leads, and follow what it gains and loses."""
+        """Make a shard for each partition that this broker leads, and follow the changes of leadership."""
         self._topics.listeners.append(self._changed)
         for partition in self._topics.led(self._name):
             self._changed(partition)
 
     async def close(self, error: KafkaError) -> None:
-        """Let all go: who waits, or comes later, gets `error`. Returns once what was written is durable."""
+        """Close all shards: present and later requests get `error`. Returns once all writes are durable."""
         self._stopping = error
         if self._changed in self._topics.listeners:
             self._topics.listeners.remove(self._changed)
@@ -223,27 +231,32 @@ class Shards(Generic[S]):
                 await shard.close(error)
 
     def of(self, key: str) -> S | None:
-        """The shard of this id, if it may be asked at once."""
+        """The shard of this id, if it can answer now."""
         topic = self._topics.get(self._name)
         shard = self._shards.get(self._place(key, topic.partition_count)) if topic is not None else None
         return shard if shard is not None and shard.is_ready else None
 
     async def ready_if_any(self, key: str) -> S | None:
-        """`ready`; None where nothing was ever stored: the topic is not made to find that out."""
+        """`ready`; None while the internal topic does not exist, which this does not create."""
         return await self.ready(key) if self._topics.get(self._name) is not None else None
 
     async def ready(self, key: str) -> S:
-        """The shard of this id, once it may be asked. Raises KafkaError 14, 15, 16."""
+        """The shard of this id, once it can answer.
+
+        Raises COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
+        """
+        if (ready := self.of(key)) is not None:
+            return ready
         shard = self._at(self._place(key, (await self.topic()).partition_count))
-        await shard.loaded(self._patience_s)
+        await shard.loaded(self._load_timeout_s)
         return shard
 
     async def index_of(self, key: str) -> int:
-        """The partition that coordinates the id, wherever it is led. Raises COORDINATOR_NOT_AVAILABLE."""
+        """The partition of the id, whichever broker leads it. Raises COORDINATOR_NOT_AVAILABLE."""
         return self._place(key, (await self.topic()).partition_count)
 
     async def topic(self) -> Topic:
-        """The internal topic, made if it is not there. Raises COORDINATOR_NOT_AVAILABLE."""
+        """The internal topic, created if it does not exist. Raises COORDINATOR_NOT_AVAILABLE."""
         topic = self._topics.get(self._name)
         if topic is not None:
             return topic
@@ -253,24 +266,27 @@ class Shards(Generic[S]):
             return await self._topics.ensure(self._name)
         except (KafkaError, StoreError) as error:
             raise KafkaError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self._name} cannot be created now: {error}"
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self._name} cannot be created now, try again: {error}"
             ) from error
 
     def at(self, index: int) -> S | None:
-        """The shard of this partition, in whatever stage it is."""
+        """The shard of this partition, in any stage."""
         return self._shards.get(index)
 
     def here(self) -> list[S]:
-        """The shards that may be asked, by partition."""
+        """The shards that can answer now, by partition."""
         return [shard for _, shard in sorted(self._shards.items()) if shard.is_ready]
 
     async def all_loaded(self) -> list[S]:
-        """`here`, once everything is read. Raises KafkaError 14, 15; what is lost meanwhile is left out."""
+        """`here`, once every shard is read, without the shards that are lost meanwhile.
+
+        Raises COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE.
+        """
         if self._stopping is not None:
             raise self._stopping
         for _, shard in sorted(self._shards.items()):
             try:
-                await shard.loaded(self._patience_s)
+                await shard.loaded(self._load_timeout_s)
             except KafkaError as error:
                 if error.code is not ErrorCode.NOT_COORDINATOR:
                     raise
@@ -283,7 +299,7 @@ class Shards(Generic[S]):
             raise self._stopping
         if index not in self._shards:
             try:
-                self._changed(self._topics.partition(self._name, index))  # it may not have been asked for before
+                self._changed(self._topics.partition(self._name, index))  # the partition may be new to this broker
             except KafkaError as error:
                 raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{error}; look for the coordinator again") from None
         shard = self._shards.get(index)
@@ -292,7 +308,7 @@ class Shards(Generic[S]):
         return shard
 
     def _changed(self, partition: Partition) -> None:
-        """Its role, its leader or its epoch is another one, or the partition is retired."""
+        """The partition has another role, leader or epoch, or is retired."""
         if partition.topic != self._name or self._stopping is not None:
             return
         leads = partition.is_leading and not partition.is_retired

@@ -1,7 +1,7 @@
-"""When to look at whom: one timer for any number of sessions.
+"""The deadlines of sessions and rebalances: one timer of the event loop for all of them.
 
-A key is looked at once its time has come, and says itself whether it is really due. So a heartbeat, which only moves
-a session's end further away, costs nothing here; each member costs one look per session timeout.
+A key is checked at its deadline, and the check says whether it is really due. So a heartbeat, which only moves the end
+of a session, costs nothing here; a member costs one check per session timeout.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ GROUP = ""
 
 
 class Deadlines:
-    """Keys by time, in ms of one monotonic clock. Pure."""
+    """Keys by deadline, in ms of one monotonic clock. Pure."""
 
     __slots__ = ("_armed", "_count", "_heap")
 
@@ -27,7 +27,7 @@ class Deadlines:
         self._count = 0
 
     def arm(self, key: Key, when_ms: int) -> None:
-        """Look at `key` at `when_ms`, unless that is to happen earlier anyway."""
+        """Check `key` at `when_ms`, unless an earlier check is armed."""
         armed_ms = self._armed.get(key)
         if armed_ms is None or when_ms < armed_ms:
             self._armed[key] = when_ms
@@ -35,7 +35,7 @@ class Deadlines:
             heapq.heappush(self._heap, (when_ms, self._count, key))
 
     def due(self, now_ms: int) -> list[Key]:
-        """Take out the keys whose time has come, earliest first."""
+        """Remove and return the keys whose deadline has passed, earliest first."""
         keys = []
         while self._heap and self._heap[0][0] <= now_ms:
             when_ms, _, key = heapq.heappop(self._heap)
@@ -46,28 +46,28 @@ class Deadlines:
 
     @property
     def next_ms(self) -> int | None:
-        """When something may be due next."""
+        """The next deadline."""
         return self._heap[0][0] if self._heap else None
 
 
 class Alarm:
-    """Deadlines and the loop's timer. `look(key, now_ms)` is called when a key may be due; it answers when to look
-    again (None: not of itself)."""
+    """Deadlines with a timer of the event loop. It calls `check(key, now_ms)` at a deadline, which returns the next
+    deadline of the key (None: there is none)."""
 
-    def __init__(self, monotonic_ms: Callable[[], int], look: Callable[[Key, int], int | None]) -> None:
+    def __init__(self, monotonic_ms: Callable[[], int], check: Callable[[Key, int], int | None]) -> None:
         self._monotonic_ms = monotonic_ms
-        self._look = look
+        self._check = check
         self._deadlines = Deadlines()
         self._timer: TimerHandle | None = None
         self._stopped = False
 
     def arm(self, key: Key, when_ms: int) -> None:
-        """Look at `key` at `when_ms` at the latest."""
+        """Check `key` at `when_ms` at the latest."""
         self._deadlines.arm(key, when_ms)
         self._schedule()
 
     def stop(self) -> None:
-        """It rings no more."""
+        """Stop the timer for good."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -88,7 +88,7 @@ class Alarm:
         self._timer = None
         now_ms = self._monotonic_ms()
         for key in self._deadlines.due(now_ms):
-            again_ms = self._look(key, now_ms)
+            again_ms = self._check(key, now_ms)
             if again_ms is not None:
                 self._deadlines.arm(key, again_ms)
         self._schedule()

@@ -1,4 +1,4 @@
-"""Which committed offsets have outlived their use (KIP-211). Pure; wall time in ms."""
+"""PURE: Finds the committed offsets whose retention is over (KIP-211). Wall time in ms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def expired_offsets(group: Group, now_ms: int, retention_ms: int) -> list[Offset
     """Tombstones for the offsets of `group` that `offsets.retention.minutes` no longer keeps.
 
     A group that has members keeps the offsets of the topics they read; an empty one keeps all for as long as it has
-    been empty; one that never had members counts from each commit. An expiry time that the committer asked for wins.
+    been empty; one that never had members counts from each commit. An expiry time of the commit itself wins.
     """
     if group.state not in (GroupState.EMPTY, GroupState.STABLE):
         return []

@@ -1,6 +1,6 @@
-"""What a consumer group is: its members, its generation, its offsets. Data and the small moves that keep it whole.
+"""The data of a consumer group: its members, generation and offsets, with operations that keep them consistent.
 
-Nothing here waits, reads a clock or answers anybody; `state.py` decides, `coordinator.py` carries out.
+Nothing here waits, reads a clock or answers a request: `state` decides, `shard` carries out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from semel_broker.groups.offsets import GroupOffsets
 from semel_broker.groups.subscription import subscribed_topics
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""(name, metadata) of the assignors that a member speaks, the one it likes best first."""
+"""(name, metadata) of the assignors that a member supports, in the order of its preference."""
 
 CONSUMER = "consumer"
 """The protocol type of consumers, whose metadata the broker can read as far as their topics."""
@@ -39,12 +39,12 @@ NEXT: dict[GroupState, tuple[GroupState, ...]] = {
     GroupState.STABLE: (GroupState.PREPARING_REBALANCE,),
     GroupState.DEAD: (),
 }
-"""Which state may follow which. Any other pair is a bug of ours."""
+"""All transitions between states."""
 
 
 class Member(msgspec.Struct, kw_only=True):
-    """One member. `expires_ms`: when its session ends, on the monotonic clock. `joining` and `syncing`: whom to
-    answer when the join or the sync completes (opaque here; None: nobody waits). `commits_over`: the number of the
+    """One member. `expires_ms`: when its session ends, on the monotonic clock. `joining` and `syncing`: the future to
+    resolve when the join or the sync completes (opaque here; None: no request waits). `commits_over`: the number of the
     newest connection that it has committed offsets over."""
 
     member_id: str
@@ -64,17 +64,17 @@ class Member(msgspec.Struct, kw_only=True):
     commits_over: int = 0
 
     def has_committed_over(self, connection: int) -> None:
-        """The newest connection wins: an OffsetCommit that was given up with its connection, and sent again, must not
-        take offsets back when it arrives at last. `connection`: its number; 0 if it does not matter.
+        """The newest connection wins: an OffsetCommit that a client abandoned with its connection, and sent again over
+        a newer one, must not reset offsets when it arrives late. `connection`: its number; 0 if it does not matter.
 
-        Raises CloseConnectionError; nobody listens at the other end.
+        Raises CloseConnectionError: the client has left the connection.
         """
         if 0 < connection < self.commits_over:
             raise CloseConnectionError("stale_connection", member=self.member_id)
         self.commits_over = connection or self.commits_over
 
     def metadata_for(self, protocol: str | None) -> bytes:
-        """What the member says to the assignor `protocol`; b"" if it does not speak it."""
+        """The member's metadata for the assignor `protocol`; b"" if it does not support it."""
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
@@ -84,8 +84,8 @@ class Member(msgspec.Struct, kw_only=True):
 class Group(msgspec.Struct, kw_only=True):
     """One group. Members are kept in the order in which they came.
 
-    `pending`: ids handed out with MEMBER_ID_REQUIRED that nobody has joined with yet, and when they lapse.
-    `deadline_ms`: when the phase under way ends without those who are missing (monotonic; None: no such phase).
+    `pending`: ids given with MEMBER_ID_REQUIRED and not joined with yet -> when they lapse.
+    `deadline_ms`: when the present phase ends without the missing members (monotonic; None: no such phase).
     `initial_limit_ms`: while an empty group waits for more members to come, the latest end of that wait.
     `since_ms`: wall time of the last change of state; offsets of an empty group age from there.
     """
@@ -117,24 +117,24 @@ class Group(msgspec.Struct, kw_only=True):
         self.initial_limit_ms = None
 
     @property
-    def everybody_joined(self) -> bool:
-        """All members wait for the next generation, and nobody was asked to come back with an id."""
+    def all_joined(self) -> bool:
+        """Whether all members wait for the next generation, and no new member has yet to join with its id."""
         return self.joining_count == len(self.members) and not self.pending
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The most patient member's."""
+        """The longest rebalance timeout of a member."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     @property
     def is_disposable(self) -> bool:
-        """Nothing would be forgotten with it: it never had a generation and holds no offsets."""
+        """Whether the group has nothing to keep: it never had a generation and has no offsets."""
         return self.state is GroupState.EMPTY and not (self.generation_id or self.pending or self.offsets)
 
     # --- members ---
 
     def add(self, member: Member) -> None:
-        """Take `member` in; the first one sets the group's protocol type and leads it."""
+        """Add `member`; the first one sets the group's protocol type and leads it."""
         assert member.member_id not in self.members
         if not self.members:
             self.protocol_type = member.protocol_type
@@ -149,7 +149,7 @@ class Group(msgspec.Struct, kw_only=True):
         self.pending.pop(member.member_id, None)
 
     def remove(self, member: Member) -> None:
-        """Let `member` go; if it led, the one who came next leads."""
+        """Remove `member`; if it was the leader, the longest-standing member leads."""
         del self.members[member.member_id]
         if member.instance_id is not None:
             del self.static_members[member.instance_id]
@@ -159,7 +159,7 @@ class Group(msgspec.Struct, kw_only=True):
             self.leader = next(iter(self.members), None)
 
     def rename(self, member: Member, member_id: str) -> None:
-        """A static member's new incarnation takes its place: same seat, new id."""
+        """A static member's new incarnation takes its place under a new id."""
         assert member_id not in self.members
         old_id = member.member_id
         self.members = {(member_id if key == old_id else key): value for key, value in self.members.items()}
@@ -175,7 +175,7 @@ class Group(msgspec.Struct, kw_only=True):
         self._count(protocols, +1)
 
     def set_joining(self, member: Member, to: object | None) -> object | None:
-        """From now on `to` waits for `member`'s join (None: nobody); returns who did until now."""
+        """Set the future of `member`'s join (None: no request waits); returns the previous one."""
         before, member.joining = member.joining, to
         self.joining_count += (to is not None) - (before is not None)
         return before
@@ -201,8 +201,8 @@ class Group(msgspec.Struct, kw_only=True):
 
     # --- protocols ---
 
-    def can_speak(self, protocol_type: str, protocols: Protocols, instead_of: Member | None = None) -> bool:
-        """Whether a member of these protocols fits in (in the place of `instead_of`, if it is one already)."""
+    def supports(self, protocol_type: str, protocols: Protocols, instead_of: Member | None = None) -> bool:
+        """Whether the group and these protocols share one (in the place of `instead_of`, if the member is known)."""
         if not protocol_type or not protocols:
             return False
         others = len(self.members) - (instead_of is not None)
@@ -214,7 +214,7 @@ class Group(msgspec.Struct, kw_only=True):
         return any(self.supported.get(name, 0) - (name in own) == others for name, _ in protocols)
 
     def choose_protocol(self) -> str:
-        """The assignor that all members speak and most like best; of equals, the first voted for."""
+        """The assignor that all members support and most prefer; of equals, the first voted for."""
         votes: dict[str, int] = {}
         for member in self.members.values():
             choice = next(name for name, _ in member.protocols if self.supported[name] == len(self.members))
@@ -227,14 +227,14 @@ class Group(msgspec.Struct, kw_only=True):
             if not self.supported[name]:
                 del self.supported[name]
 
-    # --- for those who look on ---
+    # --- reading ---
 
     def topics_read(self) -> frozenset[str] | None:
-        """The topics that members read; None: the broker cannot tell."""
+        """The topics that members read; None: the broker cannot read their metadata."""
         if self.members and self.protocol_type != CONSUMER:
             return None
         return subscribed_topics(member.metadata_for(self.protocol) for member in self.members.values())
 
     def waiting(self) -> Iterator[Member]:
-        """Members that somebody waits for."""
+        """Members with a JoinGroup or SyncGroup that waits."""
         return (m for m in self.members.values() if m.joining is not None or m.syncing is not None)

@@ -1,4 +1,4 @@
-"""What a group has committed: topic -> partition -> offset. Pure; changed only by records that are durable."""
+"""PURE: The committed offsets of one group by topic and partition. Only durable records change them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ NO_EXPIRY = -1
 
 
 class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
-    """The next offset to read. `leader_epoch` -1: not told. Times in ms since 1970; `expire_timestamp_ms` -1: by the
+    """The next offset to read. `leader_epoch` -1: unknown. Times in ms since 1970; `expire_timestamp_ms` -1: by the
     broker's own retention (only OffsetCommit v2-4 may ask for another). `topic_id`: which of the topics that have had
-    the name it was committed for; all zeros: not told."""
+    the name it was committed for; all zeros: unknown."""
 
     offset: int
     leader_epoch: int = -1
@@ -53,7 +53,7 @@ class GroupOffsets:
         )
 
     def apply(self, record: OffsetRecord) -> None:
-        """What the record says holds from now on."""
+        """Put the record into effect."""
         if record.committed is not None:
             self._topics.setdefault(record.topic, {})[record.partition] = record.committed
         elif (partitions := self._topics.get(record.topic)) is not None:

@@ -1,4 +1,4 @@
-"""Groups and offsets as records of `__consumer_offsets`, and back. Pure.
+"""PURE: Groups and offsets as records of `__consumer_offsets`, and back.
 
 Byte for byte Kafka's: key version 1 for an offset, 2 for a group; an offset's value has version 4, which can say which
 topic of that name it is for (one whose committer asked for an expiry of its own: version 1, which has a field for that
@@ -19,22 +19,20 @@ from semel_storage.internal_topics import (
     GroupMetadataValueMember,
     OffsetCommitKey,
     OffsetCommitValue,
+    Row,
     encode_versioned,
 )
 
 from semel_broker.groups.group import Group, GroupState, Member
 from semel_broker.groups.offsets import NO_EXPIRY, CommittedOffset, OffsetRecord
 from semel_broker.groups.requests import Moment
-from semel_broker.groups.turn import Assign, Change, Empty, Replace
+from semel_broker.groups.state import Assign, Change, Empty, Replace
 
 OFFSET_COMMIT_VALUE_WITH_EXPIRY = 1
 
-Row = tuple[bytes, bytes | None]
-"""(key, value) of one record; a value of None is a tombstone."""
-
 
 def offset_rows(group_id: str, records: Sequence[OffsetRecord]) -> list[Row]:
-    """The records that store these commits, and tombstones for those that are no more."""
+    """The records that store these commits, and tombstones for deleted offsets."""
     return [
         (
             encode_versioned(
@@ -60,7 +58,7 @@ def _offset_value(committed: CommittedOffset) -> bytes:
 
 
 def offset_of(key: OffsetCommitKey, value: OffsetCommitValue | None) -> OffsetRecord:
-    """What an offset's record says."""
+    """The commit that an offset's record stores."""
     if value is None:
         return OffsetRecord(key.topic, key.partition, None)
     committed = CommittedOffset(
@@ -92,13 +90,13 @@ def group_row(group: Group, change: Change, now: Moment) -> Row:
 
 
 def group_tombstone(group_id: str) -> Row:
-    """The record that forgets a group."""
+    """The tombstone of a group."""
     return _group_key(group_id), None
 
 
 def restore(group: Group, value: GroupMetadataValue, now: Moment) -> None:
-    """Put a stored generation into a group that has no members: they go on as if nothing had happened, each with a
-    whole session timeout to be heard of."""
+    """Put a stored generation into a group that has no members: its members continue, each with a full session
+    timeout until its next heartbeat."""
     assert not group.members
     group.protocol_type = value.protocol_type
     group.protocol = value.protocol

@@ -1,8 +1,8 @@
-"""From the records of `__consumer_offsets` back to groups. Pure; the same `apply` as live."""
+"""PURE: Reads the records of `__consumer_offsets` back into groups, with the same `apply` as live."""
 
 from __future__ import annotations
 
-from semel_protocol.batch import BatchHeader, Bytes
+from semel_protocol.batch import BatchHeader, Bytes, iterate
 from semel_protocol.control import ControlType, read_marker
 from semel_protocol.records import decode_columns
 from semel_storage.internal_topics import (
@@ -16,7 +16,7 @@ from semel_storage.internal_topics import (
 
 from semel_broker.groups.group import Group
 from semel_broker.groups.offsets import CommittedOffset
-from semel_broker.groups.pending import Pending
+from semel_broker.groups.pending_offsets import PendingOffsets
 from semel_broker.groups.records import offset_of, restore
 from semel_broker.groups.requests import Moment
 
@@ -25,12 +25,20 @@ RawValue = bytes | None
 
 
 class Replay:
-    """Feed it the log in order, then take the groups. Of each key only the last value counts, so that is all it
-    looks at: a long log of few keys costs little more than reading it."""
+    """Feed it the log in order, then take the groups. It decodes only the last value of each key, so a long log of few
+    keys costs little more than reading it."""
 
     def __init__(self) -> None:
         self._latest: dict[RawKey, RawValue] = {}
-        self._pending: Pending[RawKey, RawValue] = Pending()
+        self._pending: PendingOffsets[RawKey, RawValue] = PendingOffsets()
+
+    def take(self, index: int, data: Bytes) -> int:
+        """Take in whole batches of partition `index`; the offset behind them. Raises CorruptBatch."""
+        offset = -1
+        for header, batch in iterate(data):
+            offset = header.next_offset
+            self.feed(index, header, batch)
+        return offset
 
     def feed(self, index: int, header: BatchHeader, batch: Bytes) -> None:
         """Take in the next batch of partition `index`. Raises CorruptBatch."""
@@ -51,7 +59,7 @@ class Replay:
                 self._pending.supersede(key, offset)
 
     def groups(self, now: Moment) -> dict[str, Group]:
-        """What there is now: groups with a generation or with offsets, kinds of record of later releases left out.
+        """The present groups with a generation or with offsets, without kinds of record of later releases.
 
         Raises ProtocolError for a record that is malformed.
         """
@@ -72,12 +80,12 @@ class Replay:
                 restore(group, decode_versioned(GroupMetadataValue, raw_value), now)
         return groups
 
-    def pending(self) -> Pending[tuple[str, str, int], CommittedOffset]:
+    def pending(self) -> PendingOffsets[tuple[str, str, int], CommittedOffset]:
         """The offsets of transactions that have no marker yet, by (group, topic, partition).
 
         Raises ProtocolError for a record that is malformed.
         """
-        pending: Pending[tuple[str, str, int], CommittedOffset] = Pending()
+        pending: PendingOffsets[tuple[str, str, int], CommittedOffset] = PendingOffsets()
         for raw_key, writer, position, raw_value in self._pending:
             key = decode_offsets_key(raw_key) if raw_key is not None else None
             if not isinstance(key, OffsetCommitKey) or raw_value is None:

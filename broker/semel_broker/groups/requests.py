@@ -1,4 +1,4 @@
-"""What members ask of a group and what they get, free of the wire's versions."""
+"""The requests of group members and their answers, independent of API versions."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Moment(msgspec.Struct, frozen=True, gc=False):
-    """When something happens. Sessions and deadlines go by the monotonic clock, which nobody sets; what is stored
-    carries wall time."""
+    """A point in time. Sessions and deadlines use the monotonic clock; records carry wall time."""
 
     monotonic_ms: int
     wall_ms: int
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True):
-    """JoinGroup. `new_member_id`: the id to give if it brings none (`member_id` ""). `must_return`: a dynamic
-    newcomer is first given its id and has to come back with it (KIP-394, v4). `may_skip_assignment`: it understands
+    """JoinGroup. `new_member_id`: the id to give if the request has none (`member_id` ""). `must_return`: a dynamic
+    new member first gets its id and has to join again with it (KIP-394, v4). `may_skip_assignment`: it understands
     a leader that is not to assign (KIP-814, v9)."""
 
     member_id: str
@@ -42,7 +41,7 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JoinedMember(msgspec.Struct, frozen=True):
-    """One row of what the leader is told: who the members are and what they said to the assignor."""
+    """One member as the leader gets it, with its metadata for the assignor."""
 
     member_id: str
     instance_id: str | None
@@ -62,7 +61,7 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sync(msgspec.Struct, frozen=True, kw_only=True):
-    """SyncGroup. `protocol_type` and `protocol`: what the member believes was chosen (v5), None: not said."""
+    """SyncGroup. `protocol_type` and `protocol`: the member's view of the choice (v5), None: not said."""
 
     member_id: str
     instance_id: str | None
@@ -81,7 +80,7 @@ class Synced(msgspec.Struct, frozen=True):
 
 
 class MemberIdRequiredError(KafkaError):
-    """A newcomer is to join again under `member_id` (KIP-394)."""
+    """A new member has to join again as `member_id` (KIP-394)."""
 
     def __init__(self, member_id: str) -> None:
         super().__init__(ErrorCode.MEMBER_ID_REQUIRED, f"join again as {member_id}")
@@ -89,7 +88,7 @@ class MemberIdRequiredError(KafkaError):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What one waiter gets. `to` is the object that came with its request."""
+    """The answer to one request. `to` is the object that came with the request."""
 
     to: object
     result: Joined | Synced | KafkaError

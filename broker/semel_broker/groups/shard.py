@@ -1,8 +1,8 @@
-"""The groups of one partition of `__consumer_offsets`: carries out what the pure parts decide.
+"""The consumer groups of one partition of `__consumer_offsets`, which this broker leads.
 
-Decide (`state`, at once), persist (`journal`), apply, answer. A request's future is handed to the state machine and
-comes back with its answer, in the same turn of the loop or when others have come or time has passed. One timer serves
-all sessions.
+Decide (`state`, at once), persist (`journal`), apply, answer. The shard hands the future of a request to the state
+machine, which returns it with the answer: at once, or after other members have joined, or after a timeout. One timer
+serves all sessions.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import cast
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.config.loading import BrokerConfig
-from semel_broker.coordination.shards import PASSING, Shard
+from semel_broker.coordination.journal import Journal, Producer
+from semel_broker.coordination.shards import TRANSIENT, Shard
 from semel_broker.groups import state
-from semel_broker.groups.book import Counts, OffsetBook
 from semel_broker.groups.deadlines import GROUP, Alarm, Key
 from semel_broker.groups.group import CONSUMER, Group, GroupState
-from semel_broker.groups.journal import Journal, Producer
+from semel_broker.groups.offset_store import Counts, OffsetStore
 from semel_broker.groups.offsets import GroupOffsets, OffsetRecord
-from semel_broker.groups.pending import Pending
+from semel_broker.groups.pending_offsets import PendingOffsets
 from semel_broker.groups.records import group_row
 from semel_broker.groups.replay import Replay
 from semel_broker.groups.requests import Join, Joined, Moment, Rules, Sync, Synced
-from semel_broker.groups.turn import Change, Turn
+from semel_broker.groups.state import Change, Transition
 from semel_broker.partitions.partition import Partition
 from semel_broker.world import World
 
@@ -34,9 +34,9 @@ MINUTE_MS = 60_000
 
 
 class GroupShard(Shard):
-    """The groups whose records lie in `partition`, and what they have committed. To be asked while it `is_ready`."""
+    """The groups whose records lie in `partition`, with their offsets. Callers use it while it `is_ready`."""
 
-    what = "groups"
+    kind = "groups"
 
     def __init__(
         self,
@@ -52,28 +52,28 @@ class GroupShard(Shard):
         self._world = world
         self._config = config
         self.groups: dict[str, Group] = {}
-        self._journal = Journal(world, partition)
-        self.book = OffsetBook(world.log, self._journal, self.groups, self._bury, counts)
-        self._alarm = Alarm(self._monotonic_ms, self._look)
+        self._journal = Journal(world, partition, passed=ErrorCode.INVALID_PRODUCER_EPOCH)
+        self.offset_store = OffsetStore(world.log, self._journal, self.groups, self._remove, counts)
+        self._alarm = Alarm(self._monotonic_ms, self._check_deadline)
 
     # --- life ---
 
     async def _load(self) -> None:
         replay = Replay()
-        await self._journal.replay(partial(replay.feed, self.index))
+        await self._journal.replay(partial(replay.take, self.index))
         self.groups.update(replay.groups(self._now()))
-        self.book.load(replay.pending())
+        self.offset_store.load(replay.pending())
 
-    async def _go_on(self) -> None:
-        await self.forget_outlived()  # topics may have been deleted while nobody was here to forget
+    async def _after_load(self) -> None:
+        await self.forget_outlived()  # topics may have been deleted before this load
         for group in self.groups.values():
             self._watch(group, group.members)
         self._log.info("groups_loaded", partition=self.index, groups=len(self.groups))
 
     def _load_nothing(self) -> None:
-        self.book.load(Pending())
+        self.offset_store.load(PendingOffsets())
 
-    def _let_go(self, error: KafkaError) -> None:
+    def _fail_waiting(self, error: KafkaError) -> None:
         self._alarm.stop()
         for group in list(self.groups.values()):
             self._carry_out(state.shut(group, error, self._now(), self._rules))
@@ -86,8 +86,8 @@ class GroupShard(Shard):
     async def join(self, group_id: str, ask: Join) -> Joined:
         """JoinGroup: wait for the member's place in the next (or the present) generation.
 
-        Raises KafkaError 15, 16, 23, 25, 26, 27, 79 (`MemberIdRequiredError`), 81, 82.
-        """
+        Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID,
+        INVALID_SESSION_TIMEOUT, REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED (`MemberIdRequiredError`), 81, 82."""
         low, high = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
         if not low <= ask.session_timeout_ms <= high:
             raise KafkaError(
@@ -97,24 +97,27 @@ class GroupShard(Shard):
             )
         group = self.groups.get(group_id) or Group(group_id=group_id)
         to: Future[Joined] = get_running_loop().create_future()
-        turn = state.join(group, ask, to, self._now(), self._rules)
+        transition = state.join(group, ask, to, self._now(), self._rules)
         self.groups[group_id] = group
-        self._carry_out(turn)
+        self._carry_out(transition)
         return await to
 
     async def sync(self, group_id: str, ask: Sync) -> Synced:
-        """SyncGroup: wait for the member's assignment. Raises KafkaError 15, 22, 23, 24, 25, 27, 82."""
+        """SyncGroup: wait for the member's assignment. Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION,
+        INCONSISTENT_GROUP_PROTOCOL, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID."""
         group = self._group_of(group_id, ask.member_id)
         to: Future[Synced] = get_running_loop().create_future()
         self._carry_out(state.sync(group, ask, to, self._now(), self._rules))
         return await to
 
     def heartbeat(self, group_id: str, generation_id: int, member_id: str, instance_id: str | None) -> None:
-        """Heartbeat. Raises KafkaError 15, 22, 24, 25, 27, 82."""
+        """Heartbeat. Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID,
+        REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID."""
         state.heartbeat(self._group_of(group_id, member_id), member_id, instance_id, generation_id, self._now())
 
     async def leave(self, group_id: str, members: Iterable[tuple[str, str | None]]) -> list[ErrorCode]:
-        """LeaveGroup of (member id, instance id) pairs: a code for each. Raises KafkaError 15, 24."""
+        """LeaveGroup of (member id, instance id) pairs: a code for each. Raises COORDINATOR_NOT_AVAILABLE,
+        INVALID_GROUP_ID."""
         codes = []
         for member_id, instance_id in members:
             try:
@@ -138,10 +141,10 @@ class GroupShard(Shard):
         generation_id: int,
         connection: int,
     ) -> None:
-        """OffsetCommit: return once `records` are durable and seen by `offsets`.
+        """OffsetCommit: return once `records` are durable and in effect.
 
-        Raises KafkaError 15, 16, 22, 25, 27, 69, 82, CloseConnectionError (`Member.has_committed_over`).
-        """
+        Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS,
+        GROUP_ID_NOT_FOUND, FENCED_INSTANCE_ID, CloseConnectionError (`Member.has_committed_over`)."""
         group = self.groups.get(group_id)
         if group is not None:
             state.check_commit(group, member_id, instance_id, generation_id, self._now())
@@ -152,7 +155,7 @@ class GroupShard(Shard):
         elif member_id:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not a member of {group_id}: join it first")
         if records:
-            await self.book.commit(group_id, records)
+            await self.offset_store.commit(group_id, records)
 
     async def commit_in_transaction(
         self,
@@ -168,8 +171,9 @@ class GroupShard(Shard):
         """TxnOffsetCommit: return once `records` are durable; `offsets` has them once the transaction is committed.
 
         `verify(partition of __consumer_offsets)` raises unless the transaction is open and includes the partition; it
-        is called in the turn of the append (KIP-890). Raises KafkaError 15, 16, 22, 24, 25, 47, 82, and what it raises.
-        """
+        is called without an await before the append (KIP-890). Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
+        ILLEGAL_GENERATION, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, INVALID_PRODUCER_EPOCH, FENCED_INSTANCE_ID, and what it
+        raises."""
         verify(self.index)
         group = self.groups.get(group_id)
         if group is not None:
@@ -179,35 +183,39 @@ class GroupShard(Shard):
         elif member_id:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not a member of {group_id}: join it first")
         if records:
-            await self.book.hold(group_id, records, producer)
+            await self.offset_store.hold(group_id, records, producer)
 
     def offsets(self, group_id: str) -> GroupOffsets:
-        """What the group has committed, whether it `counts` or not: live, to be read at once."""
+        """The offsets of the group, also those of deleted topics (`GroupCoordinator.counts`); read them before the next
+        await."""
         group = self.groups.get(group_id)
         return group.offsets if group is not None else GroupOffsets()
 
     async def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode]:
-        """OffsetDelete: forget offsets of topics that no member reads; a code for each partition.
+        """OffsetDelete: delete offsets of topics that no member reads; a code for each partition.
 
-        Raises KafkaError 15, 16, 68, 69.
+        Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND.
         """
         group = self._known(group_id)
         if group.members and group.protocol_type != CONSUMER:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group_id} has members, and what they read is theirs to know")
+            raise KafkaError(
+                ErrorCode.NON_EMPTY_GROUP,
+                f"{group_id} has members whose subscriptions the broker cannot read: stop them first",
+            )
         read = group.topics_read()
         kept = [read is None or topic in read for topic, _ in partitions]
         doomed = [row for row, keep in zip(partitions, kept, strict=True) if not keep]
-        await self.book.strike(group_id, [row for row in doomed if group.offsets.get(*row) is not None])
+        await self.offset_store.delete(group_id, [row for row in doomed if group.offsets.get(*row) is not None])
         return [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if keep else ErrorCode.NONE for keep in kept]
 
     async def forget_outlived(self, only_topic: str | None = None) -> None:
-        """Forget what was committed for topics that are no more, of all or of one name.
+        """Delete the offsets of topics that no longer exist, of all or of one name.
 
-        Not before this broker knows of all topics that there are: one that it has not heard of yet would lose its
-        offsets. If that cannot be now, a later load does it, or a look at what has expired; they do not count anyway.
+        First this broker catches up with the store: a topic that it does not know yet would lose its offsets. If the
+        store does not answer, a later load or expiry sweep deletes them. No client sees them anyway.
         """
-        await self._journal.flushed()  # a commit under way is one too
-        if not self.book.has_outlived(only_topic):
+        await self._journal.flushed()  # a commit under way may be for such a topic
+        if not self.offset_store.has_outlived(only_topic):
             return
         try:
             await self._catch_up()
@@ -215,37 +223,38 @@ class GroupShard(Shard):
             self._log.warning("outlived_offsets_kept", partition=self.index, error=str(error))
             return
         if not self.is_gone:
-            await self.book.strike_outlived(only_topic)
+            await self.offset_store.delete_outlived(only_topic)
 
     def expire_offsets(self) -> None:
-        """Forget offsets that have been of no use for `offsets.retention.minutes`, and groups with nothing left."""
-        self.book.expire(self._world.now_ms(), self._config.offsets_retention_minutes * MINUTE_MS)
+        """Delete offsets that are unused for `offsets.retention.minutes`, and groups that become empty."""
+        self.offset_store.expire(self._world.now_ms(), self._config.offsets_retention_minutes * MINUTE_MS)
 
     async def delete_group(self, group_id: str) -> None:
-        """DeleteGroups: forget a group without members, and its offsets. Raises KafkaError 15, 16, 68, 69."""
+        """DeleteGroups: delete a group without members, and its offsets. Raises COORDINATOR_NOT_AVAILABLE,
+        NOT_COORDINATOR, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
         group = self._known(group_id)
         if group.state is not GroupState.EMPTY:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group_id} has members: stop them first")
-        await self.book.strike_group(group)
+        await self.offset_store.delete_group(group)
 
     # --- carrying out ---
 
-    def _carry_out(self, turn: Turn) -> None:
-        """Answer whom the turn answers, watch whom it names, and persist what it wants persisted."""
-        group = turn.group
-        for answer in turn.answers:
+    def _carry_out(self, transition: Transition) -> None:
+        """Answer the requests that the transition answers, persist its change, and watch the sessions it names."""
+        group = transition.group
+        for answer in transition.answers:
             to = cast("Future[Joined | Synced]", answer.to)
             if to.done():
-                continue  # its request was given up
+                continue  # the request was cancelled
             if isinstance(answer.result, KafkaError):
                 to.set_exception(answer.result)
             else:
                 to.set_result(answer.result)
-        if turn.change is not None:
-            self._persist(group, turn.change)
+        if transition.change is not None:
+            self._persist(group, transition.change)
         if group.is_disposable:
-            self._bury(group)
-        self._watch(group, turn.watch)
+            self._remove(group)
+        self._watch(group, transition.watch)
 
     def _persist(self, group: Group, change: Change) -> None:
         def applied() -> None:
@@ -260,8 +269,8 @@ class GroupShard(Shard):
 
         def refused(error: Exception) -> None:
             if self.is_gone:
-                return  # everybody has been answered
-            is_passing = isinstance(error, KafkaError) and error.code in PASSING
+                return  # every request is answered
+            is_passing = isinstance(error, KafkaError) and error.code in TRANSIENT
             tell = self._log.warning if is_passing else self._log.error
             tell("group_not_stored", group=group.group_id, error=str(error))
             seen = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
@@ -269,7 +278,7 @@ class GroupShard(Shard):
 
         self._journal.write([group_row(group, change, self._now())], applied, refused)
 
-    def _bury(self, group: Group) -> None:
+    def _remove(self, group: Group) -> None:
         group.enter(GroupState.DEAD, self._world.now_ms())
         if self.groups.get(group.group_id) is group:
             del self.groups[group.group_id]
@@ -284,8 +293,8 @@ class GroupShard(Shard):
         if group.deadline_ms is not None:
             self._alarm.arm((group.group_id, GROUP), group.deadline_ms)
 
-    def _look(self, key: Key, now_ms: int) -> int | None:
-        """A member's session or a group's deadline may have ended."""
+    def _check_deadline(self, key: Key, now_ms: int) -> int | None:
+        """Check whether a member's session or a group's deadline has ended; when to check again, None: never."""
         group_id, member_id = key
         group = self.groups.get(group_id)
         if group is None:

@@ -1,50 +1,332 @@
-"""How a classic group moves: PURE. Each function takes a request, or the passing of time, and makes one turn.
+"""PURE: The state machine of a consumer group in the classic protocol: requests and time in, transitions out.
 
-A turn changes the group and says whom to answer now (`answers`), what has to be durable before the rest happens
-(`change`: once it is, `apply` makes the next turn) and whose sessions to watch (`watch`). Errors that concern only the
-caller are raised. `join` is next door.
+Each function takes a request, or the passing of time, and makes one `Transition`. A transition changes the group. It
+says which requests to answer now (`answers`), which record has to be durable before the rest happens (`change`: then
+`apply` makes the next transition), and which sessions to watch (`watch`). An error that concerns only the caller is
+raised.
+
+    Stable -> PreparingRebalance: until all members have joined, or the rebalance timeout ends -> generation + 1
+           -> CompletingRebalance: until the leader's assignment is durable -> Stable
+
+Sources: KIP-62 (rebalance timeout), KIP-134 (initial delay), KIP-345 (static members), KIP-394 (member ids), KIP-814
+(a returning leader does not assign).
 """
 
 from __future__ import annotations
 
+import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
-from semel_broker.groups.group import Group, Member
-from semel_broker.groups.joining import join, replace
-from semel_broker.groups.rebalance import complete, complete_if_ready, rebalance, release_sync, remove, renew
-from semel_broker.groups.requests import Moment, Rules, Sync, Synced
-from semel_broker.groups.turn import (
-    COMPLETING,
-    EMPTY,
-    PREPARING,
-    STABLE,
-    Assign,
-    Change,
-    Replace,
-    Turn,
-    check_alive,
-    rebalancing,
+from semel_broker.groups.group import Group, GroupState, Member
+from semel_broker.groups.requests import (
+    Answer,
+    Join,
+    Joined,
+    JoinedMember,
+    MemberIdRequiredError,
+    Moment,
+    Rules,
+    Sync,
+    Synced,
 )
 
-__all__ = [
-    "apply",
-    "check_commit",
-    "check_commit_in_transaction",
-    "deadline",
-    "expire",
-    "expiry_of",
-    "heartbeat",
-    "join",
-    "leave",
-    "refuse",
-    "shut",
-    "sync",
-]
+NEW_MEMBER_TIMEOUT_MS = 300_000
+"""A new member that still waits for its first generation after this is removed, as in Kafka."""
+PENDING_MAX = 10_000
+"""Ids given to new members that have not joined with them yet, in one group; beyond it the oldest lapses."""
+
+EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
 
 
-def sync(group: Group, ask: Sync, to: object, now: Moment, rules: Rules) -> Turn:
-    """SyncGroup; `to` is answered in this turn or a later one. Raises 15, 22, 23, 25, 27, 82."""
-    turn = Turn(group=group, now=now, rules=rules)
+class Assign(msgspec.Struct, frozen=True):
+    """The leader's assignments for generation `generation_id`, by member id."""
+
+    generation_id: int
+    assignments: dict[str, bytes]
+
+
+class Replace(msgspec.Struct, frozen=True):
+    """The static member `old_member_id` of a stable group rejoins as `ask.new_member_id` with the same protocols."""
+
+    generation_id: int
+    old_member_id: str
+    ask: Join
+    to: object
+
+
+class Empty(msgspec.Struct, frozen=True):
+    """The last member has left the group."""
+
+    generation_id: int
+
+
+Change = Assign | Replace | Empty
+
+
+class Transition(msgspec.Struct, kw_only=True):
+    """One transition of one group: its inputs, and the effects that the shard carries out."""
+
+    group: Group
+    now: Moment
+    rules: Rules
+    answers: list[Answer] = []
+    watch: list[str] = []
+    change: Change | None = None
+
+    def answer(self, to: object | None, result: Joined | Synced | KafkaError) -> None:
+        if to is not None:
+            self.answers.append(Answer(to, result))
+
+
+def check_alive(group: Group) -> None:
+    if group.state is DEAD:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group was deleted just now: try again")
+
+
+def rebalancing(group: Group) -> KafkaError:
+    return KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, f"{group.group_id} is rebalancing: join again")
+
+
+# --- joining ----------------------------------------------------------------------------------------------------------
+
+
+def join(group: Group, ask: Join, to: object, now: Moment, rules: Rules) -> Transition:
+    """JoinGroup; this transition or a later one answers `to`. Raises COORDINATOR_NOT_AVAILABLE,
+    INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, MEMBER_ID_REQUIRED, GROUP_MAX_SIZE_REACHED, FENCED_INSTANCE_ID."""
+    transition = Transition(group=group, now=now, rules=rules)
+    check_alive(group)
+    owner_id = group.static_members.get(ask.instance_id) if ask.instance_id is not None else None
+    if ask.member_id not in group.members and owner_id is None and len(group.members) >= rules.size_max:
+        _refuse_full(transition, ask, to)
+        return transition
+    known = None
+    if not ask.member_id:
+        known = group.members[owner_id] if owner_id is not None else None
+    elif ask.member_id not in group.pending or ask.instance_id is not None:
+        known = group.find(ask.member_id, ask.instance_id)
+    if not group.supports(ask.protocol_type, ask.protocols, instead_of=known):
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"no protocol of type {ask.protocol_type!r} is spoken by every member of {group.group_id}: "
+            "give all members a common assignor (partition.assignment.strategy)",
+        )
+    if known is None:
+        _join_new(transition, ask, to)
+    elif ask.member_id:
+        _rejoin(transition, known, ask, to)
+    else:
+        _rejoin_as_new(transition, known, ask, to)
+    return transition
+
+
+def _join_new(transition: Transition, ask: Join, to: object) -> None:
+    """A new member, or one that returns with the id it was given (KIP-394)."""
+    group, now = transition.group, transition.now
+    member_id = ask.member_id or ask.new_member_id
+    if not ask.member_id and ask.must_return and ask.instance_id is None:
+        if len(group.pending) >= PENDING_MAX:
+            del group.pending[next(iter(group.pending))]
+        group.pending[member_id] = now.monotonic_ms + ask.session_timeout_ms
+        transition.watch.append(member_id)
+        transition.answer(to, MemberIdRequiredError(member_id))
+        return
+    member = Member(
+        member_id=member_id,
+        instance_id=ask.instance_id,
+        client_id=ask.client_id,
+        client_host=ask.client_host,
+        session_timeout_ms=ask.session_timeout_ms,
+        rebalance_timeout_ms=ask.rebalance_timeout_ms,
+        protocol_type=ask.protocol_type,
+        protocols=ask.protocols,
+        expires_ms=now.monotonic_ms + NEW_MEMBER_TIMEOUT_MS,
+        joining=to,
+    )
+    from_empty = group.state is EMPTY
+    group.add(member)
+    transition.watch.append(member_id)
+    rebalance(transition, wait_for_more=from_empty and transition.rules.initial_rebalance_delay_ms > 0)
+    if group.initial_limit_ms is not None:  # more members may be about to join: wait longer for them
+        group.deadline_ms = min(now.monotonic_ms + transition.rules.initial_rebalance_delay_ms, group.initial_limit_ms)
+
+
+def _rejoin(transition: Transition, member: Member, ask: Join, to: object) -> None:
+    """A member joins again: its answer was lost, or it saw (or wants) a rebalance."""
+    group = transition.group
+    settled = group.state in (STABLE, COMPLETING) and member.protocols == ask.protocols
+    if settled and not (group.state is STABLE and member.member_id == group.leader):
+        renew(transition, member)
+        transition.answer(to, joined(group, member))
+        return
+    _update(transition, member, ask, to)
+    rebalance(transition)
+
+
+def _rejoin_as_new(transition: Transition, member: Member, ask: Join, to: object) -> None:
+    """A static member's new incarnation takes the old one's place (KIP-345)."""
+    group = transition.group
+    if group.state is STABLE:
+        votes_before = group.protocol
+        protocols_before = member.protocols
+        group.set_protocols(member, ask.protocols)
+        unchanged = group.choose_protocol() == votes_before
+        group.set_protocols(member, protocols_before)
+        if unchanged:
+            transition.change = Replace(group.generation_id, member.member_id, ask, to)
+            return
+    _fence(transition, member, ask.new_member_id)
+    _update(transition, member, ask, to)
+    rebalance(transition)
+
+
+def replace(transition: Transition, change: Replace) -> None:
+    """The new incarnation continues in the place of the old one, without a rebalance.
+
+    A leader must not assign again. Its answer says so (KIP-814), or, in older versions, names the old member id as the
+    leader.
+    """
+    group, ask = transition.group, change.ask
+    member = group.members[change.old_member_id]
+    _fence(transition, member, ask.new_member_id)
+    _update(transition, member, ask, None)
+    renew(transition, member)
+    leads = group.leader == member.member_id
+    leader = change.old_member_id if leads and not ask.may_skip_assignment else group.leader or ""
+    place = joined(group, member, leader=leader)
+    transition.answer(change.to, msgspec.structs.replace(place, skip_assignment=leads and ask.may_skip_assignment))
+
+
+def _fence(transition: Transition, member: Member, new_member_id: str) -> None:
+    """Give the member's place to `new_member_id`; the old id gets FENCED_INSTANCE_ID."""
+    fenced = KafkaError(ErrorCode.FENCED_INSTANCE_ID, f"{new_member_id} has taken over this instance id")
+    transition.answer(transition.group.set_joining(member, None), fenced)
+    release_sync(transition, member, fenced)
+    transition.group.rename(member, new_member_id)
+
+
+def _update(transition: Transition, member: Member, ask: Join, to: object | None) -> None:
+    """Update the member from its JoinGroup; `to` waits for the next generation."""
+    transition.group.set_protocols(member, ask.protocols)
+    member.client_id, member.client_host = ask.client_id, ask.client_host
+    member.session_timeout_ms = ask.session_timeout_ms
+    member.rebalance_timeout_ms = ask.rebalance_timeout_ms
+    member.expires_ms = transition.now.monotonic_ms + ask.session_timeout_ms
+    transition.watch.append(member.member_id)  # it may expire sooner than it used to
+    if to is not None:
+        transition.answer(
+            transition.group.set_joining(member, to), rebalancing(transition.group)
+        )  # an earlier attempt of the same member
+
+
+def _refuse_full(transition: Transition, ask: Join, to: object) -> None:
+    """The group is full: refuse the member, and forget the id that it was given."""
+    group = transition.group
+    refusal = f"{group.group_id} has all the members that group.max.size = {transition.rules.size_max} allows"
+    transition.answer(to, KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, refusal))
+    if group.pending.pop(ask.member_id, None) is not None:
+        complete_if_ready(transition)
+
+
+# --- the rebalance ----------------------------------------------------------------------------------------------------
+
+
+def rebalance(transition: Transition, *, wait_for_more: bool = False) -> None:
+    """Begin a rebalance unless one is under way, and end it if all members have joined. `wait_for_more`: the group was
+    empty and waits for more members (KIP-134)."""
+    group = transition.group
+    if group.state is not PREPARING:
+        for member in group.waiting():  # these requests wait for an assignment of the old generation
+            release_sync(transition, member, rebalancing(group))
+        group.enter(PREPARING, transition.now.wall_ms)
+        group.deadline_ms = transition.now.monotonic_ms + group.rebalance_timeout_ms
+        group.initial_limit_ms = group.deadline_ms if wait_for_more else None
+    complete_if_ready(transition)
+
+
+def complete_if_ready(transition: Transition) -> None:
+    group = transition.group
+    if group.state is PREPARING and (not group.members or (group.all_joined and group.initial_limit_ms is None)):
+        complete(transition)
+
+
+def complete(transition: Transition) -> None:
+    """Begin the next generation with the members that have joined. Static members stay until their sessions end."""
+    group, now = transition.group, transition.now
+    missing = [member for member in group.members.values() if member.joining is None and member.instance_id is None]
+    for member in missing:
+        group.remove(member)
+    if group.members and not group.joining_count:
+        group.initial_limit_ms = None
+        group.deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
+        return
+    group.generation_id += 1
+    if not group.members:
+        group.protocol = group.leader = None
+        group.enter(EMPTY, now.wall_ms)
+        assert transition.change is None
+        transition.change = Empty(group.generation_id)
+        return
+    _elect(group)
+    group.protocol = group.choose_protocol()
+    group.enter(COMPLETING, now.wall_ms)
+    group.deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
+    for member in group.members.values():
+        to = group.set_joining(member, None)
+        member.synced = to is None
+        if to is not None:
+            if member.is_new:
+                member.is_new = False
+                transition.watch.append(member.member_id)
+            renew(transition, member)
+            transition.answer(to, joined(group, member))
+
+
+def _elect(group: Group) -> None:
+    """Keep the leader if it has joined; else elect the first member that has."""
+    if group.leader is None or group.members[group.leader].joining is None:
+        group.leader = next(member.member_id for member in group.members.values() if member.joining is not None)
+
+
+def joined(group: Group, member: Member, leader: str | None = None) -> Joined:
+    leader = leader or group.leader or ""
+    members = group.members.values() if leader == member.member_id else ()
+    return Joined(
+        member_id=member.member_id,
+        generation_id=group.generation_id,
+        protocol_type=group.protocol_type,
+        protocol=group.protocol or "",
+        leader=leader,
+        members=tuple(JoinedMember(m.member_id, m.instance_id, m.metadata_for(group.protocol)) for m in members),
+    )
+
+
+def remove(transition: Transition, member: Member, why: str) -> None:
+    gone = KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member.member_id} {why}: join again")
+    transition.answer(member.joining, gone)
+    transition.answer(member.syncing, gone)
+    transition.group.remove(member)
+    rebalance(transition)
+
+
+def release_sync(transition: Transition, member: Member, result: Synced | KafkaError) -> None:
+    """Answer the member's SyncGroup, if one waits. Its session starts again: a waiting member sends nothing."""
+    to, member.syncing = member.syncing, None
+    if to is not None:
+        renew(transition, member)
+        transition.answer(to, result)
+
+
+def renew(transition: Transition, member: Member) -> None:
+    member.expires_ms = transition.now.monotonic_ms + member.session_timeout_ms
+
+
+# --- requests of members ----------------------------------------------------------------------------------------------
+
+
+def sync(group: Group, ask: Sync, to: object, now: Moment, rules: Rules) -> Transition:
+    """SyncGroup; this transition or a later one answers `to`. Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION,
+    INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID."""
+    transition = Transition(group=group, now=now, rules=rules)
     member = _current_member(group, ask.member_id, ask.instance_id, ask.generation_id)
     if ask.protocol_type not in (None, group.protocol_type) or ask.protocol not in (None, group.protocol):
         raise KafkaError(
@@ -55,43 +337,46 @@ def sync(group: Group, ask: Sync, to: object, now: Moment, rules: Rules) -> Turn
     if group.state is PREPARING:
         raise rebalancing(group)
     member.synced = True
-    renew(turn, member)
+    renew(transition, member)
     if group.state is STABLE:
-        turn.answer(to, Synced(group.protocol_type, group.protocol, member.assignment))
-        return turn
+        transition.answer(to, Synced(group.protocol_type, group.protocol, member.assignment))
+        return transition
     assert group.state is COMPLETING
-    turn.answer(member.syncing, rebalancing(group))  # an earlier try, surely given up
+    transition.answer(member.syncing, rebalancing(group))  # an earlier attempt of the same member
     member.syncing = to
     if member.member_id == group.leader:
         assignments = {member_id: ask.assignments.get(member_id, b"") for member_id in group.members}
-        turn.change = Assign(group.generation_id, assignments)
-    return turn
+        transition.change = Assign(group.generation_id, assignments)
+    return transition
 
 
 def heartbeat(group: Group, member_id: str, instance_id: str | None, generation_id: int, now: Moment) -> None:
-    """Heartbeat: the session begins anew. Raises 15, 22, 25, 27, 82."""
+    """Heartbeat: the session starts again. Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID,
+    REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID."""
     member = _current_member(group, member_id, instance_id, generation_id)
     member.expires_ms = now.monotonic_ms + member.session_timeout_ms
     if group.state is PREPARING:
         raise rebalancing(group)
 
 
-def leave(group: Group, member_id: str, instance_id: str | None, now: Moment, rules: Rules) -> Turn:
-    """LeaveGroup of one member, by its id or (KIP-345) by its instance id alone. Raises 15, 25, 82."""
-    turn = Turn(group=group, now=now, rules=rules)
+def leave(group: Group, member_id: str, instance_id: str | None, now: Moment, rules: Rules) -> Transition:
+    """LeaveGroup of one member, by its id or (KIP-345) by its instance id alone. Raises COORDINATOR_NOT_AVAILABLE,
+    UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+    transition = Transition(group=group, now=now, rules=rules)
     check_alive(group)
     if member_id in group.pending:
         del group.pending[member_id]
-        complete_if_ready(turn)
-        return turn
+        complete_if_ready(transition)
+        return transition
     if not member_id and instance_id is not None:
         member_id = group.static_members.get(instance_id, "")
-    remove(turn, group.find(member_id, instance_id), "left")
-    return turn
+    remove(transition, group.find(member_id, instance_id), "left")
+    return transition
 
 
 def check_commit(group: Group, member_id: str, instance_id: str | None, generation_id: int, now: Moment) -> None:
-    """Whether this member may commit offsets now (OffsetCommit). Raises 15, 22, 25, 27, 82.
+    """Whether this member may commit offsets now (OffsetCommit). Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION,
+    UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID.
 
     Generation -1 without a member is a simple consumer or an administrator: allowed while the group has no members.
     """
@@ -110,7 +395,8 @@ def check_commit(group: Group, member_id: str, instance_id: str | None, generati
 
 
 def check_commit_in_transaction(group: Group, member_id: str, instance_id: str | None, generation_id: int) -> None:
-    """Whether this member may commit offsets as part of a transaction (TxnOffsetCommit). Raises 15, 22, 25, 82.
+    """Whether this member may commit offsets as part of a transaction (TxnOffsetCommit). Raises
+    COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
 
     Those who do not say who they are (before KIP-447) may in any state of the group; those who do may also during a
     rebalance, as long as the next generation has not begun.
@@ -120,87 +406,89 @@ def check_commit_in_transaction(group: Group, member_id: str, instance_id: str |
         _current_member(group, member_id, instance_id, generation_id)
 
 
-# --- what time brings ------------------------------------------------------------------------------------------------
+# --- timeouts --------------------------------------------------------------------------------------------------------
 
 
 def expiry_of(group: Group, member_id: str, now: Moment) -> int | None:
-    """When to look at this member (or pending id) again, on the monotonic clock; None: never, it is gone."""
+    """When to check this member (or pending id) again, on the monotonic clock; None: never, it is gone."""
     if (lapses_ms := group.pending.get(member_id)) is not None:
         return lapses_ms
     member = group.members.get(member_id)
     if member is None:
         return None
-    if member.syncing is not None or (member.joining is not None and not member.is_new):  # who waits does not expire
+    if member.syncing is not None or (
+        member.joining is not None and not member.is_new
+    ):  # a waiting member does not expire
         return max(member.expires_ms, now.monotonic_ms + member.session_timeout_ms)
     return member.expires_ms
 
 
-def expire(group: Group, member_id: str, now: Moment, rules: Rules) -> Turn:
-    """The session of this member, or the patience with this pending id, has ended."""
-    turn = Turn(group=group, now=now, rules=rules)
+def expire(group: Group, member_id: str, now: Moment, rules: Rules) -> Transition:
+    """The session of this member, or the timeout of this pending id, has ended."""
+    transition = Transition(group=group, now=now, rules=rules)
     if member_id in group.pending:
         del group.pending[member_id]
-        complete_if_ready(turn)
+        complete_if_ready(transition)
     else:
-        remove(turn, group.members[member_id], "expired")
-    return turn
+        remove(transition, group.members[member_id], "expired")
+    return transition
 
 
-def deadline(group: Group, now: Moment, rules: Rules) -> Turn:
-    """`group.deadline_ms` has come: go on without whom is missing."""
-    turn = Turn(group=group, now=now, rules=rules)
+def deadline(group: Group, now: Moment, rules: Rules) -> Transition:
+    """`group.deadline_ms` has passed: continue without the missing members."""
+    transition = Transition(group=group, now=now, rules=rules)
     if group.state is PREPARING:
-        complete(turn)
-        return turn
+        complete(transition)
+        return transition
     group.deadline_ms = None
     missing = [member for member in group.members.values() if not member.synced]
     for member in missing:
-        remove(turn, member, "never synced")
-    return turn
+        remove(transition, member, "never synced")
+    return transition
 
 
-# --- what became durable ---------------------------------------------------------------------------------------------
+# --- durable changes -------------------------------------------------------------------------------------------------
 
 
-def apply(group: Group, change: Change, now: Moment, rules: Rules) -> Turn:
-    """`change` is durable: it takes effect, if the group has not moved on meanwhile."""
-    turn = Turn(group=group, now=now, rules=rules)
+def apply(group: Group, change: Change, now: Moment, rules: Rules) -> Transition:
+    """`change` is durable: put it into effect, unless the group has changed its generation or state meanwhile."""
+    transition = Transition(group=group, now=now, rules=rules)
     if isinstance(change, Replace):
         owner_id = group.static_members.get(change.ask.instance_id or "")
         if group.state is STABLE and (group.generation_id, owner_id) == (change.generation_id, change.old_member_id):
-            replace(turn, change)
-            return turn
+            replace(transition, change)
+            return transition
         return join(group, change.ask, change.to, now, rules)
     if isinstance(change, Assign) and group.state is COMPLETING and group.generation_id == change.generation_id:
-        patience_ms = group.deadline_ms
+        deadline_ms = group.deadline_ms
         group.enter(STABLE, now.wall_ms)
         if not all(member.synced for member in group.members.values()):
-            group.deadline_ms = patience_ms
+            group.deadline_ms = deadline_ms
         for member in group.members.values():
             member.assignment = change.assignments.get(member.member_id, b"")
-            release_sync(turn, member, Synced(group.protocol_type, group.protocol, member.assignment))
-    return turn
+            release_sync(transition, member, Synced(group.protocol_type, group.protocol, member.assignment))
+    return transition
 
 
-def refuse(group: Group, change: Change, error: KafkaError, now: Moment, rules: Rules) -> Turn:
-    """`change` could not be stored: those who wait for it get `error`, and the generation starts over."""
-    turn = Turn(group=group, now=now, rules=rules)
+def refuse(group: Group, change: Change, error: KafkaError, now: Moment, rules: Rules) -> Transition:
+    """`change` could not be stored: its requests get `error`, and the group rebalances again."""
+    transition = Transition(group=group, now=now, rules=rules)
     if isinstance(change, Replace):
-        turn.answer(change.to, error)
+        transition.answer(change.to, error)
     elif isinstance(change, Assign) and group.state is COMPLETING and group.generation_id == change.generation_id:
         for member in group.members.values():
-            release_sync(turn, member, error)
-        rebalance(turn)
-    return turn
+            release_sync(transition, member, error)
+        rebalance(transition)
+    return transition
 
 
-def shut(group: Group, error: KafkaError, now: Moment, rules: Rules) -> Turn:
-    """The broker stops: whoever waits gets `error` now."""
-    turn = Turn(group=group, now=now, rules=rules)
+def shut(group: Group, error: KafkaError, now: Moment, rules: Rules) -> Transition:
+    """The shard closes: answer all requests that wait with `error`."""
+    transition = Transition(group=group, now=now, rules=rules)
     for member in group.waiting():
-        turn.answer(group.set_joining(member, None), error)
-        release_sync(turn, member, error)
-    return turn
+        transition.answer(group.set_joining(member, None), error)
+        release_sync(transition, member, error)
+    return transition
 
 
 def _current_member(group: Group, member_id: str, instance_id: str | None, generation_id: int) -> Member:

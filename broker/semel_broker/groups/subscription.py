@@ -1,4 +1,4 @@
-"""The one thing a broker reads in what consumers tell each other: the topics that they subscribe to. Pure."""
+"""PURE: Reads the subscribed topics from the metadata of consumers, which is otherwise opaque to the broker."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _SIZE = struct.Struct(">h")
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics that any of these subscriptions names; None: one cannot be read, and might name any."""
+    """The topics of all these subscriptions; None: one cannot be read and may contain any topic."""
     found: dict[str, None] = {}
-    for subscription in dict.fromkeys(subscriptions):  # most members of a group say the same
+    for subscription in dict.fromkeys(subscriptions):  # most members of a group have the same
         topics = _topics(subscription)
         if topics is None:
             return None
@@ -22,7 +22,7 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
 
 
 def _topics(subscription: bytes) -> list[str] | None:
-    """int16 version, int32 count, int16-prefixed names; what follows is the assignors' (v0-3)."""
+    """int16 version, int32 count, int16-prefixed names; the rest belongs to the assignors (v0-3)."""
     topics = []
     try:
         (count,) = _COUNT.unpack_from(subscription, _COUNT_AT)

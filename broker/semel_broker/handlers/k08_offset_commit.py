@@ -2,8 +2,9 @@
 
 A partition that does not exist (UNKNOWN_TOPIC_OR_PARTITION), a negative offset (OFFSET_OUT_OF_RANGE; Kafka's broker
 stores it, its clients refuse to send it) or metadata that is too long (OFFSET_METADATA_TOO_LARGE) fails alone;
-whatever is wrong with the member or its generation fails them all. v2-4 may ask for an expiry of its own (KIP-211 ended
-that), v6 adds the leader epoch, v7 the instance id. v9 tells an unknown group apart (69) from a stale generation (22).
+an error of the member or its generation fails them all. v2-4 may ask for an expiry of its own (KIP-211 ended
+that), v6 adds the leader epoch, v7 the instance id. v9 distinguishes an unknown group (GROUP_ID_NOT_FOUND)
+from a stale generation (ILLEGAL_GENERATION).
 """
 
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -18,15 +19,13 @@ from semel_protocol.messages.k28_txn_offset_commit import TxnOffsetCommitRequest
 
 from semel_broker.config.settings import INT64_MAX
 from semel_broker.context import RequestContext
+from semel_broker.coordination.errors import OFFSET_COMMIT, for_version
 from semel_broker.groups.offsets import NO_EXPIRY, CommittedOffset, OffsetRecord
-
-UNKNOWN_GROUP_VERSION = 9
 
 Row = OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
 
 
 async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitResponse:
-    groups = ctx.broker.groups
     codes: dict[tuple[str, int], ErrorCode] = {}
     records: dict[tuple[str, int], OffsetRecord] = {}  # of those for one partition the last
     now_ms = ctx.broker.world.now_ms()
@@ -42,7 +41,8 @@ async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
                 await slices.next()
     refusal = ErrorCode.NONE
     try:
-        await groups.commit(
+        shard = await ctx.broker.groups.shards.ready(request.group_id)
+        await shard.commit(
             request.group_id,
             list(records.values()),
             member_id=request.member_id,
@@ -51,9 +51,7 @@ async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
             connection=ctx.connection,
         )
     except KafkaError as error:
-        refusal = error.code
-        if refusal is ErrorCode.GROUP_ID_NOT_FOUND and ctx.api_version < UNKNOWN_GROUP_VERSION:
-            refusal = ErrorCode.ILLEGAL_GENERATION
+        refusal = for_version(error, OFFSET_COMMIT, ctx.api_version).code
     topics = []
     for topic in request.topics:
         answered = OffsetCommitResponseTopic(name=topic.name, partitions=[])
@@ -69,7 +67,7 @@ async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
 
 
 def check_row(name: str, row: Row, ctx: RequestContext) -> ErrorCode:
-    """What is wrong with this row alone."""
+    """The error of this row alone."""
     topic = ctx.broker.topics.get(name)
     if topic is None or not 0 <= row.partition_index < topic.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -83,7 +81,7 @@ def check_row(name: str, row: Row, ctx: RequestContext) -> ErrorCode:
 
 
 def committed_of(name: str, row: Row, ctx: RequestContext, expire_ms: int = NO_EXPIRY) -> CommittedOffset:
-    """What a row that is not at fault commits."""
+    """The commit of a row without an error."""
     return CommittedOffset(
         row.committed_offset,
         row.committed_leader_epoch,

@@ -2,8 +2,8 @@
 one whose offset was committed for an earlier topic of that name.
 
 Topics null: all that the group has committed (v2). v7 adds `require_stable` (KIP-447): a partition for which an open
-transaction has written an offset answers 88, until that is decided; a transactional reader would otherwise process
-again what is committed already. v8 asks for several groups at once.
+transaction has written an offset answers UNSTABLE_OFFSET_COMMIT until the outcome is decided. Otherwise a transactional
+reader would process records again that are committed already. v8 asks for several groups at once.
 
 An error of the whole group has a place of its own from v2 on. Up to v7 each partition asked for has it too: aiokafka
 looks only there, and took NOT_COORDINATOR at the top for "nothing is committed". Kafka leaves the rows out.
@@ -55,19 +55,20 @@ def _refused(topics: Sequence[OffsetFetchRequestTopic], group_code: int) -> list
 
 
 async def _group(group_id: str, topics: Topics, stable: bool, ctx: RequestContext) -> OffsetFetchResponseGroup:
-    groups = ctx.broker.groups
     try:
-        offsets = await groups.offsets(group_id)
+        shard = await ctx.broker.groups.shards.ready_if_any(group_id)
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error.code)
+    offsets = shard.offsets(group_id) if shard is not None else GroupOffsets()
+    book = shard.offset_store if stable and shard is not None else None
     if topics is None:
-        topics = _all(offsets, groups.unstable(group_id) if stable else (), ctx)
+        topics = _all(offsets, book.unstable(group_id) if book is not None else (), ctx)
     slices = ctx.slices()
     answered = []
     for topic in topics:
         rows = []
         for partition in topic.partition_indexes:
-            if stable and groups.is_unstable(group_id, topic.name, partition):
+            if book is not None and book.is_unstable(group_id, topic.name, partition):
                 rows.append(_row(partition, NONE_COMMITTED, ErrorCode.UNSTABLE_OFFSET_COMMIT))
             else:
                 rows.append(_row(partition, _committed(offsets, topic.name, partition, ctx), ErrorCode.NONE))
@@ -85,7 +86,7 @@ def _committed(offsets: GroupOffsets, name: str, partition: int, ctx: RequestCon
 def _all(
     offsets: GroupOffsets, unstable: Iterable[tuple[str, int]], ctx: RequestContext
 ) -> list[OffsetFetchRequestTopic]:
-    """Every partition that there is something to say about."""
+    """Every partition with an offset, or with one in an open transaction."""
     found: dict[str, dict[int, None]] = {}
     for name, partition, committed in offsets:
         if ctx.broker.groups.counts(name, committed):

@@ -1,7 +1,8 @@
 """JoinGroup: enter a group, or its next generation; answered when that begins.
 
-v0 has no rebalance timeout: the session timeout stands in. From v4 a dynamic newcomer first gets its id (79), from v5
-there are static members. v7 echoes the protocol type, v9 may tell a returning leader not to assign.
+v0 has no rebalance timeout: the session timeout stands in. From v4 a dynamic new member first gets its id
+(MEMBER_ID_REQUIRED), from v5 there are static members. v7 echoes the protocol type, v9 may tell a returning leader not
+to assign.
 """
 
 from semel_protocol.errors import ErrorCode
@@ -31,7 +32,7 @@ async def handle(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupRes
         may_skip_assignment=ctx.api_version >= SKIP_ASSIGNMENT_VERSION,
     )
     try:
-        joined = await groups.join(request.group_id, ask)
+        joined = await (await groups.shard(request.group_id)).join(request.group_id, ask)
     except MemberIdRequiredError as error:
         return JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=error.member_id)
     return JoinGroupResponse(

@@ -1,4 +1,4 @@
-"""Heartbeat: a member is alive. Answers 27 while the group rebalances, so that the member joins again.
+"""Heartbeat: a member is alive. Answers REBALANCE_IN_PROGRESS during a rebalance: the member joins again.
 
 v3 adds the instance id (KIP-345), v4 is flexible.
 """
@@ -10,7 +10,6 @@ from semel_broker.context import RequestContext
 
 
 async def handle(request: HeartbeatRequest, ctx: RequestContext) -> HeartbeatResponse:
-    await ctx.broker.groups.heartbeat(
-        request.group_id, request.generation_id, request.member_id, request.group_instance_id
-    )
+    shard = await ctx.broker.groups.shard_of_member(request.group_id, request.member_id)
+    shard.heartbeat(request.group_id, request.generation_id, request.member_id, request.group_instance_id)
     return HeartbeatResponse(error_code=ErrorCode.NONE)

@@ -18,7 +18,8 @@ async def handle(request: SyncGroupRequest, ctx: RequestContext) -> SyncGroupRes
         protocol=request.protocol_name,
         assignments={row.member_id: row.assignment for row in request.assignments},
     )
-    synced = await ctx.broker.groups.sync(request.group_id, ask)
+    shard = await ctx.broker.groups.shard_of_member(request.group_id, request.member_id)
+    synced = await shard.sync(request.group_id, ask)
     return SyncGroupResponse(
         protocol_type=synced.protocol_type, protocol_name=synced.protocol, assignment=synced.assignment
     )

@@ -29,9 +29,10 @@ async def handle(request: DescribeGroupsRequest, ctx: RequestContext) -> Describ
 
 async def _describe(group_id: str, ctx: RequestContext) -> DescribeGroupsResponseGroup:
     try:
-        group = await ctx.broker.groups.group(group_id)
+        shard = await ctx.broker.groups.shards.ready_if_any(group_id)
     except KafkaError as error:
         return DescribeGroupsResponseGroup(group_id=group_id, error_code=error.code)
+    group = shard.groups.get(group_id) if shard is not None else None
     if group is None:
         return DescribeGroupsResponseGroup(group_id=group_id, group_state=GroupState.DEAD.value)
     stable = group.state is GroupState.STABLE

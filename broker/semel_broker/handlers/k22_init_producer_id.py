@@ -14,9 +14,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 from semel_broker.context import RequestContext
-from semel_broker.txn.model.refusals import for_version
-
-FENCED_SINCE = 4
+from semel_broker.coordination.errors import INIT_PRODUCER_ID, for_version
 
 
 async def handle(request: InitProducerIdRequest, ctx: RequestContext) -> InitProducerIdResponse:
@@ -39,7 +37,7 @@ async def handle(request: InitProducerIdRequest, ctx: RequestContext) -> InitPro
             group_epoch=request.group_epoch,
         )
     except KafkaError as error:
-        raise for_version(error, knows_fenced=ctx.api_version >= FENCED_SINCE) from None
+        raise for_version(error, INIT_PRODUCER_ID, ctx.api_version) from None
     assert step.answer is not None
     return InitProducerIdResponse(
         producer_id=step.answer.producer_id,

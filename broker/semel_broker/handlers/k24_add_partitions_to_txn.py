@@ -15,10 +15,9 @@ from semel_protocol.messages.k24_add_partitions_to_txn import (
 )
 
 from semel_broker.context import RequestContext
+from semel_broker.coordination.errors import ADD_PARTITIONS_TO_TXN, for_version
 from semel_broker.topics.topics import Topics
-from semel_broker.txn.model.refusals import for_version
-
-FENCED_SINCE = 2
+from semel_broker.txn.model.identity import ProducerIdentity
 
 
 async def handle(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> AddPartitionsToTxnResponse:
@@ -28,17 +27,14 @@ async def handle(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> Add
     codes = dict(zip(partitions, refusals, strict=True))
     if any(codes.values()):
         return _response(request, {each: code or ErrorCode.OPERATION_NOT_ATTEMPTED for each, code in codes.items()})
+    transactional_id = request.v3_and_below_transactional_id
+    producer = ProducerIdentity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     code = ErrorCode.NONE
     try:
-        await ctx.broker.transactions.add_partitions(
-            request.v3_and_below_transactional_id,
-            request.v3_and_below_producer_id,
-            request.v3_and_below_producer_epoch,
-            partitions,
-            connection=ctx.connection,
-        )
+        shard = await ctx.broker.transactions.shards.ready(transactional_id)
+        await shard.add_partitions(transactional_id, producer, partitions, connection=ctx.connection)
     except KafkaError as error:
-        code = for_version(error, knows_fenced=ctx.api_version >= FENCED_SINCE).code
+        code = for_version(error, ADD_PARTITIONS_TO_TXN, ctx.api_version).code
     return _response(request, dict.fromkeys(partitions, code))
 
 

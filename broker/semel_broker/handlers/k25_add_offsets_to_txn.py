@@ -9,20 +9,17 @@ from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 from semel_broker.context import RequestContext
-from semel_broker.txn.model.refusals import for_version
-
-FENCED_SINCE = 2
+from semel_broker.coordination.errors import ADD_OFFSETS_TO_TXN, for_version
+from semel_broker.txn.model.identity import ProducerIdentity
 
 
 async def handle(request: AddOffsetsToTxnRequest, ctx: RequestContext) -> AddOffsetsToTxnResponse:
+    transactions = ctx.broker.transactions
+    producer = ProducerIdentity(request.producer_id, request.producer_epoch)
     try:
-        await ctx.broker.transactions.add_group(
-            request.transactional_id,
-            request.producer_id,
-            request.producer_epoch,
-            request.group_id,
-            connection=ctx.connection,
-        )
+        partition = await transactions.partition_of_group(request.group_id)
+        shard = await transactions.shards.ready(request.transactional_id)
+        await shard.add_partitions(request.transactional_id, producer, [partition], connection=ctx.connection)
     except KafkaError as error:
-        raise for_version(error, knows_fenced=ctx.api_version >= FENCED_SINCE) from None
+        raise for_version(error, ADD_OFFSETS_TO_TXN, ctx.api_version) from None
     return AddOffsetsToTxnResponse()

@@ -12,24 +12,23 @@ from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
 
 from semel_broker.context import RequestContext
-from semel_broker.txn.model.refusals import for_version
-from semel_broker.txn.model.requests import BUMPING_VERSION
+from semel_broker.coordination.errors import END_TXN, for_version
+from semel_broker.txn.model.identity import ProducerIdentity
+from semel_broker.txn.model.requests import BUMPING_VERSION, End
 
-FENCED_SINCE = 2
 BUMPS_SINCE = 5
 
 
 async def handle(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse:
     bumps = ctx.api_version >= BUMPS_SINCE
+    ask = End(
+        producer=ProducerIdentity(request.producer_id, request.producer_epoch),
+        commit=request.committed,
+        version=BUMPING_VERSION if bumps else 0,
+    )
     try:
-        producer = await ctx.broker.transactions.end(
-            request.transactional_id,
-            request.producer_id,
-            request.producer_epoch,
-            request.committed,
-            version=BUMPING_VERSION if bumps else 0,
-            connection=0 if bumps else ctx.connection,
-        )
+        shard = await ctx.broker.transactions.shards.ready(request.transactional_id)
+        producer = await shard.end(request.transactional_id, ask, connection=0 if bumps else ctx.connection)
     except KafkaError as error:
-        raise for_version(error, knows_fenced=ctx.api_version >= FENCED_SINCE) from None
+        raise for_version(error, END_TXN, ctx.api_version) from None
     return EndTxnResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)

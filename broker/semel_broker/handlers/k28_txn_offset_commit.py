@@ -19,20 +19,12 @@ from semel_protocol.messages.k28_txn_offset_commit import (
 from semel_storage.internal_topics import CONSUMER_OFFSETS
 
 from semel_broker.context import RequestContext
-from semel_broker.groups.journal import Producer
+from semel_broker.coordination.errors import TXN_OFFSET_COMMIT, for_version
+from semel_broker.coordination.journal import Producer
 from semel_broker.groups.offsets import OffsetRecord
 from semel_broker.handlers.k08_offset_commit import check_row, committed_of
 
-LOADING_VERSION = 2
-ABORTABLE_VERSION = 4
 JOINING_VERSION = 5
-
-AS_SEEN_BY_PRODUCERS = {
-    ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
-    ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-}
-"""Codes of the transaction's coordinator that clients do not expect here."""
 
 
 async def handle(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOffsetCommitResponse:
@@ -41,7 +33,7 @@ async def handle(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOff
     try:
         await _commit(request, ctx, codes)
     except KafkaError as error:
-        refusal = _as_seen_by_producers(error.code, ctx.api_version)
+        refusal = for_version(error, TXN_OFFSET_COMMIT, ctx.api_version).code
     topics = []
     slices = ctx.slices()
     for topic in request.topics:
@@ -62,7 +54,7 @@ async def _commit(
 ) -> None:
     """`codes` gets what is wrong with each row alone, as things stand once the group is part of the transaction."""
     groups = ctx.broker.groups
-    partition = await groups.partition_of(request.group_id)
+    partition = (await groups.shard(request.group_id)).partition
     joins = ctx.api_version >= JOINING_VERSION
     admission = await ctx.broker.transactions.admit(
         request.transactional_id,
@@ -83,7 +75,8 @@ async def _commit(
                     records[topic.name, row.partition_index] = OffsetRecord(topic.name, row.partition_index, committed)
                 if slices.is_over():
                     await slices.next()
-        await groups.commit_in_transaction(
+        shard = await groups.shard(request.group_id)  # the group may have another coordinator by now
+        await shard.commit_in_transaction(
             request.group_id,
             list(records.values()),
             Producer(request.producer_id, request.producer_epoch),
@@ -94,12 +87,3 @@ async def _commit(
         )
     finally:
         admission.close()
-
-
-def _as_seen_by_producers(code: ErrorCode, version: int) -> ErrorCode:
-    code = AS_SEEN_BY_PRODUCERS.get(code, code)
-    if code is ErrorCode.INVALID_TXN_STATE and version >= ABORTABLE_VERSION:
-        return ErrorCode.TRANSACTION_ABORTABLE
-    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < LOADING_VERSION:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return code

@@ -1,4 +1,4 @@
-"""DeleteGroups: forget groups without members, with their offsets; answered once that is durable (KIP-229)."""
+"""DeleteGroups: deletes groups without members, with their offsets; answered once durable (KIP-229)."""
 
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k42_delete_groups import (
@@ -18,7 +18,7 @@ async def handle(request: DeleteGroupsRequest, ctx: RequestContext) -> DeleteGro
             await slices.next()
         code = ErrorCode.NONE
         try:
-            await ctx.broker.groups.delete_group(group_id)
+            await (await ctx.broker.groups.shard_of_known(group_id)).delete_group(group_id)
         except KafkaError as error:
             code = error.code
         results.append(DeleteGroupsResponseResult(group_id=group_id, error_code=code))

@@ -1,4 +1,7 @@
-"""OffsetDelete: forget offsets of topics that no member of the group reads (86 if one does), once durable (KIP-496)."""
+"""OffsetDelete: deletes offsets of topics that no member of the group reads; answered once durable (KIP-496).
+
+A topic that a member reads answers GROUP_SUBSCRIBED_TO_TOPIC.
+"""
 
 from semel_protocol.messages.k47_offset_delete import (
     OffsetDeleteRequest,
@@ -12,7 +15,8 @@ from semel_broker.context import RequestContext
 
 async def handle(request: OffsetDeleteRequest, ctx: RequestContext) -> OffsetDeleteResponse:
     partitions = [(topic.name, row.partition_index) for topic in request.topics for row in topic.partitions]
-    codes = await ctx.broker.groups.delete_offsets(request.group_id, partitions)
+    shard = await ctx.broker.groups.shard_of_known(request.group_id)
+    codes = await shard.delete_offsets(request.group_id, partitions)
     code_of = dict(zip(partitions, codes, strict=True))
     topics = [
         OffsetDeleteResponseTopic(

@@ -35,7 +35,7 @@ async def handle(request: DescribeTransactionsRequest, ctx: RequestContext) -> D
 async def _describe(name: str, transactions: TransactionCoordinator) -> DescribeTransactionsResponseTransaction:
     fences = [_fence(fence) for fence in transactions.fences(name)]
     try:
-        txn = await transactions.describe(name)
+        txn = (await transactions.shards.ready(name)).describe(name)
     except KafkaError as error:
         return DescribeTransactionsResponseTransaction(
             transactional_id=name, error_code=error.code, error_message=error.message, fences=fences

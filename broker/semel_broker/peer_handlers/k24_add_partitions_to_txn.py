@@ -21,8 +21,10 @@ from semel_protocol.messages.k24_add_partitions_to_txn import (
 )
 
 from semel_broker.context import RequestContext
+from semel_broker.txn.model.identity import ProducerIdentity
 from semel_broker.txn.model.metadata import TopicPartition
 from semel_broker.txn.model.requests import BUMPING_VERSION
+from semel_broker.txn.shard import TransactionShard
 
 Codes = dict[TopicPartition, ErrorCode]
 
@@ -43,22 +45,22 @@ async def handle(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> Add
 async def _codes(row: AddPartitionsToTxnRequestTransaction, ctx: RequestContext) -> Codes:
     transactions = ctx.broker.transactions
     partitions = [(topic.name, index) for topic in row.topics for index in topic.partitions]
-    producer = row.transactional_id, row.producer_id, row.producer_epoch
+    producer = ProducerIdentity(row.producer_id, row.producer_epoch)
     try:
+        shard = await transactions.shards.ready(row.transactional_id)
         if row.verify_only:
-            await transactions.shards.ready(row.transactional_id)
-            return {partition: _verdict(*producer, partition, ctx) for partition in partitions}
-        await transactions.add_partitions(*producer, partitions, version=BUMPING_VERSION)
+            return {each: _verdict(shard, row.transactional_id, producer, each) for each in partitions}
+        await shard.add_partitions(row.transactional_id, producer, partitions, version=BUMPING_VERSION)
     except KafkaError as error:
         return dict.fromkeys(partitions, error.code)
     return dict.fromkeys(partitions, ErrorCode.NONE)
 
 
 def _verdict(
-    transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition, ctx: RequestContext
+    shard: TransactionShard, transactional_id: str, producer: ProducerIdentity, partition: TopicPartition
 ) -> ErrorCode:
     try:
-        ctx.broker.transactions.verify(transactional_id, producer_id, producer_epoch, *partition)
+        shard.verify(transactional_id, producer, partition)
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE

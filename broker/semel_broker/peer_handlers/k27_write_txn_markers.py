@@ -40,7 +40,7 @@ async def handle(request: WriteTxnMarkersRequest, ctx: RequestContext) -> WriteT
     late: dict[Future[list[ErrorCode]], list[Entry]] = {}
     for partition, here in markers.items():  # each by itself: one that is slow holds up no other
         entries = [(marker, partition) for marker in here]
-        answer = transactions.destination.write(entries)
+        answer = transactions.markers.here.write(entries)
         if isinstance(answer, list):
             codes.update(zip(entries, answer, strict=True))
         else:

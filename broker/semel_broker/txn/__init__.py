@@ -1,1 +1,1 @@
-"""Transactions: which state each transactional id is in, and how a decision reaches every partition."""
+"""Transactions: the state of each transactional id, transaction groups, and the markers of each outcome."""

@@ -1,12 +1,12 @@
-"""Who may write into a partition as part of a transaction, as its coordinator says, here or elsewhere (KIP-890).
+"""Asks the coordinator whether a producer may write into a partition as part of a transaction (KIP-890).
 
-Where this broker coordinates the id, the answer and the append fall into one turn of the loop. Where another one does,
-it is asked, and a `Guard` notices if the transaction ends before the append.
+Where this broker coordinates the id, no await stands between the answer and the append. Where another broker does, this
+one asks it, and a `Guard` notices if the transaction ends before the append.
 
-The newest connection of a producer wins (transaction version 1; `Slot.arrived_over`) among the requests that come to
-one broker: numbers of connections mean nothing to another. So a late Produce or TxnOffsetCommit is told by it only
-where partition and coordinator are on one broker; EndTxn and the enrolments, which all go to the coordinator, always.
-Version 2 needs none of it.
+With transaction version 1 the newest connection of a producer wins (`TransactionSlot.arrived_over`), among the requests
+that come to one broker: another broker numbers its connections independently. So this recognises a late Produce or
+TxnOffsetCommit only where partition and coordinator are on one broker. It always recognises a late EndTxn or enrolment,
+because those all go to the coordinator. Version 2 needs none of this.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from semel_storage.internal_topics import TRANSACTION_STATE
 from semel_broker.coordination.shards import Shards
 from semel_broker.partitions.partition import Partition
 from semel_broker.txn.markers.channel import Leaders
-from semel_broker.txn.markers.guards import Guard, Guards
+from semel_broker.txn.markers.local_destination import Guard, Guards
 from semel_broker.txn.model.identity import ProducerIdentity
 from semel_broker.txn.model.metadata import TopicPartition
 from semel_broker.txn.shard import TransactionShard
@@ -31,11 +31,11 @@ TRY_AGAIN = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.REQUEST_TIMED_OUT,
 )
-"""What is said of the coordinator, and means nothing to a producer that asks a partition: NOT_ENOUGH_REPLICAS there."""
+"""Errors about the coordinator. A producer that writes to a partition gets NOT_ENOUGH_REPLICAS instead, and retries."""
 
 
 class Admission:
-    """What a coordinator has said of one producer. `check` in the turn of the append, `close` behind it."""
+    """A coordinator's answer about one producer. `check` it without an await before the append, `close` it after."""
 
     def __init__(self, guards: Guards, verify: Callable[[TopicPartition], None]) -> None:
         self._guards = guards
@@ -44,7 +44,8 @@ class Admission:
         self._held: dict[TopicPartition, Guard] = {}
 
     def check(self, partition: TopicPartition) -> None:
-        """Raises KafkaError 19, 47, 48, 49, 51, 90 unless the producer may write there now."""
+        """Raises NOT_ENOUGH_REPLICAS, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING,
+        CONCURRENT_TRANSACTIONS, PRODUCER_FENCED unless the producer may write there now."""
         if (refusal := self._refusals.get(partition)) is not None:
             raise refusal
         if (guard := self._held.get(partition)) is not None:
@@ -53,23 +54,23 @@ class Admission:
             self._verify(partition)
 
     def close(self) -> None:
-        """What is written, is."""
+        """Release the guards."""
         for guard in self._held.values():
             self._guards.release(guard)
         self._held.clear()
 
     def hold(self, partition: Partition, producer_id: int) -> None:
-        """From now on it is noticed if a transaction ends there."""
+        """Take a guard: it notices if the producer's transaction ends in the partition."""
         self._held[partition.topic, partition.index] = self._guards.take(partition, producer_id)
 
     def refuse(self, partition: TopicPartition, error: KafkaError) -> None:
-        """The producer may not write there."""
+        """Note that the producer may not write to the partition."""
         code = ErrorCode.NOT_ENOUGH_REPLICAS if error.code in TRY_AGAIN else error.code
         self._refusals[partition] = KafkaError(code, error.message)
 
 
 class Admissions:
-    """Asks for a producer, here or wherever its id is coordinated. `node_id`: this broker."""
+    """Asks the coordinator of an id, which is this broker (`node_id`) or another one."""
 
     def __init__(
         self,
@@ -95,8 +96,10 @@ class Admissions:
         enrol: Callable[[Sequence[TopicPartition]], Awaitable[None]],
         verify: Callable[[TopicPartition], None],
     ) -> Admission:
-        """Ask the coordinator, which is to enrol the partitions if the producer `joins` by writing. `enrol`, `verify`:
-        how that is done where it is this broker."""
+        """Ask the coordinator. With `joins` it enrols the partitions, because the producer enrols them by writing.
+
+        `enrol`, `verify`: how this broker does it where it is the coordinator.
+        """
         admission = Admission(self._guards, verify)
         places = [(partition.topic, partition.index) for partition in partitions]
         try:
@@ -109,11 +112,11 @@ class Admissions:
                 codes = await self._verification.ask(node, transactional_id, producer, places, verify_only=not joins)
                 for place in places:
                     if code := codes[place]:
-                        admission.refuse(place, _as_told(code, transactional_id, producer, place, node))
+                        admission.refuse(place, _refusal(code, transactional_id, producer, place, node))
         except (KafkaError, OSError) as error:
-            told = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.REQUEST_TIMED_OUT, str(error))
+            refusal = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.REQUEST_TIMED_OUT, str(error))
             for place in places:
-                admission.refuse(place, told)
+                admission.refuse(place, refusal)
         except BaseException:
             admission.close()
             raise
@@ -132,12 +135,12 @@ class Admissions:
         return node
 
 
-def _as_told(
+def _refusal(
     code: ErrorCode, transactional_id: str, producer: ProducerIdentity, place: TopicPartition, node: int
 ) -> KafkaError:
-    what = "abort, begin a new transaction and send again" if code is ErrorCode.INVALID_TXN_STATE else "see there"
+    advice = "abort, begin a new transaction and send again" if code is ErrorCode.INVALID_TXN_STATE else "see its log"
     return KafkaError(
         code,
         f"{place[0]}-{place[1]}: the coordinator of {transactional_id}, broker {node}, answers {code.name} "
-        f"to {producer}: {what}",
+        f"to {producer}: {advice}",
     )

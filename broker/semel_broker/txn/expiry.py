@@ -1,7 +1,7 @@
-"""What time does to transactions: those open for too long are aborted, ids unused for long are forgotten.
+"""Aborts transactions that are open for too long, and forgets ids that are unused for too long.
 
-Two sweeps, as often as Kafka's settings say. Which transactions are due is decided by `state`, which steps of
-groups by `group_state`, again when it is their turn: a commit that came first wins.
+Two sweeps, at the intervals of Kafka's settings. `state` decides which transactions are due, and `group_state` which
+steps of groups. Each decides again with the lock of the id or the group, so a commit that came first wins.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.txn.model import group_state, state
 from semel_broker.txn.shard import TransactionShard
-from semel_broker.txn.slots import Slot
+from semel_broker.txn.slot import TransactionSlot
 from semel_broker.txn.transaction_groups import TransactionGroups
 from semel_broker.world import World
 
 FORGET_AT_ONCE = 1_000
-"""Ids whose tombstones are written together."""
+"""The most ids whose tombstones are written as one batch."""
 
 
 class Expiry:
-    """Of the ids in `shards()`, which are those that may be asked. `time_out(id)` ends one transaction that is due,
-    `groups` one of their steps."""
+    """Sweeps the shards of `shards()`, which can answer now. `time_out(id)` ends one transaction that is due, `groups`
+    the step of a group."""
 
     def __init__(
         self,
@@ -47,24 +47,24 @@ class Expiry:
         self._stopped = False
 
     def start(self) -> None:
-        """Sweep from now on."""
+        """Start both sweeps."""
         self._every(lambda: self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms, self.abort_due)
         self._every(lambda: self._config.transaction_remove_expired_transaction_cleanup_interval_ms, self.forget_due)
 
     def stop(self) -> None:
-        """Sweep no more."""
+        """Stop both sweeps."""
         self._stopped = True
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
 
     async def stopped(self) -> None:
-        """Return once what was begun has ended."""
+        """Return once all work that the sweeps began is done."""
         if self._tasks:
             await wait(list(self._tasks))
 
     def abort_due(self) -> None:
-        """Begin to abort the transactions that are open for too long."""
+        """Start to abort the transactions that are open for too long."""
         now_ms = self._world.now_ms()
         for shard in self._shards():
             for slot in shard.slots:
@@ -75,11 +75,12 @@ class Expiry:
                     self._aborting[txn.transactional_id] = None
                     self._spawn(self._abort(txn.transactional_id))
             for group in shard.groups.known():
-                if group_state.is_timed_out(group, shard.members_of(group.name), now_ms):
+                if group_state.is_timed_out(group, shard.groups.members_of(group.name), now_ms):
                     self._decide(group.name, self._groups.time_out(group.name), "timed_out_not_aborted")
 
     def forget_due(self) -> None:
-        """Begin to forget the ids that have not been used for long. One that is busy is looked at the next time."""
+        """Start to forget the ids that are unused for too long. The next sweep looks again at an id whose lock is
+        taken."""
         now_ms, expiration_ms = self._world.now_ms(), self._config.transactional_id_expiration_ms
         groups_ms = self._config.transaction_group_expiration_ms
         for shard in self._shards():
@@ -88,12 +89,12 @@ class Expiry:
                 for slot in shard.slots
                 if slot.metadata is not None
                 and state.is_expired(slot.metadata, now_ms, expiration_ms)
-                and slot.turn.take()
+                and slot.lock.take()
             ]
             if due:
-                self._spawn(self._bury(shard, due))
+                self._spawn(self._forget(shard, due))
             for group in shard.groups.known():
-                if group_state.is_expired(group, shard.members_of(group.name), now_ms, groups_ms):
+                if group_state.is_expired(group, shard.groups.members_of(group.name), now_ms, groups_ms):
                     self._decide(group.name, self._groups.forget(group.name), "expired_not_forgotten")
 
     # --- inside ---
@@ -102,12 +103,12 @@ class Expiry:
         try:
             await self._time_out(transactional_id)
         except KafkaError as error:
-            if not self._stopped:  # the next sweep tries again; of a broker that stops, the next start's
+            if not self._stopped:  # the next sweep tries again, or after a stop the next start
                 self._tell(error, "timed_out_not_aborted", transactional_id=transactional_id)
         finally:
             del self._aborting[transactional_id]
 
-    async def _bury(self, shard: TransactionShard, due: Sequence[Slot]) -> None:
+    async def _forget(self, shard: TransactionShard, due: Sequence[TransactionSlot]) -> None:
         try:
             for at in range(0, len(due), FORGET_AT_ONCE):
                 await shard.forget(due[at : at + FORGET_AT_ONCE])
@@ -135,7 +136,7 @@ class Expiry:
         self._spawn(decide())
 
     def _tell(self, error: KafkaError, event: str, **fields: object) -> None:
-        """Not for people to look at if another broker goes on with it, nor at once if it waits for replicas."""
+        """Log an error, or less: info if another broker continues, a warning if the append waits for replicas."""
         log = self._world.log
         tell = {ErrorCode.NOT_COORDINATOR: log.info, ErrorCode.COORDINATOR_NOT_AVAILABLE: log.warning}
         tell.get(error.code, log.error)(event, error=str(error), **fields)

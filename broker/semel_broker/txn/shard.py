@@ -1,41 +1,58 @@
-"""The transactional ids of one partition of `__transaction_state`: read when this broker comes to lead it, then moved.
+"""The transactional ids of one partition of `__transaction_state`, which this broker leads.
 
-What a former leader had decided goes on: markers are written again, in this leader epoch, which shuts out what the
-former one may still have on its way.
+Decide (`state`), persist (`journal`), apply, answer. The requests of one id run one after the other. A request that
+meets a transaction which is being ended waits until it is complete: several clients do not survive the refusal
+CONCURRENT_TRANSACTIONS. Once PREPARE_* is durable there is no way back: every partition gets its marker, then the shard
+writes COMPLETE_*.
+
+A new leader reads the partition and resumes what the former leader had decided. It writes markers again, in its own
+leader epoch, which fences the markers that the former leader may still have on their way.
 """
 
 from __future__ import annotations
 
-from asyncio import Lock, sleep
-from collections.abc import Sequence
+from asyncio import Lock, get_running_loop, sleep
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
-from semel_protocol.errors import KafkaError
+from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.config.loading import BrokerConfig
+from semel_broker.coordination.engine import Engine, Slots
+from semel_broker.coordination.journal import Journal
 from semel_broker.coordination.producer_ids import ProducerIds
 from semel_broker.coordination.shards import Shard
 from semel_broker.partitions.partition import Partition
-from semel_broker.txn.engine import Engine
 from semel_broker.txn.group_engine import GroupEngine
-from semel_broker.txn.group_slots import GroupSlots
-from semel_broker.txn.journal import Journal
-from semel_broker.txn.markers.channel import MarkerChannel
+from semel_broker.txn.markers.channel import Marker, MarkerChannel
 from semel_broker.txn.model import state
-from semel_broker.txn.model.group_metadata import TransactionGroup
-from semel_broker.txn.model.identity import ClientName
-from semel_broker.txn.model.ledger import ExpiredIds
-from semel_broker.txn.model.metadata import PREPARE_EPOCH_FENCE, TransactionMetadata
+from semel_broker.txn.model.identity import ClientName, ProducerIdentity
+from semel_broker.txn.model.ledger import ExpiredIds, Fences
+from semel_broker.txn.model.metadata import (
+    PREPARE_COMMIT,
+    PREPARE_EPOCH_FENCE,
+    TopicPartition,
+    TransactionMetadata,
+)
+from semel_broker.txn.model.records import row_of
+from semel_broker.txn.model.refusals import concurrent
 from semel_broker.txn.model.replay import Replay
-from semel_broker.txn.slots import Slot, Slots
+from semel_broker.txn.model.requests import End, Init, Step
+from semel_broker.txn.slot import TransactionSlot
 from semel_broker.world import World
 
 LOADED_AT_ONCE = 500
-"""Transactional ids read between two pauses, in which the loop does what else there is."""
+"""Transactional ids that a load makes between two pauses of the event loop."""
+AGAIN_S = 1.0
+"""Between attempts to append COMPLETE_*."""
+
+Decide = Callable[[TransactionMetadata | None, int, int], Step]
+"""(what is known, now in ms, a fresh producer id or -1) -> the decision."""
 
 
-class Office(msgspec.Struct, frozen=True, kw_only=True):
-    """What the shards of one coordinator share. `me`: how the fence ledger names it."""
+class CoordinatorContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The objects that all shards of one coordinator share. `me`: this broker, as the fence ledger names it."""
 
     world: World
     config: BrokerConfig
@@ -46,93 +63,294 @@ class Office(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TransactionShard(Shard):
-    """The ids whose records lie in `partition`. To be asked while it `is_ready`."""
+    """The ids whose records lie in `partition`, and their transaction groups. Callers use it while it `is_ready`.
 
-    what = "transactions"
+    Every request may raise COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR besides what its method says.
+    """
 
-    def __init__(self, office: Office, partition: Partition, reading: Lock) -> None:
-        super().__init__(partition, office.world.log, reading)
-        self._office = office
-        self._journal = Journal(office.world, partition)
+    kind = "transactions"
+
+    def __init__(self, context: CoordinatorContext, partition: Partition, reading: Lock) -> None:
+        super().__init__(partition, context.world.log, reading)
+        self._context = context
+        self._world = context.world
+        self._hold_s_max = context.config.limits.transaction_hold_ms_max / 1000
+        self._journal = Journal(context.world, partition, passed=ErrorCode.RECORD_LIST_TOO_LARGE)
+        self._engine = Engine(context.world, self._journal, context.producer_ids, check=self.check)
         self._is_read = False
         self._resumed: dict[str, None] = {}
-        self.slots = Slots()
-        self.engine = Engine(
-            office.world,
+        self.slots: Slots[TransactionSlot] = Slots(TransactionSlot)
+        self.groups = GroupEngine(
+            context.world.log,
             self.slots,
-            self._journal,
-            office.markers,
-            office.producer_ids,
+            self._engine,
+            self.apply,
             check=self.check,
-            coordinator_epoch=self.epoch,
-            hold_ms_max=office.config.limits.transaction_hold_ms_max,
-        )
-        self.groups = GroupSlots()
-        self.group_engine = GroupEngine(
-            office.world,
-            self.groups,
-            self.slots,
-            self._journal,
-            self.engine,
-            office.producer_ids,
-            check=self.check,
-            hold_ms_max=office.config.limits.transaction_hold_ms_max,
+            hold_ms_max=context.config.limits.transaction_hold_ms_max,
         )
 
-    def members_of(self, group: str) -> list[TransactionMetadata]:
-        """What is known of the members of a transaction group, by transactional id."""
-        return [slot.metadata for slot in self.slots.members(group) if slot.metadata is not None]
+    # --- requests ---
 
-    def members_in(self, group: TransactionGroup, but: str) -> int:
-        """How many members the group's step has besides `but`; of those who come at once each sees those before."""
-        names = [txn.transactional_id for txn in self.members_of(group.name) if txn.group_epoch == group.epoch]
-        return len(names) - (but in names)
+    async def init(self, ask: Init) -> Step:
+        """InitProducerId: `answer` is the identity to continue with, `kept` the prepared transaction that was kept.
 
-    async def forget(self, slots: Sequence[Slot]) -> None:
-        """Tombstones for ids that nobody has used for long; the caller has their turns. Raises KafkaError 15, 16."""
-        now_ms = self._office.world.now_ms()
-        expiration_ms = self._office.config.transactional_id_expiration_ms
+        Fences and aborts an open transaction of an older instance first. Raises INVALID_REQUEST,
+        CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
+        """
+        return await self._move(
+            ask.transactional_id,
+            lambda txn, now_ms, fresh_id: state.init(txn, self._with_step_timeout(ask), now_ms, fresh_id),
+        )
+
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Sequence[TopicPartition],
+        *,
+        version: int = 0,
+        connection: int = 0,
+    ) -> None:
+        """Enrol (topic, index) pairs, which must exist, in the open or a new transaction; durable when this returns.
+
+        `version`: the transaction version of the client, 2 where Produce v12 or TxnOffsetCommit v5 enrols (KIP-890).
+        `connection`: with version 1, the number of the request's connection; CloseConnectionError refuses one older
+        than the last one used. Raises INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS,
+        PRODUCER_FENCED.
+        """
+        await self._move(
+            transactional_id,
+            lambda txn, now_ms, _: state.add_partitions(
+                txn, producer, partitions, now_ms, version=version, group=self.groups.newest(transactional_id)
+            ),
+            connection=connection,
+        )
+
+    def verify(self, transactional_id: str, producer: ProducerIdentity, partition: TopicPartition) -> TransactionSlot:
+        """Check that the producer has a transaction open that includes the partition; the id's slot.
+
+        Raises INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
+        """
+        slot = self.slots.get(transactional_id)
+        txn = None if slot is None else slot.metadata
+        try:
+            state.verify(txn, producer, partition, self.groups.newest(transactional_id))
+        except KafkaError as error:
+            raise self._explained(transactional_id, error) from None
+        assert slot is not None
+        return slot
+
+    async def end(self, transactional_id: str, ask: End, *, connection: int = 0) -> ProducerIdentity:
+        """EndTxn: commit or abort; the identity to continue with (from transaction version 2 on with a new epoch).
+
+        Returns once every partition has its marker, so that a consumer can read what was committed. The decision stands
+        as soon as it is durable: after `Limits.transaction_hold_ms_max` this returns although markers are missing.
+        `connection`: as of `add_partitions`. Raises INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING,
+        CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
+        """
+        step = await self._move(
+            transactional_id,
+            lambda txn, now_ms, fresh_id: state.end(txn, ask, now_ms, fresh_id),
+            connection=connection,
+        )
+        assert step.answer is not None
+        return step.answer
+
+    async def time_out(self, transactional_id: str) -> None:
+        """Abort the id's transaction if it is open for longer than its producer has asked for."""
+        await self._move(
+            transactional_id,
+            lambda txn, now_ms, _: state.time_out(txn, now_ms, self._context.me, self.groups.newest(transactional_id)),
+        )
+
+    # --- looking ---
+
+    def get(self, transactional_id: str) -> TransactionMetadata | None:
+        """The metadata of the id, if it is known."""
+        slot = self.slots.get(transactional_id)
+        return None if slot is None else slot.metadata
+
+    def describe(self, transactional_id: str) -> TransactionMetadata:
+        """The metadata of the id. Raises TRANSACTIONAL_ID_NOT_FOUND."""
+        txn = self.get(transactional_id)
+        if txn is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"there is no transactional.id {transactional_id!r}")
+        return txn
+
+    def fences(self, transactional_id: str) -> Fences:
+        """The ledger of the id, oldest line first; also of one that has expired lately."""
+        txn = self.get(transactional_id)
+        return txn.fences if txn is not None else self._context.expired.get(transactional_id)
+
+    def known(self) -> list[TransactionMetadata]:
+        """The metadata of every id, by transactional id."""
+        found = [slot.metadata for slot in self.slots if slot.metadata is not None]
+        return sorted(found, key=lambda txn: txn.transactional_id)
+
+    # --- time ---
+
+    async def forget(self, slots: Sequence[TransactionSlot]) -> None:
+        """Write tombstones for expired ids; the caller has their locks. Raises the errors of `Journal.append`."""
+        now_ms = self._world.now_ms()
+        expiration_ms = self._context.config.transactional_id_expiration_ms
         rows = []
         for slot in slots:
             assert slot.metadata is not None
-            rows.append((slot, state.expire(slot.metadata, now_ms, expiration_ms, self._office.me)))
-        await self._journal.append([dead for _, dead in rows]).durable()
+            rows.append((slot, state.expire(slot.metadata, now_ms, expiration_ms, self._context.me)))
+        await self._journal.append([row_of(dead) for _, dead in rows]).durable()
         for slot, dead in rows:
             slot.apply(dead)
-            self._office.expired.add(dead.transactional_id, dead.fences)
-            self.engine.tell_fence(dead)
-            self.slots.drop(slot)
+            self._context.expired.add(dead.transactional_id, dead.fences)
+            self._log_fence(dead)
+            slot.drop()
+
+    # --- decide, persist, apply, answer ---
+
+    async def _move(self, transactional_id: str, decide: Decide, *, connection: int = 0) -> Step:
+        """Decide, persist, apply; again after the transaction that is being ended, until there is an answer.
+
+        `connection`: the number of the request's connection, where it matters (`TransactionSlot.arrived_over`).
+        """
+        slot = await self.slots.enter(transactional_id)
+        fresh_ids: list[int] = []
+        try:
+            while True:
+                try:
+                    step = await self._engine.decide(
+                        lambda now_ms, fresh: decide(slot.metadata, now_ms, fresh[-1] if fresh else -1), fresh_ids
+                    )
+                except KafkaError as error:
+                    if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
+                        raise self._explained(transactional_id, error) from None
+                    slot.arrived_over(connection)
+                    if not await self._completed(slot):
+                        raise self._engine.closed or error from None
+                    continue
+                if step is None:
+                    continue
+                slot.arrived_over(connection)
+                if step.then is None:
+                    self.check()
+                else:
+                    await self.persist(slot, step.then)
+                if step.awaits_markers and slot.is_being_ended:
+                    await self._completed(slot)
+                if step.answer is not None:
+                    return step
+                if slot.is_being_ended and not await self._completed(slot):
+                    assert slot.metadata is not None
+                    raise self._engine.closed or concurrent(slot.metadata)
+        finally:
+            self.slots.leave(slot)
+
+    async def persist(self, slot: TransactionSlot, then: TransactionMetadata) -> None:
+        """Store `then`, and put it into effect. Raises the errors of `Journal.append`."""
+        await self._engine.persist([row_of(then)])
+        self.apply(slot, then)
+
+    def apply(self, slot: TransactionSlot, then: TransactionMetadata) -> None:
+        """Put `then`, which is durable, into effect: log a fence, and send the markers of an ended transaction."""
+        before = slot.metadata.fences[-1:] if slot.metadata is not None else ()
+        if slot.metadata is not None and slot.metadata.identity != then.identity:
+            slot.forget_connection()
+        slot.apply(then)
+        if then.fences[-1:] != before:
+            self._log_fence(then)
+        if then.is_prepared:
+            self.write_markers(slot, then)
+
+    def write_markers(self, slot: TransactionSlot, txn: TransactionMetadata) -> None:
+        """Send the outcome to every partition of the transaction; complete it when each has its marker."""
+        done = partial(self._complete, slot, txn)
+        if not txn.partitions:
+            done()
+            return
+        marker = Marker(ProducerIdentity(txn.producer_id, txn.producer_epoch), txn.state is PREPARE_COMMIT, self.epoch)
+        self._context.markers.send(
+            txn.transactional_id, marker, list(txn.partitions), done, lambda: self._engine.closed is None
+        )
+
+    def _complete(self, slot: TransactionSlot, txn: TransactionMetadata) -> None:
+        """Every marker is durable: append COMPLETE_*, which takes effect at once.
+
+        The next record of this id lies behind it in the same log. If a crash loses both, the next leader finds
+        PREPARE_* and writes the markers again, which does no harm (KIP-98).
+        """
+        if self._engine.closed is not None:
+            return
+        assert slot.metadata is txn, (slot.metadata, txn)
+        then = state.complete(txn, self._world.now_ms())
+        try:
+            self._journal.append([row_of(then)], lazily=True)
+        except KafkaError as error:
+            self._log.warning("transaction_not_completed", transactional_id=txn.transactional_id, error=str(error))
+            get_running_loop().call_later(AGAIN_S, partial(self._complete, slot, txn))
+            return
+        slot.apply(then)
+        self._log.debug("transaction_completed", transactional_id=txn.transactional_id, state=then.state.label)
+
+    async def _completed(self, slot: TransactionSlot) -> bool:
+        """Wait for the transaction that is being ended; whether it is complete within `transaction_hold_ms_max`."""
+        if self._engine.closed is not None:
+            return False
+        completion = slot.completion()
+        deadline = get_running_loop().call_later(self._hold_s_max, slot.abandon)
+        try:
+            return await completion
+        finally:
+            deadline.cancel()
+
+    # --- life (see `Shard`) ---
 
     async def _load(self) -> None:
         if self._is_read:
             return
         replay = Replay()
-        await self._journal.replay(replay.feed)
+        await self._journal.replay(replay.take)
         for at, txn in enumerate(replay.transactions()):
-            self.slots.put(txn)
+            self.slots.add(TransactionSlot(txn.transactional_id, txn))
             if at % LOADED_AT_ONCE == 0:
                 await sleep(0)
         for group in replay.groups():
-            self.groups.put(group)
+            self.groups.add(group)
         self._is_read = True
 
-    async def _go_on(self) -> None:
+    async def _after_load(self) -> None:
         for slot in self.slots:
-            if slot.transactional_id not in self._resumed:
+            if slot.key not in self._resumed:
                 await self._resume(slot)
-                self._resumed[slot.transactional_id] = None
+                self._resumed[slot.key] = None
         self._resumed.clear()
         self._log.info("transactions_loaded", partition=self.index, transactional_ids=len(self.slots))
 
-    async def _resume(self, slot: Slot) -> None:
-        """What was decided before goes on."""
+    async def _resume(self, slot: TransactionSlot) -> None:
+        """Continue with what the former coordinator had decided."""
         txn = slot.metadata
         assert txn is not None
         if txn.state is PREPARE_EPOCH_FENCE:
-            await self.engine.persist(slot, state.taken_over(txn, self._office.world.now_ms(), self._office.me))
+            await self.persist(slot, state.taken_over(txn, self._world.now_ms(), self._context.me))
         elif txn.is_prepared:
             self._log.info("transaction_resumed", transactional_id=txn.transactional_id, state=txn.state.label)
-            self.engine.write_markers(slot, txn)
+            self.write_markers(slot, txn)
 
-    def _let_go(self, error: KafkaError) -> None:
-        self.engine.close(error)
+    def _fail_waiting(self, error: KafkaError) -> None:
+        self._engine.closed = error
+        for slot in self.slots:
+            slot.abandon()
+
+    # --- inside ---
+
+    def _with_step_timeout(self, ask: Init) -> Init:
+        if ask.group_epoch < 0:
+            return ask
+        return self.groups.admitted(ask, self._context.config.limits.transaction_group_members_max)
+
+    def _log_fence(self, txn: TransactionMetadata) -> None:
+        self._log.info("producer_fenced", transactional_id=txn.transactional_id, **txn.fences[-1].facts)
+
+    def _explained(self, transactional_id: str, error: KafkaError) -> KafkaError:
+        """`error`, with the last line of the ledger of an id that has expired."""
+        fences = self._context.expired.get(transactional_id)
+        if error.code is not ErrorCode.INVALID_PRODUCER_ID_MAPPING or not fences:
+            return error
+        return KafkaError(error.code, f"{error.message}; {transactional_id}: {fences[-1].text}")

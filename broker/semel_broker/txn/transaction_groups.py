@@ -1,4 +1,4 @@
-"""What drivers and operators may ask of transaction groups: begin a step, decide it, look.
+"""The requests of drivers and operators about transaction groups: begin a step, decide it, list groups.
 
 A group's records, and those of all its members, lie in one partition of `__transaction_state`, so that one shard
 coordinates all of them.
@@ -16,11 +16,11 @@ from semel_protocol.hashes import group_of
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.coordination.shards import Shards
 from semel_broker.txn.model import group_state
-from semel_broker.txn.model.group_metadata import TransactionGroup, check_step
+from semel_broker.txn.model.group_metadata import TransactionGroup
 from semel_broker.txn.model.group_state import Begin, Decide, Decision, Members
 from semel_broker.txn.model.identity import ClientName
 from semel_broker.txn.model.metadata import TransactionMetadata
-from semel_broker.txn.model.requests import Init, Rules
+from semel_broker.txn.model.requests import Rules
 from semel_broker.txn.shard import TransactionShard
 
 
@@ -32,12 +32,12 @@ class GroupListing(msgspec.Struct, frozen=True):
 
 
 def coordinated_as(group: str) -> str:
-    """The transactional id whose coordinator is that of the group."""
+    """A transactional id that has the same coordinator as the group."""
     return f"{group}/"
 
 
 def check_member(transactional_id: str, is_two_phase: bool) -> None:
-    """Whether such a producer can be a member of a group. Raises INVALID_REQUEST."""
+    """Raises INVALID_REQUEST unless such a producer can be a member of a group."""
     if not group_of(transactional_id):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a member of a transaction group is named <group>/<member>")
     if is_two_phase:
@@ -45,7 +45,7 @@ def check_member(transactional_id: str, is_two_phase: bool) -> None:
 
 
 class TransactionGroups:
-    """The transaction groups that this broker coordinates. `me`: how the fence ledger names it."""
+    """The transaction groups that this broker coordinates. `me`: this broker, as the fence ledger names it."""
 
     def __init__(self, config: BrokerConfig, shards: Shards[TransactionShard], me: ClientName) -> None:
         self._config = config
@@ -53,8 +53,9 @@ class TransactionGroups:
         self._shards = shards
 
     async def begin(self, ask: Begin) -> TransactionGroup:
-        """BeginTransactionGroup: the group in its new step. Answered once everything aborted has its markers, or after
-        `Limits.transaction_hold_ms_max`. Raises KafkaError 14, 15, 16, 42, 50."""
+        """BeginTransactionGroup: the group in its new step. Returns once every aborted transaction has its markers, or
+        after `Limits.transaction_hold_ms_max`. Raises COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE,
+        NOT_COORDINATOR, INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT."""
         rules = Rules(timeout_ms_max=self._config.transaction_max_timeout_ms)
         ask = replace(
             ask,
@@ -67,13 +68,14 @@ class TransactionGroups:
         def decide(group: TransactionGroup | None, members: Members, now_ms: int, _: Sequence[int]) -> Decision:
             return group_state.begin(group, members, ask, now_ms)
 
-        then = (await shard.group_engine.move(ask.group, decide)).group
+        then = (await shard.groups.move(ask.group, decide)).group
         assert then is not None
         return then
 
     async def decide(self, ask: Decide) -> Decision:
-        """DecideTransactionGroup; answered as `begin`. Raises KafkaError 14, 15, 16, 42, 48, 49, 90, 105: then nothing
-        has changed."""
+        """DecideTransactionGroup; returns as `begin` does. Raises COORDINATOR_LOAD_IN_PROGRESS,
+        COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_REQUEST, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING,
+        PRODUCER_FENCED, TRANSACTIONAL_ID_NOT_FOUND. After an error nothing has changed."""
         if len(ask.token) > self._config.limits.transaction_group_token_length_max:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
@@ -85,27 +87,13 @@ class TransactionGroups:
         def decide(group: TransactionGroup | None, members: Members, now_ms: int, fresh_ids: Sequence[int]) -> Decision:
             return group_state.decide(group, members, ask, now_ms, fresh_ids)
 
-        return await shard.group_engine.move(ask.group, decide)
-
-    def admitted(self, ask: Init, shard: TransactionShard) -> Init:
-        """`ask`, that of a member with the timeout of its step. Raises KafkaError 42 if there are too many, and 90."""
-        if ask.group_epoch < 0:
-            return ask
-        name = ask.transactional_id
-        group = check_step(name, ask.group_epoch, shard.groups.newest(name))
-        members_max = self._config.limits.transaction_group_members_max
-        if shard.members_in(group, but=name) >= members_max:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"{name}: step {group.epoch} of transaction group {group.name!r} has {members_max} members, the most "
-                "that commit as one: let each of them do more",
-            )
-        return replace(ask, timeout_ms=group.timeout_ms)
+        return await shard.groups.move(ask.group, decide)
 
     async def listing(self, names: Sequence[str] | None = None) -> list[GroupListing]:
-        """The groups here by name, or those of `names` that are here. Raises KafkaError 14, 15."""
+        """The groups here by name, or those of `names` that are here. Raises COORDINATOR_LOAD_IN_PROGRESS,
+        COORDINATOR_NOT_AVAILABLE."""
         found = [
-            GroupListing(group, shard.members_of(group.name))
+            GroupListing(group, shard.groups.members_of(group.name))
             for shard in await self._shards.all_loaded()
             for group in shard.groups.known()
             if names is None or group.name in names
@@ -115,26 +103,28 @@ class TransactionGroups:
     # --- time ---
 
     async def time_out(self, group: str) -> None:
-        """Abort the group's step if its time is over. Raises KafkaError 14, 15, 16, -1."""
+        """Abort the group's step if it is open for too long. Raises COORDINATOR_LOAD_IN_PROGRESS,
+        COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, UNKNOWN_SERVER_ERROR."""
 
         def decide(known: TransactionGroup | None, members: Members, now_ms: int, _: Sequence[int]) -> Decision:
             return group_state.time_out(known, members, now_ms, self._me)
 
-        await (await self._shard(group)).group_engine.move(group, decide)
+        await (await self._shard(group)).groups.move(group, decide)
 
     async def forget(self, group: str) -> None:
-        """Forget the group if it was not used for long. Raises KafkaError 14, 15, 16, -1."""
+        """Forget the group if it is unused for too long. Raises COORDINATOR_LOAD_IN_PROGRESS,
+        COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, UNKNOWN_SERVER_ERROR."""
         expiration_ms = self._config.transaction_group_expiration_ms
 
         def decide(known: TransactionGroup | None, members: Members, now_ms: int, _: Sequence[int]) -> Decision:
             return group_state.expire(known, members, now_ms, expiration_ms)
 
-        await (await self._shard(group)).group_engine.move(group, decide)
+        await (await self._shard(group)).groups.move(group, decide)
 
     # --- inside ---
 
     async def _shard(self, group: str) -> TransactionShard:
         if not group:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a transaction group needs a name")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a transaction group needs a name: set one")
         name = coordinated_as(group)
-        return self._shards.of(name) or await self._shards.ready(name)
+        return await self._shards.ready(name)

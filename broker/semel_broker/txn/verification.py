@@ -1,8 +1,8 @@
-"""Asking the coordinator of a transactional id, which is another broker, before something is appended (KIP-890).
+"""Asks another broker, the coordinator of a transactional id, before this broker appends a batch (KIP-890).
 
-With transaction version 2 the question enrols the partitions, before that it only asks whether they are enrolled. A
-broker gets one request at a time, with all that has gathered meanwhile: it answers the requests of a connection one
-after the other, and each may wait for a write of the coordinator, so that requests would wait for each other's writes.
+With transaction version 2 the question enrols the partitions; before, it only asks whether they are enrolled. A broker
+gets one request at a time, with all questions that gathered meanwhile. It answers requests of a connection in order,
+and each may wait for a write of the coordinator: several requests would wait for each other's writes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Question(msgspec.Struct, frozen=True, eq=False):
 
 
 class Verification:
-    """Questions to other coordinators. `timeout_ms`: how long an answer is waited for."""
+    """Questions to other coordinators. `timeout_ms`: how long a question waits for its answer."""
 
     def __init__(self, peers: PeerCalls, timeout_ms: int) -> None:
         self._peers = peers
@@ -59,7 +59,7 @@ class Verification:
         *,
         verify_only: bool,
     ) -> Codes:
-        """What the coordinator on `node` says of each partition. Raises KafkaError or OSError if it says nothing."""
+        """The code of the coordinator on `node` for each partition. Raises KafkaError or OSError without an answer."""
         if self._is_closed:
             raise ConnectionError("this broker is stopping")
         question = Question(transactional_id, producer, partitions, verify_only, get_running_loop().create_future())
@@ -68,7 +68,7 @@ class Verification:
         return await question.answer
 
     def close(self) -> None:
-        """Wait for no answer any more, and ask nothing."""
+        """Cancel the requests under way, and refuse new questions."""
         self._is_closed = True
         for task in self._tasks:
             task.cancel()
@@ -108,9 +108,9 @@ class Verification:
             )
             answers = _answers(questions, response)
         except BaseException as error:
-            told = error if isinstance(error, KafkaError | OSError) else ConnectionError(f"no answer: {error!r}")
-            _fail(questions, told)
-            if told is not error:
+            refusal = error if isinstance(error, KafkaError | OSError) else ConnectionError(f"no answer: {error!r}")
+            _fail(questions, refusal)
+            if refusal is not error:
                 raise
             return
         for question, codes in zip(questions, answers, strict=True):
@@ -138,7 +138,7 @@ def _row(question: Question) -> AddPartitionsToTxnRequestTransaction:
 
 
 def _answers(questions: Sequence[Question], response: AddPartitionsToTxnResponse) -> list[Codes]:
-    """In the order of the questions. Raises KafkaError if this is an answer to others, or to none."""
+    """The codes of each question, in order. Raises KafkaError if the answer does not fit the questions."""
     if response.error_code:
         raise KafkaError(ErrorCode(response.error_code), "the coordinator's broker refuses to answer")
     rows = response.results_by_transaction
@@ -155,5 +155,5 @@ def _answers(questions: Sequence[Question], response: AddPartitionsToTxnResponse
         for row, question, codes in zip(rows, questions, answers, strict=True)
     )
     if not fits:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the coordinator's broker has answered something else")
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the coordinator's answer does not fit the request")
     return answers

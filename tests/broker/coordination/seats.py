@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from broker.cluster.brokers import until
+from broker.groups.requests import GroupRequests
 from broker.replication.brokers import Cluster, Replicant
 from broker.transactional import TransactionalProducer
 from broker.wire import Wire
@@ -25,7 +26,10 @@ from semel_broker.scheduling.turns import Turns
 from semel_broker.scheduling.work_turns import WorkTurns
 from semel_broker.topics.advertised_brokers import Contacts
 from semel_broker.txn.coordinator import TransactionCoordinator
-from semel_broker.txn.markers.leaders import ImageLeaders
+from semel_broker.txn.markers.channel import ImageLeaders
+from semel_broker.txn.model.identity import ProducerIdentity
+from semel_broker.txn.model.metadata import TransactionMetadata
+from semel_broker.txn.model.requests import End
 from semel_protocol.batch import iterate
 from semel_protocol.control import ControlType, read_marker
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -95,6 +99,7 @@ class Seat(Replicant):
             leaders=ImageLeaders(self.feed.image),
             peers=self.wires,
         )
+        self.ask = GroupRequests(self.groups)
         self.groups.start()
         self.transactions.start()
         await self.clients.serve()
@@ -112,6 +117,15 @@ class Seat(Replicant):
         if like is not None:
             one.producer_id, one.epoch, one._sequences = like.producer_id, like.epoch, like._sequences
         return one
+
+    async def describe(self, name: str) -> TransactionMetadata:
+        """What this broker's coordinator knows of a transactional id."""
+        return (await self.transactions.shards.ready(name)).describe(name)
+
+    async def commit(self, name: str, producer: ProducerIdentity) -> None:
+        """EndTxn of transaction version 2, asked of this broker."""
+        shard = await self.transactions.shards.ready(name)
+        await shard.end(name, End(producer=producer, commit=True, version=2))
 
     def unplug(self) -> None:
         """It cannot reach the others, in the middle of whatever it asks."""

@@ -26,7 +26,7 @@ NOT_COORDINATOR = ErrorCode.NOT_COORDINATOR
 
 async def commit(seat: Seat, group: str, offset: int, topic: str = "t") -> None:
     topic_id = seat.topics.required(topic).topic_id
-    await seat.groups.commit(
+    await seat.ask.commit(
         group,
         [OffsetRecord(topic, 0, CommittedOffset(offset, topic_id=topic_id))],
         member_id="",
@@ -36,7 +36,7 @@ async def commit(seat: Seat, group: str, offset: int, topic: str = "t") -> None:
 
 
 async def offset(seat: Seat, group: str, topic: str = "t") -> int:
-    found = (await seat.groups.offsets(group)).get(topic, 0)
+    found = (await seat.ask.offsets(group)).get(topic, 0)
     return -1 if found is None else found.offset
 
 
@@ -88,7 +88,7 @@ async def test_offset_fetch_of_a_stopping_coordinator_says_in_the_rows_to_look_f
 
 
 @pytest.mark.real_time
-async def test_aiokafka_finds_what_is_committed_at_the_next_coordinator(seats: Seats) -> None:
+async def test_aiokafka_finds_committed_offsets_at_the_next_coordinator(seats: Seats) -> None:
     one, two = await seats.open(1, 2)
     group = seats.name_at(0, "g")
     consumer = AIOKafkaConsumer(
@@ -119,7 +119,7 @@ async def test_members_go_on_with_their_generation_at_the_next_coordinator(seats
     assert await member.commit({0: 7}) == [0]
 
 
-async def test_who_waits_in_a_rebalance_is_sent_to_the_next_coordinator_at_once(seats: Seats) -> None:
+async def test_a_member_waiting_in_a_rebalance_gets_not_coordinator_at_once(seats: Seats) -> None:
     one, _ = await seats.open(1, 2)
     group = seats.name_at(0, "g")
     first, second = GroupMember(await one.wire(), group), GroupMember(await one.wire(), group)
@@ -162,7 +162,7 @@ async def test_a_commit_that_no_other_replica_has_is_nowhere(seats: Seats) -> No
     await seats.same(1, 2, topic=CONSUMER_OFFSETS)
 
 
-async def test_what_a_former_leader_wrote_is_waited_for_until_all_in_sync_have_it(seats: Seats) -> None:
+async def test_a_load_waits_until_all_in_sync_replicas_have_the_records_of_a_former_leader(seats: Seats) -> None:
     """Until then it might be lost again with its new leader; so nobody hears of it."""
     one, two, three = await seats.open(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
     group = seats.name_at(0, "g")
@@ -182,7 +182,7 @@ async def test_what_a_former_leader_wrote_is_waited_for_until_all_in_sync_have_i
     assert await asking == 6
 
 
-async def test_who_asks_while_the_log_is_being_read_is_held_for_a_while_and_then_told_to_try_again(
+async def test_a_request_during_a_load_waits_and_then_gets_load_in_progress(
     seats: Seats,
 ) -> None:
     Seat.patience_ms = 50
@@ -216,7 +216,7 @@ async def test_a_coordinator_whose_session_is_over_answers_nothing_from_memory(s
     assert one.partition(0, CONSUMER_OFFSETS).is_leading, "as far as it knows"
     one.session.deadline = 0.0
     assert await code_of(offset(one, group)) is NOT_COORDINATOR
-    assert await code_of(one.groups.heartbeat(group, 1, "m", None)) is NOT_COORDINATOR
+    assert await code_of(one.ask.heartbeat(group, 1, "m", None)) is NOT_COORDINATOR
     assert await one.groups.groups() == []
 
 
@@ -257,7 +257,7 @@ async def test_find_coordinator_names_the_leader_of_the_partition_with_its_addre
     assert await find(here) == (0, "127.0.0.1", 2, two.port)
 
 
-async def test_nobody_coordinates_while_nobody_leads(seats: Seats) -> None:
+async def test_there_is_no_coordinator_without_a_leader(seats: Seats) -> None:
     one, two = await seats.start(1, 2)
     await seats.topic([1], [2], name=CONSUMER_OFFSETS)
     assert await offset(two, seats.name_at(1, "g")) == -1
@@ -268,7 +268,7 @@ async def test_nobody_coordinates_while_nobody_leads(seats: Seats) -> None:
     assert await code_of(offset(one, seats.name_at(1, "g"))) is NOT_COORDINATOR
 
 
-async def test_the_internal_topic_is_made_for_whoever_looks_for_a_coordinator(seats: Seats) -> None:
+async def test_find_coordinator_creates_the_internal_topic(seats: Seats) -> None:
     (one,) = await seats.start(1)
     wire = await one.wire()
     for key_type in (0, 1):
@@ -286,4 +286,4 @@ async def test_each_broker_lists_and_describes_its_own_groups(seats: Seats) -> N
     assert [row.group_id for row in (await wire.call(ListGroupsRequest())).groups] == [mine]
     described = await wire.call(DescribeGroupsRequest(groups=[mine, other]))
     assert [row.error_code for row in described.groups] == [0, NOT_COORDINATOR]
-    assert await code_of(one.groups.delete_group(other)) is NOT_COORDINATOR
+    assert await code_of(one.ask.delete_group(other)) is NOT_COORDINATOR

@@ -55,7 +55,7 @@ async def workers(seats: Seats, at: Seat, group: str, epoch: int, count: int = 3
 
 
 async def label(seat: Seat, name: str) -> str:
-    return (await seat.transactions.describe(name)).state.label
+    return (await seat.describe(name)).state.label
 
 
 async def until_all(seat: Seat, members: list[Any], wanted: str) -> None:
@@ -81,7 +81,7 @@ async def test_an_open_step_is_decided_at_the_next_coordinator(seats: Seats) -> 
         assert not is_open(seat, index)
 
 
-async def test_a_decision_goes_on_at_the_next_coordinator_and_who_asks_again_hears_that_it_was_made(
+async def test_a_decision_continues_at_the_next_coordinator_and_a_retry_gets_its_outcome(
     seats: Seats,
 ) -> None:
     one, two = await seats.open(1, 2)
@@ -107,7 +107,7 @@ async def test_a_decision_goes_on_at_the_next_coordinator_and_who_asks_again_hea
     assert (following.epoch, following.decided_token, following.decided_epoch) == (2, "q:0", 1)
 
 
-async def test_a_driver_that_waits_for_turns_when_the_coordinator_moves_is_sent_on(seats: Seats) -> None:
+async def test_a_driver_waiting_for_locks_gets_not_coordinator_when_the_coordinator_moves(seats: Seats) -> None:
     one, two = await seats.open(1, 2)
     group = group_at(seats)
     step = await begin(one, group)

@@ -25,7 +25,7 @@ TIMEOUT_MS = 60_000
 
 
 async def label(seat: Seat, name: str) -> str:
-    return (await seat.transactions.describe(name)).state.label
+    return (await seat.describe(name)).state.label
 
 
 async def until_state(seat: Seat, name: str, wanted: str) -> None:
@@ -60,7 +60,7 @@ async def test_an_open_transaction_is_ended_at_the_next_coordinator(seats: Seats
 
 
 @VERSIONS
-async def test_what_is_decided_goes_on_at_the_next_coordinator(seats: Seats, version: int) -> None:
+async def test_a_decided_transaction_is_completed_by_the_next_coordinator(seats: Seats, version: int) -> None:
     """PREPARE_COMMIT is stored, and no other broker could be reached; who asks again hears that it is committed."""
     one, two = await seats.open(1, 2)
     mine = await begin(seats, version)
@@ -72,7 +72,7 @@ async def test_what_is_decided_goes_on_at_the_next_coordinator(seats: Seats, ver
     there = await two.producer(version, mine.name, like=mine)
     ending = asyncio.create_task(mine.end())
     await until_state(one, mine.name, "PrepareCommit")
-    await until(lambda: one.transactions._markers.waiting)
+    await until(lambda: one.transactions.markers.waiting)
     assert is_open(two, 1)
     await seats.move(TRANSACTION_STATE, 0, 2)
     assert await ending in (0, ErrorCode.NOT_COORDINATOR), "decided, or: ask again"
@@ -81,7 +81,7 @@ async def test_what_is_decided_goes_on_at_the_next_coordinator(seats: Seats, ver
     assert await there.end() == 0
     epoch = two.partition(0, TRANSACTION_STATE).leader_epoch
     assert markers(two, 1)[-1][1:] == ("COMMIT", epoch)
-    await until(lambda: not one.transactions._markers.waiting)
+    await until(lambda: not one.transactions.markers.waiting)
     assert len(markers(two, 1)) == 1, "the last coordinator tries nothing again"
 
 
@@ -124,7 +124,7 @@ async def test_zombie_coordinators_marker_is_refused_by_every_partition_that_its
     one.wires.before[MARKERS] = late
     ending = asyncio.create_task(mine.end())
     await arrived.wait()
-    destination = one.transactions._far[2]
+    destination = one.transactions.markers._far[2]
     assert isinstance(destination, RemoteDestination)
     await seats.move(TRANSACTION_STATE, 0, 2)
     await ending
@@ -132,7 +132,7 @@ async def test_zombie_coordinators_marker_is_refused_by_every_partition_that_its
     there = await two.producer(1, mine.name, like=mine)
     assert (await there.produce("out", b"next", partition=1)).error_code == 0
     gate.set()
-    await until(lambda: not one.transactions._markers._writing)
+    await until(lambda: not one.transactions.markers._writing)
     assert is_open(two, 1), "the next transaction is not ended by the marker of the last one"
     assert [epoch for _, _, epoch in markers(two, 1)] == [two.partition(0, TRANSACTION_STATE).leader_epoch]
     assert await there.end() == 0
@@ -147,27 +147,27 @@ async def test_zombie_coordinator_decides_nothing(seats: Seats) -> None:
     await seats.move("out", 0, 2)
     one.session.deadline = 0.0
     assert await mine.end() == ErrorCode.NOT_COORDINATOR
-    assert await code_of(one.transactions.describe(mine.name)) is ErrorCode.NOT_COORDINATOR
+    assert await code_of(one.describe(mine.name)) is ErrorCode.NOT_COORDINATOR
     assert await one.transactions.listing() == []
     there = await two.producer(2, mine.name, like=mine)
     assert await there.end(commit=False) == 0
     assert markers(two, 1)[-1][1] == "ABORT"
 
 
-async def test_who_waited_for_its_turn_is_not_answered_from_a_memory_that_may_be_stale(seats: Seats) -> None:
+async def test_a_request_that_waited_for_the_lock_is_not_answered_from_stale_state(seats: Seats) -> None:
     one, _ = await seats.open(1, 2)
     mine = await begin(seats)
     shard = one.transactions.shards.of(mine.name)
     assert shard is not None
-    slot = shard.slots.slot(mine.name)
-    assert slot.turn.take()
+    slot = shard.slots.get(mine.name)
+    assert slot.lock.take()
     places = [("out", 0)]  # enrolled already: there is nothing to store that could fail
     adding = asyncio.create_task(
-        code_of(one.transactions.add_partitions(mine.name, mine.producer_id, mine.epoch, places, version=2))
+        code_of(shard.add_partitions(mine.name, ProducerIdentity(mine.producer_id, mine.epoch), places, version=2))
     )
     await asyncio.sleep(0.01)
     one.session.deadline = 0.0
-    slot.turn.give()
+    slot.lock.give()
     assert await adding is ErrorCode.NOT_COORDINATOR
 
 
@@ -225,12 +225,12 @@ async def test_a_partition_that_moves_while_its_marker_is_under_way_gets_it_at_i
     assert await ending == 0
     assert [kind for _, kind, _ in markers(three, 1)] == ["COMMIT"]
     gate.set()
-    await until(lambda: not one.transactions._markers._writing)
+    await until(lambda: not one.transactions.markers._writing)
     assert len(markers(three, 1)) == 1
     assert two.partition(1, "out").leader == 3
 
 
-async def test_one_request_carries_what_has_gathered_for_a_broker(seats: Seats) -> None:
+async def test_one_request_carries_all_markers_queued_for_a_broker(seats: Seats) -> None:
     one, two = await seats.open(1, 2)
     names = [name for name in map(str, range(40)) if seats.index_of(name) == 0][:10]
     mine = [await begin(seats, 2, name) for name in names]
@@ -315,12 +315,12 @@ async def test_producer_id_rotation_across_a_failover_at_each_step(
 
     async def act(seat: Seat) -> None:
         if how == "end":
-            await seat.transactions.end(name, *_pair(old), True, version=2)
+            await seat.commit(name, old)
         elif how == "new instance":
             await seat.transactions.init_producer_id(name, TIMEOUT_MS, client=ClientName("new", "h"))
         else:
             monkeypatch.setattr(state, "is_timed_out", lambda txn, *_: txn.state is metadata.ONGOING)
-            await seat.transactions._time_out(name)
+            await (await seat.transactions.shards.ready(name)).time_out(name)
 
     if step != "before the decision":
         acting = asyncio.create_task(code_of(act(one)))
@@ -344,11 +344,7 @@ async def test_producer_id_rotation_across_a_failover_at_each_step(
     assert (await new.produce("out", b"new", partition=1)).error_code == 0
     zombie = await one.producer(2, name, like=mine)
     assert (await zombie.send(zombie.produce_request("out", b"late", sequence=1))).error_code != 0
-    assert await code_of(two.transactions.end(name, *_pair(old), True, version=2)) is not ErrorCode.NONE
-
-
-def _pair(identity: ProducerIdentity) -> tuple[int, int]:
-    return identity.producer_id, identity.epoch
+    assert await code_of(two.commit(name, old)) is not ErrorCode.NONE
 
 
 # --- looking ---
@@ -420,7 +416,7 @@ def _answer(request: Any, codes: Any) -> Any:
     return WriteTxnMarkersResponse(markers=[_response(row, codes) for row in request.markers])
 
 
-async def test_each_replica_tells_of_the_producers_that_it_keeps_and_others_are_told_that_it_has_none(
+async def test_each_replica_describes_its_producers_and_other_brokers_refuse(
     seats: Seats,
 ) -> None:
     """`kafka-transactions.sh find-hanging --broker-id` asks a broker for all partitions that it has a replica of."""

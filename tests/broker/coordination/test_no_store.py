@@ -35,5 +35,5 @@ async def test_the_internal_topics_cannot_be_made_now(seats: Seats) -> None:
 
 async def test_the_internal_topics_cannot_be_made_with_too_few_brokers(seats: Seats) -> None:
     (one,) = await seats.start(1, **{"offsets.topic.replication.factor": "3"})
-    assert await code_of(one.groups.partition_of("g")) is NOT_AVAILABLE
+    assert await code_of(one.groups.shard("g")) is NOT_AVAILABLE
     assert one.topics.names() == []

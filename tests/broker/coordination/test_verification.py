@@ -63,13 +63,13 @@ async def test_hanging_transaction_a_produce_after_the_marker_is_refused(seats: 
     assert not is_open(two, 1)
 
 
-async def test_who_was_fenced_at_its_coordinator_is_told_so_by_the_partition(seats: Seats) -> None:
+async def test_a_partition_refuses_a_producer_that_its_coordinator_has_fenced(seats: Seats) -> None:
     one, _, mine, there = await apart(seats, 2)
     await (await one.producer(2, mine.name)).init()
     assert await send(there) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-async def test_an_id_that_nobody_knows_is_said_to_be_unknown(seats: Seats) -> None:
+async def test_an_unknown_id_is_refused_as_unknown(seats: Seats) -> None:
     _, _, mine, there = await apart(seats, 2)
     there.producer_id = mine.producer_id + 17
     assert await send(there) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -170,7 +170,7 @@ async def test_a_change_of_leader_between_verification_and_append_is_noticed(sea
     assert not is_open(two, 1)
 
 
-async def test_questions_of_one_turn_go_out_as_one_request(seats: Seats) -> None:
+async def test_questions_of_one_loop_iteration_go_out_as_one_request(seats: Seats) -> None:
     one, two = await seats.open(1, 2)
     names = [name for name in map(str, range(60)) if seats.index_of(name) == 0][:8]
     mine = [await (await one.producer(2, name)).init() for name in names]
@@ -185,10 +185,10 @@ async def test_questions_of_one_turn_go_out_as_one_request(seats: Seats) -> None
         admission.close()
     assert not len(two.transactions._admissions._guards)
     for each in mine:
-        assert (await one.transactions.describe(each.name)).partitions == {("out", 1): None}
+        assert (await one.describe(each.name)).partitions == {("out", 1): None}
 
 
-async def test_who_waits_for_the_end_of_its_last_transaction_holds_up_no_others_question(seats: Seats) -> None:
+async def test_a_question_that_waits_for_an_end_does_not_delay_other_questions(seats: Seats) -> None:
     one, two = await seats.open(1, 2)
     names = [name for name in map(str, range(60)) if seats.index_of(name) == 0][:2]
     busy, idle = [await (await one.producer(2, name)).init() for name in names]
@@ -207,7 +207,7 @@ async def test_who_waits_for_the_end_of_its_last_transaction_holds_up_no_others_
             for each, verify in ((busy, False), (idle, True))
         ]
     )
-    await until(lambda: one.transactions.shards.here()[0].slots.slot(busy.name).turn.is_taken)
+    await until(lambda: one.transactions.shards.here()[0].slots.get(busy.name).lock.is_taken)
     answer = await two.peers.call(1, VERIFY, 5, request, 5_000)
     codes = [
         [row.partition_error_code for row in result.topic_results[0].results_by_partition]
@@ -228,13 +228,13 @@ async def test_offsets_are_part_of_a_transaction_that_another_broker_coordinates
     request = there.commit_request({0: 5}, group_id=group)
     response = await there.wire.call(request, {1: 3, 2: 5}[version])
     assert [row.error_code for row in response.topics[0].partitions] == [0]
-    await two.groups.offsets(group)
-    assert two.groups.unstable(group) == [("t", 0)]
+    await two.ask.offsets(group)
+    assert two.ask.unstable(group) == [("t", 0)]
     assert await mine.end() == 0
-    found = (await two.groups.offsets(group)).get("t", 0)
+    found = (await two.ask.offsets(group)).get("t", 0)
     assert found is not None
     assert found.offset == 5
-    assert two.groups.unstable(group) == []
+    assert two.ask.unstable(group) == []
     assert one.groups.shards.of(group) is None
 
 
@@ -259,7 +259,7 @@ async def test_offsets_that_come_when_the_marker_has_been_are_refused(seats: Sea
     gate.set()
     codes = [row.error_code for row in (await committing).topics[0].partitions]
     assert codes == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS], "try again"
-    assert two.groups.unstable(group) == []
+    assert two.ask.unstable(group) == []
     assert not is_open(two, 1, CONSUMER_OFFSETS)
 
 
@@ -274,14 +274,14 @@ async def test_failover_of_the_group_with_offsets_pending(seats: Seats) -> None:
     group = seats.name_at(1, "g")
     assert await there.commit_offsets({0: 5}, group_id=group) == [0]
     await seats.move(CONSUMER_OFFSETS, 1, 1)
-    await one.groups.offsets(group)
-    assert one.groups.unstable(group) == [("t", 0)]
+    await one.ask.offsets(group)
+    assert one.ask.unstable(group) == [("t", 0)]
     assert await mine.end() == 0
-    found = (await one.groups.offsets(group)).get("t", 0)
-    assert (found is not None and found.offset, one.groups.unstable(group)) == (5, [])
+    found = (await one.ask.offsets(group)).get("t", 0)
+    assert (found is not None and found.offset, one.ask.unstable(group)) == (5, [])
     await seats.move(CONSUMER_OFFSETS, 1, 2)
-    found = (await two.groups.offsets(group)).get("t", 0)
-    assert (found is not None and found.offset, two.groups.unstable(group)) == (5, [])
+    found = (await two.ask.offsets(group)).get("t", 0)
+    assert (found is not None and found.offset, two.ask.unstable(group)) == (5, [])
 
 
 async def test_failover_of_both_coordinators_with_offsets_pending(seats: Seats) -> None:
@@ -292,8 +292,8 @@ async def test_failover_of_both_coordinators_with_offsets_pending(seats: Seats) 
     await seats.move(TRANSACTION_STATE, 0, 2)
     ender = await two.producer(2, mine.name, like=mine)
     assert await ender.end(commit=False) == 0
-    assert (await one.groups.offsets(group)).get("t", 0) is None
-    assert one.groups.unstable(group) == []
+    assert (await one.ask.offsets(group)).get("t", 0) is None
+    assert one.ask.unstable(group) == []
 
 
 async def test_marker_that_comes_before_the_pending_offsets_are_loaded_decides_them(seats: Seats) -> None:
@@ -304,12 +304,12 @@ async def test_marker_that_comes_before_the_pending_offsets_are_loaded_decides_t
     await reading.acquire()  # the next coordinator of the group is busy with another partition
     await seats.move(CONSUMER_OFFSETS, 1, 1)
     assert await mine.end() == 0
-    asking = asyncio.create_task(one.groups.offsets(group))
+    asking = asyncio.create_task(one.ask.offsets(group))
     await asyncio.sleep(0.02)
     assert not asking.done()
     reading.release()
     found = (await asking).get("t", 0)
-    assert (found is not None and found.offset, one.groups.unstable(group)) == (5, [])
+    assert (found is not None and found.offset, one.ask.unstable(group)) == (5, [])
     assert not two.groups.shards.at(1)
 
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
+from broker.groups.requests import GroupRequests
 from broker.wire import EventLog
 from semel_broker.cluster.local_store import LocalStore
 from semel_broker.config.loading import load
+from semel_broker.coordination.journal import Producer
 from semel_broker.groups.coordinator import GroupCoordinator
-from semel_broker.groups.journal import Producer
 from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
 from semel_broker.groups.requests import Join, Joined, Sync, Synced
 from semel_broker.topics.topics import Topics
@@ -51,6 +52,7 @@ class Desk:
         self.store = LocalStore.open(self.disk, f"{DIRECTORY}/semel.store")
         self.topics = await Topics.open(world=world, config=config, store=self.store, logs=self.logs)
         self.groups = GroupCoordinator(world, config, self.topics)
+        self.ask = GroupRequests(self.groups)
         self.groups.start()
         if wait:
             await self.groups.loaded()
@@ -86,7 +88,7 @@ class Desk:
     async def commit(
         self, offsets: dict[int, int], group: str = "g", member_id: str = "", generation: int = -1, topic: str = "t"
     ) -> None:
-        await self.groups.commit(
+        await self.ask.commit(
             group,
             [OffsetRecord(topic, partition, self._committed(topic, offset)) for partition, offset in offsets.items()],
             member_id=member_id,
@@ -107,13 +109,12 @@ class Desk:
         verify: Callable[[int], None] = lambda index: None,
     ) -> None:
         """Commit as part of a transaction."""
-        await self.groups.commit_in_transaction(
+        await self.ask.commit_in_transaction(
             group,
             [OffsetRecord(topic, partition, self._committed(topic, offset)) for partition, offset in offsets.items()],
             Producer(producer_id, epoch),
             verify,
             member_id=member_id,
-            instance_id=None,
             generation_id=generation,
         )
 
@@ -126,7 +127,7 @@ class Desk:
         self.groups.transaction_ended(index, producer_id, epoch, commit)
 
     async def offset(self, partition: int = 0, group: str = "g", topic: str = "t") -> int:
-        found = (await self.groups.offsets(group)).get(topic, partition)
+        found = (await self.ask.offsets(group)).get(topic, partition)
         return -1 if found is None or not self.groups.counts(topic, found) else found.offset
 
     async def delete_topic(self, topic: str = "t") -> None:
@@ -141,7 +142,7 @@ class Desk:
                 group.generation_id,
                 list(group.members),
                 sorted(map(repr, group.offsets)),
-                sorted(self.groups.unstable(group.group_id)),
+                sorted(self.ask.unstable(group.group_id)),
             )
             for group in await self.groups.groups()
             if not group.is_disposable
@@ -163,7 +164,7 @@ class Desk:
             protocol_type="consumer",
             protocols=(("range", b"\0\0\0\0\0\1\0\1t"),),
         )
-        return await self.groups.join(group, ask)
+        return await self.ask.join(group, ask)
 
     async def sync(self, joined: Joined, members: Sequence[str] = (), group: str = "g") -> Synced:
         ask = Sync(
@@ -174,7 +175,7 @@ class Desk:
             protocol=None,
             assignments={member: member.encode() for member in members},
         )
-        return await self.groups.sync(group, ask)
+        return await self.ask.sync(group, ask)
 
     async def enter(self, group: str = "g") -> Joined:
         """A stable group of one."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from semel_broker.groups import state
 from semel_broker.groups.group import Group, Member
 from semel_broker.groups.requests import Join, Joined, MemberIdRequiredError, Moment, Rules, Sync, Synced
-from semel_broker.groups.turn import Change, Turn
+from semel_broker.groups.state import Change, Transition
 from semel_protocol.errors import ErrorCode, KafkaError
 
 Result = Joined | Synced | KafkaError
@@ -164,29 +164,29 @@ class Room:
         self.asked[token] = who
         return token
 
-    def _try(self, to: str, act: Callable[[], Turn]) -> str | KafkaError:
+    def _try(self, to: str, act: Callable[[], Transition]) -> str | KafkaError:
         try:
-            turn = act()
+            transition = act()
         except KafkaError as error:
             del self.asked[to]
             return error
-        self._take(turn)
+        self._take(transition)
         return to
 
-    def _take(self, turn: Turn) -> None:
-        for answer in turn.answers:
+    def _take(self, transition: Transition) -> None:
+        for answer in transition.answers:
             assert isinstance(answer.to, str)
             assert answer.to in self.asked
             assert answer.to not in self.answers, f"{answer.to} answered twice"
             self.answers[answer.to] = answer.result
-        if turn.change is not None:
-            self.unsettled.append(turn.change)
+        if transition.change is not None:
+            self.unsettled.append(transition.change)
             if not self.hold:
                 self.settle()
 
-    def _next_due(self) -> tuple[int, Callable[[], Turn]] | None:
+    def _next_due(self) -> tuple[int, Callable[[], Transition]] | None:
         group = self.group
-        found: list[tuple[int, Callable[[], Turn]]] = []
+        found: list[tuple[int, Callable[[], Transition]]] = []
         if group.deadline_ms is not None:
             found.append((group.deadline_ms, lambda: state.deadline(group, self.now, self.rules)))
         for member_id in [*group.pending, *group.members]:

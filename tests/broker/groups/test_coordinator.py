@@ -94,25 +94,25 @@ async def test_takeover_of_an_instance_is_answered_only_once_durable(desk: Desk)
     taking = asyncio.create_task(desk.join(instance="i"))
     await breathe()
     assert not taking.done()
-    await desk.groups.heartbeat("g", 1, first.member_id, "i")
+    await desk.ask.heartbeat("g", 1, first.member_id, "i")
     desk.disk.release_syncs()
     second = await taking
     await desk.lose_power()
-    await desk.groups.heartbeat("g", 1, second.member_id, "i")
+    await desk.ask.heartbeat("g", 1, second.member_id, "i")
     with pytest.raises(KafkaError, match="FENCED_INSTANCE_ID"):
-        await desk.groups.heartbeat("g", 1, first.member_id, "i")
+        await desk.ask.heartbeat("g", 1, first.member_id, "i")
 
 
 async def test_leave_is_answered_only_once_durable(desk: Desk) -> None:
     joined = await desk.enter()
     desk.disk.hold_syncs()
-    leaving = asyncio.create_task(desk.groups.leave("g", [(joined.member_id, None)]))
+    leaving = asyncio.create_task(desk.ask.leave("g", [(joined.member_id, None)]))
     await breathe()
     assert not leaving.done()
     desk.disk.release_syncs()
     assert await leaving == [ErrorCode.NONE]
     await desk.lose_power()
-    group = await desk.groups.group("g")
+    group = await desk.ask.group("g")
     assert group is not None
     assert group.state is GroupState.EMPTY
 
@@ -120,9 +120,9 @@ async def test_leave_is_answered_only_once_durable(desk: Desk) -> None:
 async def test_member_that_joins_while_its_group_is_deleted_keeps_the_group(desk: Desk) -> None:
     joined = await desk.enter()
     await desk.commit({0: 1}, member_id=joined.member_id, generation=1)
-    await desk.groups.leave("g", [(joined.member_id, None)])
+    await desk.ask.leave("g", [(joined.member_id, None)])
     desk.disk.hold_syncs()
-    deleting = asyncio.create_task(desk.groups.delete_group("g"))
+    deleting = asyncio.create_task(desk.ask.delete_group("g"))
     await breathe()
     again = await desk.join()
     desk.disk.release_syncs()
@@ -137,10 +137,10 @@ async def test_member_that_joins_while_its_group_is_deleted_keeps_the_group(desk
 async def test_generation_that_came_and_went_while_its_group_is_deleted_is_kept(desk: Desk) -> None:
     await desk.commit({0: 1})
     desk.disk.hold_syncs()
-    deleting = asyncio.create_task(desk.groups.delete_group("g"))
+    deleting = asyncio.create_task(desk.ask.delete_group("g"))
     await breathe()
     joined = await desk.join()
-    leaving = asyncio.create_task(desk.groups.leave("g", [(joined.member_id, None)]))
+    leaving = asyncio.create_task(desk.ask.leave("g", [(joined.member_id, None)]))
     await breathe()
     desk.disk.release_syncs()
     await asyncio.gather(deleting, leaving)
@@ -152,9 +152,9 @@ async def test_generation_that_came_and_went_while_its_group_is_deleted_is_kept(
 async def test_looking_at_unknown_groups_creates_nothing() -> None:
     desk = await Desk().open()
     for asked in (
-        desk.groups.delete_group("g"),
-        desk.groups.delete_offsets("g", []),
-        desk.groups.heartbeat("g", 1, "m", None),
+        desk.ask.delete_group("g"),
+        desk.ask.delete_offsets("g", []),
+        desk.ask.heartbeat("g", 1, "m", None),
     ):
         with pytest.raises(KafkaError):
             await asked
@@ -187,7 +187,7 @@ async def test_members_have_a_whole_session_after_a_restart(desk: Desk) -> None:
     joined = await desk.enter()
     desk.monotonic_s += 9.9
     await desk.restart()
-    group = await desk.groups.group("g")
+    group = await desk.ask.group("g")
     assert group is not None
     assert group.members[joined.member_id].expires_ms == int(desk.monotonic_s * 1000) + 10_000
 
@@ -219,7 +219,7 @@ async def test_closed_coordinator_sends_clients_elsewhere() -> None:
     waiting = asyncio.create_task(desk.join())
     await breathe()
     await desk.groups.close()
-    for late in (waiting, desk.join(), desk.commit({0: 1}), desk.groups.leave("g", [(first.member_id, None)])):
+    for late in (waiting, desk.join(), desk.commit({0: 1}), desk.ask.leave("g", [(first.member_id, None)])):
         with pytest.raises(KafkaError, match="COORDINATOR_NOT_AVAILABLE"):
             await late
     await desk.close()
@@ -229,13 +229,13 @@ async def test_expired_groups_leave_nothing_behind() -> None:
     desk = await Desk(offsets_retention_check_interval_ms="5", offsets_retention_minutes="1").open()
     joined = await desk.enter()
     await desk.commit({0: 1}, member_id=joined.member_id, generation=1)
-    await desk.groups.leave("g", [(joined.member_id, None)])
+    await desk.ask.leave("g", [(joined.member_id, None)])
     desk.wall_ms += 59_999
     await asyncio.sleep(0.05)
     assert await desk.offset() == 1
     desk.wall_ms += 1
     async with asyncio.timeout(10):
-        while await desk.groups.group("g") is not None:
+        while await desk.ask.group("g") is not None:
             await asyncio.sleep(0.005)
     await desk.restart()
     assert await desk.everything() == {}
@@ -270,15 +270,15 @@ class History:
                 desk.commit({partition: offset}, group, self.members.get(group, ""), await self.generation(group))
             )
         elif what == DELETE_OFFSET:
-            self.start(desk.groups.delete_offsets(group, [("t", partition)]))
+            self.start(desk.ask.delete_offsets(group, [("t", partition)]))
         elif what == DELETE_GROUP:
-            self.start(desk.groups.delete_group(group))
+            self.start(desk.ask.delete_group(group))
         elif what == ENTER and group not in self.members:
             joined = await desk.join(group=group)
             self.members[group] = joined.member_id
             self.start(desk.sync(joined, [joined.member_id], group))
         elif what == LEAVE and group in self.members:
-            self.start(desk.groups.leave(group, [(self.members.pop(group), None)]))
+            self.start(desk.ask.leave(group, [(self.members.pop(group), None)]))
         elif what == HOLD and desk.disk.held is None:
             desk.disk.hold_syncs()
         elif what == RELEASE and desk.disk.held is not None:
@@ -287,7 +287,7 @@ class History:
             await breathe()
 
     async def generation(self, group: str) -> int:
-        found = await self.desk.groups.group(group)
+        found = await self.desk.ask.group(group)
         return found.generation_id if found is not None and group in self.members else -1
 
     def start(self, work: object) -> None:
@@ -302,7 +302,7 @@ class History:
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
-def test_what_is_replayed_is_what_was_live(steps: list[tuple[int, str, int]]) -> None:
+def test_a_replay_finds_the_live_state(steps: list[tuple[int, str, int]]) -> None:
     async def run() -> None:
         desk = await Desk().open()
         await desk.commit({9: 9}, group="first")
@@ -323,7 +323,7 @@ def test_what_is_replayed_is_what_was_live(steps: list[tuple[int, str, int]]) ->
     st.lists(st.tuples(st.sampled_from([COMMIT] * 4 + [BREATHE, HOLD, RELEASE, POWER_CUT]), st.integers(0, 1))),
     st.integers(),
 )
-def test_committed_offset_never_goes_back_by_itself(steps: list[tuple[int, int]], seed: int) -> None:
+def test_committed_offset_never_decreases_by_itself(steps: list[tuple[int, int]], seed: int) -> None:
     """Offsets only ever grow here; so must what readers see, and nothing acknowledged may be lost with the power."""
 
     async def run() -> None:

@@ -38,7 +38,7 @@ def test_every_key_is_due_when_its_earliest_time_has_come(armed: list[tuple[str,
     assert seen == earliest
 
 
-async def test_alarm_looks_when_it_is_time_and_again_when_told() -> None:
+async def test_alarm_checks_at_the_deadline_and_at_the_next_one() -> None:
     loop = asyncio.get_running_loop()
     looks: list[tuple[Key, int]] = []
     done = loop.create_future()

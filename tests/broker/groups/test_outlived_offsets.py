@@ -29,7 +29,7 @@ async def desk() -> AsyncIterator[Desk]:
 
 async def remembered(desk: Desk) -> list[tuple[str, int, int]]:
     """What lies in the coordinator's memory, whether it counts or not."""
-    offsets = await desk.groups.offsets("g")
+    offsets = await desk.ask.offsets("g")
     return [(topic, partition, committed.offset) for topic, partition, committed in offsets]
 
 
@@ -42,7 +42,7 @@ async def test_stop_between_deletion_and_forgetting_leaves_the_next_topic_of_tha
     assert await desk.offset() == -1
 
 
-async def test_stop_after_the_topic_was_created_again_keeps_what_was_committed_for_the_new_one(desk: Desk) -> None:
+async def test_stop_after_the_topic_was_recreated_keeps_the_offsets_of_the_new_one(desk: Desk) -> None:
     await desk.topics.delete("t")
     await desk.topics.ensure("t")
     await desk.commit({0: 1})
@@ -61,7 +61,7 @@ async def test_offset_of_a_deleted_topic_is_not_the_next_ones_before_it_is_forgo
 
 
 @pytest.mark.parametrize("durable", [True, False])
-async def test_forgetting_late_spares_what_was_committed_for_the_next_topic(desk: Desk, durable: bool) -> None:
+async def test_a_late_deletion_keeps_the_offsets_of_the_next_topic(desk: Desk, durable: bool) -> None:
     await desk.topics.delete("t")
     await desk.topics.ensure("t")
     if not durable:
@@ -100,12 +100,12 @@ async def test_commit_that_comes_as_an_old_offset_expires_is_kept() -> None:
     await desk.close()
 
 
-async def test_offset_committed_late_for_a_deleted_topic_counts_for_none_and_goes_with_time() -> None:
+async def test_late_offset_of_a_deleted_topic_is_not_seen_and_expires() -> None:
     desk = await Desk(offsets_retention_check_interval_ms="20").open()
     late = CommittedOffset(9, commit_timestamp_ms=desk.wall_ms, topic_id=desk.topics.required("t").topic_id)
     await desk.delete_topic()
     await desk.topics.ensure("t")
-    await desk.groups.commit("g", [OffsetRecord("t", 0, late)], member_id="", instance_id=None, generation_id=-1)
+    await desk.ask.commit("g", [OffsetRecord("t", 0, late)], member_id="", instance_id=None, generation_id=-1)
     assert await desk.offset() == -1
     async with asyncio.timeout(5):
         while await remembered(desk):
@@ -113,9 +113,9 @@ async def test_offset_committed_late_for_a_deleted_topic_counts_for_none_and_goe
     await desk.close()
 
 
-async def test_offset_without_a_topic_id_counts_for_whoever_has_the_name(desk: Desk) -> None:
+async def test_offset_without_a_topic_id_counts_for_the_topic_of_that_name(desk: Desk) -> None:
     told_no_id = OffsetRecord("t", 0, CommittedOffset(8, commit_timestamp_ms=desk.wall_ms))
-    await desk.groups.commit("h", [told_no_id], member_id="", instance_id=None, generation_id=-1)
+    await desk.ask.commit("h", [told_no_id], member_id="", instance_id=None, generation_id=-1)
     assert await desk.offset(group="h") == 8
     await desk.restart()
     assert await desk.offset(group="h") == 8
@@ -134,7 +134,7 @@ async def test_offset_stored_by_an_earlier_release_is_read(desk: Desk) -> None:
     batch = bytearray(build_batch([Record(0, 0, key, value)]))
     partition.append(batch, header=read_header(batch))
     await desk.restart()
-    found = (await desk.groups.offsets("g")).get("t", 0)
+    found = (await desk.ask.offsets("g")).get("t", 0)
     assert found is not None
     assert (found.offset, found.topic_id) == (3, ZERO_UUID)
     assert await desk.offset() == 3
@@ -146,10 +146,10 @@ async def test_pending_offsets_of_a_topic_deleted_before_a_stop_do_not_come_back
     await desk.lose_power()
     await desk.end()
     assert await desk.offset() == -1
-    assert not desk.groups.is_unstable("g", "t", 0)
+    assert not desk.ask.is_unstable("g", "t", 0)
 
 
-async def test_a_broker_that_has_not_heard_of_a_topic_yet_asks_before_it_forgets_its_offsets(
+async def test_a_broker_catches_up_with_the_store_before_it_deletes_offsets(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     has_asked = False

@@ -11,7 +11,7 @@ from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
 from semel_broker.groups.records import group_row, group_tombstone, offset_rows
 from semel_broker.groups.replay import Replay
 from semel_broker.groups.requests import Moment
-from semel_broker.groups.turn import Assign
+from semel_broker.groups.state import Assign
 from semel_protocol.batch import read_header
 from semel_protocol.errors import ProtocolError
 from semel_protocol.records import Record, build_batch

@@ -57,7 +57,7 @@ def test_followers_get_their_assignment_once_the_leaders_is_durable() -> None:
     assert room.group.state is GroupState.STABLE
 
 
-def test_who_was_not_assigned_anything_gets_nothing() -> None:
+def test_a_member_without_an_assignment_gets_an_empty_one() -> None:
     room = Room()
     member = room.joined(room.join()).member_id
     assert room.assignment(room.sync(member, {})) == b""
@@ -178,7 +178,7 @@ def test_kip394_rebalance_waits_for_those_sent_away_for_an_id() -> None:
     assert len(room.joined(again).members) == 2
 
 
-def test_kip394_id_that_nobody_joins_with_lapses_after_the_session_timeout() -> None:
+def test_kip394_unused_id_lapses_after_the_session_timeout() -> None:
     room = Room()
     (first,) = room.stable(1)
     given = room.given_id(room.join(must_return=True))
@@ -200,7 +200,7 @@ def test_kip394_static_member_is_admitted_directly() -> None:
     assert room.joined(room.join(instance="s", must_return=True)).generation_id == 1
 
 
-def test_kip394_given_id_does_not_admit_to_somebody_elses_instance() -> None:
+def test_kip394_given_id_does_not_admit_to_another_members_instance() -> None:
     room = Room()
     given = room.given_id(room.join(must_return=True))
     room.join(instance="s")
@@ -251,7 +251,7 @@ def test_simple_consumer_may_commit_only_while_there_are_no_members() -> None:
     assert room.check_commit("", -1) is ErrorCode.NONE
 
 
-def test_group_of_the_largest_size_takes_nobody_more() -> None:
+def test_full_group_refuses_new_members() -> None:
     room = Room(size_max=2)
     first, _ = room.stable(2)
     assert room.code(room.join()) is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -377,7 +377,7 @@ def test_initial_delay_does_not_hold_up_later_rebalances() -> None:
     assert room.joined(newcomer).generation_id == 2
 
 
-def test_newcomer_that_nobody_answered_for_five_minutes_is_taken_for_gone() -> None:
+def test_new_member_that_waits_for_five_minutes_is_removed() -> None:
     room = Room()
     (first,) = room.stable(1)
     room.group.members[first].rebalance_timeout_ms = 3_600_000
@@ -458,7 +458,7 @@ def test_kip345_old_incarnation_is_fenced() -> None:
     assert room.leave(follower, "b") is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_kip345_restarted_leader_is_told_that_the_old_one_leads_so_that_it_does_not_assign() -> None:
+def test_kip345_restarted_leader_gets_the_old_id_as_leader_so_that_it_does_not_assign() -> None:
     room = Room()
     leader, _ = static_pair(room)
     joined = room.joined(room.join(instance="a"))
@@ -467,7 +467,7 @@ def test_kip345_restarted_leader_is_told_that_the_old_one_leads_so_that_it_does_
     assert room.assignment(room.sync(joined.member_id)) == b"A"
 
 
-def test_kip814_restarted_leader_is_told_not_to_assign() -> None:
+def test_kip814_restarted_leader_skips_the_assignment() -> None:
     room = Room()
     static_pair(room)
     joined = room.joined(room.join(instance="a", may_skip=True))

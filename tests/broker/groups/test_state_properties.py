@@ -120,7 +120,7 @@ class GroupMachine(RuleBasedStateMachine):
         if group.state is GroupState.PREPARING_REBALANCE:
             assert group.deadline_ms is not None
             assert not any(member.syncing for member in members)
-            assert not group.everybody_joined
+            assert not group.all_joined
         else:
             assert group.joining_count == 0
         if group.state is GroupState.COMPLETING_REBALANCE:

@@ -26,7 +26,7 @@ async def desk() -> AsyncIterator[Desk]:
 
 
 def unstable(desk: Desk, *partitions: int, group: str = "g") -> list[bool]:
-    return [desk.groups.is_unstable(group, "t", partition) for partition in partitions]
+    return [desk.ask.is_unstable(group, "t", partition) for partition in partitions]
 
 
 # --- visible at the marker ---
@@ -53,9 +53,9 @@ async def test_pending_offsets_are_dropped_at_the_abort_marker(desk: Desk) -> No
 async def test_group_that_knew_only_an_aborted_offset_is_no_group(desk: Desk) -> None:
     await desk.hold({0: 5})
     await desk.end(commit=False)
-    assert await desk.groups.group("g") is None
+    assert await desk.ask.group("g") is None
     await desk.restart()
-    assert await desk.groups.group("g") is None
+    assert await desk.ask.group("g") is None
 
 
 async def test_pending_offset_counts_as_unstable_before_it_is_durable(desk: Desk) -> None:
@@ -178,7 +178,7 @@ async def test_marker_before_the_pending_offsets_are_loaded(turns: int) -> None:
     late = next(name for name in map(str, range(1000)) if coordinator_partition(name, 50) == here)
     committed = CommittedOffset(1, metadata="x" * 4000)
     many = [OffsetRecord("t", partition, committed) for partition in range(1500)]
-    await desk.groups.commit(late, many, member_id="", instance_id=None, generation_id=-1)
+    await desk.ask.commit(late, many, member_id="", instance_id=None, generation_id=-1)
     await desk.close()
     desk.log.lines.clear()
     await desk.open(wait=False)
@@ -192,7 +192,7 @@ async def test_marker_before_the_pending_offsets_are_loaded(turns: int) -> None:
     await desk.close()
 
 
-async def test_marker_told_twice_ends_nothing_else(desk: Desk) -> None:
+async def test_a_marker_applied_twice_ends_nothing_else(desk: Desk) -> None:
     """Its reply was lost, or it was written before a crash and again after."""
     await desk.hold({0: 5})
     await desk.end()
@@ -232,7 +232,7 @@ async def test_an_old_generations_commit_is_refused(desk: Desk) -> None:
     assert await desk.offset() == 5
 
 
-async def test_producer_that_does_not_say_who_it_is_may_commit_while_the_group_has_members(desk: Desk) -> None:
+async def test_producer_without_a_member_id_may_commit_while_the_group_has_members(desk: Desk) -> None:
     await desk.enter()
     await desk.hold({0: 5})
     await desk.end()
@@ -247,7 +247,7 @@ async def test_member_may_commit_while_the_next_generation_is_being_formed(desk:
     joining.cancel()
 
 
-async def test_what_is_not_verified_leaves_no_trace(desk: Desk) -> None:
+async def test_a_commit_that_is_not_verified_leaves_no_trace(desk: Desk) -> None:
     def verify(index: int) -> None:
         assert index == INDEX
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "not added")
@@ -264,10 +264,10 @@ async def test_what_is_not_verified_leaves_no_trace(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-async def test_deleting_a_group_does_not_cancel_what_a_transaction_commits(desk: Desk, commit: bool) -> None:
+async def test_deleting_a_group_keeps_the_offsets_of_an_open_transaction(desk: Desk, commit: bool) -> None:
     await desk.commit({0: 1, 1: 1})
     await desk.hold({0: 5, 2: 7})
-    await desk.groups.delete_group("g")
+    await desk.ask.delete_group("g")
     assert [await desk.offset(p) for p in (0, 1, 2)] == [-1, -1, -1]
     assert unstable(desk, 0, 1, 2) == [True, False, True]
     await desk.end(commit=commit)
@@ -277,11 +277,11 @@ async def test_deleting_a_group_does_not_cancel_what_a_transaction_commits(desk:
     assert [await desk.offset(p) for p in (0, 1, 2)] == expected
 
 
-async def test_deleting_an_offset_does_not_cancel_what_a_transaction_commits(desk: Desk) -> None:
+async def test_deleting_an_offset_keeps_that_of_an_open_transaction(desk: Desk) -> None:
     await desk.commit({0: 1})
     await desk.hold({0: 5}, producer_id=7)
     await desk.hold({0: 6}, producer_id=8)
-    assert await desk.groups.delete_offsets("g", [("t", 0)]) == [ErrorCode.NONE]
+    assert await desk.ask.delete_offsets("g", [("t", 0)]) == [ErrorCode.NONE]
     assert await desk.offset() == -1
     await desk.restart()
     await desk.end(8, commit=False)
@@ -297,7 +297,7 @@ async def test_deletion_behind_a_marker_that_is_not_durable_yet_writes_nothing_i
     desk.disk.hold_syncs()
     ending = asyncio.create_task(desk.end())
     await breathe()
-    deleting = asyncio.create_task(desk.groups.delete_group("g"))
+    deleting = asyncio.create_task(desk.ask.delete_group("g"))
     await breathe()
     desk.disk.release_syncs()
     await asyncio.gather(ending, deleting)
@@ -333,6 +333,6 @@ async def test_offset_that_a_transaction_is_about_to_replace_does_not_expire() -
     assert await desk.offset(0) == 1
     await desk.end(commit=False)
     async with asyncio.timeout(5):
-        while await desk.groups.group("g") is not None:
+        while await desk.ask.group("g") is not None:
             await asyncio.sleep(0.01)
     await desk.close()

@@ -1,4 +1,4 @@
-"""Pending offsets: live, replayed, and replayed from what compaction has left, they are the same."""
+"""PendingOffsets offsets: live, replayed, and replayed from what compaction has left, they are the same."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from broker.groups.desk import Desk, breathe
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
-from semel_broker.groups.pending import Pending
+from semel_broker.groups.pending_offsets import PendingOffsets
 from semel_broker.groups.records import offset_rows
 from semel_broker.groups.replay import Replay
 from semel_broker.groups.requests import Moment
@@ -107,7 +107,7 @@ def model(log: list[Line]) -> tuple[dict[int, int], dict[int, list[int]]]:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(LINES, max_size=15))
-def test_last_record_that_counts_is_what_a_replay_finds(log: list[Line]) -> None:
+def test_a_replay_finds_the_last_record_that_counts(log: list[Line]) -> None:
     assert replay(list(enumerate(log))) == model(log)
 
 
@@ -133,8 +133,8 @@ def test_compaction_changes_nothing(log: list[Line], data: st.DataObject) -> Non
 
 
 @given(st.lists(st.tuples(st.sampled_from("hse"), st.sampled_from(PRODUCERS), PARTITIONS, st.booleans()), max_size=20))
-def test_pending_table_keeps_nothing_of_what_is_over(acts: list[tuple[str, int, int, bool]]) -> None:
-    pending: Pending[int, int] = Pending()
+def test_pending_offsets_keep_nothing_of_ended_transactions(acts: list[tuple[str, int, int, bool]]) -> None:
+    pending: PendingOffsets[int, int] = PendingOffsets()
     for position, (act, producer, key, commit) in enumerate(acts):
         if act == "h":
             pending.hold((0, producer), key, position, position)
@@ -164,7 +164,7 @@ ACTS = st.one_of(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(ACTS, max_size=25), st.sampled_from(["os", "fsync"]))
-def test_restart_finds_what_was_seen(acts: list[tuple[Any, ...]], durability: str) -> None:
+def test_a_restart_finds_the_offsets_that_were_in_effect(acts: list[tuple[Any, ...]], durability: str) -> None:
     asyncio.run(restart_finds_what_was_seen(acts, durability))
 
 
@@ -192,9 +192,9 @@ async def restart_finds_what_was_seen(acts: list[tuple[Any, ...]], durability: s
         desk.disk.release_syncs()
     for refused in await asyncio.gather(*tasks, return_exceptions=True):
         assert refused is None or getattr(refused, "code", None) is not None, refused
-    seen, unstable = await desk.everything(), sorted(desk.groups.unstable("g"))
+    seen, unstable = await desk.everything(), sorted(desk.ask.unstable("g"))
     await desk.restart()
-    assert (await desk.everything(), sorted(desk.groups.unstable("g"))) == (seen, unstable)
+    assert (await desk.everything(), sorted(desk.ask.unstable("g"))) == (seen, unstable)
     await desk.close()
 
 
@@ -206,9 +206,9 @@ async def take(desk: Desk, act: str, row: list[Any]) -> None:
     elif act == "end":
         await desk.end(row[0], commit=row[1])
     elif act == "delete offset":
-        await desk.groups.delete_offsets("g", [("t", row[0])])
+        await desk.ask.delete_offsets("g", [("t", row[0])])
     elif act == "delete group":
-        await desk.groups.delete_group("g")
+        await desk.ask.delete_group("g")
     else:
         await desk.delete_topic()
         await desk.topics.ensure("t")

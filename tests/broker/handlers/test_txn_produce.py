@@ -245,7 +245,8 @@ async def test_joining_is_durable_before_the_batch_is_there(modern: Harness) -> 
     assert node is not None
     happened: list[str] = []
     partition = node.broker.topics.partition("out", 0)
-    add_partitions, append = node.broker.transactions.add_partitions, partition.append
+    shard = await node.broker.transactions.shards.ready(one.name)
+    add_partitions, append = shard.add_partitions, partition.append
 
     async def noting_add(*args: Any, **kwargs: Any) -> None:
         await add_partitions(*args, **kwargs)
@@ -255,7 +256,7 @@ async def test_joining_is_durable_before_the_batch_is_there(modern: Harness) -> 
         happened.append("appended")
         return append(*args, **kwargs)
 
-    node.broker.transactions.add_partitions = noting_add  # type: ignore[method-assign]
+    shard.add_partitions = noting_add  # type: ignore[method-assign]
     partition.append = noting_append  # type: ignore[method-assign]
     assert (await one.produce("out", b"a")).error_code == 0
     assert (await one.produce("out", b"b")).error_code == 0

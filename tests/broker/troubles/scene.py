@@ -176,14 +176,14 @@ class Scene:
 
         def look(node: Node) -> None:
             transactions: Any = node.broker.transactions
-            transactions.destination = Unreachable(transactions.destination, (topic, index))
+            transactions.markers.here = Unreachable(transactions.markers.here, (topic, index))
 
         await self.inside(look)
 
     async def find_leader(self) -> None:
         def look(node: Node) -> None:
             transactions: Any = node.broker.transactions
-            transactions.destination = transactions.destination.destination
+            transactions.markers.here = transactions.markers.here.destination
 
         await self.inside(look)
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from broker.txn.office import Office
+from broker.txn.transaction_broker import TransactionBroker
 
 
 @pytest.fixture
-async def offices() -> AsyncIterator[list[Office]]:
+async def brokers() -> AsyncIterator[list[TransactionBroker]]:
     """Those that a test opens and adds; closed afterwards."""
-    opened: list[Office] = []
+    opened: list[TransactionBroker] = []
     yield opened
-    for office in opened:
-        await office.close()
+    for one in opened:
+        await one.close()
 
 
 @pytest.fixture
-async def office(offices: list[Office]) -> Office:
+async def one(brokers: list[TransactionBroker]) -> TransactionBroker:
     """An open one, as it is by default."""
-    offices.append(await Office().open())
-    return offices[-1]
+    brokers.append(await TransactionBroker().open())
+    return brokers[-1]

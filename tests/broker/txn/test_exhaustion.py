@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from random import Random
 
 import pytest
-from broker.txn.office import PARTITIONS, TIMEOUT_MS, Office
+from broker.txn.transaction_broker import TIMEOUT_MS, TransactionBroker
 from semel_broker.txn.model.identity import EPOCH_LAST, EPOCH_MAX, ProducerIdentity
 from semel_broker.txn.model.ledger import FenceReason
 from semel_broker.txn.model.metadata import EMPTY, TransactionMetadata
@@ -24,9 +24,9 @@ STEPS = range(0, 30, 2)
 
 
 @pytest.fixture
-async def office() -> AsyncIterator[Office]:
+async def one() -> AsyncIterator[TransactionBroker]:
     """The id "t" has its last epoch, and a transaction open with it."""
-    made = await Office(transaction_abort_timed_out_transaction_cleanup_interval_ms="1").open()
+    made = await TransactionBroker(transaction_abort_timed_out_transaction_cleanup_interval_ms="1").open()
     await made.init("somebody else")  # the topic is there
     before = TransactionMetadata(
         transactional_id="t",
@@ -46,84 +46,90 @@ async def office() -> AsyncIterator[Office]:
     await made.close()
 
 
-async def cut_power_after(office: Office, steps: int, work: Callable[[], Awaitable[object]]) -> None:
+async def cut_power_after(one: TransactionBroker, steps: int, work: Callable[[], Awaitable[object]]) -> None:
     """Begin `work`; the power is cut under it. What it would have raised or answered nobody hears."""
     working = asyncio.ensure_future(work())
     for _ in range(steps):
         await asyncio.sleep(0)
-    office.transactions._expiry.stop()  # the dead do not sweep
+    one.transactions._expiry.stop()  # the dead do not sweep
     await asyncio.sleep(0)
-    await office.lose_power(Random(steps))
+    await one.lose_power(Random(steps))
     working.cancel()
     await asyncio.wait([working])
     if not working.cancelled():
         working.exception()
 
 
-async def assert_fenced(office: Office, producer: ProducerIdentity) -> None:
+async def assert_fenced(one: TransactionBroker, producer: ProducerIdentity) -> None:
     with pytest.raises(KafkaError) as refused:
-        await office.transactions.add_partitions("t", producer.producer_id, producer.epoch, PARTITIONS, version=2)
+        await one.add(producer, version=2)
     assert refused.value.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 
-def assert_ended(office: Office, kind: str) -> None:
+def assert_ended(one: TransactionBroker, kind: str) -> None:
     for index in (0, 1):
-        assert not office.is_open(index)
-        assert {found for _, found in office.markers(index)} == {kind}
-        assert {epoch for epoch, _ in office.markers(index)} == {EPOCH_MAX}, "above the epoch of the data"
+        assert not one.is_open(index)
+        assert {found for _, found in one.markers(index)} == {kind}
+        assert {epoch for epoch, _ in one.markers(index)} == {EPOCH_MAX}, "above the epoch of the data"
 
 
 @pytest.mark.parametrize("steps", STEPS)
 @pytest.mark.parametrize("commit", [True, False])
 async def test_epoch_exhaustion_at_the_end_of_a_transaction_over_a_failover_at_each_step(
-    office: Office, commit: bool, steps: int
+    one: TransactionBroker, commit: bool, steps: int
 ) -> None:
-    await cut_power_after(office, steps, lambda: office.end(OLD, commit, version=2))
-    new = await office.end(OLD, commit, version=2)
+    await cut_power_after(one, steps, lambda: one.end(OLD, commit, version=2))
+    new = await one.end(OLD, commit, version=2)
     assert new.epoch == 0
     assert new.producer_id != OLD.producer_id
-    assert_ended(office, "COMMIT" if commit else "ABORT")
-    assert await office.end(OLD, commit, version=2) == new, "and whoever asks again hears the same"
-    await assert_fenced(office, OLD)
-    await office.begin(new, version=2)
-    assert (await office.end(new, version=2)).producer_id == new.producer_id
+    assert_ended(one, "COMMIT" if commit else "ABORT")
+    assert await one.end(OLD, commit, version=2) == new, "and whoever asks again hears the same"
+    await assert_fenced(one, OLD)
+    await one.begin(new, version=2)
+    assert (await one.end(new, version=2)).producer_id == new.producer_id
 
 
 @pytest.mark.parametrize("steps", STEPS)
-async def test_epoch_exhaustion_on_a_timeout_abort_over_a_failover_at_each_step(office: Office, steps: int) -> None:
-    office.wall_ms += TIMEOUT_MS + 1
-    await cut_power_after(office, steps, lambda: office.until_state("CompleteAbort"))
-    await office.until_state("CompleteAbort")
-    assert_ended(office, "ABORT")
-    await assert_fenced(office, OLD)
-    new = await office.init()
+async def test_epoch_exhaustion_on_a_timeout_abort_over_a_failover_at_each_step(
+    one: TransactionBroker, steps: int
+) -> None:
+    one.wall_ms += TIMEOUT_MS + 1
+    await cut_power_after(one, steps, lambda: one.until_state("CompleteAbort"))
+    await one.until_state("CompleteAbort")
+    assert_ended(one, "ABORT")
+    await assert_fenced(one, OLD)
+    new = await one.init()
     assert new.epoch == 0
     assert new.producer_id != OLD.producer_id
 
 
 @pytest.mark.parametrize("steps", STEPS)
-async def test_epoch_exhaustion_under_a_new_instance_over_a_failover_at_each_step(office: Office, steps: int) -> None:
-    await cut_power_after(office, steps, office.init)
-    new = await office.init()
+async def test_epoch_exhaustion_under_a_new_instance_over_a_failover_at_each_step(
+    one: TransactionBroker, steps: int
+) -> None:
+    await cut_power_after(one, steps, one.init)
+    new = await one.init()
     assert new.producer_id != OLD.producer_id
     assert new.epoch <= 1, "1 if the first one got through, and was fenced by the second"
-    assert_ended(office, "ABORT")
-    await assert_fenced(office, OLD)
-    await office.begin(new, version=2)
-    await office.end(new, version=2)
+    assert_ended(one, "ABORT")
+    await assert_fenced(one, OLD)
+    await one.begin(new, version=2)
+    await one.end(new, version=2)
 
 
 @pytest.mark.parametrize("commit_first", [True, False])
 @pytest.mark.parametrize("late_ms", [0, 1])
-async def test_commit_racing_the_timeout_abort_by_1_ms(office: Office, late_ms: int, commit_first: bool) -> None:
+async def test_commit_racing_the_timeout_abort_by_1_ms(
+    one: TransactionBroker, late_ms: int, commit_first: bool
+) -> None:
     """Both in one turn of the loop: one of them wins, the log has its marker only, and the producer hears which."""
-    office.wall_ms += TIMEOUT_MS + late_ms
+    one.wall_ms += TIMEOUT_MS + late_ms
     surprises: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: surprises.append(context))
-    expiry = office.transactions._expiry
+    expiry = one.transactions._expiry
     if not commit_first:
         expiry.abort_due()
-    ending = asyncio.ensure_future(office.end(OLD, True, version=2))
+    ending = asyncio.ensure_future(one.end(OLD, True, version=2))
     if commit_first:
         await asyncio.sleep(0)
         expiry.abort_due()
@@ -133,14 +139,14 @@ async def test_commit_racing_the_timeout_abort_by_1_ms(office: Office, late_ms: 
         assert isinstance(error, KafkaError)
         assert error.code is ErrorCode.PRODUCER_FENCED
         assert "open for 60001 ms, allowed were 60000 ms" in error.message
-        await office.until_state("CompleteAbort")
-        assert_ended(office, "ABORT")
+        await one.until_state("CompleteAbort")
+        assert_ended(one, "ABORT")
     else:
         assert ending.result().epoch == 0
-        await office.until_state("CompleteCommit")
-        assert_ended(office, "COMMIT")
+        await one.until_state("CompleteCommit")
+        assert_ended(one, "COMMIT")
     expiry.abort_due()
     await expiry.stopped()  # the sweeps that came too late have found nothing to do
-    kind = {fence.reason for fence in office.transactions.fences("t")}
+    kind = {fence.reason for fence in one.transactions.fences("t")}
     assert (FenceReason.TIMED_OUT in kind) is bool(late_ms and not commit_first)
     assert surprises == []

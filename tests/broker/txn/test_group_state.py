@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from semel_broker.coordination.producer_ids import NeedsProducerIdError
 from semel_broker.txn.model import group_state, state
 from semel_broker.txn.model.group_metadata import (
     ABORTED,
@@ -34,7 +35,7 @@ from semel_broker.txn.model.metadata import (
     TransactionState,
 )
 from semel_broker.txn.model.records import key_of, metadata_of, row_of
-from semel_broker.txn.model.requests import End, Init, NeedsProducerIdError
+from semel_broker.txn.model.requests import End, Init
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import coordinator_partition, group_of, transaction_partition
 
@@ -156,7 +157,7 @@ def test_the_first_step_is_the_first() -> None:
 
 
 @pytest.mark.parametrize("in_state", [OPEN, COMMITTED, ABORTED])
-def test_a_step_can_always_be_begun_and_tells_what_was_committed_last(in_state: GroupState) -> None:
+def test_a_step_can_always_be_begun_and_returns_the_last_committed_token(in_state: GroupState) -> None:
     before = group(in_state, note="something")
     then = begin(before).then
     assert then is not None
@@ -164,7 +165,7 @@ def test_a_step_can_always_be_begun_and_tells_what_was_committed_last(in_state: 
     assert (then.decided_token, then.decided_epoch) == (before.decided_token, before.decided_epoch)
 
 
-def test_a_begin_fences_and_aborts_what_is_open_and_nothing_else() -> None:
+def test_a_begin_fences_and_aborts_open_transactions_only() -> None:
     quiet = [member(s.label, s) for s in (EMPTY, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT)]
     decision = begin(group(), member("open"), *quiet)
     assert states(decision) == {"g/open": PREPARE_ABORT}
@@ -210,7 +211,7 @@ def test_an_empty_batch_moves_the_token() -> None:
 
 @pytest.mark.parametrize("in_state", [OPEN, COMMITTED, ABORTED])
 @pytest.mark.parametrize("epoch", [1, 3, 9])
-def test_a_token_that_was_committed_is_told_so_whatever_step_is_asked_for(in_state: GroupState, epoch: int) -> None:
+def test_a_committed_token_is_recognised_in_any_step(in_state: GroupState, epoch: int) -> None:
     before = group(in_state)
     assert before.decided_token is not None
     decision = commit(before, member("a"), epoch=epoch, token=before.decided_token)
@@ -246,7 +247,7 @@ def test_epochs_that_are_used_up_take_a_fresh_producer_id_each() -> None:
         (lambda: commit(group(), member("a"), transactions=listed(member("a")) * 2), INVALID, "twice"),
     ],
 )
-def test_what_cannot_be_decided_says_why(call: Callable[[], Decision], code: ErrorCode, words: str) -> None:
+def test_a_refused_decision_says_why(call: Callable[[], Decision], code: ErrorCode, words: str) -> None:
     error = refusal(call)
     assert error.code is code
     assert words in error.message
@@ -266,7 +267,7 @@ def test_what_cannot_be_decided_says_why(call: Callable[[], Decision], code: Err
         (member("a", group_epoch=-1), member("a").identity, STATE),
     ],
 )
-def test_one_transaction_that_is_not_as_the_driver_was_told_spoils_the_whole_commit(
+def test_one_transaction_that_differs_from_the_drivers_list_refuses_the_commit(
     there: TransactionMetadata | None, producer: ProducerIdentity, code: ErrorCode
 ) -> None:
     good = member("good")
@@ -321,7 +322,7 @@ def test_a_member_opens_nothing_unless_its_step_is_open(known: TransactionGroup 
         assert words in error.message
 
 
-def test_a_member_whose_step_is_open_works_like_anybody() -> None:
+def test_a_member_of_an_open_step_works_like_an_ordinary_producer() -> None:
     mine = member("a", EMPTY)
     then = state.add_partitions(mine, mine.identity, [A], NOW, group=group()).then
     assert then is not None
@@ -334,7 +335,7 @@ def test_an_id_with_a_slash_that_joined_nothing_is_an_ordinary_one() -> None:
     for known in (None, group(COMMITTED), group(epoch=9)):
         then = state.add_partitions(mine, mine.identity, [A], NOW, group=known).then
         assert then is not None
-        assert state.end(then, End(producer=mine.identity, commit=True), NOW).decided
+        assert state.end(then, End(producer=mine.identity, commit=True), NOW).awaits_markers
         assert state.is_timed_out(then, NOW + TIMEOUT_MS + 1, known)
 
 
@@ -360,7 +361,7 @@ def test_a_prepared_member_is_nobodys_to_keep() -> None:
     assert refusal(lambda: state.init(member("a"), ask, NOW)).code is STATE
 
 
-def test_an_operator_who_takes_a_members_id_makes_it_an_ordinary_one() -> None:
+def test_an_operators_init_makes_a_member_an_ordinary_id() -> None:
     ask = Init(transactional_id="g/a", timeout_ms=1, note="stuck")
     fencing = state.init(member("a"), ask, NOW).then
     assert fencing is not None
@@ -369,7 +370,7 @@ def test_an_operator_who_takes_a_members_id_makes_it_an_ordinary_one() -> None:
     assert taken.then.group_epoch == -1
 
 
-def test_a_member_of_a_committed_step_joins_the_next_with_what_it_has() -> None:
+def test_a_member_of_a_committed_step_joins_the_next_with_its_identity() -> None:
     before = member("a")
     (decided,) = commit(group(), before).members
     ask = Init(transactional_id="g/a", timeout_ms=5, expected=before.identity, group_epoch=4)
@@ -378,7 +379,7 @@ def test_a_member_of_a_committed_step_joins_the_next_with_what_it_has() -> None:
     assert (joined.answer, joined.then.group_epoch, joined.then.state) == (before.identity.successor, 4, EMPTY)
 
 
-def test_who_joins_while_the_last_step_is_being_ended_is_held() -> None:
+def test_a_member_that_joins_while_the_last_step_is_being_ended_waits() -> None:
     (decided,) = commit(group(), member("a")).members
     ask = Init(transactional_id="g/a", timeout_ms=5, group_epoch=4)
     assert refusal(lambda: state.init(decided, ask, NOW)).code is ErrorCode.CONCURRENT_TRANSACTIONS
@@ -404,19 +405,19 @@ def test_a_step_is_timed_out_as_a_whole_from_the_begin_of_its_first_transaction(
 
 
 @pytest.mark.parametrize("known", [group(COMMITTED), group(ABORTED), None])
-def test_what_is_decided_or_gone_is_not_timed_out(known: TransactionGroup | None) -> None:
+def test_a_decided_or_unknown_group_does_not_time_out(known: TransactionGroup | None) -> None:
     assert group_state.time_out(known, members(member("a")), NOW * 2, BROKER) == Decision()
 
 
 @pytest.mark.parametrize("known", [None, group(epoch=4), group(COMMITTED)])
-def test_a_member_whose_step_is_nowhere_is_not_open_for_ever(known: TransactionGroup | None) -> None:
+def test_a_member_of_an_unknown_step_times_out(known: TransactionGroup | None) -> None:
     orphan = member("a")
     assert not state.is_timed_out(orphan, orphan.start_ms + TIMEOUT_MS, known)
     assert state.is_timed_out(orphan, orphan.start_ms + TIMEOUT_MS + 1, known)
 
 
 @pytest.mark.parametrize("in_state", [COMMITTED, ABORTED])
-def test_a_group_is_forgotten_once_it_was_not_used_for_long_and_nobody_is_left(in_state: GroupState) -> None:
+def test_an_unused_group_without_members_is_forgotten(in_state: GroupState) -> None:
     before = group(in_state)
     due = before.last_update_ms + 100
     assert group_state.expire(before, {}, due - 1, 100) == Decision()
@@ -427,7 +428,7 @@ def test_a_group_is_forgotten_once_it_was_not_used_for_long_and_nobody_is_left(i
     assert group_row(then)[1] is None
 
 
-def test_a_step_that_everybody_has_left_is_aborted_before_its_group_is_forgotten() -> None:
+def test_an_abandoned_step_is_aborted_before_its_group_is_forgotten() -> None:
     before = group(OPEN)
     due = before.last_update_ms + 100
     assert group_state.expire(before, members(member("a")), due, 100) == Decision(), "it is the timeout's"

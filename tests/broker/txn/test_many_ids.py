@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from broker.txn.office import Office
+from broker.txn.transaction_broker import TransactionBroker
 from semel_broker.topics.topics import Topics
 from semel_broker.txn.model import records, state
 from semel_broker.txn.model.metadata import TransactionMetadata
@@ -67,24 +67,24 @@ def past(name: str, producer_id: int, wall_ms: int) -> list[TransactionMetadata]
 
 
 @pytest.fixture
-async def crowded() -> Office:
-    """An office that is closed, with many ids on its disk, a batch for each record."""
-    office = Office()
-    office.disk = CountingDisk()
-    await office.open()
-    await office.init()
+async def crowded() -> TransactionBroker:
+    """An one that is closed, with many ids on its disk, a batch for each record."""
+    one = TransactionBroker()
+    one.disk = CountingDisk()
+    await one.open()
+    await one.init()
     for number in range(IDS):
         name = f"worker-{number}"
-        partition = office.topics.partition(TRANSACTION_STATE, coordinator_partition(name, 50))
-        for txn in past(name, number + 1000, office.wall_ms):
-            data = bytearray(build_batch([Record(0, office.wall_ms, *row_of(txn))]))
+        partition = one.topics.partition(TRANSACTION_STATE, coordinator_partition(name, 50))
+        for txn in past(name, number + 1000, one.wall_ms):
+            data = bytearray(build_batch([Record(0, one.wall_ms, *row_of(txn))]))
             partition.append(data, header=read_header(data))
-    await office.close()
-    return office
+    await one.close()
+    return one
 
 
 async def test_a_start_reads_the_journal_once_and_decodes_each_id_once(
-    crowded: Office, monkeypatch: pytest.MonkeyPatch
+    crowded: TransactionBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded = []
     decode = records.decode_versioned
@@ -105,7 +105,7 @@ async def test_a_start_reads_the_journal_once_and_decodes_each_id_once(
     await crowded.close()
 
 
-async def test_the_loop_goes_on_while_ids_are_loaded(crowded: Office) -> None:
+async def test_the_event_loop_serves_requests_while_ids_are_loaded(crowded: TransactionBroker) -> None:
     await crowded.open(wait=False)
     turns = 0
     while len(crowded.transactions.shards.here()) < 50:

@@ -35,7 +35,7 @@ class Room:
         self.done: list[str] = []
         self.wanted = True
         self.is_behind = False
-        self.channel = MarkerChannel(self.log, self, lambda node: Broker(self, node))
+        self.channel = MarkerChannel(self.log, self, HERE, Broker(self, HERE), lambda node: Broker(self, node))
 
     def of(self, partition: TopicPartition) -> int | None:
         if partition in self.leaderless or partition in self.deleted:
@@ -82,7 +82,7 @@ async def room() -> Room:
     return Room()
 
 
-async def test_what_one_turn_queues_goes_out_as_one_batch_per_destination(room: Room) -> None:
+async def test_markers_of_one_loop_iteration_go_out_as_one_batch_per_destination(room: Room) -> None:
     room.send(A0, B0, name="t1")
     room.send(A1, name="t2")
     assert (room.writes, room.done) == ([], [])
@@ -90,7 +90,7 @@ async def test_what_one_turn_queues_goes_out_as_one_batch_per_destination(room: 
     assert room.writes == [(0, [A0, A1]), (1, [B0])]
 
 
-async def test_what_is_for_this_broker_is_written_at_once(room: Room) -> None:
+async def test_markers_for_this_broker_are_written_at_once(room: Room) -> None:
     room.send(HERE0, A0, name="t1")
     room.send(HERE0, name="t2")
     assert (room.writes, room.done) == ([(HERE, [HERE0]), (HERE, [HERE0])], ["t2"])
@@ -98,7 +98,7 @@ async def test_what_is_for_this_broker_is_written_at_once(room: Room) -> None:
     assert room.writes[2:] == [(0, [A0])]
 
 
-async def test_done_is_told_once_when_every_partition_has_its_marker(room: Room) -> None:
+async def test_done_is_called_once_when_every_partition_has_its_marker(room: Room) -> None:
     room.gate = asyncio.Event()
     room.send(A0, B0)
     await room.until(lambda: len(room.writes) == 2)
@@ -126,7 +126,7 @@ async def test_a_marker_is_tried_until_it_is_written(room: Room, trouble: ErrorC
     assert len(room.log.of("marker_delayed")) == 1, "said once, not at every attempt"
 
 
-async def test_only_what_failed_is_tried_again(room: Room) -> None:
+async def test_only_failed_markers_are_retried(room: Room) -> None:
     room.answers = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     room.send(A0, A1)
     await room.until(lambda: room.done)
@@ -157,7 +157,7 @@ async def test_zombie_coordinators_marker_is_not_tried_again(room: Room) -> None
     assert (room.done, room.channel.waiting) == ([], 0), "its successor ends the transaction"
 
 
-async def test_closing_waits_for_what_is_being_written_here_and_tries_nothing_again(room: Room) -> None:
+async def test_closing_waits_for_local_writes_and_retries_nothing(room: Room) -> None:
     room.leaderless[B0] = None
     room.gate = asyncio.Event()
     room.send(B0, name="t1")
@@ -227,7 +227,7 @@ async def test_a_partition_that_moves_while_its_marker_is_under_way_is_followed_
     assert (room.writes[2:], room.channel.waiting) == ([], 0)
 
 
-async def test_a_leader_that_is_found_is_told_at_once_and_not_after_the_backoff(room: Room) -> None:
+async def test_a_new_leader_gets_its_markers_at_once_without_backoff(room: Room) -> None:
     room.leaderless[A0] = None
     room.send(A0)
     for _ in range(8):
@@ -240,7 +240,7 @@ async def test_a_leader_that_is_found_is_told_at_once_and_not_after_the_backoff(
     assert (room.writes, room.done) == ([(0, [A0])], ["t"])
 
 
-async def test_markers_wait_in_a_queue_for_the_leader_that_there_is_when_it_is_their_turn(room: Room) -> None:
+async def test_queued_markers_go_to_the_leader_at_the_time_of_sending(room: Room) -> None:
     room.gate = gate = asyncio.Event()
     room.send(A0, name="t1")
     await room.until(lambda: room.writes)
@@ -256,7 +256,7 @@ async def test_markers_wait_in_a_queue_for_the_leader_that_there_is_when_it_is_t
     assert len(room.writes) == 2
 
 
-async def test_a_broker_that_has_not_heard_of_a_topic_yet_is_asked_again(room: Room) -> None:
+async def test_a_leader_that_does_not_know_a_topic_yet_gets_the_marker_again(room: Room) -> None:
     room.answers = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     room.is_behind = True
     room.send(A0, A1)
@@ -264,7 +264,7 @@ async def test_a_broker_that_has_not_heard_of_a_topic_yet_is_asked_again(room: R
     assert room.writes == [(0, [A0, A1]), (0, [A0])]
 
 
-async def test_a_topic_that_is_deleted_while_nobody_leads_it_holds_nothing_up(room: Room) -> None:
+async def test_a_topic_deleted_without_a_leader_does_not_delay_the_outcome(room: Room) -> None:
     room.leaderless[A0] = None
     room.send(A0)
     room.deleted[A0] = None

@@ -49,7 +49,7 @@ OPEN = st.builds(
 
 @settings(max_examples=60, deadline=None)
 @given(OPEN)
-def test_what_is_stored_comes_back(txn: TransactionMetadata) -> None:
+def test_stored_metadata_is_read_back(txn: TransactionMetadata) -> None:
     key, value = row_of(txn)
     assert value is not None
     assert key_of(key) == "t"
@@ -67,7 +67,7 @@ def test_the_value_is_the_one_that_the_codec_writes(txn: TransactionMetadata) ->
 
 @settings(max_examples=200, deadline=None)
 @given(OPEN, st.data())
-def test_damage_is_told_whichever_way_a_record_is_read(txn: TransactionMetadata, draw: st.DataObject) -> None:
+def test_both_ways_to_read_a_record_report_damage(txn: TransactionMetadata, draw: st.DataObject) -> None:
     """Records without partitions are not decoded field by field; what comes of them must not show it."""
     _, value = row_of(txn)
     assert value is not None
@@ -166,7 +166,7 @@ def test_the_ledger_is_bounded() -> None:
     assert [fence.old.epoch for fence in fences] == list(range(5, FENCES_KEPT + 5))
 
 
-def test_a_producer_is_told_of_the_bump_that_took_its_own_epoch() -> None:
+def test_a_producers_error_names_the_bump_that_fenced_its_epoch() -> None:
     fences = (line(3), line(4, FenceReason.TIMED_OUT), line(7, FenceReason.ADMIN))
     assert "a new producer" in who_fenced(fences, ProducerIdentity(5, 3))
     assert "transaction.timeout.ms" in who_fenced(fences, ProducerIdentity(5, 4))

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
+from semel_broker.coordination.errors import END_TXN, for_version
+from semel_broker.coordination.producer_ids import NeedsProducerIdError
 from semel_broker.txn.model import state
 from semel_broker.txn.model.identity import EPOCH_LAST, EPOCH_MAX, NOBODY, ClientName, ProducerIdentity
 from semel_broker.txn.model.ledger import FenceReason
@@ -25,8 +27,7 @@ from semel_broker.txn.model.metadata import (
     TransactionMetadata,
     TransactionState,
 )
-from semel_broker.txn.model.refusals import for_version
-from semel_broker.txn.model.requests import End, Init, NeedsProducerIdError, Rules, Step
+from semel_broker.txn.model.requests import End, Init, Rules, Step
 from semel_protocol.errors import ErrorCode, KafkaError
 
 NOW = 1_700_000_000_000
@@ -100,7 +101,7 @@ IN_EVERY_STATE = {
 
 
 @pytest.mark.parametrize("in_state", IN_EVERY_STATE)
-def test_what_each_request_may_do_in_each_state(in_state: TransactionState) -> None:
+def test_each_request_in_each_state(in_state: TransactionState) -> None:
     before = txn(in_state)
     asked = (
         lambda: init(before),
@@ -117,7 +118,7 @@ def test_what_each_request_may_do_in_each_state(in_state: TransactionState) -> N
 @pytest.mark.parametrize(
     ("producer", "code"), [(me(2), FENCED), (me(4), FENCED), (me(3, 77), MAPPING)], ids=["old", "future", "stranger"]
 )
-def test_who_does_not_own_the_id_is_told_so_in_every_state(
+def test_a_producer_that_does_not_own_the_id_is_refused_in_every_state(
     in_state: TransactionState, producer: ProducerIdentity, code: ErrorCode
 ) -> None:
     before = txn(in_state)
@@ -172,7 +173,7 @@ def test_a_new_id_gets_a_fresh_producer_id_and_epoch_0() -> None:
 
 
 @pytest.mark.parametrize("in_state", BETWEEN)
-def test_a_new_instance_gets_the_next_epoch_and_the_ledger_says_who_it_is(in_state: TransactionState) -> None:
+def test_a_new_instance_gets_the_next_epoch_and_a_line_in_the_ledger(in_state: TransactionState) -> None:
     step = init(txn(in_state))
     assert step.answer == me(4)
     assert step.then is not None
@@ -197,7 +198,7 @@ def test_a_failed_fence_append_does_not_bump_the_epoch_again_and_again() -> None
     assert init(before).then == init(before).then
 
 
-def test_kip360_a_producer_resumes_with_what_it_has() -> None:
+def test_kip360_a_producer_resumes_with_its_identity() -> None:
     step = init(txn(COMPLETE_ABORT), expected=me(3))
     assert step.answer == me(4)
     assert step.then is not None
@@ -255,7 +256,7 @@ def test_a_lost_reply_about_a_rotation_is_asked_for_again() -> None:
 
 
 @pytest.mark.parametrize("expected", [NOBODY, me(EPOCH_LAST)], ids=["new instance", "resumed"])
-def test_the_epoch_that_only_fences_is_given_to_nobody(expected: ProducerIdentity) -> None:
+def test_the_epoch_reserved_for_fences_is_not_allocated(expected: ProducerIdentity) -> None:
     first = init(txn(ONGOING, EPOCH_LAST), expected=expected)
     assert first.then is not None
     assert first.then.producer_epoch == EPOCH_MAX
@@ -301,7 +302,7 @@ def test_the_first_partition_opens_the_transaction_and_starts_its_clock(in_state
     assert then.client_transaction_version == 2
 
 
-def test_what_is_enrolled_already_writes_nothing() -> None:
+def test_enrolling_a_partition_again_writes_nothing() -> None:
     step = state.add_partitions(txn(ONGOING), me(), [A], NOW)
     assert (step.then, step.answer) == (None, me())
 
@@ -329,7 +330,7 @@ def test_data_is_written_into_enrolled_partitions_only() -> None:
 @pytest.mark.parametrize("commit", [True, False])
 def test_version_1_keeps_the_epoch_and_answers_a_retry(commit: bool) -> None:
     step = end(txn(ONGOING), commit)
-    assert (step.answer, step.decided) == (None, me())
+    assert (step.answer, step.awaits_markers) == (me(), True)
     done = completed(step)
     assert (done.state, done.identity, done.partitions) == (
         COMPLETE_COMMIT if commit else COMPLETE_ABORT,
@@ -344,7 +345,7 @@ def test_version_1_keeps_the_epoch_and_answers_a_retry(commit: bool) -> None:
 def test_kip890_version_2_bumps_the_epoch_at_every_end(commit: bool) -> None:
     step = end(txn(ONGOING), commit, version=2)
     assert step.then is not None
-    assert (step.then.producer_epoch, step.decided) == (4, me(4)), "markers carry the new epoch: it fences late writes"
+    assert (step.then.producer_epoch, step.answer) == (4, me(4)), "markers carry the new epoch: it fences late writes"
     assert completed(step).identity == me(4)
     assert completed(step).fences == (), "nobody was fenced"
 
@@ -373,7 +374,7 @@ def test_empty_commit_is_refused_and_empty_abort_bumps_the_epoch_with_version_2(
     assert code_of(lambda: end(txn(in_state), True, version=2)) is STATE
     step = end(txn(in_state), False, version=2)
     assert step.then is not None
-    assert (step.then.state, step.then.partitions, step.decided) == (PREPARE_ABORT, {}, me(4))
+    assert (step.then.state, step.then.partitions, step.answer) == (PREPARE_ABORT, {}, me(4))
     assert completed(step).state is COMPLETE_ABORT
 
 
@@ -383,7 +384,7 @@ def test_kip890_epoch_exhaustion_rotates_the_producer_id_at_the_end(commit: bool
     prepared = step.then
     assert prepared is not None
     assert (prepared.producer_id, prepared.producer_epoch) == (PID, EPOCH_MAX), "the data's id, fenced"
-    assert step.decided == prepared.identity == ProducerIdentity(FRESH, 0)
+    assert step.answer == prepared.identity == ProducerIdentity(FRESH, 0)
     assert code_of(lambda: end(prepared, commit, EPOCH_LAST, version=2)) is WAIT
     done = completed(step)
     assert (done.identity, done.previous_producer_id) == (ProducerIdentity(FRESH, 0), PID)
@@ -413,7 +414,7 @@ def test_commit_racing_the_timeout_abort_by_1_ms() -> None:
     assert code_of(lambda: end(state.complete(aborted, NOW), False)) is FENCED, "there is no epoch it could go on with"
 
 
-def test_who_timed_out_may_hear_of_the_abort_and_go_on_where_an_end_bumps_the_epoch() -> None:
+def test_a_producer_that_timed_out_may_abort_and_continue_where_an_end_bumps_the_epoch() -> None:
     """As Kafka 4.1.1: its Java client meets a timeout as an abortable error, and aborts."""
     aborted = state.time_out(txn(ONGOING, start_ms=NOW), NOW + TIMEOUT_MS + 1, BROKER).then
     assert aborted is not None
@@ -430,13 +431,13 @@ def test_who_timed_out_may_hear_of_the_abort_and_go_on_where_an_end_bumps_the_ep
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_who_has_no_producer_id_ends_nothing_and_is_told_no_identity(commit: bool) -> None:
+def test_an_end_without_a_producer_id_is_refused(commit: bool) -> None:
     done = txn(COMPLETE_COMMIT if commit else COMPLETE_ABORT)  # last_identity is NOBODY too
     refused = code_of(lambda: state.end(done, End(producer=NOBODY, commit=commit, version=2), NOW, FRESH))
     assert refused is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_who_timed_out_is_told_for_how_long_it_was_open() -> None:
+def test_the_error_after_a_timeout_says_how_long_the_transaction_was_open() -> None:
     aborted = state.time_out(txn(ONGOING, start_ms=NOW), NOW + TIMEOUT_MS + 7, BROKER).then
     with pytest.raises(KafkaError, match="open for 60007 ms, allowed were 60000 ms"):
         end(aborted, True)
@@ -469,7 +470,7 @@ def test_ids_expire_between_transactions_only(in_state: TransactionState) -> Non
     assert state.is_expired(before, NOW + 100, 100) == (in_state in BETWEEN)
 
 
-def test_an_expired_id_leaves_word_of_what_happened() -> None:
+def test_the_ledger_of_an_expired_id_says_that_it_expired() -> None:
     dead = state.expire(txn(COMPLETE_COMMIT), NOW, 100, BROKER)
     assert dead.state is DEAD
     assert "producer id 5 epoch 3 was dropped" in dead.fences[-1].text
@@ -512,7 +513,7 @@ def test_kip939_a_new_instance_keeps_and_ends_a_prepared_transaction(commit: boo
     assert prepared.producer_epoch > epoch
     bump = 1 if version else 0
     done = completed(step)
-    assert done.identity == step.decided == ProducerIdentity(mine.producer_id, mine.epoch + bump)
+    assert done.identity == step.answer == ProducerIdentity(mine.producer_id, mine.epoch + bump)
     assert end(done, commit, mine.epoch, version, mine.producer_id) == Step(None, done.identity)
 
 
@@ -533,8 +534,8 @@ def test_kip939_without_keeping_it_is_aborted_above_both_epochs() -> None:
 
 def test_kip588_old_clients_hear_of_an_invalid_epoch_new_ones_of_a_fence() -> None:
     error = KafkaError(ErrorCode.PRODUCER_FENCED, "who and when")
-    assert for_version(error, knows_fenced=True) is error
-    old = for_version(error, knows_fenced=False)
+    assert for_version(error, END_TXN, 2) is error
+    old = for_version(error, END_TXN, 1)
     assert (old.code, old.message) == (ErrorCode.INVALID_PRODUCER_EPOCH, "who and when")
     other = KafkaError(ErrorCode.INVALID_TXN_STATE)
-    assert for_version(other, knows_fenced=False) is other
+    assert for_version(other, END_TXN, 1) is other

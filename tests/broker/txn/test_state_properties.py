@@ -123,8 +123,8 @@ class OneTransactionalId(RuleBasedStateMachine):
         assert self.txn.producer_id == before.producer_id, "markers carry the id that wrote the data"
         assert self.txn.producer_epoch >= before.producer_epoch
         if version == 2:
-            assert step.decided not in self.holders
-            self.holders.insert(0, step.decided)
+            assert step.answer not in self.holders
+            self.holders.insert(0, step.answer)
 
     @precondition(lambda self: self.txn is not None and self.txn.is_prepared)
     @rule()

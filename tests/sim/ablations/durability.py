@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from semel_broker.cluster.local_store import LocalStore
+from semel_broker.coordination.journal import Journal
 from semel_broker.coordination.producer_ids import BLOCK_SIZE, ProducerIds
-from semel_broker.groups.journal import Journal as GroupJournal
 from semel_broker.handlers import k00_produce
 from semel_broker.partitions.durability import DurablePartition
 from semel_broker.partitions.partition import READ_COMMITTED, Partition
@@ -85,10 +85,10 @@ def readers_below_watermark(seam: Seam) -> None:
 
 @safeguard("sync before offsets are committed", "a group's committed offset survives a power loss", shows=DARK_AND_SLOW)
 def sync_before_offsets(seam: Seam) -> None:
-    write = GroupJournal.write
+    write = Journal.write
 
     def hasty(
-        self: GroupJournal,
+        self: Journal,
         rows: Any,
         apply: Callable[[], None],
         refuse: Callable[[Exception], None],
@@ -101,7 +101,7 @@ def sync_before_offsets(seam: Seam) -> None:
         else:
             apply()
 
-    seam.replace(GroupJournal, "write", hasty)
+    seam.replace(Journal, "write", hasty)
 
 
 @safeguard("topics are durable", "a topic that was created, grown or deleted stays so", "admin", shows=power_fails)

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from semel_broker.groups import state
-from semel_broker.groups.book import OffsetBook
 from semel_broker.groups.group import Group
-from semel_broker.groups.pending import Pending
+from semel_broker.groups.offset_store import OffsetStore
+from semel_broker.groups.pending_offsets import PendingOffsets
 from semel_broker.groups.records import group_row
 from semel_broker.groups.shard import GroupShard
-from semel_broker.groups.turn import Change
+from semel_broker.groups.state import Change
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from sim.ablations.ablation import Seam, broker_ends, faults, safeguard
@@ -86,7 +86,7 @@ def generations_durable(seam: Seam) -> None:
     "pipeline",
 )
 def stable_offsets(seam: Seam) -> None:
-    seam.replace(OffsetBook, "is_unstable", lambda *_: False)
+    seam.replace(OffsetStore, "is_unstable", lambda *_: False)
 
 
 @safeguard(
@@ -96,8 +96,8 @@ def stable_offsets(seam: Seam) -> None:
     shows=broker_ends,
 )
 def replay_of_pending(seam: Seam) -> None:
-    load = OffsetBook.load
-    seam.replace(OffsetBook, "load", lambda self, pending: load(self, Pending()))
+    load = OffsetStore.load
+    seam.replace(OffsetStore, "load", lambda self, pending: load(self, PendingOffsets()))
 
 
 @safeguard(
@@ -108,20 +108,20 @@ def replay_of_pending(seam: Seam) -> None:
     given=slow_load,
 )
 def markers_before_load(seam: Seam) -> None:
-    ended = OffsetBook.transaction_ended
+    ended = OffsetStore.transaction_ended
 
-    def deaf(self: OffsetBook, *args: Any) -> None:
+    def deaf(self: OffsetStore, *args: Any) -> None:
         if self._is_loaded:
             ended(self, *args)
 
-    seam.replace(OffsetBook, "transaction_ended", deaf)
+    seam.replace(OffsetStore, "transaction_ended", deaf)
 
 
 @safeguard("aborted offsets are dropped", "offsets of a transaction that is aborted never take effect", "pipeline")
 def aborted_offsets(seam: Seam) -> None:
-    ended = OffsetBook.transaction_ended
+    ended = OffsetStore.transaction_ended
 
-    def naive(self: OffsetBook, producer_id: int, commit: bool) -> None:
+    def naive(self: OffsetStore, producer_id: int, commit: bool) -> None:
         ended(self, producer_id, True)
 
-    seam.replace(OffsetBook, "transaction_ended", naive)
+    seam.replace(OffsetStore, "transaction_ended", naive)

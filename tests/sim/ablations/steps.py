@@ -8,15 +8,17 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 from semel._transactions.manager import Transactions
-from semel_broker.txn import transaction_groups
+from semel_broker.coordination.journal import Journal
+from semel_broker.txn import group_engine
 from semel_broker.txn.expiry import Expiry
 from semel_broker.txn.group_engine import GroupEngine
-from semel_broker.txn.journal import Journal
 from semel_broker.txn.model import group_state, state
 from semel_broker.txn.model.group_metadata import TransactionGroup
+from semel_broker.txn.model.group_records import group_key_of
 from semel_broker.txn.model.group_state import Decide, Decision, Members
 from semel_broker.txn.model.metadata import ONGOING, TransactionMetadata
 from semel_broker.txn.model.replay import Replay
+from semel_storage.internal_topics import Row
 
 from sim.ablations.ablation import Seam, broker_ends, safeguard
 from sim.ablations.occasions import lost_decision
@@ -41,7 +43,7 @@ def lenient(transactional_id: str, epoch: int, group: TransactionGroup | None) -
     needless="whoever is let in can open nothing: AddPartitions and the verification of Produce ask for the step, too",
 )
 def step_of_init(seam: Seam) -> None:
-    seam.replace(transaction_groups, "check_step", lenient)
+    seam.replace(group_engine, "check_step", lenient)
 
 
 @safeguard(
@@ -51,7 +53,7 @@ def step_of_init(seam: Seam) -> None:
     given=no_timeouts,
 )
 def step_of_member(seam: Seam) -> None:
-    seam.replace(transaction_groups, "check_step", lenient)
+    seam.replace(group_engine, "check_step", lenient)
     seam.replace(state, "check_step", lenient)
 
 
@@ -146,18 +148,11 @@ def repeat_of_token(seam: Seam) -> None:
 def one_append(seam: Seam) -> None:
     append = Journal.append
 
-    def in_parts(
-        self: Journal,
-        transactions: Sequence[TransactionMetadata],
-        *,
-        group: TransactionGroup | None = None,
-        **more: Any,
-    ) -> Any:
-        if group is None or not transactions:
-            return append(self, transactions, group=group, **more)
-        append(self, [], group=group)
-        for txn in transactions:
-            stored = append(self, [txn])
+    def in_parts(self: Journal, rows: Sequence[Row], **more: Any) -> Any:
+        if group_key_of(rows[0][0]) is None:
+            return append(self, rows, **more)
+        for row in rows:
+            stored = append(self, [row], **more)
         return stored
 
     seam.replace(Journal, "append", in_parts)
@@ -174,17 +169,17 @@ def decision_durable(seam: Seam) -> None:
         is_durable: bool = True
 
     async def hasty(self: GroupEngine, slot: Any, held: Any, decision: Decision) -> None:
-        append = self._journal.append
+        append = self._engine.append
 
-        def at_once(transactions: Any, **more: Any) -> Durable:
-            append(transactions, **more)
+        def at_once(rows: Any, **more: Any) -> Durable:
+            append(rows, **more)
             return Durable()
 
-        self._journal.append = at_once  # type: ignore[method-assign, assignment]
+        self._engine.append = at_once  # type: ignore[method-assign, assignment]
         try:
             await persist(self, slot, held, decision)
         finally:
-            del self._journal.append
+            del self._engine.append
 
     persist = GroupEngine._persist
     seam.replace(GroupEngine, "_persist", hasty)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
-from semel_broker.groups.coordinator import GroupCoordinator
+from semel_broker.coordination.engine import FifoLock
+from semel_broker.groups.shard import GroupShard
 from semel_broker.handlers import k00_transactional
-from semel_broker.txn.engine import Engine
 from semel_broker.txn.expiry import Expiry
 from semel_broker.txn.markers.channel import Entry
 from semel_broker.txn.markers.local_destination import LocalDestination
@@ -23,10 +23,10 @@ from semel_broker.txn.model.metadata import (
     TransactionMetadata,
     TransactionState,
 )
+from semel_broker.txn.model.records import row_of
 from semel_broker.txn.model.requests import End, Init, Step
 from semel_broker.txn.shard import TransactionShard
-from semel_broker.txn.slots import Slot
-from semel_broker.txn.turn import Turn
+from semel_broker.txn.slot import TransactionSlot
 
 from sim.ablations.ablation import (
     Seam,
@@ -54,16 +54,16 @@ def shared_ids(plan: RunPlan) -> bool:
 
 def hasty(seam: Seam, *states: TransactionState) -> None:
     """Records of these states take effect before they are durable."""
-    persist = Engine.persist
+    persist = TransactionShard.persist
 
-    async def persist_hastily(self: Engine, slot: Slot, then: TransactionMetadata) -> None:
-        if then.state not in states or self._closed is not None:
+    async def persist_hastily(self: TransactionShard, slot: TransactionSlot, then: TransactionMetadata) -> None:
+        if then.state not in states or self._engine.closed is not None:
             await persist(self, slot, then)
             return
-        self._journal.append([then])
+        self._journal.append([row_of(then)])
         self.apply(slot, then)
 
-    seam.replace(Engine, "persist", persist_hastily)
+    seam.replace(TransactionShard, "persist", persist_hastily)
 
 
 @safeguard(
@@ -116,7 +116,7 @@ def markers_durable(seam: Seam) -> None:
     shows=broker_ends,
 )
 def decided_goes_on(seam: Seam) -> None:
-    async def nothing(self: TransactionShard, slot: Slot) -> None:
+    async def nothing(self: TransactionShard, slot: TransactionSlot) -> None:
         pass
 
     seam.replace(TransactionShard, "_resume", nothing)
@@ -246,10 +246,10 @@ def newest_connection(seam: Seam) -> None:
 
 @safeguard("requests of an id take turns", "what is decided is decided on what the last decision has left", *KINDS)
 def take_turns(seam: Seam) -> None:
-    async def go_ahead(self: Turn) -> None:
+    async def go_ahead(self: FifoLock) -> None:
         await asyncio.sleep(0)
 
-    seam.replace(Turn, "wait", go_ahead)
+    seam.replace(FifoLock, "wait", go_ahead)
 
 
 @safeguard(
@@ -289,11 +289,11 @@ def verify_produce(seam: Seam) -> None:
     shows=both(old_transactions, faults("hold", "late")),
 )
 def verify_offsets(seam: Seam) -> None:
-    commit = GroupCoordinator.commit_in_transaction
+    commit = GroupShard.commit_in_transaction
 
     async def naive(
-        self: GroupCoordinator, group_id: str, records: Any, producer: Any, verify: Callable[[int], None], **more: Any
+        self: GroupShard, group_id: str, records: Any, producer: Any, verify: Callable[[int], None], **more: Any
     ) -> None:
         await commit(self, group_id, records, producer, lambda index: None, **more)
 
-    seam.replace(GroupCoordinator, "commit_in_transaction", naive)
+    seam.replace(GroupShard, "commit_in_transaction", naive)

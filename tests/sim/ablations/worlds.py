@@ -15,12 +15,11 @@ from semel_broker.cluster.elections import Standing
 from semel_broker.cluster.image import PartitionView
 from semel_broker.cluster.records import PartitionState
 from semel_broker.cluster.steps import Step
-from semel_broker.coordination import coordinator_topic
-from semel_broker.groups import journal
+from semel_broker.coordination import journal
 from semel_broker.txn.model import identity, metadata, state
-from semel_broker.txn.slots import Slot
-from semel_protocol.batch import BatchHeader
+from semel_broker.txn.slot import TransactionSlot
 from semel_protocol.errors import ErrorCode
+from semel_storage.internal_topics import CONSUMER_OFFSETS
 from semel_storage.log import recovery
 from semel_storage.log.snapshot import SNAPSHOT
 from semel_storage.producers.producer_table import ProducerTable
@@ -47,12 +46,13 @@ def slow_load(seam: Seam) -> None:
     async def pause(_: float) -> None:
         await asyncio.sleep(0.02)
 
-    async def replay_slowly(self: journal.Journal, feed: Callable[[BatchHeader, memoryview], None]) -> None:
-        await replay(self, feed)
-        await asyncio.sleep(0.5)
+    async def replay_slowly(self: journal.Journal, take: Callable[[bytes], int]) -> None:
+        await replay(self, take)
+        if self._partition.topic == CONSUMER_OFFSETS:
+            await asyncio.sleep(0.5)
 
-    seam.replace(coordinator_topic, "READ_BYTES", 500)
-    seam.replace(coordinator_topic, "sleep", pause)
+    seam.replace(journal, "READ_BYTES", 500)
+    seam.replace(journal, "sleep", pause)
     seam.replace(journal.Journal, "replay", replay_slowly)
 
 
@@ -114,7 +114,7 @@ def restless_leaders(seam: Seam) -> None:
 
 def any_connection(seam: Seam) -> None:
     """The broker takes what comes over any connection, as Kafka's does."""
-    seam.replace(Slot, "_check_connection", lambda *_: None)
+    seam.replace(TransactionSlot, "_check_connection", lambda *_: None)
 
 
 def carefree_clients(seam: Seam) -> None:

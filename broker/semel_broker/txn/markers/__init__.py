@@ -1,1 +1,1 @@
-"""Transaction markers: sent to partition leaders, here or on other brokers, until each is written."""
+"""Transaction markers: this broker writes those of its partitions and sends the others to partition leaders."""

@@ -1,10 +1,10 @@
-"""How a decision reaches the partitions: one queue per destination, batches, retries for ever.
+"""Sends commit and abort markers to partition leaders: one queue per broker, retried until each is written.
 
-A destination is the broker that leads a partition. `send` puts markers into the queues of their destinations. Where
-that is this broker they are written at once; another one gets a request at a time, with what has gathered meanwhile. A
-marker that cannot be written now (no leader, a log that is not writable) is tried again, for as long as it takes: the
-outcome is decided, and readers wait for it. One whose partition has another leader goes there as soon as that is known
-(`leaders_changed`), whatever the last one may yet answer.
+`send` puts a marker into the queue of the broker that leads its partition. This broker writes its own markers at once.
+Another broker gets one request at a time, with all markers queued meanwhile. A marker that cannot be written now (the
+partition has no leader, or a log is not writable) is tried again without limit: the outcome is decided, and consumers
+wait for it. When the partition gets another leader, the marker goes there at once (`leaders_changed`), whatever the
+former leader may still answer.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Protocol
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
+from semel_broker.cluster.image import Image
+from semel_broker.topics.topics import Topics
 from semel_broker.txn.model.identity import ProducerIdentity
 from semel_broker.txn.model.metadata import TopicPartition
 from semel_broker.world import Logger
@@ -29,7 +31,8 @@ NOBODY = -1
 
 
 class Marker(msgspec.Struct, frozen=True, gc=False):
-    """How a transaction ended, to be told to its partitions. `coordinator_epoch`: of the coordinator that decided."""
+    """How a transaction ended, as its partitions store it. `coordinator_epoch`: the leader epoch of the partition of
+    `__transaction_state` whose coordinator decided."""
 
     producer: ProducerIdentity
     commit: bool
@@ -40,13 +43,15 @@ Entry = tuple[Marker, TopicPartition]
 
 
 class Destination(Protocol):
-    """A broker that leads partitions. `is_here`: it is this one, and it costs nothing to call it often."""
+    """A broker that leads partitions. `is_here`: it is this broker, and frequent calls cost nothing."""
 
     is_here: bool
 
     def write(self, entries: Sequence[Entry]) -> list[ErrorCode] | Future[list[ErrorCode]]:
-        """Write the markers durably; a code for each, in their order. At once, or in a while. Raises KafkaError or
-        OSError (at once, or as the future's exception) when the destination cannot be reached."""
+        """Write the markers durably; a code for each, in their order, at once or as a future.
+
+        Raises KafkaError or OSError (at once, or as the future's exception) when the destination cannot be reached.
+        """
         ...
 
 
@@ -54,25 +59,25 @@ class Leaders(Protocol):
     """Where partitions are led, as far as this broker knows."""
 
     def of(self, partition: TopicPartition) -> int | None:
-        """The node that leads it now; None while nobody does, or it does not exist."""
+        """The node that leads it now; None while it has no leader, or if it does not exist."""
         ...
 
     def exists(self, partition: TopicPartition) -> bool:
-        """Whether there is such a partition."""
+        """Whether the partition exists."""
         ...
 
 
 SETTLED = (
     ErrorCode.NONE,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # the topic is deleted, if that is known here, too
-    ErrorCode.INVALID_PRODUCER_EPOCH,  # the partition is past this transaction: its marker, or an operator's, is there
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # the topic is deleted, if this broker knows that, too
+    ErrorCode.INVALID_PRODUCER_EPOCH,  # the partition has this marker, or an operator's, or a newer epoch
 )
-"""Codes that end the attempts for one partition; TRANSACTION_COORDINATOR_FENCED ends them for the whole transaction."""
+"""Codes that end the attempts for one partition. TRANSACTION_COORDINATOR_FENCED ends them without `done`."""
 
 
 class Dispatch:
-    """One transaction's markers on their way: `done` is called once every partition has its marker. `wanted`: whether
-    this coordinator still has to do with it."""
+    """The markers of one transaction. The channel calls `done` once every partition has its marker. `wanted`: whether
+    this coordinator still coordinates the transaction."""
 
     __slots__ = ("attempts", "done", "marker", "missing", "transactional_id", "wanted")
 
@@ -92,8 +97,8 @@ class Dispatch:
         self.wanted = wanted
 
 
-class Errand:
-    """One partition's marker on its way. `node`: whom it was given to last; `timer`: until it is tried again."""
+class PendingMarker:
+    """The marker of one partition. `node`: the broker it was last queued for; `timer`: runs until the next attempt."""
 
     __slots__ = ("dispatch", "is_settled", "node", "partition", "timer")
 
@@ -106,17 +111,28 @@ class Errand:
 
 
 class MarkerChannel:
-    """All markers of one broker's coordinators."""
+    """All markers of the coordinators on broker `node_id`. `here` writes into its partitions; `remote(node)` makes the
+    destination of another broker."""
 
-    def __init__(self, log: Logger, leaders: Leaders, destination: Callable[[int], Destination]) -> None:
+    def __init__(
+        self,
+        log: Logger,
+        leaders: Leaders,
+        node_id: int,
+        here: Destination,
+        remote: Callable[[int], Destination],
+    ) -> None:
+        self.here = here
         self._log = log
         self._leaders = leaders
-        self._destination = destination
-        self._queues: dict[int, list[Errand]] = {}
+        self._node_id = node_id
+        self._remote = remote
+        self._far: dict[int, Destination] = {}
+        self._queues: dict[int, list[PendingMarker]] = {}
         self._scheduled = False
-        self._writing: dict[Future[list[ErrorCode]], int] = {}  # and the node
-        self._asked: dict[int, None] = {}  # other brokers that have a request under way
-        self._open: dict[Errand, None] = {}  # but for what this broker writes at the first try
+        self._writing: dict[Future[list[ErrorCode]], int] = {}  # -> node
+        self._asked: dict[int, None] = {}  # other brokers with a request under way
+        self._open: dict[PendingMarker, None] = {}  # without those that this broker writes at the first attempt
         self._closed = False
 
     def send(
@@ -127,26 +143,26 @@ class MarkerChannel:
         done: Callable[[], None],
         wanted: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Have `marker` written into each of `partitions`; `done` is called when it is, perhaps before this returns."""
+        """Write `marker` into each of `partitions`, then call `done`, possibly before this returns."""
         assert partitions, "a transaction without partitions needs no marker"
         dispatch = Dispatch(transactional_id, marker, len(partitions), done, wanted)
-        here = [errand for partition in partitions if self._hand_over(errand := Errand(dispatch, partition))]
+        here = [pending for partition in partitions if self._enqueue(pending := PendingMarker(dispatch, partition))]
         if here:
             self._write(here[0].node, here)
 
     def leaders_changed(self) -> None:
-        """Partitions may have other leaders than they had: what is on its way to somebody else goes there."""
-        for errand in list(self._open):
-            node = self._leaders.of(errand.partition)
-            if errand.node != (NOBODY if node is None else node) or not self._leaders.exists(errand.partition):
-                self._go(errand)
+        """Partitions may have other leaders now: queue the markers of these partitions for them."""
+        for pending in list(self._open):
+            node = self._leaders.of(pending.partition)
+            if pending.node != (NOBODY if node is None else node) or not self._leaders.exists(pending.partition):
+                self._send(pending)
 
     async def close(self) -> None:
-        """Try nothing again, and return once what is being written here is. The rest is found in the journal."""
+        """Stop all attempts, and return once the writes under way here are done. The journal has the other markers."""
         self._closed = True
-        for errand in self._open:
-            if errand.timer is not None:
-                errand.timer.cancel()
+        for pending in self._open:
+            if pending.timer is not None:
+                pending.timer.cancel()
         self._open.clear()
         self._queues.clear()
         for answer, node in list(self._writing.items()):
@@ -157,35 +173,43 @@ class MarkerChannel:
 
     @property
     def waiting(self) -> int:
-        """Markers that could not be written yet and are to be tried again."""
-        return sum(errand.timer is not None for errand in self._open)
+        """How many markers wait for their next attempt."""
+        return sum(pending.timer is not None for pending in self._open)
 
     # --- inside ---
 
-    def _go(self, errand: Errand) -> None:
-        """To whoever leads now."""
-        if errand.timer is not None:
-            errand.timer.cancel()
-            errand.timer = None
-        if self._hand_over(errand):
-            self._write(errand.node, [errand])
+    def _destination_at(self, node: int) -> Destination:
+        if node == self._node_id:
+            return self.here
+        far = self._far.get(node)
+        if far is None:
+            far = self._far[node] = self._remote(node)
+        return far
 
-    def _hand_over(self, errand: Errand) -> bool:
-        """Put the marker into the queue of whoever leads; True if it is for this broker: then it is to be written."""
-        if self._closed or not errand.dispatch.wanted():
-            self._open.pop(errand, None)
+    def _send(self, pending: PendingMarker) -> None:
+        """Send the marker to the partition's present leader."""
+        if pending.timer is not None:
+            pending.timer.cancel()
+            pending.timer = None
+        if self._enqueue(pending):
+            self._write(pending.node, [pending])
+
+    def _enqueue(self, pending: PendingMarker) -> bool:
+        """Queue the marker for the partition's leader; True if that is this broker: then the caller writes it."""
+        if self._closed or not pending.dispatch.wanted():
+            self._open.pop(pending, None)
             return False
-        node = self._leaders.of(errand.partition)
+        node = self._leaders.of(pending.partition)
         if node is None:
-            errand.node = NOBODY
-            gone = not self._leaders.exists(errand.partition)
-            self._settle(errand, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if gone else ErrorCode.LEADER_NOT_AVAILABLE)
+            pending.node = NOBODY
+            gone = not self._leaders.exists(pending.partition)
+            self._settle(pending, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if gone else ErrorCode.LEADER_NOT_AVAILABLE)
             return False
-        errand.node = node
-        if self._destination(node).is_here:
+        pending.node = node
+        if self._destination_at(node).is_here:
             return True
-        self._open[errand] = None
-        self._queues.setdefault(node, []).append(errand)
+        self._open[pending] = None
+        self._queues.setdefault(node, []).append(pending)
         self._flush_soon()
         return False
 
@@ -195,7 +219,7 @@ class MarkerChannel:
             get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Send what has gathered, to whomever is not busy with what he was sent before."""
+        """Send the queued markers to every broker that has no request under way."""
         self._scheduled = False
         for node in [node for node in self._queues if node not in self._asked]:
             queue = self._queues.pop(node)
@@ -203,13 +227,13 @@ class MarkerChannel:
                 self._queues[node] = queue[MARKERS_AT_ONCE:]
             self._write(node, queue[:MARKERS_AT_ONCE])
 
-    def _write(self, node: int, queue: list[Errand]) -> None:
-        batch = [errand for errand in queue if errand.node == node and not errand.is_settled]
+    def _write(self, node: int, queue: list[PendingMarker]) -> None:
+        batch = [pending for pending in queue if pending.node == node and not pending.is_settled]
         if not batch:
             return
-        destination = self._destination(node)
+        destination = self._destination_at(node)
         try:
-            answer = destination.write([(errand.dispatch.marker, errand.partition) for errand in batch])
+            answer = destination.write([(pending.dispatch.marker, pending.partition) for pending in batch])
         except (KafkaError, OSError) as error:
             self._failed(node, batch, error)
             return
@@ -221,13 +245,13 @@ class MarkerChannel:
             self._asked[node] = None
         answer.add_done_callback(partial(self._answered, node, batch))
 
-    def _answered(self, node: int, batch: list[Errand], answer: Future[list[ErrorCode]]) -> None:
+    def _answered(self, node: int, batch: list[PendingMarker], answer: Future[list[ErrorCode]]) -> None:
         del self._writing[answer]
         self._asked.pop(node, None)
         if self._queues:
             self._flush_soon()
         if answer.cancelled():
-            return  # the broker is going down
+            return  # this broker is stopping
         error = answer.exception()
         if error is None:
             self._settle_all(node, batch, answer.result())
@@ -237,53 +261,53 @@ class MarkerChannel:
             self._settle_all(node, batch, [ErrorCode.UNKNOWN_SERVER_ERROR] * len(batch))
             raise error  # a bug of ours: the loop's exception handler has it logged
 
-    def _failed(self, node: int, batch: list[Errand], error: KafkaError | OSError) -> None:
+    def _failed(self, node: int, batch: list[PendingMarker], error: KafkaError | OSError) -> None:
         self._log.warning("markers_not_written", destination=node, markers=len(batch), error=str(error))
         self._settle_all(node, batch, [ErrorCode.UNKNOWN_SERVER_ERROR] * len(batch))
 
-    def _settle_all(self, node: int, batch: list[Errand], codes: list[ErrorCode]) -> None:
+    def _settle_all(self, node: int, batch: list[PendingMarker], codes: list[ErrorCode]) -> None:
         assert len(codes) == len(batch), (codes, batch)
-        for errand, code in zip(batch, codes, strict=True):
-            if not errand.is_settled and (errand.node == node or not code):  # else it is on its way to somebody else
-                self._settle(errand, code)
+        for pending, code in zip(batch, codes, strict=True):
+            if not pending.is_settled and (pending.node == node or not code):  # else it is queued for another leader
+                self._settle(pending, code)
 
-    def _settle(self, errand: Errand, code: ErrorCode) -> None:
-        dispatch = errand.dispatch
-        if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._leaders.exists(errand.partition):
-            self._try_again(errand, code)  # whoever leads it has not heard of it yet
+    def _settle(self, pending: PendingMarker, code: ErrorCode) -> None:
+        dispatch = pending.dispatch
+        if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._leaders.exists(pending.partition):
+            self._retry_later(pending, code)  # its leader does not know the topic yet
         elif code in SETTLED:
             if code:
-                self._tell("marker_not_needed", errand, code)
-            self._forget(errand)
+                self._warn("marker_not_needed", pending, code)
+            self._forget(pending)
             dispatch.missing -= 1
             if not dispatch.missing:
                 dispatch.done()
         elif code is ErrorCode.TRANSACTION_COORDINATOR_FENCED:
-            self._tell("coordinator_fenced", errand, code)  # another one goes on with it
-            self._forget(errand)
+            self._warn("coordinator_fenced", pending, code)  # another coordinator continues
+            self._forget(pending)
         else:
-            self._try_again(errand, code)
+            self._retry_later(pending, code)
 
-    def _forget(self, errand: Errand) -> None:
-        errand.is_settled = True
-        if errand.timer is not None:
-            errand.timer.cancel()
-            errand.timer = None
-        self._open.pop(errand, None)
+    def _forget(self, pending: PendingMarker) -> None:
+        pending.is_settled = True
+        if pending.timer is not None:
+            pending.timer.cancel()
+            pending.timer = None
+        self._open.pop(pending, None)
 
-    def _try_again(self, errand: Errand, code: ErrorCode) -> None:
+    def _retry_later(self, pending: PendingMarker, code: ErrorCode) -> None:
         if self._closed:
             return
-        dispatch = errand.dispatch
+        dispatch = pending.dispatch
         dispatch.attempts += 1
         if dispatch.attempts == 1 or not dispatch.attempts % 100:
-            self._tell("marker_delayed", errand, code)
+            self._warn("marker_delayed", pending, code)
         delay_ms = min(BACKOFF_MS << min(dispatch.attempts - 1, 8), BACKOFF_MS_MAX)
-        self._open[errand] = None
-        errand.timer = get_running_loop().call_later(delay_ms / 1000, self._go, errand)
+        self._open[pending] = None
+        pending.timer = get_running_loop().call_later(delay_ms / 1000, self._send, pending)
 
-    def _tell(self, event: str, errand: Errand, code: ErrorCode) -> None:
-        dispatch, (topic, index) = errand.dispatch, errand.partition
+    def _warn(self, event: str, pending: PendingMarker, code: ErrorCode) -> None:
+        dispatch, (topic, index) = pending.dispatch, pending.partition
         self._log.warning(
             event,
             transactional_id=dispatch.transactional_id,
@@ -294,3 +318,37 @@ class MarkerChannel:
             error=code.name,
             attempts=dispatch.attempts,
         )
+
+
+class ImageLeaders:
+    """The leaders as the image of the cluster has them."""
+
+    def __init__(self, image: Image) -> None:
+        self._image = image
+
+    def of(self, partition: TopicPartition) -> int | None:
+        """The live broker that leads the partition; None while it has no leader, or if it does not exist."""
+        kept = self._image.topic(partition[0])
+        return None if kept is None else self._image.leader(kept.value.topic_id, partition[1])
+
+    def exists(self, partition: TopicPartition) -> bool:
+        """Whether the partition exists."""
+        kept = self._image.topic(partition[0])
+        return kept is not None and 0 <= partition[1] < len(kept.value.replicas)
+
+
+class OnlyBroker:
+    """The leaders where this broker is the only one."""
+
+    def __init__(self, node_id: int, topics: Topics) -> None:
+        self._node_id = node_id
+        self._topics = topics
+
+    def of(self, partition: TopicPartition) -> int | None:
+        """This broker; None if the partition does not exist."""
+        return self._node_id if self.exists(partition) else None
+
+    def exists(self, partition: TopicPartition) -> bool:
+        """Whether the partition exists."""
+        topic = self._topics.get(partition[0])
+        return topic is not None and 0 <= partition[1] < topic.partition_count

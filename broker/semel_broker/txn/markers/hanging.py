@@ -1,6 +1,7 @@
-"""Transactions that hang: open in a partition, and nobody coordinates them (KIP-664). An operator may end them.
+"""Aborts hanging transactions, which are open in a partition and have no coordinator (KIP-664), for an operator.
 
-Nobody: so all coordinators have to be asked, and one that does not answer may be the one that does.
+A transaction hangs only if no coordinator knows it. So this broker asks all coordinators, and refuses if one of them
+does not answer.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ BUSY = [state.label for state in TransactionState if state not in BETWEEN and st
 
 
 class Others:
-    """The coordinators on other brokers. `timeout_ms`: how long each is waited for."""
+    """The coordinators on other brokers. `timeout_ms`: how long a call to each may take."""
 
     def __init__(self, topics: Topics, leaders: Leaders, peers: PeerCalls, node_id: int, timeout_ms: int) -> None:
         self._topics = topics
@@ -80,7 +81,7 @@ class Others:
             if node is None:
                 raise KafkaError(
                     ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                    f"nobody leads {TRANSACTION_STATE}-{index}: its coordinator may know the transaction; try again",
+                    f"{TRANSACTION_STATE}-{index} has no leader, so its coordinator cannot be asked: try again",
                 )
             nodes[node] = None
         nodes.pop(self._node_id, None)
@@ -88,7 +89,7 @@ class Others:
 
 
 class Hanging:
-    """Ends what is open in partitions that this broker leads."""
+    """Aborts transactions in partitions that this broker leads."""
 
     def __init__(self, log: Logger, others: Others) -> None:
         self._log = log
@@ -103,9 +104,10 @@ class Hanging:
         known: Iterable[TransactionMetadata],
         destination: Destination,
     ) -> None:
-        """Write the marker, unless a coordinator knows the transaction. `known`: what is coordinated here.
+        """Write the marker, unless a coordinator knows the transaction. `known`: the transactions that this broker
+        coordinates.
 
-        Raises KafkaError 48 if there is none, or it is somebody's; 6, 15, 47, 52.
+        Raises INVALID_TXN_STATE if there is none, or it has a coordinator; 6, 15, 47, 52.
         """
         place = partition.topic, partition.index
         holder = next((txn for txn in known if txn.holds(producer.producer_id, place)), None)
@@ -124,7 +126,7 @@ class Hanging:
 
 
 def not_hanging(transactional_id: str, state: str) -> KafkaError:
-    """The refusal to end what has a coordinator."""
+    """The error for a transaction that has a coordinator."""
     return KafkaError(
         ErrorCode.INVALID_TXN_STATE,
         f"this transaction is not hanging: {transactional_id} is in {state}; "

@@ -1,4 +1,10 @@
-"""Markers written into partitions that this broker leads: the near end of the marker channel."""
+"""Markers that this broker writes into the partitions it leads, and the guards that notice them (KIP-890).
+
+A broker takes a guard before it asks another one, the coordinator, whether a producer may append. If a marker of the
+producer arrives before the append, or the partition begins another leader epoch, the answer may be about a transaction
+that is over, so the broker does not append. A marker that was there already (a retry, or that of a transaction which
+has written nothing here) breaks a guard, too.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +18,70 @@ from semel_storage.internal_topics import CONSUMER_OFFSETS
 from semel_broker.partitions.partition import Partition
 from semel_broker.topics.topics import Topics
 from semel_broker.txn.markers.channel import Entry
-from semel_broker.txn.markers.guards import Guards
 
 OffsetsEnded = Callable[[int, int, int, bool], None]
 """(partition of `__consumer_offsets`, producer id, epoch, commit): its pending offsets take effect, or are dropped."""
 
 
+Key = tuple[str, int, int]
+"""(topic, partition, producer id)."""
+
+
+class Guard:
+    """Notices the end of one producer's transaction in one partition, until `Guards.release`."""
+
+    __slots__ = ("_epoch", "_partition", "is_broken", "key")
+
+    def __init__(self, partition: Partition, producer_id: int) -> None:
+        self.key: Key = (partition.topic, partition.index, producer_id)
+        self.is_broken = False
+        self._partition = partition
+        self._epoch = partition.leader_epoch
+
+    def check(self) -> None:
+        """Call it without an await before the append. Raises NOT_ENOUGH_REPLICAS: the producer tries again."""
+        if self.is_broken or self._partition.leader_epoch != self._epoch:
+            topic, index, producer_id = self.key
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{topic}-{index}: a transaction of producer id {producer_id} ended while it was looked up: try again",
+            )
+
+
+class Guards:
+    """The guards of all partitions of this broker."""
+
+    def __init__(self) -> None:
+        self._guards: dict[Key, list[Guard]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._guards.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._guards)
+
+    def take(self, partition: Partition, producer_id: int) -> Guard:
+        """A new guard."""
+        guard = Guard(partition, producer_id)
+        self._guards.setdefault(guard.key, []).append(guard)
+        return guard
+
+    def release(self, guard: Guard) -> None:
+        """Remove the guard."""
+        guards = self._guards[guard.key]
+        guards.remove(guard)
+        if not guards:
+            del self._guards[guard.key]
+
+    def marker(self, topic: str, index: int, producer_id: int) -> None:
+        """Break the guards of this producer in this partition."""
+        for guard in self._guards.get((topic, index, producer_id), ()):
+            guard.is_broken = True
+
+
 class Written(msgspec.Struct):
-    """A marker in the log of `partition`; or why it is not there. `committing`: what it waits for, None: nothing."""
+    """A marker in the log of `partition`, or `code` says why it is not there. `committing`: done once the marker is
+    durable; None: it is."""
 
     partition: Partition | None
     committing: Future[None] | None = None
@@ -27,9 +89,8 @@ class Written(msgspec.Struct):
 
 
 class LocalDestination:
-    """This broker. Markers of one turn share a sync; a retry of a marker that is there already is no harm.
-
-    Every marker that is written here passes here, so it breaks the `guards` of its producer, too."""
+    """This broker. Markers of one call share a sync; a retry of a marker that is there already does no harm. Every
+    marker breaks the `guards` of its producer."""
 
     is_here = True
 
@@ -39,7 +100,8 @@ class LocalDestination:
         self.guards = Guards()
 
     def write(self, entries: Sequence[Entry]) -> list[ErrorCode] | Future[list[ErrorCode]]:
-        """A code for each marker: 0, 3 (no such partition), 47 and 52 (fenced), or what the log has against it."""
+        """A code for each marker: NONE, UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH and
+        TRANSACTION_COORDINATOR_FENCED (fenced), or the error of the append."""
         written = [self._append(entry) for entry in entries]
         uncommitted = next((each.partition for each in written if each.committing is not None), None)
         if uncommitted is None:
@@ -66,7 +128,7 @@ class LocalDestination:
 
     async def _when_committed(self, entries: Sequence[Entry], written: list[Written]) -> list[ErrorCode]:
         codes = []
-        for entry, each in zip(entries, written, strict=True):  # one after the other: their syncs run at once
+        for entry, each in zip(entries, written, strict=True):  # their syncs run at the same time
             try:
                 if each.committing is not None:
                     await each.committing
@@ -76,7 +138,7 @@ class LocalDestination:
         return codes
 
     def _ended(self, entry: Entry, written: Written) -> ErrorCode:
-        """The marker is durable: offsets that were part of the transaction learn of it, too."""
+        """The marker is durable: tell the group coordinator, whose offsets may be part of the transaction."""
         marker, (topic, index) = entry
         if topic == CONSUMER_OFFSETS and not written.code:
             self._offsets_ended(index, marker.producer.producer_id, marker.producer.epoch, marker.commit)

@@ -1,4 +1,4 @@
-"""What a coordinator needs of the connections to other brokers."""
+"""The requests of a coordinator to other brokers: their keys and versions, and the protocol of the connections."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ LIST_TRANSACTIONS, LIST_VERSION = 66, 1
 
 
 class PeerCalls(Protocol):
-    """Requests to the listeners that brokers have for each other."""
+    """Sends requests to the peer listeners of other brokers."""
 
     async def call(self, node_id: int, api_key: int, version: int, message: Message, timeout_ms: int) -> Any:
-        """The answer of that broker. Raises OSError or KafkaError when it cannot be reached or is late."""
+        """The response of that broker. Raises OSError or KafkaError if there is none within `timeout_ms`."""
         ...
 
 
-class Nobody:
+class NoPeers:
     """The peers of a broker that is the only one."""
 
     async def call(self, node_id: int, api_key: int, version: int, message: Message, timeout_ms: int) -> Any:
         """Raises ConnectionError."""
-        raise ConnectionError(f"there is no way to broker {node_id}")
+        raise ConnectionError(f"this broker is alone and has no connection to broker {node_id}")

@@ -1,6 +1,6 @@
-"""Markers written into partitions that another broker leads: the far end of the marker channel.
+"""Markers that another broker writes into the partitions it leads, sent as WriteTxnMarkers.
 
-The wire's request names a transaction once, with all its partitions; the answer comes in the same order.
+A request names a transaction once, with all its partitions. The response has the same order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from semel_broker.txn.model.metadata import TopicPartition
 
 
 class RemoteDestination:
-    """The broker `node_id`. `timeout_ms`: how long an answer is waited for."""
+    """The broker `node_id`. `timeout_ms`: of a request."""
 
     is_here = False
 
@@ -44,7 +44,7 @@ class RemoteDestination:
 
 
 def request_of(entries: Sequence[Entry]) -> WriteTxnMarkersRequest:
-    """The markers as the wire has them: each once, with its partitions by topic."""
+    """The request for these markers: each marker once, with its partitions by topic."""
     markers: dict[Marker, dict[str, list[int]]] = {}
     for marker, (topic, index) in entries:
         markers.setdefault(marker, {}).setdefault(topic, []).append(index)
@@ -66,7 +66,7 @@ def request_of(entries: Sequence[Entry]) -> WriteTxnMarkersRequest:
 
 
 def entries_of(row: WriteTxnMarkersRequestMarker) -> tuple[Marker, list[TopicPartition]]:
-    """One marker of a request, and where it is to be written."""
+    """One marker of a request, and its partitions."""
     marker = Marker(
         ProducerIdentity(row.producer_id, row.producer_epoch), row.transaction_result, row.coordinator_epoch
     )
@@ -74,7 +74,7 @@ def entries_of(row: WriteTxnMarkersRequestMarker) -> tuple[Marker, list[TopicPar
 
 
 def codes_of(request: WriteTxnMarkersRequest, response: WriteTxnMarkersResponse) -> dict[Entry, ErrorCode]:
-    """What became of each marker. Raises KafkaError if the answer is one to another question."""
+    """The code of each marker. Raises KafkaError if the response does not fit the request."""
     codes: dict[Entry, ErrorCode] = {}
     for asked, answered in zip(request.markers, response.markers, strict=False):
         marker, partitions = entries_of(asked)

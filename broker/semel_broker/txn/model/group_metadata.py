@@ -1,4 +1,4 @@
-"""What the coordinator knows of one transaction group, and the table of its states. PURE.
+"""PURE: The metadata of one transaction group, and the table of its states.
 
 A transaction group is a name under which transactions of many producers commit as one. Its members are the
 transactional ids `<group>/<member>` that were initialised under one of its steps. A step reaches from its begin to its
@@ -20,7 +20,7 @@ from semel_broker.txn.model.ledger import moment_of
 
 
 class GroupState(IntEnum):
-    """How the group's last step stands. The values are those of its records; a DEAD one's is a tombstone."""
+    """The state of the group's last step. The values are those of its records; DEAD is stored as a tombstone."""
 
     OPEN = 0
     COMMITTED = 1
@@ -41,7 +41,7 @@ NEXT: Mapping[GroupState, tuple[GroupState, ...]] = {
     ABORTED: (OPEN, DEAD),
     DEAD: (),
 }
-"""Every transition there is. To OPEN: the next step. An open step that everybody has left is aborted first."""
+"""All transitions. To OPEN: the next step. An expired open step is aborted before the group is forgotten."""
 
 
 class TransactionGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +70,7 @@ class TransactionGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def begun(self) -> str:
-        """A clause on who began the step, and when."""
+        """A clause that names the owner of the step, and the time of its begin."""
         owner = f"{self.owner}, " if self.owner else ""
         return f"step {self.epoch} was begun at {moment_of(self.begin_ms)} by {owner}{self.client}"
 
@@ -89,7 +89,7 @@ def check_transition(before: GroupState | None, after: GroupState) -> None:
 
 
 def check_step(transactional_id: str, epoch: int, group: TransactionGroup | None) -> TransactionGroup:
-    """`group`, in whose step `epoch` transactions may be opened now. Raises PRODUCER_FENCED with who, when and why."""
+    """`group`, whose step `epoch` is open. Raises PRODUCER_FENCED, which names the owner, the time and the reason."""
     if group is not None and group.is_open_in(epoch):
         return group
     why = "the group is not known: it was never begun, or has expired" if group is None else _why_not(epoch, group)

@@ -1,6 +1,6 @@
-"""Transaction groups as records of `__transaction_state`, and back. PURE.
+"""PURE: Transaction groups as records of `__transaction_state`, and back.
 
-A kind of record of semel's own: Kafka, and tools of other people, skip keys of versions that they do not know.
+The kind of record is semel's own: Kafka and other tools skip keys of versions that they do not know.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from semel_storage.internal_topics import (
     TRANSACTION_GROUP_KEY,
     TRANSACTION_GROUP_VALUE,
+    Row,
     TransactionGroupKey,
     TransactionGroupValue,
     decode_versioned,
@@ -17,7 +18,6 @@ from semel_storage.internal_topics import (
 
 from semel_broker.txn.model.group_metadata import DEAD, GroupState, TransactionGroup
 from semel_broker.txn.model.identity import ClientName
-from semel_broker.txn.model.records import Row
 
 
 def group_row(group: TransactionGroup) -> Row:

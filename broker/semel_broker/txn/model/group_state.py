@@ -1,9 +1,8 @@
-"""Decisions about one transaction group. PURE: the group, its members and what is asked go in; what is to be stored
-comes out.
+"""PURE: The state machine of one transaction group: the group, its members and a request in, the records to store out.
 
-Each function answers a `Decision`: the group's next record and those of members, which are appended as one batch and
-take effect as one. They raise `KafkaError`: then nothing changes. `members`: all that are known, by transactional id.
-The caller has the turns of all that may have something open.
+Each function returns a `Decision`: the group's next record and those of members, which are appended as one batch and
+take effect together. They raise `KafkaError`: then nothing changes. `members`: all known members, by transactional id.
+The caller has the locks of all members that may have a transaction open.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Members = Mapping[str, TransactionMetadata]
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True):
-    """BeginTransactionGroup. `owner`: who begins it, in words; `client`: as the connection has it."""
+    """BeginTransactionGroup. `owner`: the name that the driver gives itself; `client`: of its connection."""
 
     group: str
     owner: str = ""
@@ -35,7 +34,7 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decide(msgspec.Struct, frozen=True, kw_only=True):
-    """DecideTransactionGroup. `transactions`: what is committed, by transactional id, with the identity each has."""
+    """DecideTransactionGroup. `transactions`: the transactional ids to commit, each with its identity."""
 
     group: str
     epoch: int
@@ -56,7 +55,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def begin(group: TransactionGroup | None, members: Members, ask: Begin, now_ms: int) -> Decision:
-    """The next step. Whatever the group has open is aborted, and its producers are fenced."""
+    """Begin the next step: abort the group's open transactions, and fence their producers."""
     then = TransactionGroup(
         name=ask.group,
         epoch=1 if group is None else group.epoch + 1,
@@ -78,9 +77,8 @@ def decide(
 ) -> Decision:
     """Commit the listed transactions and abort the others; or abort all. A token that was committed before says so.
 
-    Raises KafkaError 42, 48, 90, 105; NeedsProducerIdError without a fresh id for each listed one whose epochs are
-    used up.
-    """
+    Raises INVALID_REQUEST, INVALID_TXN_STATE, PRODUCER_FENCED, TRANSACTIONAL_ID_NOT_FOUND; NeedsProducerIdError without
+    a fresh id for each listed one whose epochs are used up."""
     if group is None:
         raise unknown(ask.group)
     if ask.commit and not ask.token:
@@ -132,7 +130,8 @@ def _committed(
 def _listed(
     group: TransactionGroup, txn: TransactionMetadata | None, name: str, producer: ProducerIdentity
 ) -> TransactionMetadata:
-    """The member, if its transaction is what the driver was told of. Raises KafkaError 48, 49, 90."""
+    """The member, if it has the transaction that the driver lists. Raises INVALID_TXN_STATE,
+    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED."""
     if txn is None:
         raise KafkaError(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
@@ -154,7 +153,7 @@ def _aborted(members: Members, line: FenceRecord) -> tuple[TransactionMetadata, 
 
 
 def unknown(group: str) -> KafkaError:
-    """The refusal to decide about a group that there is not."""
+    """The error for an unknown group."""
     return KafkaError(
         ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
         f"there is no transaction group {group!r}: it was never begun, or has expired; begin it",
@@ -165,7 +164,7 @@ def unknown(group: str) -> KafkaError:
 
 
 def is_timed_out(group: TransactionGroup, members: Iterable[TransactionMetadata], now_ms: int) -> bool:
-    """Whether the step has had something open for longer than its driver has asked for."""
+    """Whether a transaction of the step is open for longer than its driver has asked for."""
     if group.state is not OPEN:
         return False
     begins = [txn.start_ms for txn in members if txn.state is ONGOING]
@@ -173,7 +172,7 @@ def is_timed_out(group: TransactionGroup, members: Iterable[TransactionMetadata]
 
 
 def time_out(group: TransactionGroup | None, members: Members, now_ms: int, by: ClientName) -> Decision:
-    """Abort a step whose time is over; nothing if it was decided meanwhile."""
+    """Abort a step that has timed out; nothing if it was decided meanwhile."""
     if group is None or not is_timed_out(group, members.values(), now_ms):
         return Decision()
     open_ms = now_ms - min(txn.start_ms for txn in members.values() if txn.state is ONGOING)

@@ -1,4 +1,4 @@
-"""Who a producer is to the broker, and who a client is to people. PURE."""
+"""PURE: The identity of a producer (id and epoch), and the name of a client."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 EPOCH_MAX = 32_767
 EPOCH_LAST = EPOCH_MAX - 1
-"""The last epoch that a producer is given. The one above it is kept for fencing it."""
+"""The last epoch that a producer gets. The epoch above it is reserved for a fence."""
 
 
 class ProducerIdentity(msgspec.Struct, frozen=True, gc=False):
@@ -28,7 +28,7 @@ class ProducerIdentity(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def fence(self) -> ProducerIdentity:
-        """The same id with an epoch that shuts this one out; nobody may write with EPOCH_MAX."""
+        """The same id with an epoch that fences this one; no producer writes with EPOCH_MAX."""
         assert self.epoch < EPOCH_MAX, self
         return ProducerIdentity(self.producer_id, self.epoch + 1)
 
@@ -37,8 +37,7 @@ NOBODY = ProducerIdentity()
 
 
 class ClientName(msgspec.Struct, frozen=True):
-    """Who asks: the client id that a client gives itself, and the host it connects from. A broker has only a name,
-    as its host ("broker 0")."""
+    """A client's own client id, and the host it connects from. A broker has only a host ("broker 0")."""
 
     client_id: str = ""
     host: str = ""
@@ -49,5 +48,5 @@ class ClientName(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         if not self.client_id:
-            return self.host or "somebody"
+            return self.host or "an unknown client"
         return f"client {self.client_id!r} at {self.host or 'an unknown host'}"

@@ -1,9 +1,8 @@
-"""The fence ledger: who took a producer epoch away from whom, when and why. PURE.
+"""PURE: The fence ledger: each bump that fenced a producer, with its cause, time and reason.
 
-Users of other brokers are told "there is a newer producer, or it has expired". Here each bump of an epoch that shuts a
-producer out is written down: kept with the transaction's record, answered by DescribeTransactions, logged, and put
-into the error that the fenced producer gets. What a producer does to its own epoch in the course of things (the bump
-at each end of a transaction, KIP-890) fences nobody and is not written down.
+Other brokers tell their users "there is a newer producer, or it has expired". This broker records each bump of an epoch
+that fences a producer: with the transaction's record, in DescribeTransactions, in the log, and in the error that the
+fenced producer gets. The ledger leaves out the bump at each end of a transaction (KIP-890), which fences no producer.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from semel_broker.txn.model.identity import NOBODY, ClientName, ProducerIdentity
 FENCES_KEPT = 16
 """Per transactional id; older ones are dropped."""
 EXPIRED_KEPT = 1_000
-"""Expired transactional ids that are remembered, so that their producers can be told what happened."""
+"""How many expired transactional ids are kept, so that an error can name the reason."""
 
 
 class FenceReason(IntEnum):
@@ -51,8 +50,8 @@ WHY = {
 
 
 class FenceRecord(msgspec.Struct, frozen=True):
-    """One bump: `old` gave way to `new` (NOBODY: the id is gone). `by`: who caused it; `at_ms`: wall clock; `note`:
-    what the one who did it had to say, or by how much a limit was exceeded."""
+    """One bump from `old` to `new` (NOBODY: the id is forgotten). `by`: the client or broker that caused it; `at_ms`:
+    wall clock; `note`: the text of an operator, or by how much a limit was exceeded."""
 
     reason: FenceReason
     at_ms: int
@@ -62,7 +61,7 @@ class FenceRecord(msgspec.Struct, frozen=True):
     new: ProducerIdentity = NOBODY
 
     def of(self, old: ProducerIdentity, new: ProducerIdentity) -> FenceRecord:
-        """This line of the ledger, with what it did."""
+        """This line of the ledger, with the identities before and after."""
         return replace(self, old=old, new=new)
 
     @property
@@ -80,7 +79,7 @@ class FenceRecord(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """One sentence for people."""
+        """The line as one sentence."""
         moment = moment_of(self.at_ms)
         moved = f"epoch {self.old.epoch} gave way to epoch {self.new.epoch}" if self.new else f"{self.old} was dropped"
         if self.new and self.new.producer_id != self.old.producer_id:
@@ -103,7 +102,7 @@ def noted(fences: Fences, record: FenceRecord) -> Fences:
 
 
 def who_fenced(fences: Fences, producer: ProducerIdentity) -> str:
-    """What became of `producer`, for the error that its owner gets; "" if the ledger does not know."""
+    """The line of the ledger that fenced `producer`, as text; "" if there is none."""
     for fence in fences:  # the oldest bump past its epoch is the one that fenced it
         if fence.old.producer_id == producer.producer_id and fence.old.epoch >= producer.epoch:
             return fence.text

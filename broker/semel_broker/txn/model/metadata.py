@@ -1,4 +1,4 @@
-"""What the coordinator knows of one transactional id, and the table of its states. PURE."""
+"""PURE: The metadata of one transactional id, and the table of its states."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ NEXT: dict[TransactionState, tuple[TransactionState, ...]] = {
     PREPARE_EPOCH_FENCE: (PREPARE_ABORT,),
     DEAD: (),
 }
-"""Every transition there is. PREPARE_* is the point of no return. From EMPTY and COMPLETE_* to PREPARE_ABORT: with
+"""All transitions. After PREPARE_* the outcome does not change. From EMPTY and COMPLETE_* to PREPARE_ABORT: with
 transaction version 2 a producer may abort what it has not begun, to have its epoch bumped. PREPARE_EPOCH_FENCE is
 another coordinator's: here the fence and the abort are decided in one record."""
 
@@ -93,14 +93,14 @@ class TransactionMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> ProducerIdentity:
-        """What the producer has to present."""
+        """The identity that the producer has to present."""
         if self.next_producer_id >= 0:
             return ProducerIdentity(self.next_producer_id, max(self.next_producer_epoch, 0))
         return ProducerIdentity(self.producer_id, self.producer_epoch)
 
     @property
     def last_identity(self) -> ProducerIdentity:
-        """What the producer presents that has not heard of its own last bump; NOBODY if it was fenced since."""
+        """The identity before the producer's own last bump, whose answer may be lost; NOBODY if it was fenced since."""
         now = self.identity
         if self.last_producer_epoch < 0:
             return NOBODY
@@ -111,8 +111,8 @@ class TransactionMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def timed_out(self) -> ProducerIdentity:
-        """Whose transaction was aborted because its time was over, if nothing has happened since and there is an epoch
-        for it to go on with; else NOBODY."""
+        """The identity whose transaction timed out and was aborted, if nothing has happened since and there is an epoch
+        for it to continue with; else NOBODY."""
         last = self.fences[-1] if self.fences else None
         if last is None or last.reason is not FenceReason.TIMED_OUT or last.new != self.identity:
             return NOBODY
@@ -120,26 +120,26 @@ class TransactionMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_prepared(self) -> bool:
-        """The outcome is decided and the markers are on their way."""
+        """Whether the outcome is decided, and markers are being written."""
         return self.state in PREPARED
 
     @property
     def is_two_phase(self) -> bool:
-        """The outcome is somebody else's to decide (KIP-939); no timeout ends it."""
+        """Whether an external coordinator decides the outcome (KIP-939); no timeout ends the transaction."""
         return self.timeout_ms == TIMEOUT_NEVER_MS
 
     @property
     def is_member(self) -> bool:
-        """Its transactions are committed with others, as a step of their group."""
+        """Whether its transactions commit with others, as a step of their group."""
         return self.group_epoch >= 0
 
     @property
     def keeps_prepared(self) -> bool:
-        """An instance came back for a prepared transaction: it may end it, and add nothing to it."""
+        """Whether an instance has taken over a prepared transaction: it may end it, and add nothing to it."""
         return self.state is ONGOING and self.next_producer_id >= 0
 
     def holds(self, producer_id: int, partition: TopicPartition) -> bool:
-        """Whether what `producer_id` has open in `partition` is part of this transaction."""
+        """Whether the open transaction of `producer_id` in `partition` is this one."""
         return producer_id == self.producer_id and partition in self.partitions
 
     def why_fenced(self, producer: ProducerIdentity) -> str:

@@ -1,7 +1,7 @@
-"""Transaction metadata as records of `__transaction_state`, and back. PURE.
+"""PURE: Transaction metadata as records of `__transaction_state`, and back.
 
-Byte for byte Kafka's: key version 0, value version 1. What Kafka has no field for (the ledger, the owner) travels in
-tagged fields of our own, which others skip.
+Byte for byte Kafka's: key version 0, value version 1. The ledger and the owner, for which Kafka has no field,
+travel in semel's own tagged fields, which other readers skip.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from semel_protocol.schema import codec
 from semel_storage.internal_topics import (
     TRANSACTION_LOG_KEY,
     TRANSACTION_LOG_VALUE,
+    Row,
     TransactionLogKey,
     TransactionLogValue,
     TransactionLogValueFence,
@@ -28,16 +29,13 @@ from semel_broker.txn.model.identity import ClientName, ProducerIdentity
 from semel_broker.txn.model.ledger import FenceReason, FenceRecord, Fences
 from semel_broker.txn.model.metadata import DEAD, EMPTY, TopicPartition, TransactionMetadata, TransactionState
 
-Row = tuple[bytes, bytes | None]
-"""(key, value) of one record; a value of None is a tombstone."""
-
 KNOWN_TAILS_MAX = 1024
 _HEAD = Layout(">hqhibBqq")
 """A value of version 1 without partitions, up to its tagged fields: version, producer id, epoch, timeout, state,
 length of the array of partitions, last update, start."""
 _FRONT = Layout(">hqhib")
 _TIMES = Layout(">qq")
-"""What of it lies before and behind the partitions."""
+"""The parts before and behind the partitions."""
 _PARTITIONS_CODEC = codec(TransactionLogValuePartitions, TRANSACTION_LOG_VALUE, True)
 _NO_PARTITIONS = (0, 1)
 """Null and empty, as compact lengths."""
@@ -165,7 +163,7 @@ def metadata_of(transactional_id: str, data: bytes) -> TransactionMetadata:
 
 @lru_cache(KNOWN_TAILS_MAX)
 def _with_tail(tail: bytes) -> TransactionMetadata:
-    """Nobody's metadata, but for the tagged fields. Raises ProtocolError."""
+    """Metadata with only the tagged fields set. Raises ProtocolError."""
     return _decoded("", _HEAD.pack(TRANSACTION_LOG_VALUE, 0, 0, 0, 0, 0, 0, 0) + tail)
 
 

@@ -1,4 +1,4 @@
-"""Refusals of the coordinator, in words that say what has happened and what to do. PURE."""
+"""PURE: The errors of the transaction coordinator, each with its reason and the next action."""
 
 from __future__ import annotations
 
@@ -9,29 +9,22 @@ from semel_broker.txn.model.metadata import TransactionMetadata
 
 
 def fenced(txn: TransactionMetadata, producer: ProducerIdentity) -> KafkaError:
-    """The error for a producer whose epoch is over: it says who took over, and when."""
+    """The error for a producer whose epoch is over: it names the successor and the time."""
     return KafkaError(
         ErrorCode.PRODUCER_FENCED,
         f"{txn.transactional_id}: {producer} is fenced: {txn.why_fenced(producer)}",
     )
 
 
-def for_version(error: KafkaError, *, knows_fenced: bool) -> KafkaError:
-    """`error` as a client of that version understands it: PRODUCER_FENCED was INVALID_PRODUCER_EPOCH (KIP-588)."""
-    if error.code is not ErrorCode.PRODUCER_FENCED or knows_fenced:
-        return error
-    return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message)
-
-
 def concurrent(txn: TransactionMetadata) -> KafkaError:
-    """The refusal while a transaction is being ended: ask again."""
+    """The error while a transaction is being ended: ask again."""
     return KafkaError(
         ErrorCode.CONCURRENT_TRANSACTIONS, f"{txn.transactional_id}: the last transaction is in {txn.state.label}"
     )
 
 
 def only_with_its_group(txn: TransactionMetadata) -> KafkaError:
-    """The refusal to a member that wants to commit by itself."""
+    """The error for a member that wants to commit by itself."""
     return KafkaError(
         ErrorCode.INVALID_TXN_STATE,
         f"{txn.transactional_id} is in step {txn.group_epoch} of its transaction group: DecideTransactionGroup "
@@ -40,7 +33,7 @@ def only_with_its_group(txn: TransactionMetadata) -> KafkaError:
 
 
 def only_to_be_ended(txn: TransactionMetadata) -> KafkaError:
-    """The refusal to add to a prepared transaction (KIP-939)."""
+    """The error for a request to add to a prepared transaction (KIP-939)."""
     return KafkaError(
         ErrorCode.INVALID_TXN_STATE,
         f"{txn.transactional_id}: the prepared transaction can be committed or aborted, not added to",
@@ -48,7 +41,7 @@ def only_to_be_ended(txn: TransactionMetadata) -> KafkaError:
 
 
 def not_open(txn: TransactionMetadata, commit: bool) -> KafkaError:
-    """The refusal to end what is not open."""
+    """The error for an end without an open transaction."""
     return KafkaError(
         ErrorCode.INVALID_TXN_STATE,
         f"{txn.transactional_id}: there is nothing to {'commit' if commit else 'abort'} in state {txn.state.label}",

@@ -1,8 +1,10 @@
-"""From the records of `__transaction_state` back to transactions. PURE."""
+"""PURE: Reads the records of `__transaction_state` back into transactions and transaction groups."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+
+from semel_protocol.single_records import read_rows
 
 from semel_broker.txn.model.group_metadata import TransactionGroup
 from semel_broker.txn.model.group_records import group_key_of, group_of_row
@@ -16,12 +18,18 @@ class Replay:
     def __init__(self) -> None:
         self._latest: dict[bytes | None, bytes | None] = {}
 
+    def take(self, data: bytes) -> int:
+        """Take in whole batches; the offset behind them. Raises CorruptBatch."""
+        rows = read_rows(data)
+        self.feed(rows.keys, rows.values)
+        return rows.next_offset
+
     def feed(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> None:
-        """Take in the records of one batch, in their order."""
+        """Take in records, in the order of the log."""
         self._latest.update(zip(keys, values, strict=True))
 
     def transactions(self) -> Iterator[TransactionMetadata]:
-        """What there is now, kinds of record of later releases left out.
+        """The present transactions, without kinds of record of later releases.
 
         Raises ProtocolError for a record that is malformed, ValueError for a state that there is not.
         """

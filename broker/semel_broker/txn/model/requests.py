@@ -1,4 +1,4 @@
-"""What producers ask of the coordinator and what is decided, free of the wire's versions. PURE."""
+"""PURE: The requests to the coordinator of a transactional id, and its decisions, independent of API versions."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ BUMPING_VERSION = 2
 """The transaction version from which on every end bumps the epoch (KIP-890)."""
 
 
-class NeedsProducerIdError(Exception):
-    """The decision takes a producer id that nobody has had: get one and decide again."""
-
-
 class Step(msgspec.Struct, frozen=True):
-    """`then`: to be persisted and applied. `answer`: what the producer goes on with. `decided`: what it goes on with
-    even if completing `then` takes too long. `kept`: the prepared transaction that was kept open (KIP-939)."""
+    """The decision on one request.
+
+    `then`: the metadata to persist and apply; None: nothing changes. `answer`: the identity that the producer continues
+    with; None: the coordinator decides again once the transaction that `then` ends is complete. `awaits_markers`: the
+    answer waits until every partition has its marker, for up to `Limits.transaction_hold_ms_max`. `kept`: the prepared
+    transaction that was kept open (KIP-939).
+    """
 
     then: TransactionMetadata | None
     answer: ProducerIdentity | None = None
-    decided: ProducerIdentity = NOBODY
+    awaits_markers: bool = False
     kept: ProducerIdentity = NOBODY
 
 
 class Init(msgspec.Struct, frozen=True, kw_only=True):
-    """InitProducerId with a transactional id. `expected`: what the producer has (KIP-360), NOBODY for a new instance.
-    `note`: words of an operator's tool, for the ledger. `group_epoch`: the step of a transaction group that the
+    """InitProducerId with a transactional id. `expected`: the producer's identity (KIP-360), NOBODY for a new instance.
+    `note`: text of an operator's tool, for the ledger. `group_epoch`: the step of a transaction group that the
     instance is to be part of."""
 
     transactional_id: str
@@ -55,7 +56,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     two_phase_commit: bool = False
 
     def timeout_ms_of(self, asked_ms: int, *, enable_2pc: bool, keep_prepared: bool) -> int:
-        """The timeout that a producer gets. Raises KafkaError 42, 50, 53."""
+        """The timeout that a producer gets. Raises INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT,
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED."""
         if keep_prepared and not enable_2pc:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, "a prepared transaction is kept only for a producer with two-phase commit"

@@ -1,9 +1,9 @@
-"""Decisions about one transactional id. PURE: what is there and what is asked go in, what is to be stored comes out.
+"""PURE: The state machine of one transactional id: metadata and a request in, the metadata to store out.
 
-Each function answers a `Step`: the metadata to persist and apply (None: nothing changes), and the answer (None: decide
-again once that step is complete). They raise `KafkaError`; CONCURRENT_TRANSACTIONS means "ask again when the decided
-transaction is complete", which the coordinator does for the client. An epoch that is over is PRODUCER_FENCED (90);
-`refusals.for_version` turns that into what old clients know. Sources: KIP-98, KIP-360 (resume), KIP-588 (codes),
+Each function returns a `Step`: the metadata to persist and apply (None: nothing changes), and the answer (None: decide
+again once that step is complete). They raise `KafkaError`. CONCURRENT_TRANSACTIONS means "ask again when the decided
+transaction is complete", which the coordinator does for the client. An old epoch gets PRODUCER_FENCED;
+`coordination.errors` translates that for old clients. Sources: KIP-98, KIP-360 (resume), KIP-588 (codes),
 KIP-890 (the epoch is bumped at every end), KIP-939 (two-phase commit).
 """
 
@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 from semel_protocol.errors import ErrorCode, KafkaError
 
+from semel_broker.coordination.producer_ids import NeedsProducerIdError
 from semel_broker.txn.model.group_metadata import TransactionGroup, check_step
 from semel_broker.txn.model.identity import EPOCH_LAST, EPOCH_MAX, NOBODY, ClientName, ProducerIdentity
 from semel_broker.txn.model.ledger import FenceReason, FenceRecord, noted
@@ -33,15 +34,15 @@ from semel_broker.txn.model.metadata import (
     TransactionState,
 )
 from semel_broker.txn.model.refusals import concurrent, fenced, not_open, only_to_be_ended, only_with_its_group
-from semel_broker.txn.model.requests import BUMPING_VERSION, End, Init, NeedsProducerIdError, Step
+from semel_broker.txn.model.requests import BUMPING_VERSION, End, Init, Step
 
 # --- initialising --------------------------------------------------------------------------------------------
 
 
 def init(txn: TransactionMetadata | None, ask: Init, now_ms: int, fresh_id: int = -1) -> Step:
-    """A producer id and epoch for the instance that asks; everything it has replaced is fenced.
+    """A producer id and epoch for the instance that asks; all older instances are fenced.
 
-    Raises KafkaError 51 and 90; NeedsProducerIdError without a `fresh_id` where one is needed.
+    Raises CONCURRENT_TRANSACTIONS and PRODUCER_FENCED; NeedsProducerIdError without a `fresh_id` where one is needed.
     """
     if txn is None:
         return _created(ask, now_ms, fresh_id)
@@ -56,7 +57,7 @@ def init(txn: TransactionMetadata | None, ask: Init, now_ms: int, fresh_id: int 
         if ask.keep_prepared:
             return _kept(txn, ask, now_ms, fresh_id)
         if expected and expected != txn.identity:
-            raise fenced(txn, expected)  # its question was answered long ago: the transaction began after the answer
+            raise fenced(txn, expected)  # a late request: the transaction began after its answer
         return Step(fenced_and_aborted(txn, _line_of(ask, now_ms), last_epoch=expected.epoch))
     if expected and expected == txn.last_identity and txn.identity.epoch <= EPOCH_LAST:
         then = replace(txn, state=EMPTY, timeout_ms=ask.timeout_ms, last_update_ms=now_ms, owner=ask.client)
@@ -101,7 +102,7 @@ def _bumped(txn: TransactionMetadata, ask: Init, now_ms: int, fresh_id: int) -> 
 
 
 def _kept(txn: TransactionMetadata, ask: Init, now_ms: int, fresh_id: int) -> Step:
-    """A new instance takes over a prepared transaction as it stands (KIP-939): to end it, not to add to it."""
+    """A new instance takes over a prepared transaction (KIP-939): it may end it, and add nothing to it."""
     old = txn.identity
     new = old.successor or _fresh(fresh_id)
     then = replace(
@@ -131,7 +132,7 @@ def add_partitions(
 ) -> Step:
     """Enrol partitions, and open the transaction if it is not; that of a member of `group` while its step is open.
 
-    Raises KafkaError 48, 49, 51, 90.
+    Raises INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
     """
     txn = owned(txn, producer)
     _check_step(txn, group)
@@ -160,7 +161,8 @@ def verify(
     partition: TopicPartition,
     group: TransactionGroup | None = None,
 ) -> None:
-    """Whether `producer` may write into `partition` now (KIP-890). Raises KafkaError 48, 49, 90."""
+    """Whether `producer` may write into `partition` now (KIP-890). Raises INVALID_TXN_STATE,
+    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED."""
     txn = owned(txn, producer)
     _check_step(txn, group)
     if txn.keeps_prepared:
@@ -175,12 +177,12 @@ def verify(
 
 
 def end(txn: TransactionMetadata | None, ask: End, now_ms: int, fresh_id: int = -1) -> Step:
-    """Commit or abort. Step without `then`: it was done before, and the answer got lost.
+    """Commit or abort. A step without `then`: the transaction was ended before, and this is a retry.
 
-    Who timed out may still abort where an end bumps the epoch: it hears of the epoch that the timeout has left to it,
-    and goes on. Kafka's coordinator does so, and Java's client counts on it.
-    Raises KafkaError 48, 49, 51, 90; NeedsProducerIdError without a `fresh_id` where one is needed.
-    """
+    A producer that timed out may still abort where an end bumps the epoch: it gets the epoch that the timeout has left
+    to it, and continues. Kafka's coordinator does so, and Java's client relies on it. Raises INVALID_TXN_STATE,
+    INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED; NeedsProducerIdError without a `fresh_id`
+    where one is needed."""
     bumps = ask.version >= BUMPING_VERSION
     if txn is not None and txn.is_member and ask.commit:
         raise only_with_its_group(owned(txn, ask.producer))
@@ -188,7 +190,7 @@ def end(txn: TransactionMetadata | None, ask: End, now_ms: int, fresh_id: int = 
         return _ended_before(txn, ask)
     txn = owned(txn, ask.producer)
     if txn.is_prepared:
-        return _ended_before(txn, ask)  # with the epoch that it has now: only of a version that does not bump
+        return _ended_before(txn, ask)  # with the present epoch: only in a version without bumps
     if txn.state is ONGOING:
         return _decided(txn, ask, now_ms, fresh_id)
     if not bumps and txn.state is (COMPLETE_COMMIT if ask.commit else COMPLETE_ABORT):
@@ -199,12 +201,12 @@ def end(txn: TransactionMetadata | None, ask: End, now_ms: int, fresh_id: int = 
 
 
 def _last_of(txn: TransactionMetadata, ask: End) -> tuple[ProducerIdentity, ...]:
-    """Who may ask this again although its epoch is over."""
+    """The identities that may repeat this request although their epoch is over."""
     return (txn.last_identity,) if ask.commit else (txn.last_identity, txn.timed_out)
 
 
 def _ended_before(txn: TransactionMetadata, ask: End) -> Step:
-    """The same question again: its answer, or wait for it."""
+    """A retry: the answer of the first attempt, or wait for it."""
     if txn.is_prepared and ask.commit == (txn.state is PREPARE_COMMIT):
         raise concurrent(txn)
     if txn.state is (COMPLETE_COMMIT if ask.commit else COMPLETE_ABORT):
@@ -213,13 +215,13 @@ def _ended_before(txn: TransactionMetadata, ask: End) -> Step:
 
 
 def _decided(txn: TransactionMetadata, ask: End, now_ms: int, fresh_id: int) -> Step:
-    """The point of no return. Everything after it is a matter of time."""
+    """The outcome is decided: from here on markers are written until every partition has its own."""
     then = prepared(txn, ask, now_ms, fresh_id)
-    return Step(then, decided=then.identity)
+    return Step(then, then.identity, awaits_markers=True)
 
 
 def prepared(txn: TransactionMetadata, ask: End, now_ms: int, fresh_id: int) -> TransactionMetadata:
-    """What is stored once the end is decided. Raises NeedsProducerIdError."""
+    """The metadata of the decided end. Raises NeedsProducerIdError."""
     then = replace(
         txn,
         state=PREPARE_COMMIT if ask.commit else PREPARE_ABORT,
@@ -239,7 +241,7 @@ def prepared(txn: TransactionMetadata, ask: End, now_ms: int, fresh_id: int) -> 
 
 
 def fenced_and_aborted(txn: TransactionMetadata, line: FenceRecord, *, last_epoch: int = -1) -> TransactionMetadata:
-    """The fence and the abort in one record: a failed attempt leaves no trace, and the next decides the same."""
+    """The fence and the abort in one record: if the append fails, the next attempt decides the same."""
     new = txn.identity.fence
     then = replace(
         txn, state=PREPARE_ABORT, last_update_ms=line.at_ms, fences=noted(txn.fences, line.of(txn.identity, new))
@@ -248,7 +250,7 @@ def fenced_and_aborted(txn: TransactionMetadata, line: FenceRecord, *, last_epoc
 
 
 def _moved(txn: TransactionMetadata, new: ProducerIdentity, *, last_epoch: int) -> TransactionMetadata:
-    """`new` from now on. Markers carry the id that wrote the data, with an epoch that shuts out all before."""
+    """Continue as `new`. Markers carry the id that wrote the data, with an epoch that fences older ones."""
     if new.producer_id == txn.producer_id:
         return replace(
             txn, producer_epoch=new.epoch, last_producer_epoch=last_epoch, next_producer_id=-1, next_producer_epoch=-1
@@ -263,7 +265,7 @@ def _moved(txn: TransactionMetadata, new: ProducerIdentity, *, last_epoch: int) 
 
 
 def complete(txn: TransactionMetadata, now_ms: int) -> TransactionMetadata:
-    """Every marker is written."""
+    """The metadata after every marker is written."""
     assert txn.is_prepared, txn.state
     now = txn.identity
     return replace(
@@ -279,12 +281,12 @@ def complete(txn: TransactionMetadata, now_ms: int) -> TransactionMetadata:
     )
 
 
-# --- time ----------------------------------------------------------------------------------------------------
+# --- timeouts --------------------------------------------------------------------------------------------------
 
 
 def is_timed_out(txn: TransactionMetadata, now_ms: int, group: TransactionGroup | None = None) -> bool:
-    """Whether the transaction is open for longer than its producer has asked for. A step is timed out as a whole: a
-    member by itself only if there is no such step any more."""
+    """Whether the transaction is open for longer than its producer has asked for. A step times out as a whole: a member
+    times out by itself only if its step is no longer open."""
     if txn.is_member and group is not None and group.is_open_in(txn.group_epoch):
         return False
     return txn.state is ONGOING and not txn.is_two_phase and now_ms > txn.start_ms + txn.timeout_ms
@@ -293,7 +295,7 @@ def is_timed_out(txn: TransactionMetadata, now_ms: int, group: TransactionGroup 
 def time_out(
     txn: TransactionMetadata | None, now_ms: int, by: ClientName, group: TransactionGroup | None = None
 ) -> Step:
-    """Abort a transaction whose time is over, and fence its producer; nothing if it ended meanwhile."""
+    """Abort a transaction that has timed out, and fence its producer; nothing if it ended meanwhile."""
     if txn is None or not is_timed_out(txn, now_ms, group):
         return Step(None, NOBODY)
     note = f"open for {now_ms - txn.start_ms} ms, allowed were {txn.timeout_ms} ms"
@@ -306,7 +308,7 @@ def is_expired(txn: TransactionMetadata, now_ms: int, expiration_ms: int) -> boo
 
 
 def expire(txn: TransactionMetadata, now_ms: int, expiration_ms: int, by: ClientName) -> TransactionMetadata:
-    """The id is forgotten: its record becomes a tombstone, and its producer's next request an error."""
+    """Forget the id: its record becomes a tombstone, and its producer's next request fails."""
     assert txn.state in BETWEEN, txn.state
     note = f"last used {now_ms - txn.last_update_ms} ms ago, kept for {expiration_ms} ms"
     line = FenceRecord(FenceReason.EXPIRED, now_ms, by, note, old=txn.identity)
@@ -314,7 +316,7 @@ def expire(txn: TransactionMetadata, now_ms: int, expiration_ms: int, by: Client
 
 
 def taken_over(txn: TransactionMetadata, now_ms: int, by: ClientName) -> TransactionMetadata:
-    """The decision to go on with what another coordinator had begun: a fence of its producer ends in an abort."""
+    """Continue what a Kafka coordinator had begun: the fence of a producer ends in an abort."""
     assert txn.state is PREPARE_EPOCH_FENCE, txn.state
     old = ProducerIdentity(txn.producer_id, txn.producer_epoch - 1)
     line = FenceRecord(FenceReason.FAILOVER, now_ms, by, old=old, new=txn.identity)
@@ -330,7 +332,7 @@ def check_transition(before: TransactionState | None, after: TransactionState) -
 
 
 def owned(txn: TransactionMetadata | None, producer: ProducerIdentity) -> TransactionMetadata:
-    """`txn`, which `producer` owns. Raises KafkaError 49 and 90."""
+    """`txn`, which `producer` owns. Raises INVALID_PRODUCER_ID_MAPPING and PRODUCER_FENCED."""
     if txn is None:
         raise KafkaError(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
@@ -364,7 +366,7 @@ def _fresh(fresh_id: int) -> ProducerIdentity:
 
 
 def _line_of(ask: Init, now_ms: int) -> FenceRecord:
-    """The ledger's line for what `ask` does; what it did is filled in later."""
+    """The ledger's line for `ask`; `FenceRecord.of` adds the identities."""
     reason = FenceReason.RESUMED if ask.expected else FenceReason.NEW_INSTANCE
     if ask.note:
         reason = FenceReason.ADMIN

@@ -6,7 +6,8 @@ from asyncio import Event, get_running_loop, sleep
 from types import SimpleNamespace
 from typing import Any
 
-from semel_broker.groups.journal import Journal
+from semel_broker.coordination.journal import Journal
+from semel_protocol.errors import ErrorCode
 
 
 class SlowPartition:
@@ -29,10 +30,10 @@ class SlowPartition:
         self.synced.set()
 
 
-async def test_what_is_written_between_the_end_of_settling_and_its_callback_is_applied() -> None:
+async def test_a_write_between_the_end_of_settling_and_its_callback_is_applied() -> None:
     partition = SlowPartition()
 
-    journal = Journal(SimpleNamespace(now_ms=lambda: 0), partition)  # type: ignore[arg-type]
+    journal = Journal(SimpleNamespace(now_ms=lambda: 0), partition, passed=ErrorCode.NONE)  # type: ignore[arg-type]
     applied: list[str] = []
     refused: list[Exception] = []
 

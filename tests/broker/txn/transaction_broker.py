@@ -16,6 +16,8 @@ from semel_broker.topics.topics import Topics
 from semel_broker.txn.coordinator import TransactionCoordinator
 from semel_broker.txn.markers.channel import Entry
 from semel_broker.txn.model.identity import ClientName, ProducerIdentity
+from semel_broker.txn.model.metadata import TopicPartition, TransactionMetadata
+from semel_broker.txn.model.requests import End
 from semel_broker.world import World
 from semel_protocol.batch import iterate, read_header
 from semel_protocol.control import ControlType, read_marker
@@ -38,7 +40,7 @@ class Closed:
         return [ErrorCode.NOT_LEADER_OR_FOLLOWER] * len(entries)
 
 
-class Office:
+class TransactionBroker:
     """One broker's transactions. `wall_ms` is the test's to move; `ended`: what the groups were told."""
 
     def __init__(self, *, hold_ms_max: int = 20_000, **settings: str) -> None:
@@ -50,7 +52,7 @@ class Office:
         self.log = EventLog()
         self.ended: list[tuple[int, int, int, bool]] = []
 
-    async def open(self, *, wait: bool = True, markers: bool = True) -> Office:
+    async def open(self, *, wait: bool = True, markers: bool = True) -> TransactionBroker:
         """Start on what the disk holds. `markers`: whether they can be written."""
         world = World(now_ms=lambda: self.wall_ms, monotonic=lambda: 1.0, rng=Random(7), disk=self.disk, log=self.log)
         config = load(overrides=[f"{key}={value}" for key, value in self.settings.items()])
@@ -64,7 +66,7 @@ class Office:
         self.transactions = TransactionCoordinator(
             world, config, self.topics, ProducerIds(self.store), lambda *ended: self.ended.append(ended)
         )
-        self._open_destination = self.transactions.destination
+        self._open_destination = self.transactions.markers.here
         if not markers:
             self.hold_markers()
         self.transactions.start()
@@ -73,10 +75,10 @@ class Office:
         return self
 
     def hold_markers(self) -> None:
-        self.transactions.destination = Closed()
+        self.transactions.markers.here = Closed()
 
     def release_markers(self) -> None:
-        self.transactions.destination = self._open_destination
+        self.transactions.markers.here = self._open_destination
 
     async def close(self) -> None:
         """Stop in order."""
@@ -113,9 +115,20 @@ class Office:
         assert step.answer is not None
         return step.answer
 
+    async def add(
+        self,
+        mine: ProducerIdentity,
+        name: str = "t",
+        partitions: Sequence[TopicPartition] = PARTITIONS,
+        *,
+        version: int = 0,
+    ) -> None:
+        """Enrol partitions."""
+        await (await self.transactions.shards.ready(name)).add_partitions(name, mine, partitions, version=version)
+
     async def begin(self, mine: ProducerIdentity, name: str = "t", *, version: int = 0, first: int = 0) -> None:
         """Enrol both partitions of `out` and write a record into each."""
-        await self.transactions.add_partitions(name, mine.producer_id, mine.epoch, PARTITIONS, version=version)
+        await self.add(mine, name, version=version)
         for topic, index in PARTITIONS:
             self.transactions.verify(name, mine.producer_id, mine.epoch, topic, index)
             data = bytearray(
@@ -132,12 +145,16 @@ class Office:
     async def end(
         self, mine: ProducerIdentity, commit: bool = True, name: str = "t", *, version: int = 0
     ) -> ProducerIdentity:
-        return await self.transactions.end(name, mine.producer_id, mine.epoch, commit, version=version)
+        shard = await self.transactions.shards.ready(name)
+        return await shard.end(name, End(producer=mine, commit=commit, version=version))
 
     # --- what can be seen ---
 
+    async def describe(self, name: str = "t") -> TransactionMetadata:
+        return (await self.transactions.shards.ready(name)).describe(name)
+
     async def state(self, name: str = "t") -> str:
-        return (await self.transactions.describe(name)).state.label
+        return (await self.describe(name)).state.label
 
     async def until_state(self, wanted: str, name: str = "t") -> None:
         async with asyncio.timeout(10):

@@ -1,7 +1,8 @@
-"""The book of committed offsets: entries are written, take effect once durable, wait for their transaction, are struck.
+"""The committed offsets of the groups of one partition: stores them, resolves transactional ones, deletes them.
 
-A commit takes effect when it is durable, one that is part of a transaction when its marker is. Both in the order of the
-log, so that a replay of the log, and one of what compaction has left of it, find the same.
+A commit takes effect when it is durable. A commit that is part of a transaction takes effect when the transaction's
+marker is durable. Both take effect in the order of the log, so that a replay finds the same offsets, also after
+compaction.
 """
 
 from __future__ import annotations
@@ -11,26 +12,27 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from semel_protocol.errors import KafkaError
+from semel_storage.internal_topics import Row
 
+from semel_broker.coordination.journal import Journal, Producer
 from semel_broker.groups.expiry import expired_offsets
 from semel_broker.groups.group import Group, GroupState
-from semel_broker.groups.journal import Journal, Producer
 from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
-from semel_broker.groups.pending import Pending
-from semel_broker.groups.records import Row, group_tombstone, offset_rows
+from semel_broker.groups.pending_offsets import PendingOffsets
+from semel_broker.groups.records import group_tombstone, offset_rows
 from semel_broker.world import Logger
 
 Key = tuple[str, str, int]
 """(group id, topic, partition)."""
 Counts = Callable[[str, CommittedOffset], bool]
-"""(topic, committed) -> whether it was committed for the topic that has the name now."""
+"""(topic, committed) -> whether the offset was committed for the topic that has this name now."""
 
 
-class OffsetBook:
-    """What the groups of one partition have committed, and what transactions are about to commit for them.
+class OffsetStore:
+    """The offsets that the groups of one partition have committed, and those of their open transactions.
 
-    `groups` is the shard's table, where groups come into being with their first offset; `bury` takes one out.
-    `counts(topic, committed)`: whether the topic that it was committed for is (still) the one of that name.
+    `groups` is the shard's table, to which the first offset of a group adds the group; `remove` removes a group.
+    `counts(topic, committed)`: whether the topic of this name is still the one that the offset was committed for.
     """
 
     def __init__(
@@ -38,26 +40,26 @@ class OffsetBook:
         log: Logger,
         journal: Journal,
         groups: dict[str, Group],
-        bury: Callable[[Group], None],
+        remove: Callable[[Group], None],
         counts: Counts,
     ) -> None:
         self._log = log
         self._journal = journal
         self._groups = groups
-        self._bury = bury
+        self._remove = remove
         self._counts = counts
-        self._pending: Pending[Key, CommittedOffset] = Pending()
+        self._pending: PendingOffsets[Key, CommittedOffset] = PendingOffsets()
         self._is_loaded = False
         self._ended_early: list[tuple[int, bool]] = []
 
-    # --- entries ---
+    # --- commits ---
 
     async def commit(self, group_id: str, records: Sequence[OffsetRecord]) -> None:
-        """Return once `records` are durable and seen. Raises KafkaError 15, 16."""
+        """Return once `records` are durable and in effect. Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR."""
         await self._store(offset_rows(group_id, records), partial(self.apply, group_id, records))
 
     def apply(self, group_id: str, records: Iterable[OffsetRecord], position: int) -> None:
-        """Durable records that stand at `position` take effect."""
+        """Put durable records, which stand at offset `position` of the log, into effect."""
         for record in records:
             if record.committed is not None or group_id in self._groups:
                 self._group(group_id).offsets.apply(record)
@@ -67,14 +69,15 @@ class OffsetBook:
     # --- transactions ---
 
     async def hold(self, group_id: str, records: Sequence[OffsetRecord], producer: Producer) -> None:
-        """Commit as part of `producer`'s transaction: return once durable; seen once the transaction is committed.
+        """Commit as part of `producer`'s transaction: return once durable. The commit takes effect with the
+        transaction.
 
-        From this call on the offsets are unstable. Raises KafkaError 15, 16, 47.
-        """
+        From this call on the offsets are unstable (KIP-447). Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
+        INVALID_PRODUCER_EPOCH."""
         await self._write_pending(group_id, records, producer)
 
-    def load(self, pending: Pending[Key, CommittedOffset]) -> None:
-        """Take what a replay has found undecided."""
+    def load(self, pending: PendingOffsets[Key, CommittedOffset]) -> None:
+        """Take the offsets of open transactions that a replay has found."""
         self._pending = pending
         self._is_loaded = True
         for ended in self._ended_early:
@@ -82,21 +85,21 @@ class OffsetBook:
         self._ended_early.clear()
 
     def transaction_ended(self, producer_id: int, commit: bool) -> None:
-        """The marker of the producer's transaction is durable in the partition: its offsets count, or are gone."""
+        """The marker of the producer's transaction is durable: put its offsets into effect, or drop them."""
         if not self._is_loaded:
-            self._ended_early.append((producer_id, commit))  # the replay may or may not come past the marker
+            self._ended_early.append((producer_id, commit))  # the replay may or may not include the marker
             return
-        self._journal.settle()  # what lies before the marker comes first
+        self._journal.settle()  # rows before the marker take effect first
         decided = self._pending.end((self._journal.index, producer_id), commit)
         for (group_id, topic, partition), committed in decided:
             self._group(group_id).offsets.apply(OffsetRecord(topic, partition, committed))
 
     def is_unstable(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether an open transaction may yet change this offset."""
+        """Whether an open transaction may still change this offset."""
         return (group_id, topic, partition) in self._pending
 
     def unstable(self, group_id: str) -> list[tuple[str, int]]:
-        """All (topic, partition) of the group that open transactions may yet change."""
+        """All (topic, partition) of the group that open transactions may still change."""
         return [(topic, partition) for group, topic, partition in self._pending.undecided() if group == group_id]
 
     def _write_pending(self, group_id: str, records: Sequence[OffsetRecord], producer: Producer) -> Future[None]:
@@ -106,46 +109,49 @@ class OffsetBook:
         done = self._journal.store(rows, _nothing, producer)
         if not (done.done() and done.exception()):
             for record in records:
-                assert record.committed is not None, "transactions commit offsets, and strike none"
+                assert record.committed is not None, "a transaction commits offsets and deletes none"
                 self._pending.hold(writer, (group_id, record.topic, record.partition), position, record.committed)
         return done
 
-    # --- strikes ---
+    # --- deletions ---
 
-    async def strike(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> None:
-        """Forget these offsets, but for what open transactions are about to commit. Raises KafkaError 15, 16."""
+    async def delete(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> None:
+        """Delete these offsets, except those that open transactions have written. Raises COORDINATOR_NOT_AVAILABLE,
+        NOT_COORDINATOR."""
         doomed = [OffsetRecord(topic, partition, None) for topic, partition in partitions]
         if doomed:
-            await self._strike(group_id, doomed, *self._offsets_strike(group_id, doomed))
+            await self._delete(group_id, doomed, *self._offset_tombstones(group_id, doomed))
 
-    async def strike_group(self, group: Group) -> None:
-        """Forget an empty group and its offsets, but for what open transactions are about to commit."""
+    async def delete_group(self, group: Group) -> None:
+        """Delete an empty group and its offsets, except those that open transactions have written."""
         doomed = group.offsets.tombstones(lambda *_: True)
-        await self._strike(group.group_id, doomed, *self._group_strike(group, doomed))
+        await self._delete(group.group_id, doomed, *self._group_tombstones(group, doomed))
 
     def has_outlived(self, only_topic: str | None = None) -> bool:
-        """Whether something was committed for topics that are not known (any more)."""
+        """Whether there are offsets of topics that do not exist here (any more)."""
         return bool(self._outlived(only_topic))
 
-    async def strike_outlived(self, only_topic: str | None = None) -> None:
-        """Forget what groups have committed for topics that are no more, also in open transactions.
+    async def delete_outlived(self, only_topic: str | None = None) -> None:
+        """Delete the offsets of topics that no longer exist, also those in open transactions.
 
-        Of all topics, or of one name. The topics known here have to be as new as the log, or one that is not known yet
-        would lose its offsets.
+        Of all topics, or of one name. This broker's image of the topics has to be as new as the log: a topic that it
+        does not know yet would lose its offsets.
         """
         written = []
-        for group_id, partitions in self._outlived(only_topic).items():  # in one turn: nobody writes in between
-            doomed = self._not_being_written(group_id, [OffsetRecord(*each, None) for each in partitions])
+        for group_id, partitions in self._outlived(
+            only_topic
+        ).items():  # no await in this loop: no commit comes in between
+            doomed = self._without_newer(group_id, [OffsetRecord(*each, None) for each in partitions])
             if doomed:
-                written.append(self._store(*self._offsets_strike(group_id, doomed)))
+                written.append(self._store(*self._offset_tombstones(group_id, doomed)))
         for refused in await gather(*written, return_exceptions=True):
             if isinstance(refused, KafkaError):
-                self._log.warning("outlived_offsets_kept", error=str(refused))  # they do not count anyway
+                self._log.warning("outlived_offsets_kept", error=str(refused))  # no client sees them anyway
             elif refused is not None:
                 raise refused
 
     def _outlived(self, only_topic: str | None) -> dict[str, dict[tuple[str, int], None]]:
-        """Group id -> (topic, partition) with nothing that counts."""
+        """Group id -> (topic, partition) without an offset that counts."""
         found: dict[str, dict[tuple[str, int], None]] = {}
         for group in self._groups.values():
             for topic, partition, committed in group.offsets:
@@ -158,15 +164,14 @@ class OffsetBook:
                     found.setdefault(group_id, {})[topic, partition] = None
         return found
 
-    def _not_being_written(self, group_id: str, doomed: Sequence[OffsetRecord]) -> list[OffsetRecord]:
-        """Those of which nothing newer is on its way: a tombstone would come to lie behind it, and forget that."""
+    def _without_newer(self, group_id: str, doomed: Sequence[OffsetRecord]) -> list[OffsetRecord]:
+        """The records without a newer value under way: a tombstone behind that value would delete it."""
         written = self._journal.unsettled_keys()
         rows = offset_rows(group_id, doomed)
         return [record for record, (key, _) in zip(doomed, rows, strict=True) if key not in written]
 
     def expire(self, now_ms: int, retention_ms: int) -> None:
-        """Forget offsets that have been of no use for `retention_ms` or are for topics that are no more, and groups
-        with nothing left."""
+        """Delete offsets unused for `retention_ms`, those of deleted topics, and groups that become empty."""
         for group in list(self._groups.values()):
             expired = [
                 record
@@ -176,19 +181,21 @@ class OffsetBook:
                 )
                 if not self.is_unstable(group.group_id, record.topic, record.partition)
             ]
-            doomed = self._not_being_written(group.group_id, list(dict.fromkeys(expired))) if expired else []
+            doomed = self._without_newer(group.group_id, list(dict.fromkeys(expired))) if expired else []
             empty = group.state is GroupState.EMPTY and not group.pending and len(doomed) == len(group.offsets)
             if not doomed and not empty:
                 continue
             self._log.info("offsets_expired", group=group.group_id, offsets=len(doomed), group_forgotten=empty)
-            rows, apply = self._group_strike(group, doomed) if empty else self._offsets_strike(group.group_id, doomed)
+            rows, apply = (
+                self._group_tombstones(group, doomed) if empty else self._offset_tombstones(group.group_id, doomed)
+            )
             position = self._journal.end_offset
-            self._journal.write(rows, partial(apply, position), partial(self._not_struck, group))
+            self._journal.write(rows, partial(apply, position), partial(self._not_expired, group))
 
-    async def _strike(
+    async def _delete(
         self, group_id: str, doomed: Sequence[OffsetRecord], rows: Sequence[Row], apply: Callable[[int], None]
     ) -> None:
-        """Write tombstones, and behind them again what open transactions hold: a tombstone would beat it."""
+        """Write tombstones, then again the offsets of open transactions, which a tombstone would replace."""
         held = [
             (producer, OffsetRecord(record.topic, record.partition, committed))
             for record in doomed
@@ -199,25 +206,32 @@ class OffsetBook:
         written += [self._write_pending(group_id, [record], producer) for producer, record in held]
         await gather(*written)
 
-    def _offsets_strike(self, group_id: str, doomed: Sequence[OffsetRecord]) -> tuple[list[Row], Callable[[int], None]]:
+    def _offset_tombstones(
+        self, group_id: str, doomed: Sequence[OffsetRecord]
+    ) -> tuple[list[Row], Callable[[int], None]]:
         return offset_rows(group_id, doomed), partial(self.apply, group_id, doomed)
 
-    def _group_strike(self, group: Group, doomed: Sequence[OffsetRecord]) -> tuple[list[Row], Callable[[int], None]]:
+    def _group_tombstones(
+        self, group: Group, doomed: Sequence[OffsetRecord]
+    ) -> tuple[list[Row], Callable[[int], None]]:
         rows = [*offset_rows(group.group_id, doomed), group_tombstone(group.group_id)]
-        return rows, partial(self._struck_group, group.group_id, doomed, group.generation_id)
+        return rows, partial(self._group_deleted, group.group_id, doomed, group.generation_id)
 
-    def _struck_group(self, group_id: str, doomed: Iterable[OffsetRecord], generation_id: int, position: int) -> None:
-        """The tombstones of a group, written at `generation_id`, are durable. What was committed meanwhile is a new
-        group's, without a generation; a group that somebody has joined meanwhile lives on, without the offsets."""
+    def _group_deleted(self, group_id: str, doomed: Iterable[OffsetRecord], generation_id: int, position: int) -> None:
+        """The tombstones of a group, written at `generation_id`, are durable: remove the group.
+
+        Offsets committed meanwhile belong to a new group without a generation. A group that a member has joined
+        meanwhile remains, without the deleted offsets.
+        """
         self.apply(group_id, doomed, position)
         group = self._groups.get(group_id)
         if group is not None and group.state is GroupState.EMPTY and group.generation_id == generation_id:
-            self._bury(group)
+            self._remove(group)
             if group.offsets:
                 self._groups[group_id] = Group(group_id=group_id, offsets=group.offsets)
 
-    def _not_struck(self, group: Group, error: Exception) -> None:
-        tell = self._log.warning if isinstance(error, KafkaError) else self._log.error  # the next look tries again
+    def _not_expired(self, group: Group, error: Exception) -> None:
+        tell = self._log.warning if isinstance(error, KafkaError) else self._log.error  # the next sweep tries again
         tell("offsets_not_expired", group=group.group_id, error=str(error))
 
     # --- inside ---
@@ -233,4 +247,4 @@ class OffsetBook:
 
 
 def _nothing() -> None:
-    """Nothing takes effect before the transaction's marker."""
+    """The offsets take effect with the transaction's marker."""

@@ -1,8 +1,8 @@
-"""What transactions have written and nobody has decided on yet. PURE; the same live and on replay.
+"""PURE: The offsets of open transactions, by key, in the order of the log; the same live and on replay.
 
-Of the records of a key the last one in the log counts, those of aborted transactions left out: that is what compaction
-keeps, so it is what must be seen. A transaction's record therefore gives way to any record behind it, and, once its
-marker comes, to nothing before it.
+Of the records of a key the last one in the log counts, without those of aborted transactions. Compaction keeps that
+record, so clients must see the same. A transaction's record therefore loses to any record behind it. Once its marker
+comes, it replaces every record before it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Pending(Generic[K, V]):
+class PendingOffsets(Generic[K, V]):
     """Key -> the values of open transactions, each with its position in the log, in the order of the log."""
 
     __slots__ = ("_held", "_keys")
@@ -40,28 +40,28 @@ class Pending(Generic[K, V]):
         )
 
     def undecided(self) -> list[K]:
-        """Keys that something is undecided about."""
+        """The keys that an open transaction has written."""
         return list(self._held)
 
     def of(self, key: K) -> list[tuple[Writer, V]]:
-        """Who has written what for this key, in the order of the log."""
+        """The open transactions that have written this key, with their values, in the order of the log."""
         return [(writer, value) for writer, (_, value) in self._held.get(key, {}).items()]
 
     def hold(self, writer: Writer, key: K, position: int, value: V) -> None:
-        """`writer`'s transaction has written `value` at `position`, behind everything held so far."""
+        """`writer`'s transaction has written `value` at `position`, after all earlier calls."""
         held = self._held.setdefault(key, {})
         held.pop(writer, None)
         held[writer] = (position, value)
         self._keys.setdefault(writer, {})[key] = None
 
     def supersede(self, key: K, position: int) -> None:
-        """A record that counts stands at `position`: what is held from before it never will."""
+        """A record that counts stands at `position`: drop the values from before it."""
         for writer, (held_at, _) in list(self._held.get(key, {}).items()):
             if held_at < position:
                 self._drop(writer, key)
 
     def end(self, writer: Writer, commit: bool) -> list[tuple[K, V]]:
-        """`writer`'s transaction is over: the values that count from now on, each behind what its key had."""
+        """End `writer`'s transaction: the values that count from now on, in the order of the log."""
         decided: list[tuple[K, V]] = []
         for key in list(self._keys.get(writer, ())):
             position, value = self._held[key][writer]

@@ -1,0 +1,109 @@
+"""One transactional id as its coordinator holds it: its metadata, and the connections its producer has used.
+
+With transaction version 1 the epoch does not change between transactions, so a late EndTxn or AddPartitionsToTxn of one
+transaction looks the same as one of the next. The connection tells them apart: the newest connection wins.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future, get_running_loop
+
+from semel_protocol.hashes import group_of
+
+from semel_broker.closing import CloseConnectionError
+from semel_broker.coordination.engine import FifoLock
+from semel_broker.txn.model.metadata import TransactionMetadata
+from semel_broker.txn.model.state import check_transition
+
+LEFT_MAX = 8
+"""Connections remembered as left by their producer. A late request over an older one is not recognised."""
+
+
+class TransactionSlot:
+    """One transactional id. `metadata` is None until its first record is durable. See `engine.Slot`."""
+
+    __slots__ = ("_completed", "_connection", "_left", "_offsets_connection", "group", "key", "lock", "metadata")
+
+    def __init__(self, transactional_id: str, metadata: TransactionMetadata | None = None) -> None:
+        self.key = transactional_id
+        self.group = group_of(transactional_id) or ""
+        self.metadata = metadata
+        self.lock = FifoLock()
+        self._connection = self._offsets_connection = 0
+        self._left: tuple[int, ...] = ()
+        self._completed: Future[bool] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return self.metadata is None
+
+    def apply(self, metadata: TransactionMetadata) -> None:
+        """Put durable metadata into effect; the same live and on replay."""
+        check_transition(None if self.metadata is None else self.metadata.state, metadata.state)
+        self.metadata = metadata
+        if self._completed is not None and not metadata.is_prepared:
+            if not self._completed.done():
+                self._completed.set_result(True)
+            self._completed = None
+
+    def drop(self) -> None:
+        """Forget the id. The request that has the lock still has to leave the slot."""
+        self.metadata = None
+
+    # --- completion ---
+
+    @property
+    def is_being_ended(self) -> bool:
+        """Whether the outcome is decided and some partition has no marker yet."""
+        return self.metadata is not None and self.metadata.is_prepared
+
+    def completion(self) -> Future[bool]:
+        """Done once the transaction that is being ended is complete (True), or once this broker gives up (False).
+
+        Only the request that has the lock calls this.
+        """
+        if self._completed is None or self._completed.done():
+            self._completed = get_running_loop().create_future()
+        return self._completed
+
+    def abandon(self) -> None:
+        """End the wait for the completion without one."""
+        if self._completed is not None and not self._completed.done():
+            self._completed.set_result(False)
+
+    # --- connections ---
+
+    def arrived_over(self, connection: int) -> None:
+        """Note the connection of a request to the coordinator. `connection`: its number; 0 if it does not matter.
+
+        Raises CloseConnectionError for a connection that the producer has replaced: nothing listens there any more.
+        """
+        if connection:
+            self._check_connection(connection, self._connection)
+            if 0 < self._connection < connection:
+                self._left = (*self._left[1 - LEFT_MAX :], self._connection)
+            self._connection = connection
+
+    def offsets_arrived_over(self, connection: int) -> None:
+        """The same for TxnOffsetCommit, which may use a connection of its own to the group's coordinator."""
+        self.records_arrived_over(connection)
+        self._check_connection(connection, self._offsets_connection)
+        self._offsets_connection = connection
+
+    def records_arrived_over(self, connection: int) -> None:
+        """The same for Produce. The age of a connection to a partition leader is unknown. So a Produce is late only if
+        it comes over a connection that the producer's requests to its coordinator have left for a newer one."""
+        if connection in self._left:
+            raise self._stale()
+
+    def forget_connection(self) -> None:
+        """Forget the connections: the producer has a new epoch, which tells old requests from new ones."""
+        self._connection = self._offsets_connection = 0
+        self._left = ()
+
+    def _check_connection(self, connection: int, newest: int) -> None:
+        if connection < newest:
+            raise self._stale()
+
+    def _stale(self) -> CloseConnectionError:
+        return CloseConnectionError("stale_connection", transactional_id=self.key)

@@ -45,11 +45,11 @@ class Play:
 @pytest.fixture(scope="module")
 def plays(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, Play]]:
     """Those that were selected, begun all at once."""
-    chosen = [
-        cast(Path, item.callspec.params["path"])
-        for item in request.session.items
-        if isinstance(item, pytest.Function) and item.module is request.module and hasattr(item, "callspec")
+    mine = [
+        item for item in request.session.items if isinstance(item, pytest.Function) and item.module is request.module
     ]
+    params = [item.callspec.params for item in mine if hasattr(item, "callspec")]
+    chosen = [cast(Path, given["path"]) for given in params if "path" in given]
     with ThreadPoolExecutor(LANES) as pool:
         yield {path: Play(path, tmp_path_factory.mktemp(path.stem), pool) for path in chosen}
 

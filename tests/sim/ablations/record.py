@@ -34,7 +34,7 @@ make ablations                                  # all of them; the table below i
 make ablations NAME='duplicate window'          # one
 ```
 
-`make test` runs each that was caught again, with the safeguard and without.
+`make test-all` runs each that was caught again, with the safeguard and without; `make test` one in seven.
 
 """
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tidy.file_map import PACKAGES, ROOT, file_map, rows, summary, written
 
 
@@ -29,3 +31,15 @@ def test_a_row_is_the_first_sentence_and_a_remark(tmp_path: object) -> None:
     table = "\n".join(rows(folder, folder))
     assert "| `__main__.py` | `semel serve`" in table
     assert "*(edge)*" in table
+
+
+def test_every_file_of_a_journey_is_there() -> None:
+    """`folder/file`, in the broker unless the paragraph says otherwise."""
+    document = (ROOT / "ARCHITECTURE.md").read_text()
+    journeys = document[document.index("## Journeys") : document.index("## Rules that hold")]
+    homes = ["", "protocol", *PACKAGES]
+    for name in re.findall(r"`([a-z_]+(?:/[a-z0-9_]+)+)`", journeys):
+        found = [ROOT / home / f"{name}.py" for home in homes] + [
+            ROOT / home.partition("/")[0] / f"{name}.py" for home in homes
+        ]
+        assert any(path.exists() for path in found), f"{name} is not there"

@@ -2,13 +2,19 @@
 
 import pytest
 from tidy import rules
-from tidy.rules import FILE_LINES_MAX, FUNCTION_LINES_MAX, RULES, Rule, Source
+from tidy.rules import FILE_LINES_HINT, FUNCTION_LINES_MAX, RULES, Rule, Source, long_files
 
 LONG_FUNCTION = "def f():\n" + "    x = 1\n" * FUNCTION_LINES_MAX
 SHORT_FUNCTION = "def f():\n" + "    x = 1\n" * (FUNCTION_LINES_MAX - 1)
 
 BAD: list[tuple[Rule, str]] = [
-    (rules.files_are_short, "x = 1\n" * (FILE_LINES_MAX + 1)),
+    (rules.docstrings_are_plain, '"""Who waits for records."""\n'),
+    (rules.docstrings_are_plain, 'def f():\n    """Wakes readers. Nobody polls."""\n'),
+    (rules.docstrings_are_plain, 'X = 1\n"""Whoever asks gets this."""\n'),
+    (rules.docstrings_are_plain, '"""A batch that was turned away comes again."""\n'),
+    (rules.docstrings_are_plain, '"""Raises PRODUCER_FENCED (90)."""\n'),
+    (rules.docstrings_are_plain, '"""The client gets error 70."""\n'),
+    (rules.log_events_are_snake_case, 'log.info("broker-started", port=1)\n'),
     (rules.functions_are_short, LONG_FUNCTION),
     (rules.functions_are_short, "async " + LONG_FUNCTION),
     (rules.functions_are_short, "class C:\n" + "".join(f"    {line}\n" for line in LONG_FUNCTION.splitlines())),
@@ -71,7 +77,6 @@ BAD: list[tuple[Rule, str]] = [
 ]
 
 GOOD: list[tuple[Rule, str]] = [
-    (rules.files_are_short, "x = 1\n" * FILE_LINES_MAX),
     (rules.functions_are_short, SHORT_FUNCTION),
     (rules.files_say_what_they_are, '"""What this is."""\n'),
     (rules.only_edge_imports_the_outside, '"""EDGE: the clock."""\nimport time\n'),
@@ -110,3 +115,8 @@ def test_every_rule_has_a_bad_sample() -> None:
 
 def test_the_command_line_may_print() -> None:
     assert list(rules.only_the_command_line_prints(Source("client/semel/cli/main.py", "print('hello')\n"))) == []
+
+
+def test_a_long_file_is_a_hint() -> None:
+    sources = [Source("long.py", "x = 1\n" * (FILE_LINES_HINT + 1)), Source("short.py", "x = 1\n" * FILE_LINES_HINT)]
+    assert list(long_files(sources)) == [f"long.py: {FILE_LINES_HINT + 1} lines; does it hold one noun?"]

@@ -19,9 +19,8 @@ from typing import cast
 from semel_protocol.errors import ProtocolError
 from semel_protocol.foreign import explained
 
-from semel_broker.answers import InOrder
-from semel_broker.closing import CloseConnectionError
-from semel_broker.net.connection_context import Commons
+from semel_broker.answers import CloseConnectionError, InOrder
+from semel_broker.net.connection_context import ConnectionContext
 from semel_broker.net.dispatch import Chunks, Peer
 from semel_broker.net.eager import begin
 from semel_broker.net.frame_buffer import FrameBuffer
@@ -61,16 +60,16 @@ class Connection(BufferedProtocol):
     """The protocol of one accepted connection, from `opened` to `lost`, which tell its server."""
 
     def __init__(
-        self, commons: Commons, opened: Callable[[Connection], None], lost: Callable[[Connection], None]
+        self, context: ConnectionContext, opened: Callable[[Connection], None], lost: Callable[[Connection], None]
     ) -> None:
-        self._commons = commons
+        self._context = context
         self._opened, self._lost = opened, lost
         self._frames = FrameBuffer(
-            commons.scratch, produce_bytes_max=commons.produce_bytes_max, other_bytes_max=commons.other_bytes_max
+            context.scratch, produce_bytes_max=context.produce_bytes_max, other_bytes_max=context.other_bytes_max
         )
         self._transport: Transport | None = None
-        commons.connections_made += 1
-        self.peer = Peer(host="?", port=0, number=commons.connections_made)
+        context.connections_made += 1
+        self.peer = Peer(host="?", port=0, number=context.connections_made)
         self._queue: deque[bytearray] = deque()  # received, not started
         self._requests: deque[Request] = deque()  # started, not written; the oldest first
         self._blocked: Request | None = None  # started and unanswered, and not a Produce
@@ -83,7 +82,7 @@ class Connection(BufferedProtocol):
         self._write_paused = False
         self._closed = ""  # the reason
         self._finishing = False
-        self._active_at = commons.loop.time()
+        self._active_at = context.loop.time()
         self._partial_since: float | None = None
 
     @property
@@ -99,28 +98,28 @@ class Connection(BufferedProtocol):
         address = transport.get_extra_info("peername")
         if isinstance(address, tuple):
             self.peer.host, self.peer.port = str(address[0]), int(address[1])
-        self._holding = self._commons.memory.open(self.peer.host, self._evict)
-        self._answers = self.peer.answers = self._commons.answers.open(self._untaken_bytes, self._does_not_read)
+        self._holding = self._context.memory.open(self.peer.host, self._evict)
+        self._answers = self.peer.answers = self._context.answers.open(self._untaken_bytes, self._does_not_read)
         # Paused from the first byte that the kernel does not take to the last: meanwhile the answers count.
         self._transport.set_write_buffer_limits(0, 0)
         self._opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         buffer = self._frames.buffer()
-        return buffer[:READ_BYTES_EXHAUSTED] if self._commons.memory.is_exhausted else buffer
+        return buffer[:READ_BYTES_EXHAUSTED] if self._context.memory.is_exhausted else buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._active_at = self._commons.loop.time()
+        self._active_at = self._context.loop.time()
         if self._closed or self._holding is None:
             return
         held = self._frames.held_bytes
         try:
             frames = self._frames.received(nbytes)
         except ProtocolError as error:
-            self.close("malformed_frame", error=explained(error, self._commons.scratch))
+            self.close("malformed_frame", error=explained(error, self._context.scratch))
             return
         whole_bytes = sum(map(len, frames))
-        memory = self._commons.memory
+        memory = self._context.memory
         memory.take(self._holding, whole_bytes + self._frames.held_bytes - held)
         if held:
             memory.moved(self._holding, nbytes)
@@ -137,7 +136,7 @@ class Connection(BufferedProtocol):
         self._write_paused = True
 
     def resume_writing(self) -> None:
-        self._active_at = self._commons.loop.time()
+        self._active_at = self._context.loop.time()
         self._write_paused = False
         self._left_bytes = 0
         count, self._unsent_bytes = self._unsent_bytes, 0
@@ -151,14 +150,14 @@ class Connection(BufferedProtocol):
         self._cancel_fetches()
         self._queue.clear()
         self._requests.clear()
-        commons = self._commons
-        commons.turns.leave(self.take_turn)
+        context = self._context
+        context.turns.leave(self.take_turn)
         if self._holding is not None:
-            commons.memory.close(self._holding)
+            context.memory.close(self._holding)
             self._holding = None
         if self._answers is not None:
-            commons.answers.leave(self._queue_turn)
-            commons.answers.close(self._answers)
+            context.answers.leave(self._queue_turn)
+            context.answers.close(self._answers)
             self._answers = None
         self._in_flight_bytes = self._unsent_bytes = 0
         self._write_paused = False
@@ -170,7 +169,7 @@ class Connection(BufferedProtocol):
         """Write what is answered, start what may be started when it is this connection's turn, read on if there is
         room."""
         self._write()
-        turns = self._commons.turns
+        turns = self._context.turns
         if not self._may_start():
             self._check_in_flight()
         elif turns.has_waiting:
@@ -181,14 +180,14 @@ class Connection(BufferedProtocol):
 
     def take_turn(self) -> None:
         """Start a few requests; if there are more, wait for the next turn."""
-        commons = self._commons
-        requests, size = commons.limits.turn_requests_max, commons.limits.turn_bytes_max
+        context = self._context
+        requests, size = context.limits.turn_requests_max, context.limits.turn_bytes_max
         while self._may_start():
             if requests <= 0 or size <= 0:
-                commons.turns.queue(self.take_turn)
+                context.turns.queue(self.take_turn)
                 break
-            if self._queue[0].startswith(FETCH) and commons.answers.is_exhausted:
-                commons.answers.wait(self._queue_turn)
+            if self._queue[0].startswith(FETCH) and context.answers.is_exhausted:
+                context.answers.wait(self._queue_turn)
                 break
             frame = self._queue.popleft()
             requests -= 1
@@ -199,7 +198,7 @@ class Connection(BufferedProtocol):
         self._check_in_flight()
 
     def _queue_turn(self) -> None:
-        self._commons.turns.queue(self.take_turn)
+        self._context.turns.queue(self.take_turn)
 
     def _may_start(self) -> bool:
         """Whether a request waits, and nothing keeps it from being started but this connection's turn."""
@@ -216,10 +215,10 @@ class Connection(BufferedProtocol):
         request = Request(frame)
         self._requests.append(request)
         try:
-            answer = self._commons.dispatcher.start(frame, self.peer)
+            answer = self._context.dispatcher.start(frame, self.peer)
             if isinstance(answer, InOrder):
                 request.pipelined, answer = False, answer.answer
-            begun = answer if isinstance(answer, list) else begin(answer, self._commons.loop)
+            begun = answer if isinstance(answer, list) else begin(answer, self._context.loop)
         except CloseConnectionError as reason:
             self.close(reason.reason, **reason.fields)
             return
@@ -232,10 +231,10 @@ class Connection(BufferedProtocol):
 
     def _wait_for(self, request: Request, task: Task[Chunks]) -> None:
         request.task = task
-        self._commons.tasks[task] = None
+        self._context.tasks[task] = None
 
         def answered(task: Task[Chunks]) -> None:
-            del self._commons.tasks[task]
+            del self._context.tasks[task]
             request.task = None
             if self._blocked is request:
                 self._blocked = None
@@ -276,7 +275,7 @@ class Connection(BufferedProtocol):
         if done_bytes:
             self._in_flight_bytes -= done_bytes
             if self._holding is not None:
-                self._commons.memory.give_back(self._holding, done_bytes)
+                self._context.memory.give_back(self._holding, done_bytes)
         if self._transport is None or self._transport.is_closing():
             return 0
         size = sum(map(len, ready))
@@ -301,7 +300,7 @@ class Connection(BufferedProtocol):
     # --- bounds ----------------------------------------------------------------------------------------------
 
     def _check_in_flight(self) -> None:
-        limits = self._commons.limits
+        limits = self._context.limits
         if (
             self._in_flight_bytes > limits.in_flight_bytes_max
             or len(self._queue) + len(self._requests) >= limits.in_flight_requests_max
@@ -320,7 +319,7 @@ class Connection(BufferedProtocol):
 
     def _ask_for_memory(self) -> None:
         """Before more is received: for the frame that has begun, or just to go on."""
-        holding, memory = self._holding, self._commons.memory
+        holding, memory = self._holding, self._context.memory
         if self._closed or holding is None or Hold.MEMORY in self._holds:
             return
         if growth := self._frames.growth:
@@ -333,11 +332,11 @@ class Connection(BufferedProtocol):
             self._frames.grow()
         else:
             self._hold(Hold.MEMORY)
-            self._commons.watch_memory()
+            self._context.watch_memory()
 
     def _memory_granted(self) -> None:
         self._frames.grow()
-        self._active_at = self._commons.loop.time()
+        self._active_at = self._context.loop.time()
         self._release(Hold.MEMORY)
 
     def _evict(self) -> None:
@@ -354,7 +353,7 @@ class Connection(BufferedProtocol):
         if self._write_paused and self._transport is not None:
             untaken += self._transport.get_write_buffer_size()
             if (descriptor := self.descriptor) >= 0:
-                untaken += self._commons.unacknowledged(descriptor)
+                untaken += self._context.unacknowledged(descriptor)
         return untaken
 
     def _hold(self, why: Hold) -> None:
@@ -367,13 +366,13 @@ class Connection(BufferedProtocol):
         if not self._holds and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
             if self._partial_since is not None:  # while it was not read, it could not come to its end
-                self._partial_since = self._commons.loop.time()
+                self._partial_since = self._context.loop.time()
 
     # --- the end ---------------------------------------------------------------------------------------------
 
     def expired(self, now: float) -> str:
         """Why this connection is to be closed at loop time `now`; "" if it is not."""
-        commons = self._commons
+        context = self._context
         if self._write_paused and self._transport is not None:
             left = self._transport.get_write_buffer_size()
             if left < self._left_bytes:
@@ -381,9 +380,9 @@ class Connection(BufferedProtocol):
             self._left_bytes = left
         elif self._requests:
             return ""  # it waits for us
-        if self._partial_since is not None and not self._holds and now - self._partial_since > commons.partial_s:
+        if self._partial_since is not None and not self._holds and now - self._partial_since > context.partial_s:
             return "partial_frame_timeout"
-        return "idle" if now - self._active_at > commons.idle_s else ""
+        return "idle" if now - self._active_at > context.idle_s else ""
 
     def finish(self) -> None:
         """Read no more and start no more; answer what is in progress (but long-polling fetches), then close."""
@@ -417,9 +416,9 @@ class Connection(BufferedProtocol):
         self._closed = reason
         peer = self.peer
         log = (
-            self._commons.log.debug
+            self._context.log.debug
             if reason in ("peer_closed", "stopping", "idle", "files_used_up")
-            else self._commons.log.warning
+            else self._context.log.warning
         )
         log(
             "connection_closed",

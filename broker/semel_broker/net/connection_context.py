@@ -18,7 +18,7 @@ LOOKS = 4
 """For peers that do not take their answers, in the time after which one is closed."""
 
 
-class Commons:
+class ConnectionContext:
     """One for all connections. `tasks`: the requests that wait for something, kept until they are done. `memory`: of
     requests; `answers`: of answers. `unacknowledged`: see `World`."""
 

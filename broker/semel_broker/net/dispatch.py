@@ -14,8 +14,7 @@ from semel_protocol.headers import encode_response_frame, encode_response_frame_
 from semel_protocol.primitives import Buffer
 from semel_protocol.schema import Message
 
-from semel_broker.answers import InOrder
-from semel_broker.closing import CloseConnectionError
+from semel_broker.answers import CloseConnectionError, InOrder
 from semel_broker.context import Broker, RequestContext
 from semel_broker.handlers import HANDLERS, LONG_ANSWERS, Handler, k18_api_versions
 from semel_broker.handlers.api_versions import Versions, offered

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.net.connection import Connection
-from semel_broker.net.connection_context import Commons
+from semel_broker.net.connection_context import ConnectionContext
 from semel_broker.net.dispatch import Dispatcher
 from semel_broker.scheduling.turns import Turns
 from semel_broker.world import Logger
@@ -35,7 +35,7 @@ class Server:
         unacknowledged: Callable[[int], int] = lambda descriptor: 0,
     ) -> None:
         self._may_be_held = may_be_held
-        self.commons = Commons(dispatcher, config, log, loop, turns, unacknowledged)
+        self.context = ConnectionContext(dispatcher, config, log, loop, turns, unacknowledged)
         self._connections: dict[Connection, None] = {}
         self._listener: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
@@ -48,9 +48,9 @@ class Server:
 
     async def bind(self, host: str, port: int) -> int:
         """Take the port, and return it; nobody is let in before `serve`. Raises OSError (EADDRINUSE, ...)."""
-        commons = self.commons
-        self._listener = await commons.loop.create_server(
-            lambda: Connection(commons, self._opened, self._lost), host, port, backlog=BACKLOG, start_serving=False
+        context = self.context
+        self._listener = await context.loop.create_server(
+            lambda: Connection(context, self._opened, self._lost), host, port, backlog=BACKLOG, start_serving=False
         )
         bound: int = self._listener.sockets[0].getsockname()[1]
         return bound
@@ -73,7 +73,7 @@ class Server:
         if not self._may_be_held(connection.descriptor):
             connection.abort("files_used_up")
             return
-        most = self.commons.config.max_connections
+        most = self.context.config.max_connections
         if len(self._connections) > most:
             connection.close("too_many_connections", max_connections=most)
 
@@ -85,13 +85,13 @@ class Server:
     # --- time ------------------------------------------------------------------------------------------------
 
     def _sweep_later(self) -> None:
-        commons = self.commons
-        shortest = min(commons.idle_s, commons.partial_s)
-        self._sweep = commons.loop.call_later(max(SWEEP_S_MIN, min(SWEEP_S_MAX, shortest / 4)), self._sweep_now)
+        context = self.context
+        shortest = min(context.idle_s, context.partial_s)
+        self._sweep = context.loop.call_later(max(SWEEP_S_MIN, min(SWEEP_S_MAX, shortest / 4)), self._sweep_now)
 
     def _sweep_now(self) -> None:
         """Close the connections whose time is up: one timer for all of them."""
-        now = self.commons.loop.time()
+        now = self.context.loop.time()
         for connection in list(self._connections):
             if reason := connection.expired(now):
                 connection.abort(reason)
@@ -113,8 +113,8 @@ class Server:
             async with asyncio.timeout(grace_s):
                 await self._all_lost.wait()
         except TimeoutError:
-            self.commons.log.warning(
-                "stop_grace_exceeded", connections=len(self._connections), requests=len(self.commons.tasks)
+            self.context.log.warning(
+                "stop_grace_exceeded", connections=len(self._connections), requests=len(self.context.tasks)
             )
         await self.abort()
 
@@ -124,12 +124,12 @@ class Server:
             self._listener.close()
         for connection in list(self._connections):
             connection.abort("stopping")
-        tasks = list(self.commons.tasks)
+        tasks = list(self.context.tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._sweep is not None:
             self._sweep.cancel()
-        self.commons.close()
+        self.context.close()
         if self._listener is not None:
             await self._listener.wait_closed()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from semel_protocol.hashes import group_of
 
-from semel_broker.closing import CloseConnectionError
+from semel_broker.answers import CloseConnectionError
 from semel_broker.txn.model.metadata import TransactionMetadata
 from semel_broker.txn.model.state import check_transition
 from semel_broker.txn.turn import Turn

@@ -214,7 +214,7 @@ async def test_what_was_started_before_bad_input_has_happened(bench: Bench) -> N
     assert await wire.closed_by_peer()
     assert bench.reasons() == ["malformed_frame"]
     bench.let("1")
-    await until(lambda: bench.server is not None and not bench.server.commons.tasks)
+    await until(lambda: bench.server is not None and not bench.server.context.tasks)
     await wire.close()
 
 

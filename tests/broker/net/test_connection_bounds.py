@@ -43,14 +43,14 @@ async def test_in_flight_bytes_are_given_back_whatever_happens(bench: Bench) -> 
     for wire in (gone, stays):
         wire.send(produce_request("1", b"x" * 200_000))
     cut.send_bytes((300_000).to_bytes(4, "big") + bytes(1000))
-    await until(lambda: bench.server is not None and bench.server.commons.memory.taken > 400_000)
+    await until(lambda: bench.server is not None and bench.server.context.memory.taken > 400_000)
     await gone.close()
     await cut.close()
     bench.let("1")
     await stays.receive()
     await stays.close()
     await until(lambda: bench.server is not None and bench.server.connection_count == 0)
-    assert bench.server.commons.memory.taken == 0
+    assert bench.server.context.memory.taken == 0
 
 
 async def test_large_frames_share_a_memory_bound_and_all_get_through(bench: Bench) -> None:
@@ -60,7 +60,7 @@ async def test_large_frames_share_a_memory_bound_and_all_get_through(bench: Benc
 
     def produce(request: ProduceRequest, ctx: RequestContext) -> ProduceResponse:
         assert bench.server is not None
-        seen.append(bench.server.commons.memory.taken)
+        seen.append(bench.server.context.memory.taken)
         return ProduceResponse()
 
     bench.handlers[PRODUCE] = produce
@@ -117,7 +117,7 @@ async def test_when_answers_pile_up_fetches_wait_and_who_does_not_read_is_closed
     stalled, reads = await bench.wire(), await bench.wire()
     stalled.reader._transport.pause_reading()  # type: ignore[attr-defined]
     stalled.send(fetch_request("t", 0))
-    await until(lambda: bench.server is not None and bench.server.commons.answers.is_exhausted)
+    await until(lambda: bench.server is not None and bench.server.context.answers.is_exhausted)
     reads.send(fetch_request("t", 0))
     await asyncio.sleep(0.05)
     assert bench.started == ["fetch"]

@@ -131,7 +131,7 @@ async def test_a_frame_that_is_only_announced_takes_no_memory() -> None:
         wire.send_bytes(announced(100 * MIB, 10))
     await asyncio.sleep(0.1)
     assert bench.server.connection_count == 40, bench.reasons()
-    assert bench.server.commons.memory.taken < 40 * 64 * 1024 + 1000
+    assert bench.server.context.memory.taken < 40 * 64 * 1024 + 1000
     await bench.stop()
 
 
@@ -152,7 +152,7 @@ async def test_large_frames_that_stop_amid_their_way_do_not_hold_up_others() -> 
     assert loop.time() - began < 0.1, "a small frame waits for no large one"
     assert (await large.receive()).throttle_time_ms == 2
     assert loop.time() - began < 10, "those who hold memory and do not move lose it"
-    assert bench.server.commons.memory.taken < 16 * MIB
+    assert bench.server.context.memory.taken < 16 * MIB
     assert "memory_reclaimed" in bench.reasons()
     await bench.stop()
 
@@ -165,7 +165,7 @@ async def test_many_small_frames_that_stop_amid_their_way_do_not_hold_up_others_
     for wire in wires:
         wire.send_bytes(announced(MIB, MIB - 1000))
     await asyncio.sleep(0.1)
-    assert bench.server.commons.memory.taken <= 17 * MIB
+    assert bench.server.context.memory.taken <= 17 * MIB
     loop = asyncio.get_running_loop()
     began = loop.time()
     wire = await bench.wire()
@@ -215,7 +215,7 @@ async def test_those_who_do_not_read_leave_room_for_the_answers_of_others(count:
     answer = await bystander.call(fetch_request("t", 0))
     assert len(answer.responses[0].partitions[0].records) >= 64 * 1024
     assert loop.time() - began < wait_s
-    assert kept_bytes(bench) == bench.server.commons.answers.taken < 66 * MIB
+    assert kept_bytes(bench) == bench.server.context.answers.taken < 66 * MIB
     await bench.stop()
 
 
@@ -236,7 +236,7 @@ async def test_answers_of_which_the_kernel_has_taken_a_part_count_whole() -> Non
     await asyncio.sleep(1)
     assert len(started) > 16
     assert kept_bytes(bench) < 68 * MIB
-    assert bench.server.commons.answers.taken == kept_bytes(bench)
+    assert bench.server.context.answers.taken == kept_bytes(bench)
     await bench.stop()
 
 
@@ -255,8 +255,8 @@ async def test_answers_that_stand_behind_one_that_is_not_made_count() -> None:
     await other.call(fetch_request("t", 0))
     assert bench.reasons() == ["does_not_read"], "others wait, and its answers do not move"
     bench.let("1")
-    await until(lambda: bench.server is not None and not bench.server.commons.tasks)
-    assert bench.server.commons.answers.taken == 0
+    await until(lambda: bench.server is not None and not bench.server.context.tasks)
+    assert bench.server.context.answers.taken == 0
     await bench.stop()
 
 
@@ -267,14 +267,14 @@ async def test_a_peer_that_takes_its_answers_slowly_is_not_closed() -> None:
     fetches_of(bench, 8 * MIB)
     await bench.start(Limits(total_write_buffer_bytes_max=MIB, answer_bytes_min=8 * MIB))
     assert bench.server is not None
-    commons = bench.server.commons
+    context = bench.server.context
     slow, waits = await bench.wire(), await bench.wire()
     slow.reader._transport.pause_reading()  # type: ignore[attr-defined]
-    commons.unacknowledged = lambda descriptor: left["bytes"]
+    context.unacknowledged = lambda descriptor: left["bytes"]
     for connection in bench.server._connections:
         cast("Any", connection._transport)._extra["socket"] = SimpleNamespace(fileno=lambda: 3)
     slow.send(fetch_request("t", 0))
-    await until(lambda: commons.answers.is_exhausted)
+    await until(lambda: context.answers.is_exhausted)
     waits.send(fetch_request("t", 0))
     for _ in range(20):
         await asyncio.sleep(0.1)
@@ -312,8 +312,8 @@ async def test_answers_of_no_use_are_dropped_and_others_go_on() -> None:
     gone.writer.transport.abort()
     await until(lambda: bench.server is not None and bench.server.connection_count == 0)
     bench.let("1")
-    await until(lambda: bench.server is not None and not bench.server.commons.tasks)
-    assert bench.server.commons.memory.taken == 0
+    await until(lambda: bench.server is not None and not bench.server.context.tasks)
+    assert bench.server.context.memory.taken == 0
     other = await bench.wire()
     assert isinstance(await other.call(heartbeat("g")), HeartbeatResponse)
     assert isinstance(await other.call(produce_request("2", b"x")), ProduceResponse)

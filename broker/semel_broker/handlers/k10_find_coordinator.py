@@ -1,7 +1,8 @@
-"""FindCoordinator: who coordinates a group or a transactional id: whoever leads the partition that its records lie in.
+"""FindCoordinator (key 10): the broker that coordinates a group or a transactional id.
 
-The internal topic is made if it is not there yet. COORDINATOR_NOT_AVAILABLE while nobody leads, or it cannot be made.
-v1 adds the key type, v4 asks for several keys at once.
+The coordinator is the leader of the partition of the internal topic that holds the records of the key. The internal
+topic is created if it is missing. COORDINATOR_NOT_AVAILABLE: the partition has no leader, or the topic cannot be
+created. v1 adds the key type, v4 asks for several keys at once.
 """
 
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -50,7 +51,7 @@ async def _row(key: str, key_type: int, broker: Broker) -> FindCoordinatorRespon
 
 
 async def _coordinator(key: str, key_type: int, broker: Broker) -> BrokerRecord:
-    """Raises KafkaError 15, 42."""
+    """Raises COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST."""
     if key_type not in (GROUP, TRANSACTION):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no coordinator for keys of type {key_type}")
     shards = broker.groups.shards if key_type == GROUP else broker.transactions.shards
@@ -60,6 +61,7 @@ async def _coordinator(key: str, key_type: int, broker: Broker) -> BrokerRecord:
     kept = image.registration(leader) if leader is not None else None
     if kept is None:
         raise KafkaError(
-            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"nobody leads {topic.name}-{index}, which {key} belongs to: try again"
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            f"nobody leads {topic.name}-{index}, which {key} belongs to: try again",
         )
     return kept.value

@@ -1,4 +1,7 @@
-"""OffsetDelete: forget offsets of topics that no member of the group reads (86 if one does), once durable (KIP-496)."""
+"""OffsetDelete (key 47): delete the offsets of topics from a group; answered once durable (KIP-496).
+
+GROUP_SUBSCRIBED_TO_TOPIC: a member of the group subscribes to the topic.
+"""
 
 from semel_protocol.messages.k47_offset_delete import (
     OffsetDeleteRequest,

@@ -133,15 +133,15 @@ class Fetch:
         while not answers.has_room:
             future = get_running_loop().create_future()
 
-            def once_there_is_room(future: Future[None] = future) -> None:
+            def on_room(future: Future[None] = future) -> None:
                 if not future.done():
                     future.set_result(None)
 
-            answers.wait(once_there_is_room)
+            answers.wait(on_room)
             try:
                 await future
             finally:
-                answers.leave(once_there_is_room)
+                answers.leave(on_room)
         self._bytes_max = min(self._asked_bytes, answers.answer_bytes_max)
 
     def read(self) -> None:

@@ -43,10 +43,7 @@ async def _abort(
     producer = ProducerIdentity(marker.producer_id, marker.producer_epoch)
     try:
         if marker.transaction_result:
-            raise KafkaError(
-                ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-                "only the coordinator commits",
-            )
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "only the coordinator commits")
         await ctx.broker.transactions.abort_hanging(producer, (topic, index), marker.coordinator_epoch, ctx.client)
     except KafkaError as error:
         ctx.broker.log.warning(

@@ -1,11 +1,12 @@
-"""One client connection: frames in, requests started in order, answers out in the same order, memory bounded.
+"""One client connection: receives frames, starts requests in order, sends answers in that order, and bounds memory.
 
-A Produce does not hold up what is behind it: when it has started its append has happened, and only its durability is
-awaited, so that pipelined produces share a sync. Any other request holds back what follows until it is answered, which
-is Kafka's own order. What is not read is the peer's to keep: reading pauses when too much is in flight, and no request
-is started while the peer does not take its answers, or has gone.
+A Produce does not hold back later requests: its append has happened when it has started, and only its durability is
+awaited. Pipelined produces therefore share a sync. Any other request holds back the later ones until it is answered, as
+in Kafka. Reading pauses while too much is in flight. No request is started while the peer does not read its answers, or
+after it has gone.
 
-A connection starts a few requests at a time. While others wait for their turn it stands in line behind them (`turns`).
+A connection starts a few requests at a time. While other connections wait for their turn, it queues behind them
+(`turns`).
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ from semel_broker.scheduling.frame_memory import Holding
 PRODUCE = b"\x00\x00"
 FETCH = b"\x00\x01"
 READ_BYTES_EXHAUSTED = 16 << 10
-"""Received at once by a connection while the common memory is used up."""
+"""The largest receive of a connection while the frame memory is exhausted."""
 
 
-class Hold(IntFlag):
-    """Why a connection is not read at present."""
+class ReadPause(IntFlag):
+    """The reasons why a connection is not read at present."""
 
-    IN_FLIGHT = 1  # too much of what it sent is unanswered
-    MEMORY = 2  # it waits in line for its share of the common memory
+    IN_FLIGHT = 1  # too many of its bytes or requests are unanswered
+    MEMORY = 2  # it waits for frame memory
     STOPPING = 4
 
 
 class Request:
-    """A request that was started: its place in the order of answers."""
+    """A started request: its place in the order of answers."""
 
     __slots__ = ("answer_bytes", "chunks", "frame_bytes", "is_fetch", "pipelined", "task")
 
@@ -52,12 +53,12 @@ class Request:
         self.pipelined = api_key == PRODUCE
         self.is_fetch = api_key == FETCH
         self.chunks: Chunks | None = None  # None: not answered yet
-        self.answer_bytes = 0  # counted, because the answer stands behind one that is not made yet
+        self.answer_bytes = 0  # counted, because an earlier answer is not ready yet
         self.task: Task[Chunks] | None = None
 
 
 class Connection(BufferedProtocol):
-    """The protocol of one accepted connection, from `opened` to `lost`, which tell its server."""
+    """The protocol of one accepted connection. It calls `opened` when it is made and `lost` when it has ended."""
 
     def __init__(
         self, context: ConnectionContext, opened: Callable[[Connection], None], lost: Callable[[Connection], None]
@@ -77,8 +78,8 @@ class Connection(BufferedProtocol):
         self._holding: Holding | None = None  # between `connection_made` and `connection_lost`
         self._answers: AnswerHolding | None = None  # likewise
         self._unsent_bytes = 0  # of whole answers, while the kernel has not taken all of them
-        self._left_bytes = 0  # of these, in the transport when last looked at
-        self._holds = Hold(0)
+        self._left_bytes = 0  # of these, in the transport at the last check
+        self._read_pauses = ReadPause(0)
         self._write_paused = False
         self._closed = ""  # the reason
         self._finishing = False
@@ -87,7 +88,7 @@ class Connection(BufferedProtocol):
 
     @property
     def descriptor(self) -> int:
-        """Of its socket; -1 where there is none, as in a simulation."""
+        """The descriptor of the socket; -1 if there is none, as in a simulation."""
         held = None if self._transport is None else self._transport.get_extra_info("socket")
         return -1 if held is None else int(held.fileno())
 
@@ -99,8 +100,10 @@ class Connection(BufferedProtocol):
         if isinstance(address, tuple):
             self.peer.host, self.peer.port = str(address[0]), int(address[1])
         self._holding = self._context.memory.open(self.peer.host, self._evict)
-        self._answers = self.peer.answers = self._context.answers.open(self._untaken_bytes, self._does_not_read)
-        # Paused from the first byte that the kernel does not take to the last: meanwhile the answers count.
+        self._answers = self.peer.answers = self._context.answers.open(
+            self._unacknowledged_bytes, self._close_not_reading
+        )
+        # Writing is paused while the kernel has not accepted all bytes; during that time the answers are counted.
         self._transport.set_write_buffer_limits(0, 0)
         self._opened(self)
 
@@ -130,7 +133,7 @@ class Connection(BufferedProtocol):
         self._note_partial_frame(begun_now=bool(frames))
         if frames:
             self.advance()
-        self._ask_for_memory()
+        self._request_memory()
 
     def pause_writing(self) -> None:
         self._write_paused = True
@@ -166,8 +169,7 @@ class Connection(BufferedProtocol):
     # --- requests --------------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Write what is answered, start what may be started when it is this connection's turn, read on if there is
-        room."""
+        """Write ready answers, start waiting requests if it is this connection's turn, and check the bounds."""
         self._write()
         turns = self._context.turns
         if not self._may_start():
@@ -179,7 +181,7 @@ class Connection(BufferedProtocol):
             self.take_turn()
 
     def take_turn(self) -> None:
-        """Start a few requests; if there are more, wait for the next turn."""
+        """Start a few requests; queue for another turn if more are waiting."""
         context = self._context
         requests, size = context.limits.turn_requests_max, context.limits.turn_bytes_max
         while self._may_start():
@@ -194,14 +196,14 @@ class Connection(BufferedProtocol):
             size -= len(frame)
             self.peer.waiting = len(self._queue)
             self._start(frame)
-            size -= self._write()  # at once: it may be large, and pause writing
+            size -= self._write()  # now: a large answer may pause writing
         self._check_in_flight()
 
     def _queue_turn(self) -> None:
         self._context.turns.queue(self.take_turn)
 
     def _may_start(self) -> bool:
-        """Whether a request waits, and nothing keeps it from being started but this connection's turn."""
+        """Whether a request waits and only needs this connection's turn."""
         return (
             bool(self._queue)
             and self._blocked is None
@@ -252,7 +254,7 @@ class Connection(BufferedProtocol):
         task.add_done_callback(answered)
 
     def _answer(self, request: Request, chunks: Chunks) -> None:
-        """Its answer is made; it is written when its turn comes."""
+        """Keep the answer of `request`; it is written after those of all earlier requests."""
         request.chunks = chunks
         if (answers := self._answers) is None:
             return
@@ -263,7 +265,7 @@ class Connection(BufferedProtocol):
             answers.take(request.answer_bytes)
 
     def _write(self) -> int:
-        """Hand over the answers that are ready and whose turn it is; the number of their bytes."""
+        """Write the answers that are ready, in the order of requests; return their size in bytes."""
         ready: Chunks = []
         done_bytes = waited_bytes = 0
         requests = self._requests
@@ -287,7 +289,7 @@ class Connection(BufferedProtocol):
         return size
 
     def _note_written(self, size: int, waited_bytes: int) -> None:
-        """Answers of so many bytes have been handed over; so many of these count already."""
+        """Count answers of `size` bytes given to the transport; `waited_bytes` of them are counted already."""
         if (answers := self._answers) is None:
             return
         if self._write_paused:
@@ -305,22 +307,22 @@ class Connection(BufferedProtocol):
             self._in_flight_bytes > limits.in_flight_bytes_max
             or len(self._queue) + len(self._requests) >= limits.in_flight_requests_max
         ):
-            self._hold(Hold.IN_FLIGHT)
-        elif Hold.IN_FLIGHT in self._holds:
-            self._release(Hold.IN_FLIGHT)
+            self._pause_reading(ReadPause.IN_FLIGHT)
+        elif ReadPause.IN_FLIGHT in self._read_pauses:
+            self._resume_reading(ReadPause.IN_FLIGHT)
 
     def _note_partial_frame(self, *, begun_now: bool) -> None:
-        """A frame that has begun must come to an end."""
+        """Note when the frame being received began: it must end within a timeout."""
         if not self._frames.is_partial:
             self._partial_since = None
             return
         if begun_now or self._partial_since is None:
             self._partial_since = self._active_at
 
-    def _ask_for_memory(self) -> None:
-        """Before more is received: for the frame that has begun, or just to go on."""
+    def _request_memory(self) -> None:
+        """Request memory before the next receive: for the frame that has begun, or for the next frame."""
         holding, memory = self._holding, self._context.memory
-        if self._closed or holding is None or Hold.MEMORY in self._holds:
+        if self._closed or holding is None or ReadPause.MEMORY in self._read_pauses:
             return
         if growth := self._frames.growth:
             granted = memory.grow(holding, growth, self._frames.frame_bytes, self._memory_granted)
@@ -331,24 +333,24 @@ class Connection(BufferedProtocol):
         if granted:
             self._frames.grow()
         else:
-            self._hold(Hold.MEMORY)
+            self._pause_reading(ReadPause.MEMORY)
             self._context.watch_memory()
 
     def _memory_granted(self) -> None:
         self._frames.grow()
         self._active_at = self._context.loop.time()
-        self._release(Hold.MEMORY)
+        self._resume_reading(ReadPause.MEMORY)
 
     def _evict(self) -> None:
-        """Others wait for the memory that this connection holds, and it does not move."""
+        """Close this connection: others wait for its memory, and it makes no progress."""
         self.abort("memory_reclaimed")
 
-    def _does_not_read(self) -> None:
-        """Others wait for the memory of the answers that the peer does not take."""
+    def _close_not_reading(self) -> None:
+        """Close this connection: others wait for answer memory, and its peer does not read."""
         self.abort("does_not_read")
 
-    def _untaken_bytes(self) -> int:
-        """Of answers: in the transport, or in the kernel behind them, or behind an answer that is not made yet."""
+    def _unacknowledged_bytes(self) -> int:
+        """Bytes of answers that the peer has not acknowledged: waiting here, in the transport or in the kernel."""
         untaken = sum(request.answer_bytes for request in self._requests)
         if self._write_paused and self._transport is not None:
             untaken += self._transport.get_write_buffer_size()
@@ -356,22 +358,22 @@ class Connection(BufferedProtocol):
                 untaken += self._context.unacknowledged(descriptor)
         return untaken
 
-    def _hold(self, why: Hold) -> None:
-        if not self._holds and self._transport is not None and not self._transport.is_closing():
+    def _pause_reading(self, reason: ReadPause) -> None:
+        if not self._read_pauses and self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
-        self._holds |= why
+        self._read_pauses |= reason
 
-    def _release(self, why: Hold) -> None:
-        self._holds &= ~why
-        if not self._holds and self._transport is not None and not self._transport.is_closing():
+    def _resume_reading(self, reason: ReadPause) -> None:
+        self._read_pauses &= ~reason
+        if not self._read_pauses and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
-            if self._partial_since is not None:  # while it was not read, it could not come to its end
+            if self._partial_since is not None:  # the frame could not end while reading was paused
                 self._partial_since = self._context.loop.time()
 
     # --- the end ---------------------------------------------------------------------------------------------
 
     def expired(self, now: float) -> str:
-        """Why this connection is to be closed at loop time `now`; "" if it is not."""
+        """The reason to close this connection at loop time `now`; "" if there is none."""
         context = self._context
         if self._write_paused and self._transport is not None:
             left = self._transport.get_write_buffer_size()
@@ -379,27 +381,27 @@ class Connection(BufferedProtocol):
                 self._active_at = now
             self._left_bytes = left
         elif self._requests:
-            return ""  # it waits for us
-        if self._partial_since is not None and not self._holds and now - self._partial_since > context.partial_s:
+            return ""  # the peer waits for the broker
+        if self._partial_since is not None and not self._read_pauses and now - self._partial_since > context.partial_s:
             return "partial_frame_timeout"
         return "idle" if now - self._active_at > context.idle_s else ""
 
     def finish(self) -> None:
-        """Read no more and start no more; answer what is in progress (but long-polling fetches), then close."""
-        self._hold(Hold.STOPPING)
+        """Stop reading and starting; answer the requests in progress except waiting fetches, then close."""
+        self._pause_reading(ReadPause.STOPPING)
         self._finishing = True
         self._queue.clear()
         self._cancel_fetches()
         self._write()
 
     def _cancel_fetches(self) -> None:
-        """They only read. What other requests have begun to persist they must also apply, so those go on."""
+        """Cancel waiting fetches, which only read. Other requests continue: a persisted change must also be applied."""
         for request in self._requests:
             if request.is_fetch and request.task is not None:
                 request.task.cancel()
 
     def close(self, reason: str, **fields: object) -> None:
-        """Close now; what is written already is still sent. The first reason given is the one that is logged."""
+        """Close the connection after sending the answers already written. Logs the first reason given."""
         if self._closed:
             return
         self._log_closed(reason, fields)
@@ -407,7 +409,7 @@ class Connection(BufferedProtocol):
             self._transport.close()
 
     def abort(self, reason: str) -> None:
-        """Close without waiting for the peer to take what is written."""
+        """Close the connection at once; written answers may be lost."""
         self.close(reason)
         if self._transport is not None:
             self._transport.abort()

@@ -1,4 +1,4 @@
-"""The listening socket, its connections, and the bounds over all of them together."""
+"""The listening socket and its connections: accepts them, closes those that time out, and stops them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ BACKLOG = 1024
 
 
 class Server:
-    """Accepts connections. Their order is the order they came in.
+    """Accepts connections and keeps them in the order of arrival.
 
-    `may_be_held`, `unacknowledged`: see `World`.
+    `may_keep_descriptor`, `unacknowledged`: see `World`.
     """
 
     def __init__(
@@ -31,10 +31,10 @@ class Server:
         loop: AbstractEventLoop,
         turns: Turns,
         *,
-        may_be_held: Callable[[int], bool] = lambda descriptor: True,
+        may_keep_descriptor: Callable[[int], bool] = lambda descriptor: True,
         unacknowledged: Callable[[int], int] = lambda descriptor: 0,
     ) -> None:
-        self._may_be_held = may_be_held
+        self._may_keep_descriptor = may_keep_descriptor
         self.context = ConnectionContext(dispatcher, config, log, loop, turns, unacknowledged)
         self._connections: dict[Connection, None] = {}
         self._listener: asyncio.Server | None = None
@@ -47,7 +47,7 @@ class Server:
         return len(self._connections)
 
     async def bind(self, host: str, port: int) -> int:
-        """Take the port, and return it; nobody is let in before `serve`. Raises OSError (EADDRINUSE, ...)."""
+        """Bind the port and return it; no connection is accepted before `serve`. Raises OSError (EADDRINUSE, ...)."""
         context = self.context
         self._listener = await context.loop.create_server(
             lambda: Connection(context, self._opened, self._lost), host, port, backlog=BACKLOG, start_serving=False
@@ -56,7 +56,7 @@ class Server:
         return bound
 
     async def serve(self) -> None:
-        """Begin to accept. Raises OSError where somebody else has been quicker to listen on the port."""
+        """Begin to accept connections. Raises OSError if another process listens on the port."""
         assert self._listener is not None, "bind() first"
         await self._listener.start_serving()
         self._sweep_later()
@@ -70,7 +70,7 @@ class Server:
     def _opened(self, connection: Connection) -> None:
         self._connections[connection] = None
         self._all_lost.clear()
-        if not self._may_be_held(connection.descriptor):
+        if not self._may_keep_descriptor(connection.descriptor):
             connection.abort("files_used_up")
             return
         most = self.context.config.max_connections
@@ -90,7 +90,7 @@ class Server:
         self._sweep = context.loop.call_later(max(SWEEP_S_MIN, min(SWEEP_S_MAX, shortest / 4)), self._sweep_now)
 
     def _sweep_now(self) -> None:
-        """Close the connections whose time is up: one timer for all of them."""
+        """Close the connections that have timed out. One timer serves all connections."""
         now = self.context.loop.time()
         for connection in list(self._connections):
             if reason := connection.expired(now):
@@ -100,14 +100,14 @@ class Server:
     # --- the end ---------------------------------------------------------------------------------------------
 
     def stop_accepting(self) -> None:
-        """No new connections, no new requests; what is in progress is still answered."""
+        """Accept no more connections and start no more requests; requests in progress are still answered."""
         if self._listener is not None:
             self._listener.close()
         for connection in list(self._connections):
             connection.finish()
 
     async def stop(self, grace_s: float) -> None:
-        """Wait until everything in progress is answered and taken, at most `grace_s`; then close what is left."""
+        """Wait until all requests in progress are answered and sent, at most `grace_s`; then close all connections."""
         self.stop_accepting()
         try:
             async with asyncio.timeout(grace_s):
@@ -119,7 +119,7 @@ class Server:
         await self.abort()
 
     async def abort(self) -> None:
-        """Drop every connection and every request where it stands."""
+        """Close every connection and cancel every request at once."""
         if self._listener is not None:
             self._listener.close()
         for connection in list(self._connections):

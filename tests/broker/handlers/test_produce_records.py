@@ -146,11 +146,11 @@ async def test_what_was_looked_at_is_refused_if_its_topic_has_gone_meanwhile(slo
     wire = await slow.wire()
     await wire.create_topic("t")
     assert slow.node is not None
-    lane = slow.node.broker.work_turns._lane
-    async with lane:  # the rest of the work cannot begin before the topic has gone
+    lock = slow.node.broker.work_turns._lock
+    async with lock:  # the rest of the work cannot begin before the topic has gone
         wire.send(produce_request("t", heavy()))
         await wire.writer.drain()
-        while not lane._waiters:
+        while not lock._waiters:
             await asyncio.sleep(0)
         await slow.node.broker.topics.delete("t")
     row = (await wire.receive()).responses[0].partition_responses[0]

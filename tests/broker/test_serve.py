@@ -93,7 +93,7 @@ async def refused(process: Process) -> str:
     return errors.decode()
 
 
-async def test_sigterm_ends_it_cleanly_and_nothing_needs_recovery(spawn: Spawn, tmp_path: Path) -> None:
+async def test_sigterm_stops_cleanly_without_later_recovery(spawn: Spawn, tmp_path: Path) -> None:
     first = await (await spawn()).ready()
     wire = await first.wire()
     await wire.create_topic("t")
@@ -167,7 +167,7 @@ async def test_a_second_process_on_the_same_data_is_refused(spawn: Spawn) -> Non
     assert (await wire.produce("t", batch(b"a"))).error_code == 0
 
 
-async def test_a_port_in_use_is_refused_with_words(spawn: Spawn) -> None:
+async def test_a_port_in_use_is_refused_with_a_message(spawn: Spawn) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -191,7 +191,7 @@ async def test_bad_arguments_are_explained(spawn: Spawn, arguments: tuple[str, .
     assert words in await refused(await spawn(*arguments))
 
 
-async def test_where_no_data_directory_can_be_is_said(spawn: Spawn, tmp_path: Path) -> None:
+async def test_an_unusable_data_directory_is_refused_with_a_message(spawn: Spawn, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for data in ("file", "file/below"):
         message = await refused(await spawn(data=data))
@@ -200,7 +200,7 @@ async def test_where_no_data_directory_can_be_is_said(spawn: Spawn, tmp_path: Pa
         assert "Traceback" not in message
 
 
-async def test_beyond_loopback_there_is_a_warning(spawn: Spawn) -> None:
+async def test_listening_beyond_loopback_logs_a_warning(spawn: Spawn) -> None:
     process = await spawn("--host", "0.0.0.0", "--advertised-host", "127.0.0.1", "--port", "0")
     line = await process.line("listens_beyond_loopback")
     assert line["level"] == "warning"
@@ -242,7 +242,7 @@ async def test_stopping_does_not_wait_for_a_rebalance(start_broker: StartBroker)
     assert time.monotonic() - began < 3
 
 
-async def test_a_damaged_log_is_refused_with_words_and_left_alone(spawn: Spawn, tmp_path: Path) -> None:
+async def test_a_damaged_log_is_refused_with_a_message_and_not_changed(spawn: Spawn, tmp_path: Path) -> None:
     first = await (await spawn()).ready()
     wire = await first.wire()
     await wire.create_topic("t")
@@ -262,7 +262,7 @@ async def test_a_damaged_log_is_refused_with_words_and_left_alone(spawn: Spawn, 
 
 
 @pytest.mark.parametrize("missing", ["structlog", "uvloop"])
-async def test_without_the_extra_broker_one_sentence_says_what_to_install(missing: str, tmp_path: Path) -> None:
+async def test_without_the_extra_broker_the_error_names_the_install_command(missing: str, tmp_path: Path) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; from semel.cli.main import main; main()"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", code, "serve", "--data-dir", str(tmp_path / "data"), "--port", "0"),
@@ -295,13 +295,13 @@ async def test_an_unknown_format_version_is_refused_in_one_sentence(spawn: Spawn
     assert len(said.splitlines()) == 1
 
 
-async def test_sighup_ends_it_cleanly(spawn: Spawn, tmp_path: Path) -> None:
+async def test_sighup_stops_cleanly(spawn: Spawn, tmp_path: Path) -> None:
     process = await (await spawn()).ready()
     assert await process.end(signal.SIGHUP) == 0
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
-async def test_a_terminal_that_goes_away_ends_it_cleanly(tmp_path: Path) -> None:
+async def test_a_closed_terminal_stops_it_cleanly(tmp_path: Path) -> None:
     """Its log lines have nowhere to go from then on: writing them fails."""
     terminal, inside = os.openpty()
     process = await asyncio.create_subprocess_exec(
@@ -318,7 +318,7 @@ async def test_a_terminal_that_goes_away_ends_it_cleanly(tmp_path: Path) -> None
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
-async def test_a_pipe_that_nobody_reads_any_more_does_not_end_it(tmp_path: Path) -> None:
+async def test_a_closed_log_pipe_does_not_stop_it(tmp_path: Path) -> None:
     outside, inside = os.pipe()
     process = await asyncio.create_subprocess_exec(
         *COMMAND, "--data-dir", str(tmp_path / "data"), "--port", "0", stdout=inside

@@ -301,7 +301,7 @@ def _timeout_error(partition: Partition, timeout_ms: int) -> KafkaError:
     return KafkaError(
         ErrorCode.REQUEST_TIMED_OUT,
         f"{partition.topic}-{partition.index}: the batch is written, but was not committed within the request's "
-        f"timeout_ms={timeout_ms}; send it again unchanged to learn whether it is committed",
+        f"timeout_ms={timeout_ms}; send it again, unchanged, to learn whether it is",
     )
 
 

@@ -143,7 +143,7 @@ async def test_session_epochs_minus_1_and_0_are_full_fetches_whatever_the_id(
 
 @pytest.mark.parametrize("session_id", [-1, 0, 7])
 @pytest.mark.parametrize("session_epoch", [1, 2, -2])
-async def test_any_other_session_epoch_goes_on_with_a_session_and_there_is_none(
+async def test_other_session_epochs_are_refused_as_unknown_sessions(
     wire: Wire, session_id: int, session_epoch: int
 ) -> None:
     await wire.create_topic("t")
@@ -211,7 +211,7 @@ async def test_a_long_poll_waits_for_min_bytes_over_all_partitions(broker: Harne
     assert [len(headers_of(row.records)) for row in rows] == [2, 1]
 
 
-async def test_what_is_there_already_counts_towards_min_bytes(broker: Harness) -> None:
+async def test_readable_bytes_count_towards_min_bytes(broker: Harness) -> None:
     reader, writer = await broker.wire(), await broker.wire()
     await reader.create_topic("t")
     data = batch(b"x" * 400)
@@ -232,7 +232,7 @@ async def test_deleting_the_topic_ends_the_long_poll(broker: Harness) -> None:
     assert (await reader.receive()).responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_a_reader_that_leaves_leaves_nothing_behind(broker: Harness) -> None:
+async def test_a_disconnected_reader_leaves_no_waiter(broker: Harness) -> None:
     wire = await broker.wire()
     await wire.create_topic("t")
     other = await broker.wire()
@@ -261,7 +261,7 @@ async def test_a_tail_reader_sees_every_record_once_in_order(either_broker: Harn
         await writer.receive()
 
 
-async def test_with_fsync_nobody_sees_what_is_not_synced(start_broker: StartBroker) -> None:
+async def test_with_fsync_unsynced_records_are_not_visible(start_broker: StartBroker) -> None:
     broker = await start_broker(durability="fsync")
     reader, writer = await broker.wire(), await broker.wire()
     await reader.create_topic("t")

@@ -61,12 +61,12 @@ async def test_illegal_names_are_refused(wire: Wire, name: str, create: bool) ->
     assert (response.topics[1].error_code == 0) is create
 
 
-async def test_internal_topics_are_not_created_by_asking(wire: Wire) -> None:
+async def test_metadata_does_not_create_internal_topics(wire: Wire) -> None:
     response = await metadata(wire, ["__consumer_offsets", "__transaction_state"], create=True)
     assert [topic.error_code for topic in response.topics] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
 
 
-async def test_the_advertised_address_is_what_clients_are_told(start_broker: StartBroker) -> None:
+async def test_clients_get_the_advertised_address(start_broker: StartBroker) -> None:
     broker = await start_broker(advertised_host_name="broker.example", advertised_port="19092", node_id="7")
     wire = await broker.wire()
     node = (await metadata(wire, [])).brokers[0]
@@ -78,7 +78,7 @@ async def test_the_advertised_address_is_what_clients_are_told(start_broker: Sta
     assert refused.error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_who_answers_is_a_broker_even_when_no_session_is_left(start_broker: StartBroker) -> None:
+async def test_the_answering_broker_is_listed_without_any_session(start_broker: StartBroker) -> None:
     """The store was away for longer than all sessions. A client that hears of no broker drops those that it knows
     (librdkafka ends every handle, and does not come back without rebootstrapping)."""
     broker = await start_broker(advertised_host_name="broker.example", advertised_port="19092", broker_rack="r")

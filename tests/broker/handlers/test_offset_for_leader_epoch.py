@@ -39,7 +39,7 @@ async def test_end_of_an_epoch_in_every_version(filled: Wire, version: int) -> N
 
 
 @pytest.mark.parametrize(("epoch", "found", "end"), [(0, 0, 3), (1, 0, 3), (2, 2, 5), (3, -1, -1), (-1, -1, -1)])
-async def test_largest_epoch_with_records_up_to_the_one_asked_for(
+async def test_answer_is_the_largest_epoch_with_records_up_to_the_requested(
     filled: Wire, epoch: int, found: int, end: int
 ) -> None:
     row = await ask(filled, epoch)

@@ -58,14 +58,14 @@ async def test_two_billion_records_in_eight_bytes_are_not_stored(wire: Wire, cod
         ({"producer_id": 5, "producer_epoch": -1, "base_sequence": 0}, ErrorCode.INVALID_RECORD),
     ],
 )
-async def test_headers_that_no_client_means_are_refused(wire: Wire, fields: dict[str, int], code: ErrorCode) -> None:
+async def test_invalid_batch_headers_are_refused(wire: Wire, fields: dict[str, int], code: ErrorCode) -> None:
     await wire.create_topic("t")
     row = await wire.produce("t", altered(batch(b"x", timestamp=NOW), **fields))
     assert (ErrorCode(row.error_code), row.base_offset) == (code, -1)
 
 
 @CODECS
-async def test_a_largest_timestamp_that_is_not_stated_is_found(wire: Wire, codec: int) -> None:
+async def test_a_missing_max_timestamp_is_computed(wire: Wire, codec: int) -> None:
     """As Kafka does; sarama below 1.45.1 states none. Else nothing would be found by its time."""
     await wire.create_topic("t")
     records = [Record(n, NOW + (7, 30, 3)[n], b"k", b"v") for n in range(3)]
@@ -108,7 +108,7 @@ async def slow(start_broker: StartBroker) -> Harness:
     return broker
 
 
-async def test_batches_keep_their_order_though_some_take_long(slow: Harness) -> None:
+async def test_batches_keep_their_order_when_some_checks_are_long(slow: Harness) -> None:
     wire = await slow.wire()
     await wire.create_topic("t")
     batches = [heavy(7, 0), batch(b"light", producer_id=7, producer_epoch=0, base_sequence=6000), heavy(7, 6001)]
@@ -120,7 +120,7 @@ async def test_batches_keep_their_order_though_some_take_long(slow: Harness) -> 
     assert (again.error_code, again.base_offset) == (0, 6001)
 
 
-async def test_others_are_served_while_batches_are_looked_at(slow: Harness) -> None:
+async def test_other_connections_are_served_during_record_checks(slow: Harness) -> None:
     """However many batches wait: some 200 slices of work are shared out."""
     busy = [await slow.wire() for _ in range(5)]
     await busy[0].create_topic("t")
@@ -142,7 +142,7 @@ async def test_others_are_served_while_batches_are_looked_at(slow: Harness) -> N
     assert answered > 40
 
 
-async def test_what_was_looked_at_is_refused_if_its_topic_has_gone_meanwhile(slow: Harness) -> None:
+async def test_a_checked_batch_is_refused_if_its_topic_was_deleted(slow: Harness) -> None:
     wire = await slow.wire()
     await wire.create_topic("t")
     assert slow.node is not None
@@ -157,7 +157,7 @@ async def test_what_was_looked_at_is_refused_if_its_topic_has_gone_meanwhile(slo
     assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_one_batch_of_several_is_refused_alone_though_it_takes_long(slow: Harness) -> None:
+async def test_a_long_check_refuses_only_its_own_batch(slow: Harness) -> None:
     wire = await slow.wire()
     await wire.create_topic("t", partitions=3)
     broken = altered(heavy(), record_count=6001, last_offset_delta=6000)
@@ -168,7 +168,7 @@ async def test_one_batch_of_several_is_refused_alone_though_it_takes_long(slow: 
     assert codes == [0, ErrorCode.INVALID_RECORD, 0]
 
 
-async def test_a_bomb_is_refused_and_the_next_batch_is_taken(wire: Wire) -> None:
+async def test_a_decompression_bomb_is_refused_and_the_next_batch_appended(wire: Wire) -> None:
     await wire.create_topic("t")
     bomb = build_batch([Record(0, NOW, b"k", bytes(Limits().inflated_batch_bytes_max + MIB))], codec=4)
     assert (await wire.produce("t", bomb)).error_code == ErrorCode.MESSAGE_TOO_LARGE

@@ -23,7 +23,7 @@ LOST = (ConnectionError, asyncio.IncompleteReadError)
 
 
 @pytest.mark.parametrize(("version", "durability"), [(1, "os"), (2, "fsync")])
-def test_sigkill_tears_loses_and_repeats_no_transaction(tmp_path: Path, version: int, durability: str) -> None:
+def test_sigkill_leaves_every_transaction_whole_and_once(tmp_path: Path, version: int, durability: str) -> None:
     broker = BrokerProcess(tmp_path / "data", durability=durability).start()
     try:
         asyncio.run(run(broker, Random(f"{version} {durability}"), version))

@@ -64,7 +64,7 @@ async def test_offsets_and_records_of_a_transaction_appear_together(broker: Harn
     assert (await reader.fetch("out", 0, isolation_level=1)).records
 
 
-async def test_offsets_of_an_aborted_transaction_never_were(broker: Harness, version: int) -> None:
+async def test_offsets_of_an_aborted_transaction_are_dropped(broker: Harness, version: int) -> None:
     one = await producer(broker, version)
     assert await (await member(broker)).commit({0: 1}) == [0]
     assert await one.commit_offsets({0: 5}) == [0]
@@ -297,9 +297,7 @@ async def test_deleting_a_group_does_not_cancel_a_commit_of_its_offsets(broker: 
 # --- reading ---
 
 
-async def test_unstable_offset_commit_is_told_only_to_readers_that_ask_for_stable_ones(
-    broker: Harness, version: int
-) -> None:
+async def test_unstable_offset_commit_only_with_require_stable(broker: Harness, version: int) -> None:
     one = await producer(broker, version)
     assert await (await member(broker)).commit({0: 1, 1: 2}) == [0, 0]
     assert await one.commit_offsets({0: 5, 3: 5}) == [0, 0]
@@ -347,7 +345,7 @@ async def test_oldest_version_of_the_request_is_served(broker: Harness, version:
     assert await committed(one.wire, "g", 0) == [5]
 
 
-async def test_late_offset_commit_over_a_connection_that_was_replaced_is_not_taken_for_the_next_transactions(
+async def test_late_offset_commit_over_a_replaced_connection_closes_it(
     start_broker: StartBroker,
 ) -> None:
     """Transaction version 1, with one epoch for all transactions: the newest connection wins."""

@@ -129,7 +129,7 @@ async def test_late_produce_into_a_partition_of_the_next_transaction_is_refused_
     assert await committed_values(one.wire) == [b"b"]
 
 
-async def test_retry_of_a_batch_is_answered_with_its_place_until_the_marker(broker: Harness, version: int) -> None:
+async def test_retry_of_a_batch_is_answered_with_its_offset_until_the_marker(broker: Harness, version: int) -> None:
     one = await producer(broker, version)
     if version == 1:
         assert await one.add("out", 0) == 0
@@ -155,14 +155,14 @@ async def test_fenced_producer_writes_nothing(broker: Harness, version: int) -> 
     assert await stable_end(new.wire, 1) == (0, 0)
 
 
-async def test_who_fenced_the_producer_is_told_where_there_is_room(modern: Harness) -> None:
+async def test_the_fencing_producer_is_named_if_the_version_has_a_message(modern: Harness) -> None:
     old = await producer(modern)
     await producer(modern)
     row = await old.send(old.produce_request("out", b"zombie"))
     assert "epoch 0 gave way to epoch 1" in (row.error_message or "")
 
 
-async def test_batch_of_somebody_elses_producer_id_is_refused(broker: Harness, version: int) -> None:
+async def test_batch_with_another_producer_id_is_refused(broker: Harness, version: int) -> None:
     one, other = await producer(broker, version), await producer(broker, version, "other")
     request = one.produce_request("out", b"a", producer_id=other.producer_id)
     assert (await one.send(request)).error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -227,7 +227,7 @@ async def test_pipelined_batches_keep_their_order_while_the_first_one_joins(mode
     assert await committed_values(one.wire) == [b"%d" % value for value in range(10)] * 5
 
 
-async def test_what_follows_a_joining_batch_on_its_connection_waits_for_it(modern: Harness) -> None:
+async def test_later_requests_wait_for_a_joining_batch(modern: Harness) -> None:
     """Whatever it is: also a fetch sees the batch that was sent before it."""
     one = await producer(modern)
     for partition in range(3):
@@ -310,7 +310,7 @@ async def test_producer_that_a_partition_does_not_know_begins_at_0_in_version_2(
 
 
 @pytest.mark.parametrize("api_version", range(8, 13))
-async def test_words_and_records_at_fault_are_told(modern: Harness, api_version: int) -> None:
+async def test_error_message_and_records_at_fault_are_returned(modern: Harness, api_version: int) -> None:
     wire = await modern.wire()
     await wire.create_topic("compacted", cleanup_policy="compact")
     records = [Record(i, 1, key, b"v") for i, key in enumerate((b"k", None, b"k", None))]
@@ -340,7 +340,7 @@ async def test_every_version_appends_a_plain_batch(modern: Harness, api_version:
         assert row.log_start_offset == 0
 
 
-async def test_log_start_offset_is_true_after_deletion(modern: Harness) -> None:
+async def test_log_start_offset_is_right_after_deletion(modern: Harness) -> None:
     wire = await modern.wire()
     await wire.produce("out", batch(b"a", b"b"))
     rows = [DeleteRecordsRequestPartition(partition_index=0, offset=1)]
@@ -349,7 +349,7 @@ async def test_log_start_offset_is_true_after_deletion(modern: Harness) -> None:
     assert (await wire.produce("out", batch(b"c"), version=12)).log_start_offset == 1
 
 
-async def test_who_timed_out_is_refused_until_it_aborts_and_then_goes_on(start_broker: StartBroker) -> None:
+async def test_a_timed_out_producer_is_refused_until_it_aborts(start_broker: StartBroker) -> None:
     """What Kafka 4.1.1 answers, and what its Java client counts on; with version 1 a timeout is the end."""
     settings = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": "10"}
     broker = await start_broker(durability="os", **settings)

@@ -34,7 +34,7 @@ async def test_answers_come_in_request_order_though_produces_complete_in_another
     await wire.close()
 
 
-async def test_any_other_request_holds_back_what_follows_until_it_is_answered(bench: Bench) -> None:
+async def test_other_requests_hold_back_later_ones_until_answered(bench: Bench) -> None:
     await bench.start()
     wire = await bench.wire()
     bench.hold("g")
@@ -100,7 +100,7 @@ async def test_a_refusal_is_answered_and_the_connection_lives(bench: Bench) -> N
     await wire.close()
 
 
-async def test_a_bug_of_ours_is_logged_and_costs_one_connection(bench: Bench) -> None:
+async def test_an_unexpected_exception_is_logged_and_closes_one_connection(bench: Bench) -> None:
     await bench.start()
     wire, other = await bench.wire(), await bench.wire()
     wire.send(heartbeat("bug"))
@@ -146,7 +146,7 @@ BAD_INPUT = {
 
 
 @pytest.mark.parametrize("what", BAD_INPUT)
-async def test_bad_input_closes_that_one_connection_and_says_why(bench: Bench, what: str) -> None:
+async def test_bad_input_closes_its_connection_and_logs_the_reason(bench: Bench, what: str) -> None:
     data, reason = BAD_INPUT[what]
     await bench.start()
     good, bad = await bench.wire(), await bench.wire()
@@ -180,7 +180,7 @@ async def test_another_protocol_is_named_in_the_log(bench: Bench, data: bytes, f
         await wire.close()
 
 
-async def test_a_frame_cut_by_its_peers_leaving_is_not_served(bench: Bench) -> None:
+async def test_a_partial_frame_of_a_disconnected_peer_is_dropped(bench: Bench) -> None:
     """At every byte: what is not there as a whole was not asked for, and nobody else notices."""
     await bench.start()
     whole = b"".join(encode_request_frame(API_OF[HeartbeatRequest], 3, 1, "c", heartbeat("cut")))
@@ -204,7 +204,7 @@ async def test_bytes_behind_a_body_are_tolerated(bench: Bench) -> None:
     await wire.close()
 
 
-async def test_what_was_started_before_bad_input_has_happened(bench: Bench) -> None:
+async def test_requests_before_bad_input_take_effect(bench: Bench) -> None:
     await bench.start()
     wire = await bench.wire()
     bench.hold("1")

@@ -35,7 +35,7 @@ async def test_reading_pauses_while_too_many_requests_are_unanswered(bench: Benc
     await wire.close()
 
 
-async def test_in_flight_bytes_are_given_back_whatever_happens(bench: Bench) -> None:
+async def test_in_flight_bytes_are_released_in_every_case(bench: Bench) -> None:
     await bench.start(Limits(in_flight_bytes_max=100_000))
     assert bench.server is not None
     bench.hold("1")
@@ -53,7 +53,7 @@ async def test_in_flight_bytes_are_given_back_whatever_happens(bench: Bench) -> 
     assert bench.server.context.memory.taken == 0
 
 
-async def test_large_frames_share_a_memory_bound_and_all_get_through(bench: Bench) -> None:
+async def test_large_frames_share_a_memory_bound_and_all_are_served(bench: Bench) -> None:
     await bench.start(Limits(total_in_flight_bytes_max=4_000_000))
     assert bench.server is not None
     seen: list[int] = []
@@ -110,7 +110,7 @@ async def test_a_client_that_never_reads_is_not_read_either(bench: Bench) -> Non
     await wire.close()
 
 
-async def test_when_answers_pile_up_fetches_wait_and_who_does_not_read_is_closed() -> None:
+async def test_with_full_answer_memory_fetches_wait_and_unread_connections_are_closed() -> None:
     bench = Bench()
     big_fetch(bench, 8 << 20)
     await bench.start(Limits(total_write_buffer_bytes_max=1000, stalled_reader_timeout_ms=200))
@@ -126,7 +126,7 @@ async def test_when_answers_pile_up_fetches_wait_and_who_does_not_read_is_closed
     await bench.stop()
 
 
-async def test_idle_connections_are_closed_those_that_wait_for_us_are_not() -> None:
+async def test_idle_connections_are_closed_unless_a_request_is_unanswered() -> None:
     bench = Bench()
     await bench.start(connections_max_idle_ms="150")
     idle, waiting = await bench.wire(), await bench.wire()
@@ -140,7 +140,7 @@ async def test_idle_connections_are_closed_those_that_wait_for_us_are_not() -> N
     await bench.stop()
 
 
-async def test_slow_loris_frames_are_closed_though_bytes_keep_coming(bench: Bench) -> None:
+async def test_a_frame_that_arrives_too_slowly_closes_its_connection(bench: Bench) -> None:
     await bench.start(Limits(partial_frame_timeout_ms=150))
     wire = await bench.wire()
     async with asyncio.timeout(10):
@@ -154,7 +154,7 @@ async def test_slow_loris_frames_are_closed_though_bytes_keep_coming(bench: Benc
     await wire.close()
 
 
-async def test_a_frame_is_not_late_because_we_did_not_read_it(bench: Bench) -> None:
+async def test_a_partial_frame_does_not_time_out_while_reading_is_paused(bench: Bench) -> None:
     await bench.start(Limits(partial_frame_timeout_ms=150, in_flight_requests_max=1))
     wire = await bench.wire()
     bench.hold("1")
@@ -185,7 +185,7 @@ async def test_connections_beyond_the_maximum_are_closed(bench: Bench) -> None:
 # --- the end -------------------------------------------------------------------------------------------------
 
 
-async def test_what_a_lost_peer_has_begun_goes_on_but_its_fetches_end(bench: Bench) -> None:
+async def test_requests_of_a_lost_peer_continue_except_fetches(bench: Bench) -> None:
     finished: list[str] = []
 
     async def init(request: InitProducerIdRequest, ctx: RequestContext) -> InitProducerIdResponse:
@@ -211,7 +211,7 @@ async def test_what_a_lost_peer_has_begun_goes_on_but_its_fetches_end(bench: Ben
     assert finished == ["fetch ended", "persisted and applied"]
 
 
-async def test_stopping_answers_what_is_in_progress(bench: Bench) -> None:
+async def test_stopping_answers_requests_in_progress(bench: Bench) -> None:
     await bench.start()
     assert bench.server is not None
     wire = await bench.wire()

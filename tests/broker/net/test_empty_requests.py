@@ -100,7 +100,7 @@ def frame(key: int, version: int, body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("rows", [0, 1], ids=["empty lists", "lists of one empty element"])
-async def test_zero_length_everything_is_answered_or_closes_that_one_connection(broker: Harness, rows: int) -> None:
+async def test_empty_requests_are_answered_or_close_their_connection(broker: Harness, rows: int) -> None:
     asked = {}
     for key, version, request in served_requests():
         message = emptied(request, rows)

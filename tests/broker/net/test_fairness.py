@@ -67,7 +67,7 @@ def fetches_of(bench: Bench, size: int) -> list[str]:
 # --- turns ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_connection_that_pipelines_thousands_of_requests_lets_others_in_between() -> None:
+async def test_a_pipelining_connection_lets_others_take_turns() -> None:
     bench = Bench()
     await bench.start()
     crowd = [await bench.wire() for _ in range(3)]
@@ -85,7 +85,7 @@ async def test_a_connection_that_pipelines_thousands_of_requests_lets_others_in_
     await bench.stop()
 
 
-async def test_all_who_pipeline_get_their_turn() -> None:
+async def test_all_pipelining_connections_get_turns() -> None:
     bench = Bench()
     await bench.start(Limits(turn_requests_max=4))
     crowd = [await bench.wire() for _ in range(3)]
@@ -99,7 +99,7 @@ async def test_all_who_pipeline_get_their_turn() -> None:
     await bench.stop()
 
 
-async def test_nothing_is_started_for_a_connection_whose_peer_has_gone() -> None:
+async def test_no_request_is_started_after_its_peer_has_gone() -> None:
     bench = Bench()
     started = fetches_of(bench, 4 * MIB)
     await bench.start()
@@ -122,7 +122,7 @@ async def test_nothing_is_started_for_a_connection_whose_peer_has_gone() -> None
 # --- memory of requests --------------------------------------------------------------------------------------
 
 
-async def test_a_frame_that_is_only_announced_takes_no_memory() -> None:
+async def test_a_size_prefix_alone_takes_no_memory() -> None:
     bench = Bench()
     await bench.start()
     assert bench.server is not None
@@ -135,7 +135,7 @@ async def test_a_frame_that_is_only_announced_takes_no_memory() -> None:
     await bench.stop()
 
 
-async def test_large_frames_that_stop_amid_their_way_do_not_hold_up_others() -> None:
+async def test_stalled_large_frames_do_not_block_others() -> None:
     bench = Bench()
     await bench.start(Limits(total_in_flight_bytes_max=16 * MIB))
     assert bench.server is not None
@@ -157,7 +157,7 @@ async def test_large_frames_that_stop_amid_their_way_do_not_hold_up_others() -> 
     await bench.stop()
 
 
-async def test_many_small_frames_that_stop_amid_their_way_do_not_hold_up_others_for_long() -> None:
+async def test_many_stalled_small_frames_block_others_only_briefly() -> None:
     bench = Bench()
     await bench.start(Limits(total_in_flight_bytes_max=16 * MIB))
     assert bench.server is not None
@@ -175,7 +175,7 @@ async def test_many_small_frames_that_stop_amid_their_way_do_not_hold_up_others_
     await bench.stop()
 
 
-async def test_requests_that_wait_behind_one_that_is_not_answered_do_not_hold_up_others_for_long() -> None:
+async def test_queued_requests_block_other_connections_only_briefly() -> None:
     bench = Bench()
     await bench.start(Limits(total_in_flight_bytes_max=16 * MIB))
     bench.hold("g")
@@ -198,7 +198,7 @@ async def test_requests_that_wait_behind_one_that_is_not_answered_do_not_hold_up
 
 
 @pytest.mark.parametrize(("count", "wait_s"), [(12, 0.1), (100, 1.0)])
-async def test_those_who_do_not_read_leave_room_for_the_answers_of_others(count: int, wait_s: float) -> None:
+async def test_unread_answers_leave_memory_for_other_connections(count: int, wait_s: float) -> None:
     bench = Bench()
     started = fetches_of(bench, 54 * MIB)
     await bench.start(Limits(total_write_buffer_bytes_max=64 * MIB))
@@ -219,7 +219,7 @@ async def test_those_who_do_not_read_leave_room_for_the_answers_of_others(count:
     await bench.stop()
 
 
-async def test_answers_of_which_the_kernel_has_taken_a_part_count_whole() -> None:
+async def test_partly_sent_answers_count_in_full() -> None:
     """A transport keeps all of a buffer until its last byte is taken."""
     virtual_loop().kernel_bytes = 3 * MIB
     bench = Bench()
@@ -240,7 +240,7 @@ async def test_answers_of_which_the_kernel_has_taken_a_part_count_whole() -> Non
     await bench.stop()
 
 
-async def test_answers_that_stand_behind_one_that_is_not_made_count() -> None:
+async def test_answers_waiting_behind_an_unfinished_one_count() -> None:
     bench = Bench()
     started = fetches_of(bench, MIB)
     await bench.start(Limits(total_write_buffer_bytes_max=16 * MIB, answer_part_of_free=1))
@@ -260,7 +260,7 @@ async def test_answers_that_stand_behind_one_that_is_not_made_count() -> None:
     await bench.stop()
 
 
-async def test_a_peer_that_takes_its_answers_slowly_is_not_closed() -> None:
+async def test_a_slowly_reading_peer_is_not_closed() -> None:
     """The kernel frees its buffer in large steps; what the peer has acknowledged counts."""
     left = {"bytes": 10 * MIB}
     bench = Bench()
@@ -299,7 +299,7 @@ async def test_a_large_answer_ends_the_turn_of_its_connection() -> None:
     await bench.stop()
 
 
-async def test_answers_of_no_use_are_dropped_and_others_go_on() -> None:
+async def test_answers_for_closed_connections_are_dropped() -> None:
     """A Produce whose peer has gone is finished, and the connection lets go of everything."""
     bench = Bench()
     await bench.start()

@@ -86,7 +86,7 @@ async def produce(wire: Wire, topic: str, partition: int) -> int:
     return (await wire.produce(topic, batch(b"v" * 300), partition=partition)).error_code
 
 
-async def test_partitions_that_need_a_file_too_many_are_refused_and_others_go_on(make: Make) -> None:
+async def test_partitions_beyond_the_file_limit_are_refused_and_others_served(make: Make) -> None:
     broker = await make().start(LIMIT)
     wire = await Wire.connect(broker.port)
     await wire.create_topic("t", LIMIT)
@@ -117,7 +117,7 @@ async def test_partitions_that_need_a_file_too_many_are_refused_and_others_go_on
     assert await again.stop() == 0
 
 
-async def test_connections_leave_files_to_logs_and_are_let_in_again_when_others_go(make: Make) -> None:
+async def test_descriptors_are_reserved_for_logs(make: Make) -> None:
     broker = await make().start(LIMIT)
     wire = await Wire.connect(broker.port)
     await wire.create_topic("before")

@@ -36,7 +36,7 @@ class Peers:
             holding.evict()
 
 
-def test_large_frames_get_half_of_the_memory_and_one_of_them_what_it_needs() -> None:
+def test_large_frames_get_half_of_the_memory_and_one_is_favoured() -> None:
     peers = Peers()
     assert peers.grow("a", 400, 800)
     assert peers.grow("b", 100, 800)
@@ -53,7 +53,7 @@ def test_large_frames_get_half_of_the_memory_and_one_of_them_what_it_needs() -> 
     assert peers.memory.taken == 200
 
 
-def test_a_small_frame_does_not_stand_behind_large_ones() -> None:
+def test_a_small_frame_does_not_wait_behind_large_ones() -> None:
     peers = Peers()
     assert peers.grow("large", 500, 900)
     assert peers.grow("favoured", 100, 900)
@@ -81,7 +81,7 @@ def test_a_connection_that_holds_nothing_may_always_receive_a_frame() -> None:
     assert peers.granted == ["full"]
 
 
-def test_while_others_wait_those_that_hold_most_and_do_not_move_are_closed() -> None:
+def test_stalled_connections_with_most_memory_are_closed_first() -> None:
     peers = Peers()
     peers.memory.take(peers.open("much", "x"), 300)
     peers.memory.take(peers.open("moves", "x"), 300)
@@ -113,7 +113,7 @@ def test_a_favoured_frame_that_stalls_is_closed_and_another_one_favoured() -> No
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_all_frames_get_through_and_the_bound_holds_but_for_one(data: st.DataObject) -> None:
+def test_all_frames_are_served_and_at_most_one_exceeds_the_bound(data: st.DataObject) -> None:
     """Connections that receive frames of any size, piece by piece in any order, and are answered in the end."""
     sizes = data.draw(st.lists(st.integers(1, 900), min_size=1, max_size=8))
     peers = Peers()
@@ -147,7 +147,7 @@ def test_all_frames_get_through_and_the_bound_holds_but_for_one(data: st.DataObj
     assert not peers.memory.has_waiting
 
 
-def test_what_a_closed_connection_held_is_free_again() -> None:
+def test_a_closed_connection_releases_its_memory() -> None:
     peers = Peers()
     peers.memory.take(peers.open("a"), 1000)
     assert peers.grow("b", 10, SMALL)  # favoured
@@ -158,7 +158,7 @@ def test_what_a_closed_connection_held_is_free_again() -> None:
         peers.memory.give_back(peers.holdings["b"], 11)
 
 
-def test_a_connection_that_waits_for_its_turn_with_a_small_request_is_not_closed() -> None:
+def test_a_small_queued_request_does_not_close_its_connection() -> None:
     peers = Peers()
     peers.memory.take(peers.open("small request"), 5)
     peers.memory.take(peers.open("much"), 995)
@@ -169,7 +169,7 @@ def test_a_connection_that_waits_for_its_turn_with_a_small_request_is_not_closed
     assert peers.evicted == ["much", "favoured"]
 
 
-def test_a_connection_that_has_only_just_begun_to_send_is_not_closed() -> None:
+def test_a_connection_that_just_began_to_send_is_not_closed() -> None:
     peers = Peers()
     for name in ("much", "sends again"):
         peers.memory.take(peers.open(name), 495)
@@ -185,7 +185,7 @@ def test_a_connection_that_has_only_just_begun_to_send_is_not_closed() -> None:
     assert peers.evicted == ["much", "favoured"]
 
 
-def test_a_connection_whose_small_request_is_answered_may_send_the_next_one_though_memory_is_used_up() -> None:
+def test_a_connection_holding_nothing_may_send_with_memory_exhausted() -> None:
     peers = Peers()
     peers.memory.take(peers.open("much"), 1000)
     small = peers.open("small request")

@@ -349,7 +349,7 @@ def test_no_turn_of_the_loop_is_long(name: str, virtual: VirtualLoop) -> None:
     with_broker(virtual, talk)
 
 
-def test_more_elements_than_any_client_needs_are_refused(virtual: VirtualLoop) -> None:
+def test_requests_with_too_many_elements_are_refused(virtual: VirtualLoop) -> None:
     async def talk(node: Node) -> None:
         wire = await Wire.connect(node.port)
         most = node.broker.config.limits.request_elements_max
@@ -363,7 +363,7 @@ def test_more_elements_than_any_client_needs_are_refused(virtual: VirtualLoop) -
     with_broker(virtual, talk)
 
 
-def test_every_request_that_can_be_long_is_here() -> None:
+def test_every_api_that_can_be_long_is_tested() -> None:
     """An API whose requests have arrays is in the list above, or it is said here why it need not be."""
     from semel_broker.handlers import HANDLERS
     from semel_protocol.fields import Array, fields_of

@@ -27,7 +27,7 @@ async def begun(broker: Harness) -> TransactionalProducer:
     return one
 
 
-async def test_a_late_produce_over_the_connection_that_its_producer_has_left(broker: Harness) -> None:
+async def test_a_late_produce_over_a_replaced_connection_closes_it(broker: Harness) -> None:
     one = await begun(broker)
     late = one.produce_request("t", b"late")
     replaced, one.wire = one.wire, await broker.wire()
@@ -42,7 +42,7 @@ async def test_a_late_produce_over_the_connection_that_its_producer_has_left(bro
     assert [line["reason"] for line in broker.log.of("connection_closed")] == ["stale_connection"]
 
 
-async def test_late_offsets_over_the_connection_that_their_producer_has_left(broker: Harness) -> None:
+async def test_late_offsets_over_a_replaced_connection_close_it(broker: Harness) -> None:
     one = await begun(broker)
     assert await one.add_group() == 0
     late = one.commit_request({0: 5})
@@ -56,7 +56,7 @@ async def test_late_offsets_over_the_connection_that_their_producer_has_left(bro
     assert await stable_offsets(one.wire, 0, 1) == [(0, -1), (0, 7)]
 
 
-async def test_a_connection_that_was_for_partitions_only_outlives_that_to_the_coordinator(broker: Harness) -> None:
+async def test_a_new_coordinator_connection_does_not_replace_that_for_produces(broker: Harness) -> None:
     """As with librdkafka, which has one for each."""
     one = await TransactionalProducer(await broker.wire(), 1).init()
     partitions = await broker.wire()
@@ -69,7 +69,7 @@ async def test_a_connection_that_was_for_partitions_only_outlives_that_to_the_co
         assert await one.end() == 0
 
 
-async def test_a_new_epoch_may_come_over_a_connection_that_was_left(broker: Harness) -> None:
+async def test_a_new_epoch_may_use_a_replaced_connection(broker: Harness) -> None:
     one = await begun(broker)
     older, one.wire = one.wire, await broker.wire()
     assert await one.end() == 0

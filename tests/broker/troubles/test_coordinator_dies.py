@@ -22,7 +22,7 @@ def scene(make_scene: MakeScene, request: pytest.FixtureRequest) -> Scene:
     return scene
 
 
-async def test_before_the_decision_is_stored_the_commit_is_asked_for_again(scene: Scene, tmp_path: Path) -> None:
+async def test_before_the_decision_is_stored_the_commit_is_retried(scene: Scene, tmp_path: Path) -> None:
     async with scene.producer() as producer:
         await producer.begin_transaction()
         await producer.send_and_wait(TOPIC, b"1")
@@ -35,7 +35,7 @@ async def test_before_the_decision_is_stored_the_commit_is_asked_for_again(scene
 
 
 @pytest.mark.parametrize("commit", [True, False])
-async def test_after_the_decision_is_stored_the_next_coordinator_goes_on_with_the_markers(
+async def test_after_the_decision_is_stored_the_next_coordinator_writes_the_markers(
     scene: Scene, commit: bool, tmp_path: Path
 ) -> None:
     """One partition has its marker, the other has not; both have it once in the end, and the producer hears so."""
@@ -80,7 +80,7 @@ async def test_after_the_end_is_stored_a_retry_is_answered_as_the_first_try(scen
     assert [row.what for row in await scene.dump(tmp_path)] == ["1", "COMMIT"]
 
 
-async def test_a_partition_out_of_reach_holds_up_its_own_readers_only(scene: Scene) -> None:
+async def test_an_unreachable_partition_delays_only_its_own_readers(scene: Scene) -> None:
     """The commit takes longer than transaction.timeout.ms, and is a commit all the same."""
     async with scene.producer(max_block_ms=150, transaction_timeout_ms=300) as producer:
         await producer.begin_transaction()
@@ -124,9 +124,7 @@ async def test_offsets_and_records_are_decided_together_over_the_death_of_the_co
     assert await scene.values(6) == done
 
 
-async def test_a_damaged_transaction_log_is_said_so_and_nothing_in_it_is_forgotten(
-    scene: Scene, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_damaged_transaction_log_is_reported_and_kept(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     """Its coordinator does not go on from half of what it knew; what needs no transaction works."""
     async with scene.producer() as producer, producer.transaction():
         await producer.send(TOPIC, b"1")

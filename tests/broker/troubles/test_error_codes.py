@@ -47,7 +47,7 @@ async def test_invalid_pid_mapping_for_an_id_that_the_coordinator_does_not_know(
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_invalid_txn_state_for_ending_what_is_not_open_or_ended_otherwise(wire: Wire, version: int) -> None:
+async def test_invalid_txn_state_for_ending_a_closed_transaction_differently(wire: Wire, version: int) -> None:
     mine = await TransactionalProducer(wire, version, NAME).init()
     assert await mine.end() == ErrorCode.INVALID_TXN_STATE, "nothing was begun"
     assert (await mine.produce(TOPIC, b"1")).error_code == 0
@@ -59,7 +59,7 @@ async def test_invalid_txn_state_for_ending_what_is_not_open_or_ended_otherwise(
     assert (mine.producer_id, mine.epoch) == after
 
 
-async def test_a_duplicate_sequence_is_answered_with_the_place_of_the_first(scene: Scene, wire: Wire) -> None:
+async def test_a_duplicate_sequence_is_answered_with_the_first_offset(scene: Scene, wire: Wire) -> None:
     mine = await TransactionalProducer(wire, 2, NAME).init()
     request = mine.produce_request(TOPIC, b"1")
     assert [(row.error_code, row.base_offset) for row in (await mine.send(request), await mine.send(request))] == [
@@ -82,7 +82,7 @@ async def test_a_sequence_too_high_is_out_of_order_and_says_what_was_expected(sc
     assert await scene.values(2) == [b"1", b"2"]
 
 
-async def test_invalid_transaction_timeout_for_one_outside_of_what_the_broker_allows(wire: Wire) -> None:
+async def test_invalid_transaction_timeout_outside_of_the_brokers_bounds(wire: Wire) -> None:
     for timeout_ms, code in ((0, 50), (900_001, 50), (900_000, 0), (1, 0)):
         request = InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=timeout_ms)
         assert (await wire.call(request, 4)).error_code == code
@@ -90,7 +90,7 @@ async def test_invalid_transaction_timeout_for_one_outside_of_what_the_broker_al
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
 @pytest.mark.parametrize("client", ["semel", "librdkafka"])
-async def test_not_coordinator_is_looked_for_again_until_somebody_can_store_it(
+async def test_not_coordinator_makes_the_client_find_the_coordinator_again(
     scene: Scene, client: str, code: ErrorCode
 ) -> None:
     """Whatever keeps the coordinator from its log; clients ask again, and nobody sees an error."""
@@ -132,7 +132,7 @@ async def _with_librdkafka(scene: Scene, value: bytes) -> None:
     await asyncio.to_thread(work)
 
 
-async def test_coordinator_not_available_while_its_log_is_being_read_is_waited_for(scene: Scene) -> None:
+async def test_clients_wait_while_the_coordinator_loads(scene: Scene) -> None:
     """The broker holds the request until the transactions are loaded; whoever cannot wait hears a retriable error."""
     await _with_semel(scene, b"1")
     await scene.kill()

@@ -14,7 +14,7 @@ from semel.errors import CommitFailedError, TransactionHasFailed
 PARTITION = TopicPartition(TOPIC, 0)
 
 
-async def test_what_is_left_of_a_transaction_after_its_first_records_were_deleted_is_still_read(scene: Scene) -> None:
+async def test_a_transaction_with_deleted_first_records_is_still_read(scene: Scene) -> None:
     """Committed records stay committed, aborted ones aborted, though where they began is gone."""
     async with scene.producer("a") as aborting, scene.producer("c") as committing:
         await aborting.begin_transaction()
@@ -52,9 +52,7 @@ async def test_a_reader_may_begin_in_the_middle_of_a_transaction(scene: Scene) -
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_a_partition_that_moved_to_another_worker_is_not_answered_by_both(
-    make_scene: MakeScene, version: int
-) -> None:
+async def test_a_moved_partition_is_committed_by_one_worker_only(make_scene: MakeScene, version: int) -> None:
     """Each worker has a transactional id of its own, so neither fences the other; the group's generation does."""
     scene = make_scene(transaction_version=version)
     await asyncio.to_thread(scene.broker.create_topic, "in")

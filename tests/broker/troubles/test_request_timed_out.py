@@ -22,7 +22,7 @@ def scene(make_scene: MakeScene) -> Scene:
     return make_scene(durability="fsync")
 
 
-async def test_the_answer_comes_in_time_and_a_retry_is_answered_with_the_same_place(scene: Scene) -> None:
+async def test_a_retry_after_request_timed_out_gets_the_same_offset(scene: Scene) -> None:
     wire = await Wire.connect(scene.broker.port)
     records = {"producer_id": 77, "producer_epoch": 0, "base_sequence": 0}
     request = produce_request(TOPIC, batch(b"1", **records))
@@ -99,7 +99,7 @@ class Librdkafka:
 
 
 @pytest.mark.parametrize("client", [Semel, Aiokafka, Librdkafka])
-async def test_a_stalled_disk_costs_time_and_doubles_nothing(scene: Scene, client: Callable[[Scene], Any]) -> None:
+async def test_a_stalled_disk_causes_no_duplicates(scene: Scene, client: Callable[[Scene], Any]) -> None:
     made = client(scene)
     await made.start()
     await made.begin()
@@ -118,7 +118,7 @@ async def test_a_stalled_disk_costs_time_and_doubles_nothing(scene: Scene, clien
     assert await scene.values(3) == [b"half", b"other half", b"next"]
 
 
-async def test_abort_after_a_commit_that_timed_out_finds_out_that_it_was_committed(scene: Scene) -> None:
+async def test_abort_after_a_timed_out_commit_reports_the_commit(scene: Scene) -> None:
     """Elsewhere: "Invalid transition attempted from state COMMITTING_TRANSACTION to state ABORTING_TRANSACTION"."""
     async with scene.producer(max_block_ms=150) as producer:
         await producer.begin_transaction()
@@ -156,7 +156,7 @@ async def test_abort_after_a_commit_that_never_arrived_aborts(scene: Scene) -> N
     assert await scene.values(1) == [b"2"]
 
 
-async def test_librdkafka_asks_again_for_a_commit_that_timed_out(scene: Scene) -> None:
+async def test_librdkafka_retries_a_timed_out_commit(scene: Scene) -> None:
     producer = scene.librdkafka()
     await asyncio.to_thread(producer.init_transactions, PATIENCE_S)
     producer.begin_transaction()

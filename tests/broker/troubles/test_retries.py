@@ -61,9 +61,7 @@ async def _until_end_offset(scene: Scene, offset: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_acknowledged_records_that_a_broker_lost_are_warned_of(
-    make_scene: MakeScene, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_lost_acknowledged_records_log_a_warning(make_scene: MakeScene, caplog: pytest.LogCaptureFixture) -> None:
     """durability=os and a power cut, as on any broker that does not sync: the gap in the sequences gives it away."""
     scene = make_scene(durability="os")
     async with scene.producer(None) as producer:
@@ -110,7 +108,7 @@ async def _lose_the_last(scene: Scene, producer: Any) -> None:
     await scene.start()
 
 
-async def test_a_record_too_large_for_the_client_costs_nothing_but_itself(scene: Scene) -> None:
+async def test_a_record_too_large_for_the_client_fails_alone(scene: Scene) -> None:
     async with scene.producer() as producer, producer.transaction():
         await producer.send(TOPIC, b"before")
         with refused(MessageSizeTooLargeError, "max_request_size=1048576", "max.message.bytes on the topic"):
@@ -134,7 +132,7 @@ async def test_a_record_too_large_for_the_topic_fails_its_transaction_with_the_s
     assert await scene.values(1, topic="small") == [b"after"]
 
 
-async def test_a_broker_that_cannot_be_reached_is_not_stormed_with_connections(scene: Scene) -> None:
+async def test_an_unreachable_broker_gets_few_connection_attempts(scene: Scene) -> None:
     """Each one that is closed again keeps its port for a minute; a machine that retries at once runs out of them."""
     attempts = 0
 

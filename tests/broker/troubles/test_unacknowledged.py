@@ -45,7 +45,7 @@ async def test_a_record_in_doubt_fails_its_transaction_not_the_producer(
         assert rows[3].epoch > rows[0].epoch, "what is still on its way cannot get into the next transaction"
 
 
-async def test_a_record_that_never_left_is_said_not_to_be_stored(scene: Scene) -> None:
+async def test_an_unsent_record_is_reported_as_not_stored(scene: Scene) -> None:
     async with scene.producer(**IMPATIENT, max_block_ms=200) as producer:
         await producer.begin_transaction()
         await producer.send_and_wait(TOPIC, b"1")
@@ -61,7 +61,7 @@ async def test_a_record_that_never_left_is_said_not_to_be_stored(scene: Scene) -
     assert await scene.values(1) == [b"1 again"]
 
 
-async def test_without_transactions_what_follows_a_record_in_doubt_is_stored_once_and_in_order(scene: Scene) -> None:
+async def test_records_after_one_in_doubt_are_stored_once_and_in_order(scene: Scene) -> None:
     async with scene.producer(None, **IMPATIENT) as producer:
         await producer.send_and_wait(TOPIC, b"1")
         await scene.stall_disk()
@@ -82,7 +82,7 @@ def _commits(producer: Producer) -> bool:
     return True
 
 
-async def test_librdkafka_is_told_to_abort_and_goes_on(scene: Scene) -> None:
+async def test_librdkafka_aborts_and_continues(scene: Scene) -> None:
     """Its next transaction, too: it numbers what it could not send, and needs a new epoch because of the gap."""
     producer = scene.librdkafka(message_timeout_ms=500, request_timeout_ms=200, retry_backoff_ms=20)
     await asyncio.to_thread(producer.init_transactions, PATIENCE_S)
@@ -105,7 +105,7 @@ async def test_librdkafka_is_told_to_abort_and_goes_on(scene: Scene) -> None:
     assert await scene.values(1) == [b"1 again"]
 
 
-async def test_records_unsent_at_the_close_are_told_of_and_their_transaction_is_aborted(scene: Scene) -> None:
+async def test_unsent_records_at_close_are_reported_and_aborted(scene: Scene) -> None:
     """`producer.close()` without an error, and the messages never arrived: here each of them says so."""
     producer = scene.producer(linger_ms=60_000, delivery_timeout_ms=120_000)
     await producer.start()

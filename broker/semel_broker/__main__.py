@@ -140,7 +140,7 @@ async def _serve(config: BrokerConfig, world: World, files: OpenFiles) -> int:
     held = sum(config.node_id in view.replicas for view in node.broker.feed.image.partitions())
     files.check_start(held)
     for warning in config.warnings:
-        log.warning("setting_ignored", why=warning)
+        log.warning("setting_ignored", reason=warning)
     if config.host_name not in LOOPBACK:
         log.warning("listens_beyond_loopback", host=config.host_name, authentication="none")
     gc.collect()
@@ -215,7 +215,7 @@ def _log_loop_error(world: World, files: OpenFiles, context: dict[str, Any]) -> 
     if isinstance(error, OSError) and error.errno in (EMFILE, ENFILE):
         files.log_limited("accepting_failed", error=str(error))
         return
-    world.log.error("unexpected_error", what=context.get("message"), exc_info=error)
+    world.log.error("unexpected_error", message=context.get("message"), exc_info=error)
 
 
 def _check_extra() -> None:

@@ -1,4 +1,4 @@
-"""`semel serve` as a real process: start, signals, a data directory of its own, and death."""
+"""`semel serve` as a real process: start, signals, its data directory, and SIGKILL."""
 
 import asyncio
 import json
@@ -51,7 +51,7 @@ class Process:
         return self
 
     async def end(self, number: signal.Signals | None) -> int:
-        """Send the signal, if it has not been sent yet, and return the exit status."""
+        """Send the signal, unless it was sent before, and return the exit status."""
         for wire in self.wires:
             await wire.close()
         if number is not None:
@@ -86,7 +86,7 @@ async def spawn(tmp_path: Path) -> AsyncIterator[Spawn]:
 
 
 async def refused(process: Process) -> str:
-    """Its one message on stderr, once it has ended with status 1."""
+    """The one message on stderr of a process that ended with status 1."""
     async with asyncio.timeout(20):
         _, errors = await process.process.communicate()
     assert process.process.returncode == 1, errors
@@ -138,7 +138,7 @@ async def test_sigkill_loses_nothing_acknowledged_and_retries_are_recognised(spa
             await wire.create_topic("t")
         response = await wire.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1))
         producer_ids.append(response.producer_id)
-        sequence = acknowledged  # send again what was not acknowledged, under the same numbers
+        sequence = acknowledged  # resend unacknowledged records with the same sequences
         wanted = acknowledged + 300
         killed_at = acknowledged + 150
         while sequence < wanted and acknowledged < killed_at:
@@ -153,7 +153,7 @@ async def test_sigkill_loses_nothing_acknowledged_and_retries_are_recognised(spa
     process = await (await spawn()).ready()
     values = await (await process.wire()).values("t")
     assert values[:acknowledged] == [b"%d" % i for i in range(acknowledged)]
-    assert values == [b"%d" % i for i in range(len(values))]  # and nothing twice behind it
+    assert values == [b"%d" % i for i in range(len(values))]  # without duplicates at the end
     assert len(values) <= acknowledged + 5
     assert len(set(producer_ids)) == 4
 
@@ -174,7 +174,7 @@ async def test_a_port_in_use_is_refused_with_a_message(spawn: Spawn) -> None:
         port = taken.getsockname()[1]
         message = await refused(await spawn("--port", str(port)))
     assert f"127.0.0.1:{port} is in use" in message
-    assert await (await (await spawn()).ready()).end(signal.SIGTERM) == 0  # the directory was given back
+    assert await (await (await spawn()).ready()).end(signal.SIGTERM) == 0  # the directory is unlocked
 
 
 @pytest.mark.parametrize(
@@ -251,14 +251,14 @@ async def test_a_damaged_log_is_refused_with_a_message_and_not_changed(spawn: Sp
     assert await first.end(signal.SIGKILL) == -signal.SIGKILL
     log = tmp_path / "data" / "t-0" / f"{0:020d}.log"
     damaged = bytearray(log.read_bytes())
-    damaged[len(damaged) // 2] ^= 0xFF  # in the middle: what follows is whole, so this is no torn tail
+    damaged[len(damaged) // 2] ^= 0xFF  # in the middle, before whole batches: not a torn tail
     log.write_bytes(damaged)
-    for _ in range(2):  # a start that failed does not make the next one trust the log
+    for _ in range(2):  # a failed start does not make the next one trust the log
         assert log.name in await refused(await spawn())
         assert log.read_bytes() == damaged
 
 
-# --- what is told at the start ----------------------------------------------------------------------------------
+# --- messages at the start -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("missing", ["structlog", "uvloop"])

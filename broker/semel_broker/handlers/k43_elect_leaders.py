@@ -73,9 +73,9 @@ def _row(
     topic: str, index: int, place: Place | None, refused: dict[Place, KafkaError], request: ElectLeadersRequest
 ) -> ElectLeadersResponsePartition | None:
     if place is None:
-        what = f"there is no partition {index} of topic {topic!r}"
+        message = f"there is no partition {index} of topic {topic!r}"
         return ElectLeadersResponsePartition(
-            partition_id=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error_message=what
+            partition_id=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error_message=message
         )
     error = refused.get(place)
     if error is None:

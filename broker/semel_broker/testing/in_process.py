@@ -228,7 +228,7 @@ class StandardLogger:
 
 
 def _log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    StandardLogger().error("unexpected_error", what=context.get("message"), exc_info=context.get("exception"))
+    StandardLogger().error("unexpected_error", message=context.get("message"), exc_info=context.get("exception"))
 
 
 def _text(value: object) -> str:

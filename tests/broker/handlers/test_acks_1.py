@@ -1,4 +1,4 @@
-"""acks=1: an acknowledged record is on the leader's disk; where the leader is alone, readers see it (decision 18)."""
+"""acks=1: an acknowledged record is on the leader's disk; without followers, readers see it (decision 18)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def alone(seats: Seats, **settings: str) -> Seat:
 
 
 def send(wire: Wire, *, timeout_ms: int = 10_000) -> asyncio.Task[ProduceResponsePartition]:
-    """A record with acks=1, and what becomes of it."""
+    """Send a record with acks=1; return its answer."""
     request: ProduceRequest = produce_request("t", batch(b"x"), acks=LEADER)
     request.timeout_ms = timeout_ms
     wire.send(request)
@@ -52,7 +52,7 @@ async def latest(wire: Wire) -> int:
 async def test_an_acknowledged_record_is_visible_to_all_readers_at_once(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where syncs take their time: in a thread, as on a disk that is not quick."""
+    """Also with slow syncs, in a thread."""
     monkeypatch.setattr(OsDisk, "sync_if_quick", lambda *_: False)
     broker = await start_broker(durability="fsync")
     writer, reader = await broker.wire(), await broker.wire()
@@ -78,7 +78,7 @@ async def test_acks_1_is_answered_only_after_the_leaders_sync(seats: Seats) -> N
 
 
 async def test_acks_1_does_not_wait_for_followers(seats: Seats) -> None:
-    """As Kafka: it is in the leader's log, and readers see it once all in sync have it."""
+    """As in Kafka: the record is in the leader's log; readers see it once all in-sync replicas have it."""
     one, two = await seats.start(1, 2, **{"replica.lag.time.max.ms": "60000"})
     await seats.topic([1, 2])
     await one.put(b"both")
@@ -104,7 +104,7 @@ async def test_a_replaced_leader_does_not_acknowledge_acks_1(seats: Seats) -> No
 
 
 async def test_the_request_timeout_does_not_limit_the_leaders_sync(seats: Seats) -> None:
-    """As Kafka. A producer that was told of a timeout would send the record again."""
+    """As in Kafka: a timeout would make the producer send the record again."""
     one = await alone(seats)
     one.disk.hold_syncs()
     sent = send(await one.wire(), timeout_ms=0)

@@ -71,7 +71,7 @@ async def test_keys_filter_the_settings_and_unknown_keys_are_ignored(broker: Har
 
 
 async def test_version_0_has_only_whether_a_value_is_the_default(broker: Harness, wire: Wire) -> None:
-    """What an old client sends (sarama with Version 1.0.0) is answered, since version 0 is advertised."""
+    """Version 0 is advertised, for old clients (sarama with Version 1.0.0)."""
     await wire.create_topic("t", retention_ms="5")
     resource = DescribeConfigsRequestResource(
         resource_type=TOPIC, resource_name="t", configuration_keys=["retention.ms", "segment.bytes"]
@@ -135,7 +135,7 @@ async def test_kip569_types_and_documentation_when_asked_for(broker: Harness, wi
 
 
 async def test_missing_values_are_described_as_by_kafka(broker: Harness, wire: Wire) -> None:
-    """Seen in the answers of Kafka 4.1.1."""
+    """As in the answers of Kafka 4.1.1."""
     await wire.create_topic("t")
     for kind, name, key, told in [
         (TOPIC, "t", "retention.ms", ("604800000", 5, [])),
@@ -348,7 +348,7 @@ async def test_other_throttled_replicas_are_refused_as_kafka_does(wire: Wire, na
 
 
 async def test_throttled_replicas_are_a_list_without_a_broker_default(wire: Wire) -> None:
-    """As kafka-reassign-partitions adds to it, and deletes it in the end."""
+    """kafka-reassign-partitions appends to the list and deletes it at the end."""
     await wire.create_topic("t")
     for name in THROTTLED:
         row = await value(wire, TOPIC, "t", name)

@@ -184,7 +184,7 @@ async def test_deletion_can_be_switched_off(start_broker: object) -> None:
 
 
 async def test_kip516_topics_are_deleted_by_id(broker: Harness) -> None:
-    """v6 is not advertised; the handler is asked directly."""
+    """v6 is not advertised; the test calls the handler."""
     from semel_broker.cluster.topic_plan import NewTopic
     from semel_broker.context import RequestContext
     from semel_broker.handlers.k20_delete_topics import handle

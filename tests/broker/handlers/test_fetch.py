@@ -1,4 +1,4 @@
-"""Fetch on the wire: what is read, when a long poll is answered, and that no partition starves."""
+"""Fetch over the wire: the data returned, the end of a long poll, and no starving partition."""
 
 import asyncio
 from typing import Any
@@ -31,7 +31,7 @@ async def delete_records(wire: Wire, topic: str, before: int, partition: int = 0
     return (await wire.call(DeleteRecordsRequest(topics=topics, timeout_ms=1000))).topics[0].partitions[0]
 
 
-# --- what is read --------------------------------------------------------------------------------------------
+# --- data read ----------------------------------------------------------------------------------------------
 
 
 async def test_an_offset_inside_a_batch_gives_the_whole_batch(wire: Wire) -> None:
@@ -99,7 +99,7 @@ async def test_no_partition_starves_behind_others_that_are_always_full(wire: Wir
         for _ in range(3):
             await wire.produce("t", data, partition=partition)
     served = dict.fromkeys(range(4), 0)
-    for _ in range(8):  # always from 0: the first ones never run dry
+    for _ in range(8):  # always from 0: the first partitions always have data
         response = await wire.call(fetch_many("t", dict.fromkeys(served, 0), max_bytes=len(data)))
         for row in response.responses[0].partitions:
             served[row.partition_index] += len(headers_of(row.records))
@@ -131,7 +131,7 @@ async def test_read_committed_gives_an_empty_list_of_aborted_transactions(wire: 
 async def test_session_epochs_minus_1_and_0_are_full_fetches_whatever_the_id(
     wire: Wire, session_id: int, session_epoch: int
 ) -> None:
-    """kafka-go sends (-1, -1). As Kafka 4.1.1, but that no session begins."""
+    """kafka-go sends (-1, -1). As Kafka 4.1.1, except that no session begins."""
     await wire.create_topic("t")
     await wire.produce("t", batch(b"a"))
     request = fetch_request("t", 0, max_wait_ms=0, session_id=session_id, session_epoch=session_epoch)
@@ -286,7 +286,7 @@ async def test_with_fsync_unsynced_records_are_not_visible(start_broker: StartBr
         assert (row.high_watermark, [record.value for record in records_of(row.records)]) == (1, [b"synced"])
         reader.send(fetch_request("t", 1, max_wait_ms=60_000))
     finally:
-        may_sync.set()  # the broker would wait for it to stop
+        may_sync.set()  # otherwise the broker could not stop
     assert (await writer.receive()).responses[0].partition_responses[0].base_offset == 1
     assert len(headers_of((await reader.receive()).responses[0].partitions[0].records)) == 1
 
@@ -300,7 +300,7 @@ async def test_delete_records_moves_the_log_start_for_good(broker: Harness) -> N
     for _ in range(5):
         await wire.produce("t", batch(b"a"))
     assert (await delete_records(wire, "t", 3)).low_watermark == 3
-    assert (await delete_records(wire, "t", 1)).low_watermark == 3  # never down
+    assert (await delete_records(wire, "t", 1)).low_watermark == 3  # the low watermark never decreases
     assert (await delete_records(wire, "t", 6)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     await broker.restart()
     wire = await broker.wire()

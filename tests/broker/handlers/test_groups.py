@@ -1,4 +1,4 @@
-"""Consumer groups over the wire: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and what outlives the broker."""
+"""Consumer groups over the wire: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and groups after a restart."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def member(broker: Harness, **settings: Any) -> GroupMember:
 
 
 async def enter_two(broker: Harness, **settings: Any) -> tuple[GroupMember, GroupMember]:
-    """A stable group of two, the first leads; each is assigned its own id."""
+    """A stable group of two with the first as leader; each member is assigned its own id."""
     first = await member(broker, **{**settings, "instance": settings.get("instance") and "a"})
     second = await member(broker, **{**settings, "instance": settings.get("instance") and "b"})
     await first.enter()
@@ -131,7 +131,7 @@ async def test_hundred_members_reach_a_stable_group(broker: Harness) -> None:
     at_rest = asyncio.Event()
 
     async def live(one: GroupMember) -> None:
-        """Like a client: it heartbeats as long as nothing changes, and joins again when told to, until all rest."""
+        """Act like a client: send heartbeats, and join again on a rebalance, until the group is stable."""
         while not at_rest.is_set():
             joined = await one.join()
             assert joined.error_code == 0
@@ -230,7 +230,7 @@ async def test_leave_of_old_clients_has_one_error(broker: Harness) -> None:
     assert (await one.wire.call(request, 1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-# --- what outlives the broker ---
+# --- restarts ---
 
 
 async def test_members_continue_after_a_broker_restart(synced_broker: Harness) -> None:
@@ -292,7 +292,7 @@ async def test_stopping_broker_answers_members_that_wait_in_a_rebalance(broker: 
     broker.node = None
 
 
-# --- looking at groups ---
+# --- describing groups ---
 
 
 async def test_describe_shows_members_as_they_described_themselves(broker: Harness) -> None:

@@ -1,4 +1,4 @@
-"""Read committed: where readers end, what they are told was aborted, and when they are woken."""
+"""Read committed: where readers end, which transactions they see as aborted, and when they are woken."""
 
 import asyncio
 from typing import Any
@@ -71,7 +71,7 @@ def aborted(row: Any) -> list[tuple[int, int]]:
     return [(each.producer_id, each.first_offset) for each in row.aborted_transactions]
 
 
-# --- what is read --------------------------------------------------------------------------------------------
+# --- data read ----------------------------------------------------------------------------------------------
 
 
 async def test_read_committed_ends_at_the_last_stable_offset(broker: Harness, wire: Wire) -> None:
@@ -154,7 +154,7 @@ async def test_aborted_and_open_transactions_survive_a_restart(either_broker: Ha
     assert partition.last_stable_offset == 5
 
 
-# --- when ----------------------------------------------------------------------------------------------------
+# --- time ----------------------------------------------------------------------------------------------------
 
 
 async def test_a_long_poll_at_the_stable_offset_is_answered_by_the_marker(either_broker: Harness) -> None:
@@ -192,7 +192,7 @@ async def test_min_bytes_counts_bytes_below_the_stable_offset(broker: Harness, w
 
 
 async def test_waiters_count_stable_bytes_across_interleaved_transactions() -> None:
-    """Two transactions: the end of the second frees nothing, that of the first frees both."""
+    """Of two transactions, the end of the first one makes both stable."""
     partition = HeldPartition(fsync=False)
     start = partition.bytes_readable(READ_COMMITTED)
     plain(partition, b"a")

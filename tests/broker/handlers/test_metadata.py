@@ -1,4 +1,4 @@
-"""Metadata, DescribeCluster and DescribeProducers: what a client learns about this broker."""
+"""Metadata, DescribeCluster and DescribeProducers: the facts that a client gets about this broker."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ async def test_topics_are_created_when_both_sides_allow_it(start_broker: StartBr
     wire = await willing.wire()
     assert (await metadata(wire, ["t"])).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert len((await metadata(wire, ["t"], create=True)).topics[0].partitions) == 2
-    assert len((await metadata(wire, ["older"], 3)).topics[0].partitions) == 2  # v3 cannot ask not to
+    assert len((await metadata(wire, ["older"], 3)).topics[0].partitions) == 2  # v3 cannot disable it
     assert (await wire.produce("t", batch(b"x"))).error_code == 0
     unwilling = await start_broker("b", auto_create_topics_enable="false")
     wire = await unwilling.wire()
@@ -79,8 +79,10 @@ async def test_clients_get_the_advertised_address(start_broker: StartBroker) -> 
 
 
 async def test_the_answering_broker_is_listed_without_any_session(start_broker: StartBroker) -> None:
-    """The store was away for longer than all sessions. A client that hears of no broker drops those that it knows
-    (librdkafka ends every handle, and does not come back without rebootstrapping)."""
+    """The store was unreachable for longer than all sessions.
+
+    A client that gets an empty list drops its brokers (librdkafka fails every handle until it rebootstraps).
+    """
     broker = await start_broker(advertised_host_name="broker.example", advertised_port="19092", broker_rack="r")
     assert broker.node is not None
     image = broker.node.broker.feed.image

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch, as consumers ask it: where an epoch ended (KIP-320)."""
+"""OffsetForLeaderEpoch of consumers: the end offset of an epoch (KIP-320)."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ async def ask(wire: Wire, epoch: int, *, current: int = -1, partition: int = 0, 
 
 @pytest.fixture
 async def filled(broker: Harness, wire: Wire) -> Wire:
-    """Offsets 0 to 2 of epoch 0, 3 and 4 of epoch 2, nothing of the present one, 5."""
+    """Offsets 0 to 2 have epoch 0, 3 and 4 have epoch 2; the current epoch 5 has no records."""
     await wire.create_topic("t")
     assert broker.node is not None
     partition = broker.node.broker.topics.partition("t", 0)

@@ -1,4 +1,4 @@
-"""Committed offsets over the wire: OffsetCommit, OffsetFetch, OffsetDelete, and what outlives the broker."""
+"""Committed offsets over the wire: OffsetCommit, OffsetFetch, OffsetDelete, and offsets after a restart."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ async def test_empty_commit_succeeds(broker: Harness) -> None:
     assert (await wire.call(OffsetCommitRequest(group_id="g", member_id="", topics=[]))).topics == []
 
 
-# --- what outlives the broker ---
+# --- restarts ---
 
 
 async def test_offsets_survive_a_restart(synced_broker: Harness) -> None:
@@ -209,7 +209,7 @@ async def test_a_late_commit_over_a_replaced_connection_closes_it(broker: Harnes
     await one.enter()
     late = one.commit_request({0: 5})
     replaced, one.wire = one.wire, await broker.wire()
-    assert await one.commit({0: 5}) == [0]  # the same again, as nobody has answered
+    assert await one.commit({0: 5}) == [0]  # a retry, because the first request got no answer
     assert await one.commit({0: 8}) == [0]
     replaced.send(late)
     assert await replaced.closed_by_peer()
@@ -252,7 +252,7 @@ async def test_acknowledged_commit_survives_sigkill(tmp_path: Path) -> None:
         await asyncio.to_thread(process.kill)
 
 
-# --- forgetting ---
+# --- deletion and expiry ---
 
 
 async def test_deleted_offsets_stay_deleted_after_a_restart(synced_broker: Harness) -> None:
@@ -285,7 +285,7 @@ async def test_delete_of_an_unknown_groups_offsets_is_refused(broker: Harness) -
 
 
 async def test_a_group_without_offsets_can_still_be_deleted(broker: Harness) -> None:
-    """As Kafka: the group goes with DeleteGroups or in time, not with its last offset."""
+    """As in Kafka: DeleteGroups or expiry removes a group, not the deletion of its last offset."""
     one = await member(broker)
     await one.commit({0: 1})
     assert (await delete_offsets(one.wire, "g", "t", 0)).error_code == 0

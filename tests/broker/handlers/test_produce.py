@@ -1,4 +1,4 @@
-"""Produce on the wire: what is appended, what is refused with which code, and what survives."""
+"""Produce over the wire: appended batches, refused batches with their errors, and restarts."""
 
 import asyncio
 import gc
@@ -60,7 +60,7 @@ async def test_acks_1_is_answered_and_acks_0_is_not(either_broker: Harness) -> N
     await wire.create_topic("t")
     wire.forget(wire.send(produce_request("t", batch(b"0"), acks=0)))
     assert (await wire.produce("t", batch(b"1"), acks=1)).base_offset == 1
-    async with asyncio.timeout(10):  # with fsync, readers see it once it is synced, whoever asked for that
+    async with asyncio.timeout(10):  # with fsync, readers see the record once it is synced
         while await wire.values("t") != [b"0", b"1"]:
             await asyncio.sleep(0.005)
 
@@ -88,7 +88,7 @@ async def test_one_refused_partition_does_not_affect_the_others(broker: Harness)
 
 
 def broken(at: int, value: bytes, *, sealed: bool = True) -> bytes:
-    """A batch with some bytes of its header overwritten, and its CRC made right again."""
+    """A batch with some header bytes overwritten and its CRC recomputed."""
     data = bytearray(batch(b"x", b"y"))
     data[at : at + len(value)] = value
     if sealed:
@@ -284,7 +284,7 @@ async def test_producer_ids_come_from_durable_blocks(start_broker: StartBroker) 
     first = await producer_ids.next()
     entry = await broker.node.broker.store.get("producer-ids/next")
     assert entry is not None
-    assert int(entry.value) > first  # whoever starts after a crash begins above every id handed out
+    assert int(entry.value) > first  # after a crash the ids begin above all allocated ones
 
 
 @pytest.mark.parametrize("codec", range(5))
@@ -312,7 +312,7 @@ async def test_a_compacted_topic_refuses_a_decompression_bomb(broker: Harness) -
 
 
 async def test_a_producer_that_disconnects_during_commits_leaves_no_waiter() -> None:
-    """What becomes of them then is not an exception that nobody has looked at."""
+    """The exceptions of its futures are consumed: asyncio does not log them as never retrieved."""
     loop = asyncio.get_running_loop()
     unseen: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: unseen.append(context))

@@ -1,4 +1,4 @@
-"""Every record of a produced batch is looked at before it is stored, and nobody waits long for that."""
+"""The record checks of Produce: every record is checked before its append, and other clients are not delayed."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ CODECS = pytest.mark.parametrize("codec", range(5))
 
 
 def altered(data: bytes, body: bytes | None = None, **fields: int) -> bytes:
-    """The batch with header fields and perhaps its records replaced, and a CRC that holds."""
+    """The batch with replaced header fields, and perhaps records, and a valid CRC."""
     return pack_batch(replace(read_header(data), **fields), data[HEADER_BYTES:] if body is None else body)
 
 
@@ -66,7 +66,7 @@ async def test_invalid_batch_headers_are_refused(wire: Wire, fields: dict[str, i
 
 @CODECS
 async def test_a_missing_max_timestamp_is_computed(wire: Wire, codec: int) -> None:
-    """As Kafka does; sarama below 1.45.1 states none. Else nothing would be found by its time."""
+    """As in Kafka: sarama below 1.45.1 sets none, and lookups by time need it."""
     await wire.create_topic("t")
     records = [Record(n, NOW + (7, 30, 3)[n], b"k", b"v") for n in range(3)]
     for stated in (-1, NOW + 7, NOW + 5000):
@@ -82,7 +82,7 @@ async def test_a_missing_max_timestamp_is_computed(wire: Wire, codec: int) -> No
 
 
 async def test_each_records_timestamp_has_to_be_within_bounds(wire: Wire) -> None:
-    """Not only those that the header states."""
+    """Also the timestamps of single records, not only those in the header."""
     await wire.create_topic("t", message_timestamp_after_max_ms="1000", message_timestamp_before_max_ms=str(10**15))
     now_ms = 4_000_000_000_000
     lie = altered(build_batch([Record(0, NOW), Record(1, now_ms)]), max_timestamp=NOW)
@@ -93,7 +93,7 @@ async def test_each_records_timestamp_has_to_be_within_bounds(wire: Wire) -> Non
 
 
 def heavy(producer_id: int = -1, sequence: int = -1, rows: int = 6000) -> bytes:
-    """A batch of records of many sizes, which takes several turns to look at (see `slow`)."""
+    """A batch of records of many sizes whose check takes several turns (see `slow`)."""
     epoch = -1 if producer_id < 0 else 0
     records = [Record(n, NOW, None, b"v" * (n % 7)) for n in range(rows)]
     return build_batch(records, codec=3, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
@@ -121,7 +121,7 @@ async def test_batches_keep_their_order_when_some_checks_are_long(slow: Harness)
 
 
 async def test_other_connections_are_served_during_record_checks(slow: Harness) -> None:
-    """However many batches wait: some 200 slices of work are shared out."""
+    """Some 200 slices of checks are queued."""
     busy = [await slow.wire() for _ in range(5)]
     await busy[0].create_topic("t")
     bystander = await slow.wire()
@@ -147,7 +147,7 @@ async def test_a_checked_batch_is_refused_if_its_topic_was_deleted(slow: Harness
     await wire.create_topic("t")
     assert slow.node is not None
     lock = slow.node.broker.work_turns._lock
-    async with lock:  # the rest of the work cannot begin before the topic has gone
+    async with lock:  # the rest of the check cannot begin before the topic is deleted
         wire.send(produce_request("t", heavy()))
         await wire.writer.drain()
         while not lock._waiters:

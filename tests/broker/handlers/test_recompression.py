@@ -1,4 +1,4 @@
-"""Topics whose `compression.type` is not `producer`: what is stored there, and what it costs others. As Kafka 4.1.1."""
+"""Topics with a `compression.type` of their own: the stored batches, and the cost for other clients. As Kafka 4.1.1."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ async def test_the_topics_compression_level_is_used() -> None:
         assert target_of(in_force(given, broker), 1000) == target
 
 
-# --- what others notice of it ---
+# --- effects on other requests ---
 
 
 async def test_a_small_batch_does_not_wait_behind_large_ones() -> None:

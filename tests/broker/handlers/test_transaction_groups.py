@@ -1,4 +1,4 @@
-"""Transaction groups over the wire: many producers commit as one, and whoever comes too late hears why."""
+"""Transaction groups over the wire: many producers commit together, and late requests get the reason."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def init(wire: Wire, name: str, group_epoch: int, version: int = 5) -> Any
 
 
 async def member(broker: Harness, name: str, group_epoch: int) -> TransactionalProducer:
-    """A producer of its own connection that takes part in the step."""
+    """A producer with a connection of its own that is a member of the step."""
     producer = TransactionalProducer(await broker.wire(), name=f"{GROUP}/{name}")
     answer = await init(producer.wire, producer.name, group_epoch)
     assert answer.error_code == 0, answer
@@ -80,7 +80,7 @@ async def rejoin(producer: TransactionalProducer, group_epoch: int) -> None:
 
 
 async def offset(wire: Wire) -> int:
-    """The position of group `g` in t-0; the code, negative, if it cannot be told."""
+    """The committed offset of group `g` in t-0, or the negated error code."""
     request = OffsetFetchRequest(
         group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])], require_stable=True
     )
@@ -89,7 +89,7 @@ async def offset(wire: Wire) -> int:
 
 
 async def committed(wire: Wire, partition: int = 0, topic: str = "out") -> list[bytes | None]:
-    """The values that a reader of committed data sees."""
+    """The values that a read_committed reader gets."""
     row = await wire.fetch(topic, 0, partition=partition, isolation_level=READ_COMMITTED, max_wait_ms=0)
     begins = sorted((each.first_offset, each.producer_id) for each in row.aborted_transactions or ())
     aborted: list[int] = []
@@ -131,7 +131,7 @@ async def test_listed_members_commit_together_and_others_abort(broker: Harness) 
 
 
 async def test_groups_offsets_are_part_of_the_step(broker: Harness) -> None:
-    """A step reads somewhere and writes somewhere: positions and results take effect as one, or not at all."""
+    """Offsets and records of a step take effect together or not at all."""
     wire = await broker.wire()
     await wire.create_topic("t")
     step = await begin(wire)
@@ -225,7 +225,7 @@ async def test_invalid_transaction_group_requests_are_refused(broker: Harness) -
     assert (await decide(wire, 1, "x" * 1_000)).error_code == 0
 
 
-# --- looking ---
+# --- describing ---
 
 
 async def test_groups_are_described_with_their_steps_and_members(broker: Harness) -> None:
@@ -287,7 +287,7 @@ async def test_a_timed_out_step_has_a_note_about_it(start_broker: StartBroker) -
     assert group.note in refused.error_message
 
 
-# --- everybody else ---
+# --- other clients ---
 
 
 async def test_own_keys_are_advertised_beside_kafkas(broker: Harness) -> None:
@@ -299,7 +299,7 @@ async def test_own_keys_are_advertised_beside_kafkas(broker: Harness) -> None:
 
 
 async def test_a_group_and_its_members_are_found_at_one_coordinator(broker: Harness) -> None:
-    """Of Kafka's hash, with 50 partitions: `sink/a` and `sink/b` would lie in two."""
+    """By Kafka's hash over 50 partitions, `sink/a` and `sink/b` would have different coordinators."""
     assert coordinator_partition("sink/a", 50) != coordinator_partition("sink/b", 50)
     assert (
         transaction_partition("sink/a", 50) == transaction_partition("sink/b", 50) == transaction_partition("sink/", 50)

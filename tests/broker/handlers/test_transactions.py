@@ -1,4 +1,4 @@
-"""Transactions over the wire: the coordinator's requests, their versions and codes, and what outlives the broker."""
+"""Transactions over the wire: the coordinator's requests, their versions and errors, and restarts."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def describe(wire: Wire, name: str = "t") -> Any:
 
 
 async def begun(broker: Harness, name: str = "t") -> tuple[Wire, Any]:
-    """A producer with a transaction open that includes out-0."""
+    """A producer with an open transaction that includes out-0."""
     wire = await broker.wire()
     await wire.create_topic("out", 3)
     mine = await init(wire, name)
@@ -319,7 +319,7 @@ async def test_batched_add_partitions_is_not_served_to_clients(broker: Harness) 
 async def test_late_request_of_transaction_n_arriving_in_n_plus_1_over_the_old_connection(
     broker: Harness, late: str
 ) -> None:
-    """Version 1: same producer id, same epoch; only the connection tells them apart."""
+    """Version 1: both have the same producer id and epoch; only the connection differs."""
     old, mine = await begun(broker)
     new = await broker.wire()
     assert (await end(new, mine)).error_code == 0
@@ -354,7 +354,7 @@ async def test_a_new_epoch_may_come_over_an_older_connection(broker: Harness) ->
     assert (await describe(newer)).transaction_state == "CompleteCommit"
 
 
-# --- outliving the broker ---
+# --- restarts ---
 
 
 async def test_transactions_survive_a_restart(start_broker: StartBroker) -> None:

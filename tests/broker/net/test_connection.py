@@ -1,4 +1,4 @@
-"""The connection on its own: the order of answers, pipelining, errors, bad input, ApiVersions."""
+"""One connection alone: the order of answers, pipelining, errors, bad input, ApiVersions."""
 
 import asyncio
 from typing import Any, cast
@@ -25,7 +25,7 @@ async def test_answers_come_in_request_order_though_produces_complete_in_another
     for name in "123":
         bench.hold(name)
         wire.send(produce_request(name, None))
-    await until(lambda: bench.started == ["1", "2", "3"])  # none holds up the next
+    await until(lambda: bench.started == ["1", "2", "3"])  # no produce holds back the next
     bench.let("3")
     bench.let("1")
     assert (await wire.receive()).throttle_time_ms == 1
@@ -80,7 +80,7 @@ async def test_frames_cut_at_every_byte_arrive_whole(bench: Bench) -> None:
 
 
 class Recorder:
-    """Stands for a StreamWriter, to see what `Wire.send` writes."""
+    """In place of a StreamWriter: keeps the bytes that `Wire.send` writes."""
 
     def __init__(self) -> None:
         self.chunks: list[bytes] = []
@@ -181,7 +181,7 @@ async def test_another_protocol_is_named_in_the_log(bench: Bench, data: bytes, f
 
 
 async def test_a_partial_frame_of_a_disconnected_peer_is_dropped(bench: Bench) -> None:
-    """At every byte: what is not there as a whole was not asked for, and nobody else notices."""
+    """Cut at every byte: a partial frame is not served, and other connections are not affected."""
     await bench.start()
     whole = b"".join(encode_request_frame(API_OF[HeartbeatRequest], 3, 1, "c", heartbeat("cut")))
     good = await bench.wire()
@@ -227,7 +227,7 @@ async def test_api_versions_vectors_of_the_contract(bench: Bench) -> None:
     wire = await bench.wire()
     wire.send_bytes(bytes.fromhex("0000001500120003000000010001630004 6c6962 04 312e3000"))
     served = await wire.receive_frame()
-    rows = len(HANDLERS) + 1  # compact: one more than there are
+    rows = len(HANDLERS) + 1  # compact arrays encode their length plus one
     assert served[:7] == bytes.fromhex("00000001 0000") + bytes([rows])  # header 0: no tag buffer before the error
     wire.send_bytes(bytes.fromhex("0000001500120005000000010001630004 6c6962 04 312e3000"))
     assert await wire.receive_frame() == bytes.fromhex("00000001 0023 00000001 0012 0000 0004")

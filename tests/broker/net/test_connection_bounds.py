@@ -1,4 +1,4 @@
-"""The connection on its own: back-pressure, the bounds on memory and time, and its end."""
+"""One connection alone: back-pressure, the bounds on memory and time, and its end."""
 
 import asyncio
 from typing import Any, cast
@@ -27,7 +27,7 @@ async def test_reading_pauses_while_too_many_requests_are_unanswered(bench: Benc
         wire.send(produce_request("1", b"x" * 50_000))
     await until(lambda: len(bench.started) >= 4)
     await asyncio.sleep(0.05)
-    assert len(bench.started) < 10, "the rest stays with the peer"
+    assert len(bench.started) < 10, "the rest is not received"
     bench.let("1")
     for _ in range(50):
         assert (await wire.receive()).throttle_time_ms == 1
@@ -70,7 +70,7 @@ async def test_large_frames_share_a_memory_bound_and_all_are_served(bench: Bench
     for wire in wires:
         assert isinstance(await wire.receive(), ProduceResponse)
     assert len(seen) == 8
-    assert max(seen) <= 4_000_000 + 1_000_000, "the bound, and the one that is favoured"
+    assert max(seen) <= 4_000_000 + 1_000_000, "the bound plus the favoured frame"
     for wire in wires:
         await wire.close()
 
@@ -103,7 +103,7 @@ async def test_a_client_that_never_reads_is_not_read_either(bench: Bench) -> Non
     await until(lambda: len(bench.started) >= 1)
     await asyncio.sleep(0.1)
     started = len(bench.started)
-    assert started <= 4, "240 MiB were asked for; no more than what the socket took was made"
+    assert started <= 4, "240 MiB were requested; only as many answers were made as the socket accepted"
     wire.reader._transport.resume_reading()  # type: ignore[attr-defined]
     for _ in range(60):
         await wire.receive()

@@ -1,4 +1,4 @@
-"""A coroutine that is begun at once behaves like one that is all in a task."""
+"""A coroutine that runs at once up to its first wait behaves like one that runs wholly in a task."""
 
 from __future__ import annotations
 

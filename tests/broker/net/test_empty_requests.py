@@ -1,4 +1,4 @@
-"""Requests with nothing in them: every API served, in every version, is answered, or closes its own connection."""
+"""Empty requests: every API in every served version answers them, or closes its own connection."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def served_requests() -> list[tuple[int, int, Any]]:
 
 
 def emptied(value: Any, rows: int) -> Any:
-    """The same message with nothing in it: empty names and bytes, zeros, lists of at most `rows` empty elements."""
+    """The same message, empty: empty names and bytes, zeros, lists of at most `rows` empty elements."""
     if isinstance(value, list):
         return [emptied(one, rows) for one in value[:rows]]
     if isinstance(value, msgspec.Struct):

@@ -1,6 +1,6 @@
-"""One loop, many clients: whatever some connections send, leave unread or leave unsaid, the others are answered.
+"""Fairness: no connection can block the others by requests, by unread answers or by unfinished frames.
 
-All of it runs in virtual time: what counts is the order of things, and how much happens in one turn of the loop.
+All tests run in virtual time. They check the order of events, and the work in one turn of the loop.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FETCH, PRODUCE = 1, 0
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until it is so; time passes only where nothing else can happen."""
+    """Run the loop until the condition holds; time advances only when the loop is idle."""
     async with asyncio.timeout(60):
         while not condition():
             for _ in range(100):
@@ -40,19 +40,18 @@ def virtual_loop() -> VirtualLoop:
 
 
 def kept_bytes(bench: Bench) -> int:
-    """Of answers, by the transports of the broker's connections."""
+    """The bytes of answers in the transports of the broker's connections."""
     assert bench.server is not None
     return sum(cast("Transport", each._transport).kept_bytes() for each in bench.server._connections)
 
 
 def announced(size: int, sent: int = 0) -> bytes:
-    """The beginning of a Produce of `size` bytes."""
+    """The first bytes of a Produce frame of `size` bytes."""
     return size.to_bytes(4, "big") + b"\0\0\0\7" + bytes(sent)
 
 
 def fetches_of(bench: Bench, size: int) -> list[str]:
-    """The client ids of Fetches in the order in which they start; each is answered with `size` bytes, or what it may
-    have."""
+    """The client ids of Fetches in the order of their start; each is answered with `size` bytes, or its limit."""
     started: list[str] = []
 
     def fetch(request: Any, ctx: RequestContext) -> FetchResponse:
@@ -81,7 +80,7 @@ async def test_a_pipelining_connection_lets_others_take_turns() -> None:
     await until(lambda: "bystander" in bench.started)
     before = bench.started.index("bystander") - sent_at
     assert before < 200, f"{before} requests of others were started in between"
-    assert len(bench.started) < 10_000, "the others were not done, or it shows nothing"
+    assert len(bench.started) < 10_000, "the other requests must still be waiting, or the test shows nothing"
     await bench.stop()
 
 
@@ -149,9 +148,9 @@ async def test_stalled_large_frames_do_not_block_others() -> None:
     small.send(produce_request("1", bytes(300_000)))
     large.send(produce_request("2", bytes(6 * MIB)))
     assert (await small.receive()).throttle_time_ms == 1
-    assert loop.time() - began < 0.1, "a small frame waits for no large one"
+    assert loop.time() - began < 0.1, "a small frame does not wait for a large one"
     assert (await large.receive()).throttle_time_ms == 2
-    assert loop.time() - began < 10, "those who hold memory and do not move lose it"
+    assert loop.time() - began < 10, "stalled connections lose their memory"
     assert bench.server.context.memory.taken < 16 * MIB
     assert "memory_reclaimed" in bench.reasons()
     await bench.stop()
@@ -220,7 +219,7 @@ async def test_unread_answers_leave_memory_for_other_connections(count: int, wai
 
 
 async def test_partly_sent_answers_count_in_full() -> None:
-    """A transport keeps all of a buffer until its last byte is taken."""
+    """A transport keeps a whole buffer until the kernel has accepted its last byte."""
     virtual_loop().kernel_bytes = 3 * MIB
     bench = Bench()
     started = fetches_of(bench, 4 * MIB)
@@ -253,7 +252,7 @@ async def test_answers_waiting_behind_an_unfinished_one_count() -> None:
     await asyncio.sleep(0.1)
     assert len(started) == 16, "16 MiB, and some bytes around each"
     await other.call(fetch_request("t", 0))
-    assert bench.reasons() == ["does_not_read"], "others wait, and its answers do not move"
+    assert bench.reasons() == ["does_not_read"], "others wait, and its answers make no progress"
     bench.let("1")
     await until(lambda: bench.server is not None and not bench.server.context.tasks)
     assert bench.server.context.answers.taken == 0
@@ -261,7 +260,7 @@ async def test_answers_waiting_behind_an_unfinished_one_count() -> None:
 
 
 async def test_a_slowly_reading_peer_is_not_closed() -> None:
-    """The kernel frees its buffer in large steps; what the peer has acknowledged counts."""
+    """The kernel frees its buffer in large steps; the bytes that the peer has acknowledged count as progress."""
     left = {"bytes": 10 * MIB}
     bench = Bench()
     fetches_of(bench, 8 * MIB)
@@ -300,7 +299,7 @@ async def test_a_large_answer_ends_the_turn_of_its_connection() -> None:
 
 
 async def test_answers_for_closed_connections_are_dropped() -> None:
-    """A Produce whose peer has gone is finished, and the connection lets go of everything."""
+    """A Produce of a gone peer finishes, and the connection releases all memory."""
     bench = Bench()
     await bench.start()
     assert bench.server is not None

@@ -1,4 +1,4 @@
-"""Frames out of any cutting of the bytes; what a size prefix announces takes no memory."""
+"""FrameBuffer: frames do not depend on the chunks received, and a size prefix alone takes no memory."""
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +15,7 @@ def make(scratch: int = SCRATCH) -> FrameBuffer:
 
 
 def pour(buffer: FrameBuffer, data: bytes) -> list[bytes]:
-    """Put `data` in as a socket would: as much as there is room for, again and again."""
+    """Write `data` as a socket would: repeatedly as many bytes as the buffer has room for."""
     frames: list[bytes] = []
     while data:
         buffer.grow()

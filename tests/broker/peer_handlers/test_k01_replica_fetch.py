@@ -1,4 +1,4 @@
-"""A follower's fetches, asked by hand: what is answered, when, and what of it counts."""
+"""Fetches of followers, called directly: the answer, its time, and the progress that counts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FOLLOWER, OTHER = 2, 3
 
 
 class Follower:
-    """One that does nothing but ask."""
+    """A follower that only sends fetches."""
 
     def __init__(self, leader: Replicant, node_id: int = FOLLOWER) -> None:
         self.leader = leader
@@ -81,7 +81,7 @@ class Follower:
         return k01_replica_fetch.handle(self.sessions, self.request(*wanted, **fields), context)
 
     def fetch(self, *wanted: tuple[int, int], **fields: Any) -> dict[int, FetchResponsePartition]:
-        """What is answered at once, by partition."""
+        """The rows of an immediate answer, by partition."""
         return self.took(self.ask(*wanted, **fields))
 
     def took(self, answer: FetchResponse) -> dict[int, FetchResponsePartition]:
@@ -97,7 +97,7 @@ class Follower:
 
 @pytest.fixture
 async def leader() -> AsyncIterator[Replicant]:
-    """It leads six partitions, whose other replicas are not there."""
+    """A leader of six partitions whose other replicas do not run."""
     cluster = Cluster(**{"replica.lag.time.max.ms": "1000000"})
     (one,) = await cluster.start(1)
     await one.topics.create(_topic(6))
@@ -143,7 +143,7 @@ async def test_offset_counts_before_the_fetch_waits(leader: Replicant) -> None:
 
 
 async def test_only_changed_partitions_are_answered(leader: Replicant) -> None:
-    """KIP-227: a partition is named once, and then when its offset has changed."""
+    """KIP-227: a partition is named once, and again when its offset has changed."""
     follower = Follower(leader)
     assert sorted(follower.fetch(*[(n, 0) for n in range(6)])) == list(range(6)), "high watermarks are new to it"
     assert follower.fetch() == {}
@@ -188,7 +188,7 @@ async def test_wait_ends_by_time_and_by_a_nudge(leader: Replicant) -> None:
     await asyncio.sleep(0)
     await follower.nudge()
     assert follower.took(await waiting) == {}
-    await follower.nudge()  # before the fetch that it was meant for
+    await follower.nudge()  # before the fetch that it is meant for
     assert follower.took(await follower.ask(wait_ms=60_000)) == {}
     waiting = asyncio.ensure_future(follower.ask(wait_ms=60_000))
     await asyncio.sleep(0.02)
@@ -204,7 +204,7 @@ async def test_diverging_log_gets_the_diverging_epoch_and_no_progress(leader: Re
     await partition.synced()
     follower = Follower(leader)
     for offset, last, expected in (
-        (3, 4, (4, 2)),  # it has more of the present epoch than there is
+        (3, 4, (4, 2)),  # it has more of the current epoch than the leader
         (2, 3, (0, 1)),  # an epoch that the leader never had
         (2, 0, (0, 1)),
     ):
@@ -219,7 +219,7 @@ async def test_diverging_log_gets_the_diverging_epoch_and_no_progress(leader: Re
 
 
 async def test_leader_epochs_must_agree(leader: Replicant) -> None:
-    """Reliability, "fetch replies of an old epoch counted", on the leader's side: nor are fetches of one."""
+    """The leader ignores fetches of an old epoch (docs/reliability.md)."""
     partition = leader.partition()
     leader.append(b"x")
     await partition.synced()
@@ -333,7 +333,7 @@ async def test_unknown_sessions_are_refused(leader: Replicant) -> None:
 
 
 async def test_new_session_ends_the_one_before(leader: Replicant) -> None:
-    """The follower has lost its connection, and a fetch of the old one may still wait here."""
+    """The follower reconnects while a fetch of its old connection still waits."""
     follower = Follower(leader)
     follower.fetch((0, 0))
     waiting = asyncio.ensure_future(follower.ask(wait_ms=60_000))
@@ -357,7 +357,7 @@ async def test_fetch_with_a_stale_broker_epoch_keeps_the_session(leader: Replica
 
 
 async def test_session_covers_partitions_that_are_not_named(leader: Replicant) -> None:
-    """The leader's count of who lags goes by fetches; of a quiet partition there are none but those of the session."""
+    """The leader measures lag by fetches; for a quiet partition only the session's fetches count."""
     partition = leader.partition()
     leader.append(b"x")
     await partition.synced()

@@ -1,4 +1,4 @@
-"""The pytest plugin and the broker behind it: quick, empty, restartable, and kept for a look when asked."""
+"""The pytest plugin and its broker: quick start, empty, restartable, and data kept on request."""
 
 from __future__ import annotations
 

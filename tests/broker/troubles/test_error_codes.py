@@ -1,4 +1,4 @@
-"""The error codes of the troubleshooting chapters: who gets which, what it says, and what a client makes of it."""
+"""The error codes of the troubleshooting chapters: their requests, their messages, and the clients' reactions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def wire(scene: Scene) -> AsyncIterator[Wire]:
 async def test_invalid_producer_epoch_for_an_older_instance_at_the_partition(
     scene: Scene, wire: Wire, version: int
 ) -> None:
-    """PRODUCER_FENCED (90) at the coordinator, INVALID_PRODUCER_EPOCH (47) at the partition, as Kafka has it."""
+    """PRODUCER_FENCED at the coordinator, INVALID_PRODUCER_EPOCH at the partition, as in Kafka."""
     old = await TransactionalProducer(wire, version, NAME).init()
     assert (await old.produce(TOPIC, b"1")).error_code == 0
     await TransactionalProducer(wire, version, NAME).init()
@@ -49,13 +49,13 @@ async def test_invalid_pid_mapping_for_an_id_that_the_coordinator_does_not_know(
 @pytest.mark.parametrize("version", [1, 2])
 async def test_invalid_txn_state_for_ending_a_closed_transaction_differently(wire: Wire, version: int) -> None:
     mine = await TransactionalProducer(wire, version, NAME).init()
-    assert await mine.end() == ErrorCode.INVALID_TXN_STATE, "nothing was begun"
+    assert await mine.end() == ErrorCode.INVALID_TXN_STATE, "no transaction was begun"
     assert (await mine.produce(TOPIC, b"1")).error_code == 0
     before = mine.producer_id, mine.epoch
     assert await mine.end(commit=True) == 0
     after, (mine.producer_id, mine.epoch) = (mine.producer_id, mine.epoch), before
     assert await mine.end(commit=False) == ErrorCode.INVALID_TXN_STATE, "it was committed"
-    assert await mine.end(commit=True) == 0, "and whoever asks again hears so"
+    assert await mine.end(commit=True) == 0, "a retry gets the same answer"
     assert (mine.producer_id, mine.epoch) == after
 
 
@@ -77,7 +77,7 @@ async def test_a_sequence_too_high_is_out_of_order_and_says_what_was_expected(sc
     assert row.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     for words in ("sequence 2", "1"):
         assert words in row.error_message
-    assert (await mine.produce(TOPIC, b"2")).error_code == 0, "nothing was harmed"
+    assert (await mine.produce(TOPIC, b"2")).error_code == 0, "the partition still works"
     assert await mine.end() == 0
     assert await scene.values(2) == [b"1", b"2"]
 
@@ -93,7 +93,7 @@ async def test_invalid_transaction_timeout_outside_of_the_brokers_bounds(wire: W
 async def test_not_coordinator_makes_the_client_find_the_coordinator_again(
     scene: Scene, client: str, code: ErrorCode
 ) -> None:
-    """Whatever keeps the coordinator from its log; clients ask again, and nobody sees an error."""
+    """For any error of the coordinator's log: clients retry, and the application gets no error."""
     works = {"semel": _with_semel, "librdkafka": _with_librdkafka}
     await works[client](scene, b"1")
     refusals: list[ErrorCode] = []
@@ -133,7 +133,7 @@ async def _with_librdkafka(scene: Scene, value: bytes) -> None:
 
 
 async def test_clients_wait_while_the_coordinator_loads(scene: Scene) -> None:
-    """The broker holds the request until the transactions are loaded; whoever cannot wait hears a retriable error."""
+    """The broker holds the request while transactions load; a client with less time gets a retriable error."""
     await _with_semel(scene, b"1")
     await scene.kill()
     starting = asyncio.create_task(_with_semel(scene, b"2"))

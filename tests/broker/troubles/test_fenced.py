@@ -1,4 +1,4 @@
-"""ProducerFencedException: "Either there is a newer producer ... or ... expired by the broker." Which, and whose?"""
+"""ProducerFencedException: the error names the reason, a newer producer or an expired transaction."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_librdkafka_is_fenced_alike(scene: Scene, tmp_path: Path) -> None:
 
 
 async def test_random_transactional_ids_fence_no_zombie_and_tools_show_it(scene: Scene, tmp_path: Path) -> None:
-    """The mistake of the documents: the first instance may still commit. Both records are there, nobody is aborted."""
+    """A reported mistake: the first instance can still commit. Both records are stored, and none is aborted."""
     async with scene.producer("anyValue") as first, scene.producer("differentValue") as second:
         await first.begin_transaction()
         await first.send_and_wait(TOPIC, b"thisIsMessageValue1")

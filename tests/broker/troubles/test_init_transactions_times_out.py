@@ -16,7 +16,7 @@ async def test_init_transactions_times_out_and_may_be_repeated(
 ) -> None:
     scene = make_scene(durability="fsync")
     async with scene.producer("ANOTHER"):
-        pass  # now the topic of transactions is there, and the coordinator is found
+        pass  # now the transactions topic exists, and the coordinator is known
     await scene.stall_disk()
     producer = scene.producer(max_block_ms=200)
     with refused(
@@ -45,7 +45,7 @@ async def test_librdkafka_may_call_it_again_on_the_same_producer(make_scene: Mak
 
 
 async def test_it_waits_for_a_decided_commit_and_times_out_with_the_reason(scene: Scene) -> None:
-    """A new instance cannot begin while the markers of the last transaction are not written everywhere."""
+    """A new instance cannot begin until all markers of the last transaction are written."""
     async with scene.producer(max_block_ms=300) as old:
         await old.begin_transaction()
         await old.send_and_wait(TOPIC, b"1")

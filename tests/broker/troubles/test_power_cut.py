@@ -1,4 +1,4 @@
-"""A node loses power amid transactions and comes back: what was open, what was decided, and what its users hear."""
+"""A node loses power during transactions and returns: open and decided transactions, and the errors of clients."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_librdkafka_is_fenced_by_the_timeout_and_a_new_producer_continues(
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_power_is_cut_during_an_unanswered_commit(scene: Scene, seed: int) -> None:
-    """The commit is asked for again until the coordinator says what became of it: all of it is there, once."""
+    """The client repeats the commit until it learns the outcome: all records are stored once."""
     async with scene.producer(max_block_ms=100, transaction_timeout_ms=30_000) as producer:
         await half_a_transaction(producer)
         await scene.stall_disk()
@@ -104,7 +104,7 @@ async def test_power_is_cut_during_an_unanswered_commit(scene: Scene, seed: int)
 
 
 async def test_readers_continue_at_their_position_after_an_outage(scene: Scene) -> None:
-    """What a consumer logs as a disconnect in the documents; it reads each record once, and nothing uncommitted."""
+    """The consumer is disconnected; it reads each record once, and no uncommitted one."""
     async with scene.producer() as producer, scene.reader() as consumer:
         consumer.assign([TopicPartition(TOPIC, 0)])
         found = []

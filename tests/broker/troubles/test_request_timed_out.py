@@ -1,4 +1,4 @@
-"""REQUEST_TIMED_OUT: the broker has a record, but cannot make it durable in the time that the producer gives it."""
+"""REQUEST_TIMED_OUT: the broker has a record but cannot make it durable within the request's timeout."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_a_retry_after_request_timed_out_gets_the_same_offset(scene: Scene
 
 
 async def test_partitions_that_were_in_time_are_answered_as_stored(scene: Scene) -> None:
-    """One request, two partitions: what is durable is acknowledged, whatever becomes of the other one."""
+    """One request, two partitions: a durable batch is acknowledged even if the other one times out."""
     wire = await Wire.connect(scene.broker.port)
     records = {"producer_id": 77, "producer_epoch": 0, "base_sequence": 0}
     await asyncio.to_thread(scene.broker.create_topic, "other")
@@ -106,7 +106,7 @@ async def test_a_stalled_disk_causes_no_duplicates(scene: Scene, client: Callabl
     await made.send(b"half")
     await scene.stall_disk()
     sending = asyncio.create_task(made.send(b"other half"))
-    await asyncio.sleep(STALLED_S)  # so that the request is given up, and sent again
+    await asyncio.sleep(STALLED_S)  # the client times out and sends the request again
     assert not sending.done()
     await scene.release_disk()
     await sending

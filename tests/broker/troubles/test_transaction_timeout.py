@@ -1,4 +1,4 @@
-"""transaction.timeout.ms: what expires a transaction, what it blocks until then, and what a timeout may be set to."""
+"""transaction.timeout.ms: its expiry, the readers that it blocks until then, and its allowed values."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_a_zombie_that_still_writes_is_fenced_by_the_marker(
 async def test_a_hanging_transaction_blocks_later_ones_and_tools_name_its_owner(
     scene: Scene,
 ) -> None:
-    """Its producer is gone for good; readers of committed records wait for it, and for no longer than its timeout."""
+    """Its producer is gone; readers of committed records wait for it, at most for its timeout."""
     dead = scene.librdkafka("gone", client_id="worker-7", transaction_timeout_ms=1_500)
     await asyncio.to_thread(dead.init_transactions, PATIENCE_S)
     dead.begin_transaction()
@@ -85,7 +85,7 @@ async def test_other_partitions_do_not_wait_for_a_hanging_transaction(scene: Sce
 
 
 async def test_a_timeout_shorter_than_the_sweep_takes_effect_with_the_next_sweep(make_scene: MakeScene) -> None:
-    """transaction.abort.timed.out.transaction.cleanup.interval.ms: who sets a timeout of 50 ms waits for this, too."""
+    """transaction.abort.timed.out.transaction.cleanup.interval.ms: a shorter timeout also waits for this sweep."""
     sweep = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": 600}
     scene = make_scene(**sweep)
     async with scene.producer(transaction_timeout_ms=50) as producer:

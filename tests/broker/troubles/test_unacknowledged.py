@@ -23,7 +23,7 @@ def scene(make_scene: MakeScene) -> Scene:
 async def test_a_record_in_doubt_fails_its_transaction_not_the_producer(
     make_scene: MakeScene, version: int, tmp_path: Path
 ) -> None:
-    """Elsewhere this is the end of the producer. Here the transaction is aborted, with the record if it is there."""
+    """Other clients must close the producer. Here the transaction is aborted, with the record if stored."""
     scene = make_scene(durability="fsync", transaction_version=version)
     async with scene.producer(**IMPATIENT) as producer:
         await producer.begin_transaction()
@@ -42,7 +42,7 @@ async def test_a_record_in_doubt_fails_its_transaction_not_the_producer(
     rows = await scene.dump(tmp_path)
     assert [row.what for row in rows] == ["1", "in doubt", "ABORT", "1 again", "COMMIT"]
     if version == 2:
-        assert rows[3].epoch > rows[0].epoch, "what is still on its way cannot get into the next transaction"
+        assert rows[3].epoch > rows[0].epoch, "a late request cannot enter the next transaction"
 
 
 async def test_an_unsent_record_is_reported_as_not_stored(scene: Scene) -> None:
@@ -83,7 +83,7 @@ def _commits(producer: Producer) -> bool:
 
 
 async def test_librdkafka_aborts_and_continues(scene: Scene) -> None:
-    """Its next transaction, too: it numbers what it could not send, and needs a new epoch because of the gap."""
+    """Its next transaction works, too: unsent records leave a gap of sequences, which needs a new epoch."""
     producer = scene.librdkafka(message_timeout_ms=500, request_timeout_ms=200, retry_backoff_ms=20)
     await asyncio.to_thread(producer.init_transactions, PATIENCE_S)
     producer.begin_transaction()
@@ -106,7 +106,7 @@ async def test_librdkafka_aborts_and_continues(scene: Scene) -> None:
 
 
 async def test_unsent_records_at_close_are_reported_and_aborted(scene: Scene) -> None:
-    """`producer.close()` without an error, and the messages never arrived: here each of them says so."""
+    """`producer.close()` raises no error, but each unsent record reports its failure."""
     producer = scene.producer(linger_ms=60_000, delivery_timeout_ms=120_000)
     await producer.start()
     await producer.begin_transaction()
@@ -118,5 +118,5 @@ async def test_unsent_records_at_close_are_reported_and_aborted(scene: Scene) ->
     await plain.start()
     sent = await plain.send(TOPIC, b"2")
     await plain.stop()
-    assert sent.result().offset == 0, "without a transaction a clean stop sends what waits"
+    assert sent.result().offset == 0, "without a transaction a clean stop sends the waiting records"
     assert await scene.values(1) == [b"2"]

@@ -1,4 +1,4 @@
-"""EDGE: `semel serve`: arguments, the real clock, chance and disk, uvloop, signals."""
+"""EDGE: `semel serve`: command line, real clock, randomness and disk, uvloop, and signals."""
 
 from __future__ import annotations
 
@@ -37,35 +37,37 @@ def _list_settings(ctx: click.Context, _: click.Parameter, form: str | None) -> 
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--data-dir", help="Directory of all data (log.dir).")
-@click.option("--host", help="Address to listen on (host.name); 127.0.0.1 unless told otherwise.")
-@click.option("--port", type=int, help="Port to listen on (port), 9092 unless told otherwise; 0 takes a free one.")
-@click.option("--advertised-host", help="Address told to clients (advertised.host.name).")
-@click.option("--advertised-port", type=int, help="Port told to clients (advertised.port).")
+@click.option("--data-dir", help="Data directory (log.dir).")
+@click.option("--host", help="Address to listen on (host.name). Default: 127.0.0.1.")
+@click.option("--port", type=int, help="Port to listen on (port); 0 takes a free one. Default: 9092.")
+@click.option("--advertised-host", help="Address that clients connect to (advertised.host.name).")
+@click.option("--advertised-port", type=int, help="Port that clients connect to (advertised.port).")
 @click.option("--broker-id", type=int, help="Id of this broker (node.id).")
+@click.option("--etcd", metavar="URL[,URL...]", help="Join a cluster of brokers that share an etcd (etcd.endpoints).")
+@click.option("--cluster", help="Name of the cluster, if several share an etcd (cluster.name).")
+@click.option("--rack", help="Rack of this broker; replicas are spread over racks (broker.rack).")
+@click.option("--peer-host", help="Address to listen on for other brokers (peer.host.name).")
+@click.option("--peer-port", type=int, help="Port to listen on for other brokers (peer.port); 0 takes a free one.")
+@click.option("--advertised-peer-host", help="Address that other brokers connect to (advertised.peer.host.name).")
+@click.option("--advertised-peer-port", type=int, help="Port that other brokers connect to (advertised.peer.port).")
 @click.option(
-    "--etcd", metavar="URL[,URL...]", help="Be one of several brokers, held together by etcd (etcd.endpoints)."
+    "--config",
+    "config_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Configuration file in TOML.",
 )
-@click.option("--cluster", help="Which cluster of those that share an etcd (cluster.name).")
-@click.option("--rack", help="Where this broker stands; replicas are spread over racks (broker.rack).")
-@click.option("--peer-host", help="Address for other brokers to reach this one (peer.host.name).")
-@click.option("--peer-port", type=int, help="Port for other brokers only (peer.port); 0 takes a free one.")
-@click.option("--advertised-peer-host", help="Address told to other brokers (advertised.peer.host.name).")
-@click.option("--advertised-peer-port", type=int, help="Port told to other brokers (advertised.peer.port).")
-@click.option(
-    "--config", "config_file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file."
-)
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Any setting, under Kafka's name.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting, under Kafka's name.")
 @click.option(
     "--settings", type=click.Choice(["toml", "markdown"]), callback=_list_settings, expose_value=False, is_eager=True,
-    help="Print every setting with its default and what it may be, and exit; toml is a file for --config.",
+    help="Print all settings with defaults and allowed values, and exit; toml is a file for --config.",
 )  # fmt: skip
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
 @click.option("--log-format", type=click.Choice(["auto", "console", "json"]), default="auto")
 def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, log_format: Any, **flags: Any) -> None:
     """Run a broker until SIGTERM, SIGINT or SIGHUP.
 
-    Settings, later ones winning: defaults, the --config file, SEMEL_... variables, --set, and the flags above.
+    Sources of settings, from lowest to highest priority: defaults, the --config file, SEMEL_... variables, --set, and
+    the other options.
     """
     _check_extra("`semel serve`", "broker", "structlog", *(() if sys.platform == "win32" else ("uvloop",)))
     from semel_storage.disk.os_disk import OsDisk
@@ -87,14 +89,14 @@ def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, 
     log = make_logger(log_level, log_format)
     _allow_many_connections()
     files, disk = OpenFiles(log, monotonic), OsDisk()
-    disk.on_used_up = files.used_up
+    disk.on_used_up = files.log_used_up
     world = World(
         now_ms=lambda: time_ns() // 1_000_000,
         monotonic=monotonic,
         rng=SystemRandom(),
         disk=disk,
         log=log,
-        may_be_held=files.may_be_held,
+        may_keep_descriptor=files.may_keep,
         unacknowledged=unacknowledged,
     )
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -125,26 +127,26 @@ async def _serve(config: BrokerConfig, world: World, files: OpenFiles) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it for SIGHUP
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
             loop.add_signal_handler(number, stop.set)
     loop.set_exception_handler(lambda _, context: _log_loop_error(world, files, context))
     try:
         node = await Node.start(config, world)
     except Exception as error:
-        words = _why_not_started(config, error)
-        if words is None:
+        text = _start_failure(config, error)
+        if text is None:
             raise
-        log.error("start_failed", error=words)
-        print(f"semel: {words}", file=sys.stderr)  # noqa: T201
+        log.error("start_failed", error=text)
+        print(f"semel: {text}", file=sys.stderr)  # noqa: T201
         return 1
     held = sum(config.node_id in view.replicas for view in node.broker.feed.image.partitions())
     files.check_start(held)
-    for words in config.warnings:
-        log.warning("setting_ignored", why=words)
+    for warning in config.warnings:
+        log.warning("setting_ignored", reason=warning)
     if config.host_name not in LOOPBACK:
         log.warning("listens_beyond_loopback", host=config.host_name, authentication="none")
     gc.collect()
-    gc.freeze()  # what lives as long as the broker is never looked at again
+    gc.freeze()  # objects that live as long as the broker need no further collection
     log.info(
         "ready",
         host=config.host_name,
@@ -163,8 +165,8 @@ async def _serve(config: BrokerConfig, world: World, files: OpenFiles) -> int:
     return 0
 
 
-def _why_not_started(config: BrokerConfig, error: Exception) -> str | None:
-    """The one sentence for an operator, or None for a bug of ours."""
+def _start_failure(config: BrokerConfig, error: Exception) -> str | None:
+    """The error message for the operator; None for a bug of the broker."""
     from semel_storage.checkpoints import CorruptCheckpoint
     from semel_storage.disk.disk import DirectoryLocked, FilesUsedUp
     from semel_storage.log_directory import WrongDirectory
@@ -179,7 +181,7 @@ def _why_not_started(config: BrokerConfig, error: Exception) -> str | None:
         case DirectoryLocked() | WrongDirectory() | ConfigError():
             return str(error)
         case FilesUsedUp():
-            return f"no more files may be opened ({error}); raise the limit (ulimit -n)"
+            return f"the limit of open files is reached ({error}); raise it (ulimit -n)"
         case CorruptLog() | CorruptCheckpoint() | CorruptStoreError():
             return str(error)
         case StoreUnavailableError():
@@ -189,16 +191,16 @@ def _why_not_started(config: BrokerConfig, error: Exception) -> str | None:
         case OSError(errno=errno) if errno == EADDRINUSE:
             return f"{where} is in use by another process; stop it, or choose another port with --port"
         case OSError(errno=errno) if errno == EADDRNOTAVAIL:
-            return f"{where}: this machine has no such address; choose one of its own with --host"
+            return f"{where}: this machine has no such address; give one of its addresses with --host"
         case OSError(errno=errno, filename=None) if errno == EACCES:
-            return f"{where}: not permitted ({error}); choose another --port"
-        case OSError(errno=errno, filename=str() as file) if errno in (EACCES, EROFS) or _is_of_home(file, config):
+            return f"{where}: not permitted ({error}); choose another port with --port"
+        case OSError(errno=errno, filename=str() as file) if errno in (EACCES, EROFS) or _is_data_path(file, config):
             return f"{file}: {error.strerror}; give --data-dir a directory that this user may write to"
     return None
 
 
-def _is_of_home(file: str, config: BrokerConfig) -> bool:
-    """Whether it is the data directory, one above it, or its lock: what comes before any data."""
+def _is_data_path(file: str, config: BrokerConfig) -> bool:
+    """Whether `file` is the data directory, a directory above it, or its lock file."""
     from semel_storage.disk.os_disk import LOCK_FILE
 
     home = Path(config.log_dir)
@@ -206,7 +208,7 @@ def _is_of_home(file: str, config: BrokerConfig) -> bool:
 
 
 def _allow_many_connections() -> None:
-    """Each connection and each log file takes a descriptor; the usual soft limit of 1024 is soon reached."""
+    """Raise the soft limit of open files: each connection and each log takes one; the usual limit is 1024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -215,9 +217,9 @@ def _allow_many_connections() -> None:
 def _log_loop_error(world: World, files: OpenFiles, context: dict[str, Any]) -> None:
     error = context.get("exception")
     if isinstance(error, OSError) and error.errno in (EMFILE, ENFILE):
-        files.say("accepting_failed", error=str(error))
+        files.log_limited("accepting_failed", error=str(error))
         return
-    world.log.error("unexpected_error", what=context.get("message"), exc_info=error)
+    world.log.error("unexpected_error", message=context.get("message"), exc_info=error)
 
 
 def _check_extra(user: str, extra: str, *packages: str) -> None:

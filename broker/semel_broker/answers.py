@@ -1,4 +1,4 @@
-"""What a handler may answer with besides a response or an awaitable of one."""
+"""The two results of a request that are neither a response nor an awaitable of one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,21 @@ T = TypeVar("T")
 
 
 class InOrder(Generic[T]):
-    """A pipelined request whose effect is yet to come: nothing behind it on its connection may start before it is
-    answered."""
+    """The answer of a pipelined request whose effect is still to come.
+
+    The connection starts no later request before this one is answered.
+    """
 
     __slots__ = ("answer",)
 
     def __init__(self, answer: Coroutine[Any, Any, T]) -> None:
         self.answer = answer
+
+
+class CloseConnectionError(Exception):
+    """The request gets no answer: the broker closes the connection and logs `reason` with `fields`."""
+
+    def __init__(self, reason: str, **fields: object) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.fields = fields

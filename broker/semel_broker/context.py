@@ -1,4 +1,4 @@
-"""What a handler is given: the broker's nouns, and the request's circumstances."""
+"""The arguments of handlers: the broker's parts, and the circumstances of one request."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ INT32_MAX: Final = 2**31 - 1
 
 
 class Broker(msgspec.Struct, kw_only=True):
-    """One running broker as a plain record of its nouns. `host` and `port` are the advertised ones; `feed.image` is the
-    cluster as this broker knows it."""
+    """One running broker as a plain record of its parts.
+
+    `host` and `port` are the advertised ones. `feed.image` is the state of the cluster as this broker knows it.
+    """
 
     world: World
     config: BrokerConfig
@@ -50,15 +52,18 @@ class Broker(msgspec.Struct, kw_only=True):
     work_turns: WorkTurns
     log: Logger
     registration: Registration | None = None
-    """None: the broker is alone, with a store of its own."""
+    """None: the broker runs alone, with a store of its own."""
     turned_away: TurnedAway = msgspec.field(default_factory=TurnedAway)
     recompressor: Recompressor = msgspec.field(default_factory=Recompressor)
 
 
 class RequestContext(msgspec.Struct, frozen=True, gc=False):
-    """One request's circumstances. `client_host` is the peer's address without port; `turn` counts the requests of
-    the connection, `connection` the connections of the broker (0: there is none). `followers`: requests that have come
-    behind this one and wait to be started. `answers`: the memory of the connection's answers; None: unbounded."""
+    """The circumstances of one request.
+
+    `client_host` is the peer's address without port. `turn` counts the requests of the connection. `connection` is the
+    number of the connection (0: none). `followers`: later requests of the connection that are received but not started.
+    `answers`: the memory of the connection's answers; None: unbounded.
+    """
 
     broker: Broker
     api_version: int
@@ -72,14 +77,14 @@ class RequestContext(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def answer_bytes_max(self) -> int:
-        """Of an answer that can be as large as one likes, and that is made now."""
+        """The size limit of an answer made now, if its size is free to choose."""
         return INT32_MAX if self.answers is None else self.answers.answer_bytes_max
 
     def slices(self) -> Slices:
-        """For a request that may be long: it works in slices, so that others are answered meanwhile."""
+        """The slices of a request that may be long: other requests are answered between them."""
         return self.broker.turns.slices()
 
     @property
     def client(self) -> ClientName:
-        """Who asks, for what people are told later."""
+        """Name and host of the client, for messages to people."""
         return ClientName(self.client_id, self.client_host)

@@ -1,6 +1,6 @@
-"""EDGE: structlog, set up once: for people on a terminal, one JSON object per line for machines.
+"""EDGE: the setup of structlog: readable lines on a terminal, one JSON object per line elsewhere.
 
-Every line is an event name and keys (`connection_closed reason=... client_host=...`), so that it can be searched for.
+Each line is an event name with fields (`connection_closed reason=... client_host=...`), so that it can be searched.
 """
 
 from __future__ import annotations
@@ -49,12 +49,14 @@ def make_logger(level: str, log_format: LogFormat, stream: TextIO | None = None)
 
 
 class _Lines:
-    """Lines to a stream. Where its terminal has hung up or its pipe is closed, they are dropped: a broker goes on
-    without its log, and above all ends cleanly."""
+    """Writes lines to a stream, and drops them once its terminal has hung up or its pipe is closed.
+
+    The broker then continues without its log, and can still stop cleanly.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._is_gone = False  # for good, other than a disk that is full
+        self._is_gone = False  # permanently, unlike a full disk
 
     def write(self, text: str) -> None:
         if self._is_gone:
@@ -66,11 +68,11 @@ class _Lines:
             self._is_gone = error.errno in (EIO, EPIPE)
 
     def flush(self) -> None:
-        """Each line is flushed as it is written."""
+        """Does nothing: `write` flushes each line."""
 
 
 def _escape(_: object, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """What peers and clients chose, as texts that cannot steer a terminal; exceptions keep their lines."""
+    """Escape control characters in texts from peers and clients; exceptions keep their line breaks."""
     for key, value in line.items():
         if not isinstance(value, int | float | None) and key != "exc_info":
             line[key] = visible(value if isinstance(value, str) else repr(value))
@@ -78,6 +80,6 @@ def _escape(_: object, __: str, line: MutableMapping[str, Any]) -> MutableMappin
 
 
 def _json(line: dict[str, Any], **_: object) -> str:
-    """When, how bad and what first; then the keys."""
+    """One line of JSON: timestamp, level and event first, then the other fields."""
     first = {key: line.pop(key) for key in ("timestamp", "level", "event")}
     return visible_json(msgspec.json.encode(first | line, enc_hook=repr).decode())

@@ -1,4 +1,4 @@
-"""Wiring: what a broker is made of, in which order it starts and in which it stops. No logic."""
+"""The wiring of a broker: builds its parts, starts them in order, and stops them in reverse order."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from semel_broker.txn.markers.channel import ImageLeaders
 from semel_broker.world import World
 
 STOP_GRACE_S = 5.0
-UNDIALLABLE = ("", "0.0.0.0", "::")  # noqa: S104 (to be refused)
+UNREACHABLE_HOSTS = ("", "0.0.0.0", "::")  # noqa: S104 (refused)
 
 
 class Node:
-    """A running broker. `port` is the one listened on; clients are told `broker.host` and `broker.port`."""
+    """A running broker. It listens on `port`; clients get the address `broker.host` and `broker.port`."""
 
     def __init__(self, broker: Broker, server: Server, port: int, parts: AsyncExitStack) -> None:
         self.broker = broker
@@ -43,17 +43,16 @@ class Node:
 
     @classmethod
     async def start(cls, config: BrokerConfig, world: World, store: Store | None = None) -> Node:
-        """Recover what is in `log.dir`, join the cluster, and serve. What has been started is stopped again if a later
-        part fails.
+        """Recover `log.dir`, join the cluster, and serve. If a part fails, the parts started before it are stopped.
 
-        `store`: of a cluster, closed by this broker; None: that of the settings. Raises DirectoryLocked,
+        `store`: the store of a cluster, closed by this broker; None: the one in the settings. Raises DirectoryLocked,
         WrongDirectory, CorruptLog, CorruptStoreError, ConfigError, and OSError of the listening sockets.
         """
         host = config.advertised_host_name or config.host_name
-        _check_diallable("clients", host, "--advertised-host (advertised.host.name)")
+        _check_reachable("clients", host, "--advertised-host (advertised.host.name)")
         if config.is_clustered:
             peer_host = config.advertised_peer_host_name or config.peer_host_name or config.host_name
-            _check_diallable("brokers", peer_host, "--advertised-peer-host (advertised.peer.host.name)")
+            _check_reachable("brokers", peer_host, "--advertised-peer-host (advertised.peer.host.name)")
         async with AsyncExitStack() as parts:
             home = await DataHome.open(config, world, store, parts)
             registration = Registration(world, config, home.store, home.feed)
@@ -67,7 +66,7 @@ class Node:
                 world.log,
                 get_running_loop(),
                 broker.turns,
-                may_be_held=world.may_be_held,
+                may_keep_descriptor=world.may_keep_descriptor,
                 unacknowledged=world.unacknowledged,
             )
             parts.push_async_callback(server.abort)
@@ -80,8 +79,8 @@ class Node:
             async def stop_server() -> None:
                 await registration.leave(config.controlled_shutdown_max_wait_ms)
                 server.stop_accepting()
-                await broker.transactions.close()  # answers those who are held
-                await broker.groups.close()  # answers those who wait in a rebalance
+                await broker.transactions.close()  # answers the held requests
+                await broker.groups.close()  # answers the members that wait in a rebalance
                 await server.stop(STOP_GRACE_S)
 
             parts.push_async_callback(stop_server)
@@ -89,16 +88,14 @@ class Node:
         raise AssertionError("unreachable")
 
     async def stop(self) -> None:
-        """Let others lead, answer what is in progress, then sync, snapshot and mark the data directory as cleanly shut
-        down."""
+        """Hand leaderships over, answer requests in progress, sync and snapshot the logs, and mark a clean shutdown."""
         await self._parts.aclose()
 
 
-def _check_diallable(who: str, host: str, option: str) -> None:
-    if host in UNDIALLABLE:
+def _check_reachable(peers: str, host: str, option: str) -> None:
+    if host in UNREACHABLE_HOSTS:
         raise ConfigError(
-            f"{who} cannot dial {host or 'an empty host'}: say with {option} which address of this machine they are to "
-            "use"
+            f"{peers} cannot connect to {host or 'an empty host'}: give them an address of this machine with {option}"
         )
 
 
@@ -110,8 +107,10 @@ async def _open(
     peers: Peers | None,
     parts: AsyncExitStack,
 ) -> Broker:
-    """Everything below the listening socket, each part to be closed after those that stand on it. Without `peers` there
-    are no other brokers."""
+    """Build all parts below the listening socket. Each part is closed after the parts that use it.
+
+    `peers` None: the broker runs alone.
+    """
     lease = registration if home.is_shared else None
     topics = await Topics.open(
         world=world, config=config, store=home.store, feed=home.feed, logs=home.logs, lease=lease
@@ -160,7 +159,7 @@ async def _open(
 async def _listen_to_peers(
     broker: Broker, home: DataHome, registration: Registration, peers: Peers, parts: AsyncExitStack
 ) -> int:
-    """Follow and be followed; the port that other brokers reach this one at."""
+    """Start replication and the listener for other brokers; return its port."""
     config, world = broker.config, broker.world
     replicator = Replicator(
         world,
@@ -174,7 +173,7 @@ async def _listen_to_peers(
     replicator.start()
     parts.push_async_callback(replicator.close)
     dispatcher = Dispatcher(broker, peer_handlers(replicator.sessions), PEER_VERSIONS)
-    # Turns of their own: other brokers do not stand in line behind clients.
+    # Turns of their own: other brokers do not wait behind clients.
     turns = Turns(get_running_loop(), world.monotonic)
     server = Server(dispatcher, config, world.log, get_running_loop(), turns, unacknowledged=world.unacknowledged)
     parts.push_async_callback(server.abort)
@@ -184,7 +183,7 @@ async def _listen_to_peers(
 async def _join(
     broker: Broker, home: DataHome, registration: Registration, peer_port: int, parts: AsyncExitStack
 ) -> None:
-    """Be one of the cluster's brokers: from here on this one has roles, as long as its session lives."""
+    """Register in the cluster: from now on this broker has roles while its session lives."""
     config = broker.config
     registration.on_admitted.append(broker.topics.local.take_roles)
     registration.on_lost.append(broker.topics.local.resign)

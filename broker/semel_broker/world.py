@@ -1,7 +1,7 @@
-"""All of the outside that a broker is given: clocks, chance, the disk, a place to log.
+"""The outside world as arguments of a broker: clocks, randomness, the disk, and the log.
 
-Nothing below `__main__` reaches for `time`, `os` or `random`; it takes them from here, so that a test or a
-simulator decides what time it is and which write is lost.
+No module below `__main__` imports `time`, `os` or `random` for these; each takes them from here. A test or a simulator
+can therefore choose the time and the writes that are lost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from semel_storage.disk.disk import Disk
 
 
 class Logger(Protocol):
-    """What the core needs of a structlog logger: one event name per line, everything else as keys."""
+    """The methods of a structlog logger that the broker uses: one event name per line, and the facts as fields."""
 
     def debug(self, event: str, **fields: object) -> None: ...
     def info(self, event: str, **fields: object) -> None: ...
@@ -25,7 +25,7 @@ class Logger(Protocol):
 
 
 class SilentLogger:
-    """A logger for those who want none (tests, tools)."""
+    """A logger that writes nothing, for tests and tools."""
 
     def debug(self, event: str, **fields: object) -> None: ...
     def info(self, event: str, **fields: object) -> None: ...
@@ -35,15 +35,18 @@ class SilentLogger:
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
-    """`now_ms`: wall clock, milliseconds since 1970. `monotonic`: seconds, never goes back; for measuring only
-    (timers are the event loop's). `rng`: the one source of chance (member ids, topic ids, ...)."""
+    """The outside world of one broker.
+
+    `now_ms`: wall clock, milliseconds since 1970. `monotonic`: seconds, never decreases; only to measure time, because
+    timers are the event loop's. `rng`: the only source of randomness (member ids, topic ids, ...).
+    """
 
     now_ms: Callable[[], int]
     monotonic: Callable[[], float]
     rng: Random
     disk: Disk
     log: Logger = SilentLogger()
-    may_be_held: Callable[[int], bool] = lambda descriptor: True
-    """Whether a connection may keep its descriptor, or that one is for logs; then the operator has been told."""
+    may_keep_descriptor: Callable[[int], bool] = lambda descriptor: True
+    """Whether a connection may keep its descriptor; False if it is reserved for logs, which has then been logged."""
     unacknowledged: Callable[[int], int] = lambda descriptor: 0
-    """Bytes that the kernel has taken for a connection, and its peer has not acknowledged yet."""
+    """Bytes in the kernel's send queue of a connection that its peer has not acknowledged yet."""

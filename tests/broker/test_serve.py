@@ -1,4 +1,4 @@
-"""`semel serve` as a real process: start, signals, a data directory of its own, and death."""
+"""`semel serve` as a real process: start, signals, its data directory, and SIGKILL."""
 
 import asyncio
 import json
@@ -51,7 +51,7 @@ class Process:
         return self
 
     async def end(self, number: signal.Signals | None) -> int:
-        """Send the signal, if it has not been sent yet, and return the exit status."""
+        """Send the signal, unless it was sent before, and return the exit status."""
         for wire in self.wires:
             await wire.close()
         if number is not None:
@@ -86,14 +86,14 @@ async def spawn(tmp_path: Path) -> AsyncIterator[Spawn]:
 
 
 async def refused(process: Process) -> str:
-    """Its one message on stderr, once it has ended with status 1."""
+    """The one message on stderr of a process that ended with status 1."""
     async with asyncio.timeout(20):
         _, errors = await process.process.communicate()
     assert process.process.returncode == 1, errors
     return errors.decode()
 
 
-async def test_sigterm_ends_it_cleanly_and_nothing_needs_recovery(spawn: Spawn, tmp_path: Path) -> None:
+async def test_sigterm_stops_cleanly_without_later_recovery(spawn: Spawn, tmp_path: Path) -> None:
     first = await (await spawn()).ready()
     wire = await first.wire()
     await wire.create_topic("t")
@@ -138,7 +138,7 @@ async def test_sigkill_loses_nothing_acknowledged_and_retries_are_recognised(spa
             await wire.create_topic("t")
         response = await wire.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1))
         producer_ids.append(response.producer_id)
-        sequence = acknowledged  # send again what was not acknowledged, under the same numbers
+        sequence = acknowledged  # resend unacknowledged records with the same sequences
         wanted = acknowledged + 300
         killed_at = acknowledged + 150
         while sequence < wanted and acknowledged < killed_at:
@@ -153,7 +153,7 @@ async def test_sigkill_loses_nothing_acknowledged_and_retries_are_recognised(spa
     process = await (await spawn()).ready()
     values = await (await process.wire()).values("t")
     assert values[:acknowledged] == [b"%d" % i for i in range(acknowledged)]
-    assert values == [b"%d" % i for i in range(len(values))]  # and nothing twice behind it
+    assert values == [b"%d" % i for i in range(len(values))]  # without duplicates at the end
     assert len(values) <= acknowledged + 5
     assert len(set(producer_ids)) == 4
 
@@ -167,14 +167,14 @@ async def test_a_second_process_on_the_same_data_is_refused(spawn: Spawn) -> Non
     assert (await wire.produce("t", batch(b"a"))).error_code == 0
 
 
-async def test_a_port_in_use_is_refused_with_words(spawn: Spawn) -> None:
+async def test_a_port_in_use_is_refused_with_a_message(spawn: Spawn) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         message = await refused(await spawn("--port", str(port)))
     assert f"127.0.0.1:{port} is in use" in message
-    assert await (await (await spawn()).ready()).end(signal.SIGTERM) == 0  # the directory was given back
+    assert await (await (await spawn()).ready()).end(signal.SIGTERM) == 0  # the directory is unlocked
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ async def test_bad_arguments_are_explained(spawn: Spawn, arguments: tuple[str, .
     assert words in await refused(await spawn(*arguments))
 
 
-async def test_where_no_data_directory_can_be_is_said(spawn: Spawn, tmp_path: Path) -> None:
+async def test_an_unusable_data_directory_is_refused_with_a_message(spawn: Spawn, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for data in ("file", "file/below"):
         message = await refused(await spawn(data=data))
@@ -200,7 +200,7 @@ async def test_where_no_data_directory_can_be_is_said(spawn: Spawn, tmp_path: Pa
         assert "Traceback" not in message
 
 
-async def test_beyond_loopback_there_is_a_warning(spawn: Spawn) -> None:
+async def test_listening_beyond_loopback_logs_a_warning(spawn: Spawn) -> None:
     process = await spawn("--host", "0.0.0.0", "--advertised-host", "127.0.0.1", "--port", "0")
     line = await process.line("listens_beyond_loopback")
     assert line["level"] == "warning"
@@ -242,7 +242,7 @@ async def test_stopping_does_not_wait_for_a_rebalance(start_broker: StartBroker)
     assert time.monotonic() - began < 3
 
 
-async def test_a_damaged_log_is_refused_with_words_and_left_alone(spawn: Spawn, tmp_path: Path) -> None:
+async def test_a_damaged_log_is_refused_with_a_message_and_not_changed(spawn: Spawn, tmp_path: Path) -> None:
     first = await (await spawn()).ready()
     wire = await first.wire()
     await wire.create_topic("t")
@@ -251,14 +251,14 @@ async def test_a_damaged_log_is_refused_with_words_and_left_alone(spawn: Spawn, 
     assert await first.end(signal.SIGKILL) == -signal.SIGKILL
     log = tmp_path / "data" / "t-0" / f"{0:020d}.log"
     damaged = bytearray(log.read_bytes())
-    damaged[len(damaged) // 2] ^= 0xFF  # in the middle: what follows is whole, so this is no torn tail
+    damaged[len(damaged) // 2] ^= 0xFF  # in the middle, before whole batches: not a torn tail
     log.write_bytes(damaged)
-    for _ in range(2):  # a start that failed does not make the next one trust the log
+    for _ in range(2):  # a failed start does not make the next one trust the log
         assert log.name in await refused(await spawn())
         assert log.read_bytes() == damaged
 
 
-# --- what is told at the start ----------------------------------------------------------------------------------
+# --- messages at the start -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -311,13 +311,13 @@ async def test_an_unknown_format_version_is_refused_in_one_sentence(spawn: Spawn
     assert len(said.splitlines()) == 1
 
 
-async def test_sighup_ends_it_cleanly(spawn: Spawn, tmp_path: Path) -> None:
+async def test_sighup_stops_cleanly(spawn: Spawn, tmp_path: Path) -> None:
     process = await (await spawn()).ready()
     assert await process.end(signal.SIGHUP) == 0
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
-async def test_a_terminal_that_goes_away_ends_it_cleanly(tmp_path: Path) -> None:
+async def test_a_closed_terminal_stops_it_cleanly(tmp_path: Path) -> None:
     """Its log lines have nowhere to go from then on: writing them fails."""
     terminal, inside = os.openpty()
     process = await asyncio.create_subprocess_exec(
@@ -334,7 +334,7 @@ async def test_a_terminal_that_goes_away_ends_it_cleanly(tmp_path: Path) -> None
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
-async def test_a_pipe_that_nobody_reads_any_more_does_not_end_it(tmp_path: Path) -> None:
+async def test_a_closed_log_pipe_does_not_stop_it(tmp_path: Path) -> None:
     outside, inside = os.pipe()
     process = await asyncio.create_subprocess_exec(
         *COMMAND, "--data-dir", str(tmp_path / "data"), "--port", "0", stdout=inside

@@ -301,8 +301,8 @@ def error_codes(answer: Any) -> Iterator[int]:
 
 def exceeded(server: Server) -> Iterator[str]:
     """Memory beyond its bound, or other than what is accounted for."""
-    commons, connections = server.commons, list(server._connections)
-    limits, taken = commons.limits, commons.memory.taken
+    context, connections = server.context, list(server._connections)
+    limits, taken = context.limits, context.memory.taken
     most = limits.total_in_flight_bytes_max + LARGE_FRAME_BYTES + SCRATCH_BYTES
     most += len(connections) * READ_BYTES_EXHAUSTED  # what one that holds nothing may receive at any time
     if taken > most:
@@ -317,26 +317,26 @@ def exceeded(server: Server) -> Iterator[str]:
     if is_there != taken:
         yield f"{is_there} bytes of requests are held, {taken} are accounted for"
     unsent = sum(_unsent(connection._transport) for connection in connections)
-    if unsent > commons.answers.taken:
-        yield f"{unsent} bytes of answers are held, {commons.answers.taken} are accounted for"
+    if unsent > context.answers.taken:
+        yield f"{unsent} bytes of answers are held, {context.answers.taken} are accounted for"
     most = limits.total_write_buffer_bytes_max + max(
         LARGE_FRAME_BYTES, limits.total_write_buffer_bytes_max // limits.answer_part_of_free
     )
-    if commons.answers.taken > most:
-        yield f"{commons.answers.taken} bytes of answers are held, {most} may be"
+    if context.answers.taken > most:
+        yield f"{context.answers.taken} bytes of answers are held, {most} may be"
 
 
 def held(server: Server) -> list[str]:
     """What connections that are gone still hold."""
-    commons = server.commons
+    context = server.context
     found = [f"{server.connection_count} connections"] if server.connection_count > 1 else []
     for what, count in (
-        ("bytes of requests", commons.memory.taken),
-        ("bytes of answers", commons.answers.taken),
-        ("requests that wait", len(commons.tasks)),
-        ("connections in line for memory", int(commons.memory.has_waiting)),
-        ("connections in line for their turn", int(commons.turns.has_waiting)),
-        ("connections in line for their answers", commons.answers.waiting),
+        ("bytes of requests", context.memory.taken),
+        ("bytes of answers", context.answers.taken),
+        ("requests that wait", len(context.tasks)),
+        ("connections in line for memory", int(context.memory.has_waiting)),
+        ("connections in line for their turn", int(context.turns.has_waiting)),
+        ("connections in line for their answers", context.answers.waiting),
     ):
         found += [f"{count} {what}"] if count else []
     return found

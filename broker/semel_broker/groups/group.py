@@ -11,7 +11,7 @@ from enum import Enum
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
-from semel_broker.closing import CloseConnectionError
+from semel_broker.answers import CloseConnectionError
 from semel_broker.groups.offsets import GroupOffsets
 from semel_broker.groups.subscription import subscribed_topics
 

@@ -1,14 +1,17 @@
-"""The shelf of handlers: which APIs this broker serves. `APIS` says in which versions; ApiVersions answers from both.
+"""The handlers of client requests: one file for each API key.
 
-A handler unpacks, checks, calls one noun and packs:
+`APIS` declares the versions of each API. ApiVersions answers from both tables. A handler unpacks the request,
+checks it, calls one object of the broker and packs the response:
 
     async def handle(request: XRequest, ctx: RequestContext) -> XResponse | None
 
-`None` means that nothing is answered (Produce with acks=0). A handler that never waits, or whose effect must have
-happened before the next request of the connection starts, may be a plain `def`, returning its response or an
-awaitable of it; a Produce whose effect has to wait answers `InOrder`. A `KafkaError` that escapes is answered where the
-response has a top-level error code, and closes the connection where it has none. Handlers are not cancelled when their
-connection is lost (but Fetch): what they have begun to persist they also apply.
+None means that the request gets no answer (Produce with acks=0). A handler may be a plain `def` if it never waits, or
+if its effect must happen before the connection starts its next request. It then returns its response or an awaitable of
+it. A Produce that must wait before its append returns `InOrder`.
+
+If a handler raises KafkaError, the response carries the error code. If the response has no top-level error code, the
+connection is closed. Only Fetch handlers are cancelled when their connection is lost: a request that has begun to
+persist a change also applies it.
 """
 
 from __future__ import annotations
@@ -117,4 +120,4 @@ HANDLERS: dict[int, Handler] = {
 """API key -> handler."""
 
 LONG_ANSWERS = frozenset({3, 9, 11, 15, 16, 32, 46, 61, 65, 66, 20_003})
-"""Keys of APIs whose answer may be long though the request is short: they are encoded in slices."""
+"""Keys of APIs whose response may be long although the request is short: the response is encoded in slices."""

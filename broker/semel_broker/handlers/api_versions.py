@@ -1,7 +1,7 @@
-"""Which versions of which API this broker offers: the common ones, and those that its settings add.
+"""The versions of each API that this broker offers: the declared versions, and those that its settings add.
 
-Transaction version 2 (KIP-890) is one promise over several APIs: a client that sees the feature finalized sends Produce
-12, TxnOffsetCommit 5 and EndTxn 5, so they are offered together with it, and only then.
+Transaction version 2 (KIP-890) spans several APIs. A client that sees the feature finalized sends Produce v12,
+TxnOffsetCommit v5 and EndTxn v5. The broker therefore offers these versions exactly when the feature is finalized.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from semel_protocol.messages.k18_api_versions import (
 from semel_broker.config.loading import BrokerConfig
 
 Versions = tuple[int, int]
-"""First and last version, as ApiVersions tells them."""
+"""First and last version, as in an ApiVersions response."""
 
 PRODUCE, INIT_PRODUCER_ID, END_TXN, TXN_OFFSET_COMMIT = 0, 22, 26, 28
 TRANSACTION_VERSION = "transaction.version"
@@ -23,11 +23,11 @@ TRANSACTION_VERSION_MAX = 2
 LAST_WITH_TRANSACTION_VERSION_2 = {PRODUCE: 12, INIT_PRODUCER_ID: 5, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
 LAST_WITH_TWO_PHASE_COMMIT = {INIT_PRODUCER_ID: 6}
 FEATURE_LEVEL_0_SINCE = 4
-"""ApiVersions below this may not list a feature whose first level is 0: old clients fail on it (KAFKA-17011)."""
+"""Below this version an ApiVersions response must not list a feature of first level 0 (KAFKA-17011)."""
 
 
 def offered(config: BrokerConfig) -> dict[int, Versions]:
-    """API key -> versions, for every API that has any."""
+    """API key -> versions, for each API that has an advertised version."""
     versions = {key: api.advertised for key, api in APIS.items() if api.advertised is not None}
     more: list[dict[int, int]] = []
     if config.transaction_version >= TRANSACTION_VERSION_MAX:
@@ -40,7 +40,7 @@ def offered(config: BrokerConfig) -> dict[int, Versions]:
 
 
 def supported_features(version: int) -> list[ApiVersionsResponseSupportedFeature]:
-    """What a broker of this release could finalize, for an ApiVersions response of `version`."""
+    """The features that this release supports, for an ApiVersions response of `version`."""
     if version < FEATURE_LEVEL_0_SINCE:
         return []
     return [
@@ -51,7 +51,7 @@ def supported_features(version: int) -> list[ApiVersionsResponseSupportedFeature
 
 
 def finalized_features(config: BrokerConfig) -> list[ApiVersionsResponseFinalizedFeature]:
-    """What the cluster has agreed on."""
+    """The feature levels in force in the cluster."""
     level = config.transaction_version
     return [
         ApiVersionsResponseFinalizedFeature(name=TRANSACTION_VERSION, max_version_level=level, min_version_level=level)

@@ -1,14 +1,19 @@
-"""Produce (key 0): append one record batch per partition.
+"""Produce (key 0): append one record batch to each partition named.
 
-Served: v3 to v7 (one layout; zstd from v7), with transaction version 2 up to v12: v8 adds words and the records at
-fault, v11 TRANSACTION_ABORTABLE, v12 joins the transaction by itself (KIP-890). The appends have happened when `handle`
-returns; what it may return to be awaited is only their durability, so the connection goes on to the next request.
-acks=all is answered once the high watermark is above them; what is not there within `timeout_ms` is answered with
-REQUEST_TIMED_OUT, and acknowledged when it is sent again. acks=1 is answered once they are durable on this broker,
-whatever followers have and however long its disk takes (`docs/decisions/0018-acks-1-waits-for-the-disk.md`). Some
-requests hold back what is behind them on the connection: those of very many batches, records that take long to be
-looked at (`k00_records`), and a batch whose coordinator has to be asked first (`k00_transactional`).
-acks=0 is never answered: an error closes the connection.
+Served: v3 to v7 (one layout; zstd from v7); with transaction version 2 up to v12. v8 adds an error message and the
+records at fault. v11 adds TRANSACTION_ABORTABLE. v12 adds the partitions to the transaction by itself (KIP-890).
+
+The appends have happened when `handle` returns. The returned coroutine waits only for durability, so the connection
+starts its next request at once.
+
+- acks=all: answered when the high watermark has passed the batches. If that takes longer than `timeout_ms`, the answer
+  is REQUEST_TIMED_OUT; the producer's retry is then acknowledged.
+- acks=1: answered when the batches are durable on this broker, without a timeout and independent of followers
+  (`docs/decisions/0018-acks-1-waits-for-the-disk.md`).
+- acks=0: never answered; an error closes the connection.
+
+Three kinds of request hold back later requests of the connection: one with very many batches, one whose records take
+long to check (`k00_records`), and one whose coordinator must first be asked (`k00_transactional`).
 """
 
 from __future__ import annotations
@@ -45,7 +50,7 @@ from semel_broker.handlers.k00_records import (
     begin_inspections,
     finish_inspections,
 )
-from semel_broker.handlers.k00_transactional import NO_ADMISSIONS, Admissions, Asking, opens_transaction, writable
+from semel_broker.handlers.k00_transactional import NO_ADMISSIONS, Admissions, Unadmitted, opens_transaction, writable
 from semel_broker.partitions.partition import Partition
 from semel_broker.txn.model.metadata import TopicPartition
 
@@ -53,12 +58,12 @@ NO_PRODUCER_ID = -1
 
 ROWS_AT_ONCE_MAX = 256
 BYTES_AT_ONCE_MAX = 8 << 20
-"""A request with more is looked at and appended in slices."""
+"""A request above either bound is checked and appended in slices."""
 BYTES_PER_STEP = 16 << 10
-"""Of record batches, in a slice."""
+"""Bytes of record batches that count as one step of a slice."""
 
 Inspections = list[list[Inspection]]
-"""By topic and partition, in the order of the request."""
+"""By topic, then by partition, in the order of the request."""
 Answer = ProduceResponse | Coroutine[Any, Any, ProduceResponse] | None
 
 
@@ -74,39 +79,39 @@ def _start(request: ProduceRequest, ctx: RequestContext) -> Answer | InOrder[Pro
     inspections = begin_inspections(request, ctx)
     if not all(inspection.is_done for rows in inspections for inspection in rows):
         return InOrder(_inspect_and_append(request, ctx, inspections))
-    if request.transactional_id is not None and (asking := transactional.to_be_admitted(request, ctx)):
-        return InOrder(_ask_and_append(request, ctx, inspections, asking))
+    if request.transactional_id is not None and (unadmitted := transactional.to_be_admitted(request, ctx)):
+        return InOrder(_admit_and_append(request, ctx, inspections, unadmitted))
     return _append_all(request, ctx, inspections, NO_ADMISSIONS)
 
 
 async def _inspect_and_append(
     request: ProduceRequest, ctx: RequestContext, inspections: Inspections
 ) -> ProduceResponse | None:
-    """Look at the records in slices, then append as ever."""
+    """Finish the record checks in slices, then append."""
     await finish_inspections(inspections, ctx)
-    if request.transactional_id is not None and (asking := transactional.to_be_admitted(request, ctx)):
-        return await _ask_and_append(request, ctx, inspections, asking)
+    if request.transactional_id is not None and (unadmitted := transactional.to_be_admitted(request, ctx)):
+        return await _admit_and_append(request, ctx, inspections, unadmitted)
     answer = _append_all(request, ctx, inspections, NO_ADMISSIONS)
     return await answer if isinstance(answer, Coroutine) else answer
 
 
-async def _ask_and_append(
-    request: ProduceRequest, ctx: RequestContext, inspections: Inspections, asking: Asking
+async def _admit_and_append(
+    request: ProduceRequest, ctx: RequestContext, inspections: Inspections, unadmitted: Unadmitted
 ) -> ProduceResponse | None:
-    """Ask the coordinator, which enrols the partitions (v12; before, the producer has done so), then append as ever."""
-    with await transactional.admissions_of(request, ctx, asking) as admissions:
+    """Ask the coordinator, then append. From v12 on the coordinator also adds the partitions to the transaction."""
+    with await transactional.admissions_of(request, ctx, unadmitted) as admissions:
         answer = _append_all(request, ctx, inspections, admissions)
     return await answer if isinstance(answer, Coroutine) else answer
 
 
 def _is_long(request: ProduceRequest) -> bool:
-    """Whether the appends would hold the event loop for too long."""
+    """Whether the appends would block the event loop for too long."""
     rows = [row for topic in request.topic_data for row in topic.partition_data]
     return len(rows) > ROWS_AT_ONCE_MAX or sum(len(row.records or b"") for row in rows) > BYTES_AT_ONCE_MAX
 
 
 async def _inspect_and_append_in_slices(request: ProduceRequest, ctx: RequestContext) -> ProduceResponse | None:
-    """All of it while other connections are served in between."""
+    """Check and append in slices; other connections are served in between."""
     slices = ctx.slices()
     inspections = [
         await slices.each(topic.partition_data, partial(begin_inspection, request, ctx, topic.name))
@@ -115,15 +120,15 @@ async def _inspect_and_append_in_slices(request: ProduceRequest, ctx: RequestCon
     await finish_inspections(inspections, ctx)
     if request.transactional_id is None:
         return await _append_in_slices(request, ctx, inspections, NO_ADMISSIONS)
-    asking = await slices.finish(transactional.to_be_admitted_in_steps(request, ctx))
-    with await transactional.admissions_of(request, ctx, asking) as admissions:
+    unadmitted = await slices.finish(transactional.to_be_admitted_in_steps(request, ctx))
+    with await transactional.admissions_of(request, ctx, unadmitted) as admissions:
         return await _append_in_slices(request, ctx, inspections, admissions)
 
 
 async def _append_in_slices(
     request: ProduceRequest, ctx: RequestContext, inspections: Inspections, admissions: Admissions
 ) -> ProduceResponse | None:
-    """`_append_all`, while other connections are served in between."""
+    """`_append_all` in slices; other connections are served in between."""
     slices = ctx.slices()
     waiting: list[Waiting] = []
     topics = []
@@ -138,7 +143,7 @@ async def _append_in_slices(
                     await slices.next()
             topics.append(ProduceResponseTopic(name=topic.name, partition_responses=rows))
     except BaseException:
-        _look_away(waiting)
+        _discard(waiting)
         raise
     answer = _answered(request, ProduceResponse(responses=topics), ctx, waiting)
     return await answer if isinstance(answer, Coroutine) else answer
@@ -170,7 +175,7 @@ def _answered(
         _raise_first_error(response)
         return None
     if waiting:
-        if not ctx.followers:  # else those that follow share a sync with this one
+        if not ctx.followers:  # otherwise the later requests share a sync with this one
             waiting[0][0].hurry()
         return _when_committed(response, waiting, request.timeout_ms if request.acks == ACKS_ALL else None)
     return response
@@ -198,8 +203,8 @@ def _append(
         result = partition.append(records, header=header, acks_all=request.acks == ACKS_ALL)
     except KafkaError as error:
         if error.retriable and error.code != ErrorCode.CORRUPT_MESSAGE and row.records is not None:
-            _turn_away((topic, row.index), row.records, ctx)
-        return _refused(row.index, error.with_traceback(None))  # else it would keep this frame, and the frame keeps it
+            _note_refused((topic, row.index), row.records, ctx)
+        return _refused(row.index, error.with_traceback(None))  # its traceback and this frame would refer to each other
     if request.acks != ACKS_NONE and partition.high_watermark <= result.last_offset:
         uncommitted.append((partition, result.last_offset + 1))
     return ProduceResponsePartition(
@@ -210,9 +215,9 @@ def _append(
     )
 
 
-def _turn_away(place: TopicPartition, records: Buffer, ctx: RequestContext) -> None:
-    """What its producer will send again is not to be overtaken by what is on its way already."""
-    with suppress(KafkaError):  # whatever else is wrong with it
+def _note_refused(place: TopicPartition, records: Buffer, ctx: RequestContext) -> None:
+    """Note the refused batch: later batches of its producer must not be appended before its retry."""
+    with suppress(KafkaError):  # the batch may be malformed, too
         header = read_header(records)
         if header.producer_id != NO_PRODUCER_ID:
             ctx.broker.turned_away.note(place, header)
@@ -238,7 +243,7 @@ Waiting = tuple[Partition, Future[None]]
 
 
 def _waiting(uncommitted: list[tuple[Partition, int]], acks_all: bool) -> list[Waiting]:
-    """What an answer waits for, in the turn of the appends: the end of a leadership later on is not missed."""
+    """The futures that an answer waits for. Made in the turn of the appends: they see each later end of leadership."""
     waiting = []
     for partition, offset in uncommitted:
         future = partition.committing(offset) if acks_all else partition.storing(offset)
@@ -248,10 +253,10 @@ def _waiting(uncommitted: list[tuple[Partition, int]], acks_all: bool) -> list[W
 
 
 async def _when_committed(response: ProduceResponse, waiting: list[Waiting], timeout_ms: int | None) -> ProduceResponse:
-    """`timeout_ms` None: without end. A disk answers, or the process ends."""
-    patience = None
+    """The response once all futures are done. `timeout_ms` None: no timeout, because a failed sync ends the process."""
+    timer = None
     if timeout_ms is not None:
-        patience = get_running_loop().call_later(max(timeout_ms, 0) / 1000, _wait_no_longer, waiting, timeout_ms)
+        timer = get_running_loop().call_later(max(timeout_ms, 0) / 1000, _time_out, waiting, timeout_ms)
     failures: dict[TopicPartition, KafkaError] = {}
     try:
         for partition, future in waiting:
@@ -260,9 +265,9 @@ async def _when_committed(response: ProduceResponse, waiting: list[Waiting], tim
             except KafkaError as error:
                 failures[partition.topic, partition.index] = error
     finally:
-        if patience is not None:
-            patience.cancel()
-        _look_away(waiting)
+        if timer is not None:
+            timer.cancel()
+        _discard(waiting)
     if failures:
         for topic in response.responses:
             topic.partition_responses = [
@@ -272,34 +277,35 @@ async def _when_committed(response: ProduceResponse, waiting: list[Waiting], tim
     return response
 
 
-def _look_away(waiting: Sequence[Waiting]) -> None:
-    """Whoever asked has gone, perhaps: what becomes of the others is nobody's business."""
+def _discard(waiting: Sequence[Waiting]) -> None:
+    """Cancel the futures that are open, and consume the exceptions of the others."""
     for _, future in waiting:
         if not future.cancel() and not future.cancelled():
             future.exception()
 
 
-def _wait_no_longer(waiting: Sequence[Waiting], timeout_ms: int) -> None:
+def _time_out(waiting: Sequence[Waiting], timeout_ms: int) -> None:
     for partition, future in waiting:
         if not future.done():
-            future.set_exception(_too_late(partition, timeout_ms))
+            future.set_exception(_timeout_error(partition, timeout_ms))
 
 
-def _too_late(partition: Partition, timeout_ms: int) -> KafkaError:
-    """The batch is written, and nobody knows yet what becomes of it."""
+def _timeout_error(partition: Partition, timeout_ms: int) -> KafkaError:
+    """The error for a batch that is written but not committed in time."""
     try:
         partition.check_in_sync(partition.log)
     except KafkaError as error:
-        return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"written, not replicated: {error.message}")
+        message = f"the batch is written but not replicated: {error.message}"
+        return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, message)
     return KafkaError(
         ErrorCode.REQUEST_TIMED_OUT,
         f"{partition.topic}-{partition.index}: the batch is written, but was not committed within the request's "
-        f"timeout_ms={timeout_ms}; send it again, unchanged, to hear whether it is",
+        f"timeout_ms={timeout_ms}; send it again, unchanged, to learn whether it is",
     )
 
 
 def _raise_first_error(response: ProduceResponse) -> None:
-    """acks=0 has no answer that could carry an error: raising it closes the connection."""
+    """Raise the first error of an acks=0 request, which has no answer: the connection is closed."""
     for topic in response.responses:
         for row in topic.partition_responses:
             if row.error_code:

@@ -1,9 +1,9 @@
-"""The part of Produce for topics whose `compression.type` is not `producer`: batches of another codec are recompressed
-before they are appended; those that have the codec already are stored as they are.
+"""Produce for topics with a `compression.type` of their own: recompresses batches of another codec before their append.
 
-Small batches are recompressed at once. A request with others is answered in order, and its partitions are appended to
-one by one, so that no more than one recompressed batch of it is held. As in Kafka, max.message.bytes holds for what
-came and for what is stored. Header and sequences stay: a batch that was stored before is answered with its place.
+Batches that have the topic's codec are stored as they are. Small batches are recompressed at once. A request with other
+batches returns `InOrder`; its partitions are appended one by one, so that it holds one recompressed batch at a time. As
+in Kafka, max.message.bytes applies to the batch as received and as stored. Header and sequences stay unchanged, so a
+duplicate batch is answered with the offset of the first.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ ACKS_NONE = 0
 Answer = ProduceResponse | Coroutine[Any, Any, ProduceResponse] | None
 Started = Answer | InOrder[ProduceResponse | None]
 Start = Callable[[ProduceRequest, RequestContext], Started]
-"""Appends what a request has."""
+"""Appends the batches of a request."""
 
 
 def is_wanted(request: ProduceRequest, ctx: RequestContext) -> bool:
-    """Whether a topic of the request wants its batches under a codec of its own."""
+    """Whether a topic of the request has a `compression.type` of its own."""
     recompressing = ctx.broker.topics.recompressing
     return bool(recompressing) and any(topic.name in recompressing for topic in request.topic_data)
 
 
 def start(request: ProduceRequest, ctx: RequestContext, append: Start) -> Started:
-    """`append` the request, recompressed."""
+    """Recompress the batches of the request where needed, then `append` them."""
     recompressed = []
     for topic, row in _rows(request):
         try:
@@ -52,7 +52,7 @@ def start(request: ProduceRequest, ctx: RequestContext, append: Start) -> Starte
                 continue
             batch = ctx.broker.recompressor.at_once(row.records or b"", *wanted)
         except KafkaError:
-            batch = None  # to be refused in its row
+            batch = None  # refused later, in its own row
         if batch is None:
             return InOrder(_one_by_one(request, ctx, append))
         recompressed.append((row, batch))
@@ -80,7 +80,7 @@ async def _one_by_one(request: ProduceRequest, ctx: RequestContext, append: Star
 async def _append(
     request: ProduceRequest, topic: str, row: ProduceRequestPartition, ctx: RequestContext, append: Start
 ) -> Answer:
-    """Recompress one batch and append it: what answers it, or waits until it can be answered."""
+    """Recompress one batch and append it; return its answer, or a coroutine that waits for it."""
     try:
         if (wanted := _wanted(topic, row, ctx)) is not None:
             row.records = await ctx.broker.recompressor.recompressed(row.records or b"", *wanted)
@@ -108,17 +108,14 @@ def _alone(topic: str, row: ProduceRequestPartition) -> ProduceRequestTopic:
 
 
 def _refused(topic: str, row: ProduceRequestPartition, error: KafkaError) -> ProduceResponse:
-    """A blob that is none will be none when it is sent again, so that a producer is not asked to."""
+    """The response for one refused batch. CORRUPT_MESSAGE becomes INVALID_RECORD, because a retry would fail again."""
     code = ErrorCode.INVALID_RECORD if isinstance(error, CorruptBatch) else error.code
     refused = ProduceResponsePartition(index=row.index, error_code=code, base_offset=-1, error_message=error.message)
     return ProduceResponse(responses=[ProduceResponseTopic(name=topic, partition_responses=[refused])])
 
 
 def _wanted(topic: str, row: ProduceRequestPartition, ctx: RequestContext) -> tuple[BatchHeader, Target] | None:
-    """The batch's header, and what is to become of it; None: it is appended, or refused, as it is.
-
-    Raises KafkaError for a batch that must not be looked into.
-    """
+    """The batch's header and its target codec; None: the batch needs no recompression, or the append refuses it."""
     known = ctx.broker.topics.get(topic)
     if known is None or not row.records:
         return None
@@ -133,12 +130,12 @@ def _wanted(topic: str, row: ProduceRequestPartition, ctx: RequestContext) -> tu
             transactional=True,
         )
     except KafkaError:
-        return None  # the append finds out the same
+        return None  # the append raises the same error
     return None if header.codec == target.codec else (header, target)
 
 
 def _for_recompressed(ctx: RequestContext) -> RequestContext:
-    """An old producer's batch may become zstd, which it could not have sent."""
+    """Raise an old API version to one that allows zstd: the batch of an old producer may become zstd."""
     if ctx.api_version >= ZSTD_PRODUCE_VERSION:
         return ctx
     return msgspec.structs.replace(ctx, api_version=ZSTD_PRODUCE_VERSION)

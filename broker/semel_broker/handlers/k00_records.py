@@ -1,8 +1,8 @@
-"""The records of a Produce: what is looked at before a batch is appended, and what the topic's settings ask of it.
+"""The record checks of Produce: each batch is checked before its append, also against the settings of its topic.
 
-Every record is looked at, as in Kafka's LogValidator: its framing, its number, its timestamp, on a compacted topic its
-key (decision 17). Most batches are done with in the turn in which they came; the work on others is handed to the lane
-of `work_turns`, and the request waits for it before anything of it is appended.
+Each record is checked, as by Kafka's LogValidator: its framing, index and timestamp, and on a compacted topic its key
+(decision 17). Most batches are checked in the turn of the loop in which they arrive. Longer checks wait in the queue of
+`work_turns`; then no batch of the request is appended before all checks are done.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 
 
 class InvalidRecordsError(KafkaError):
-    """Some records of a batch are refused, and the batch with them."""
+    """Records at `indexes` are invalid, so the whole batch is refused."""
 
     def __init__(self, indexes: Sequence[int], message: str) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)
@@ -33,7 +33,7 @@ class InvalidRecordsError(KafkaError):
 
 
 class Inspection(msgspec.Struct):
-    """What is known of one batch of a request: why it is refused, or its header and the work on its records."""
+    """The checks of one batch: the error that refuses it, or its header and the check of its records."""
 
     refusal: KafkaError | None
     header: BatchHeader | None = None
@@ -45,7 +45,7 @@ class Inspection(msgspec.Struct):
 
 
 def begin_inspections(request: ProduceRequest, ctx: RequestContext) -> list[list[Inspection]]:
-    """One for each partition of each topic, in the order of the request, as far as this turn has room for them."""
+    """Begin the checks of each partition of each topic, in the order of the request, within this turn's budget."""
     return [
         [begin_inspection(request, ctx, topic.name, row) for row in topic.partition_data]
         for topic in request.topic_data
@@ -53,7 +53,7 @@ def begin_inspections(request: ProduceRequest, ctx: RequestContext) -> list[list
 
 
 async def finish_inspections(inspections: list[list[Inspection]], ctx: RequestContext) -> None:
-    """Do what is left of them, while others are served."""
+    """Finish the checks; other connections are served in between."""
     for rows in inspections:
         for inspection in rows:
             if inspection.work is not None and not inspection.work.is_done:
@@ -63,7 +63,7 @@ async def finish_inspections(inspections: list[list[Inspection]], ctx: RequestCo
 def begin_inspection(
     request: ProduceRequest, ctx: RequestContext, topic: str, row: ProduceRequestPartition
 ) -> Inspection:
-    """Of one batch, as far as this turn has room for it."""
+    """Begin the checks of one batch, within this turn's budget."""
     try:
         if request.acks not in (ACKS_ALL, ACKS_NONE, ACKS_LEADER):
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; it must be 0, 1 or -1 (all)")
@@ -94,7 +94,10 @@ def begin_inspection(
 def accepted(
     inspection: Inspection, partition: Partition, records: Buffer, ctx: RequestContext
 ) -> tuple[Buffer, BatchHeader]:
-    """The batch as it is to be appended, in the turn of its append. Raises the KafkaError that it is refused with."""
+    """The batch as it is appended, and its header. Call it in the turn of the append.
+
+    Raises the KafkaError that refuses the batch.
+    """
     if inspection.refusal is not None:
         raise inspection.refusal
     assert inspection.header is not None
@@ -111,7 +114,7 @@ def accepted(
     _check_timestamps(checked, config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms, ctx)
     if header.max_timestamp == checked.max_timestamp:
         return records, header
-    restated = bytearray(records)  # as Kafka does: sarama below 1.45.1 states none
+    restated = bytearray(records)  # as in Kafka: sarama below 1.45.1 leaves the maximum out
     state_max_timestamp(restated, checked.max_timestamp)
     return restated, read_header(restated)
 
@@ -122,7 +125,7 @@ def _check_timestamps(checked: CheckedRecords, before_max_ms: int, after_max_ms:
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP,
             f"timestamp {checked.max_timestamp} is more than message.timestamp.after.max.ms={after_max_ms} ahead of "
-            f"the broker's clock; check the producer's",
+            f"the broker's clock; check the clock of the producer",
         )
     if checked.min_timestamp < now_ms - before_max_ms:
         raise KafkaError(

@@ -1,8 +1,8 @@
-"""The transactional part of Produce: whether a batch may be the first of its transaction in a partition.
+"""The transactional checks of Produce: whether a batch may be the first of its transaction in a partition.
 
-It may if the coordinator knows the transaction as open, and that it includes the partition: what comes late, after the
-marker, must not open a transaction that nobody will end (KIP-890). Produce v12 has the partition enrolled by that.
-Where this broker is the coordinator, its answer and the append fall into one turn of the loop.
+It may if the coordinator knows the transaction as open and knows the partition as part of it. A late batch that arrives
+after the marker must not open a transaction that never ends (KIP-890). With Produce v12 the coordinator adds the
+partition to the transaction. If this broker is the coordinator, check and append happen in one turn of the loop.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ JOINING_VERSION = 12
 
 Identity = tuple[int, int]
 """(producer id, epoch)."""
-Asking = dict[Identity, dict[Partition, None]]
-"""The partitions that have to be asked for before the batches of a request can be appended."""
+Unadmitted = dict[Identity, dict[Partition, None]]
+"""The partitions whose coordinator must be asked before the batches of a request are appended."""
 
-AS_SEEN_BY_PRODUCERS = {
+PRODUCER_ERROR_CODES = {
     ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_ENOUGH_REPLICAS,
 }
-"""Codes of the transaction's coordinator that clients do not expect here. 19: try again, as you are."""
+"""Errors of the coordinator that clients do not expect from Produce. NOT_ENOUGH_REPLICAS makes the producer retry."""
 
 
 class Admissions:
-    """What coordinators have said of the producers of a request; with it, append."""
+    """The answers of coordinators about the producers of a request. A context manager around the appends."""
 
     def __init__(self, admissions: Mapping[Identity, Admission]) -> None:
         self._admissions = admissions
 
     def of(self, header: BatchHeader) -> Admission | None:
-        """What was said of this batch's producer, if it was asked for."""
+        """The coordinator's answer for the producer of this batch; None: the coordinator was not asked."""
         return self._admissions.get((header.producer_id, header.producer_epoch))
 
     def __enter__(self) -> Admissions:
@@ -62,7 +62,7 @@ NO_ADMISSIONS = Admissions({})
 
 
 def writable(name: str, index: int, ctx: RequestContext) -> Partition:
-    """The partition, unless it is one that only the broker itself writes to."""
+    """The partition, if clients may write to it here. Raises INVALID_TOPIC_EXCEPTION, NOT_LEADER_OR_FOLLOWER, ..."""
     topics = ctx.broker.topics
     partition = topics.partition(name, index)
     topic = topics.get(name)
@@ -73,8 +73,10 @@ def writable(name: str, index: int, ctx: RequestContext) -> Partition:
 
 
 def opens_transaction(partition: Partition, header: BatchHeader) -> bool:
-    """Whether this batch would be the first of its transaction in the partition. A retry would not, nor one of an
-    epoch that is over: the log answers those by itself."""
+    """Whether this batch would be the first of its transaction in the partition.
+
+    False for a retry and for an older epoch: the log answers those by itself.
+    """
     state = partition.log.producers.get(header.producer_id)
     if state is None:
         return True
@@ -86,25 +88,24 @@ def opens_transaction(partition: Partition, header: BatchHeader) -> bool:
     )
 
 
-def to_be_admitted(request: ProduceRequest, ctx: RequestContext) -> Asking:
-    """What has to be asked before the batches of this request can be appended. Whatever is wrong with one of them is
-    left to the append to find out."""
+def to_be_admitted(request: ProduceRequest, ctx: RequestContext) -> Unadmitted:
+    """The partitions to ask the coordinator about. Skips invalid batches, because the append refuses them."""
     steps = to_be_admitted_in_steps(request, ctx)
     while True:
         try:
             next(steps)
         except StopIteration as done:
-            return cast("Asking", done.value)
+            return cast("Unadmitted", done.value)
 
 
-def to_be_admitted_in_steps(request: ProduceRequest, ctx: RequestContext) -> Generator[int, None, Asking]:
-    """`to_be_admitted` for a request of many batches, see `Slices.finish`."""
-    asking: Asking = {}
+def to_be_admitted_in_steps(request: ProduceRequest, ctx: RequestContext) -> Generator[int, None, Unadmitted]:
+    """`to_be_admitted` in steps, for a request of many batches; see `Slices.finish`."""
+    unadmitted: Unadmitted = {}
     transactions = ctx.broker.transactions
     transactional_id = request.transactional_id or ""
     is_here = transactions.coordinates(transactional_id)
     if is_here and ctx.api_version < JOINING_VERSION:
-        return asking
+        return unadmitted
     for topic in request.topic_data:
         for row in topic.partition_data:
             yield ELEMENTS_PER_STEP
@@ -121,16 +122,16 @@ def to_be_admitted_in_steps(request: ProduceRequest, ctx: RequestContext) -> Gen
                     transactions.verify(transactional_id, *identity, topic.name, row.index)
                     continue
                 except KafkaError:
-                    pass  # it is not enrolled yet: the coordinator is to do that, or to say why not
-            asking.setdefault(identity, {})[partition] = None
-    return asking
+                    pass  # not in the transaction yet: the coordinator adds it or refuses it
+            unadmitted.setdefault(identity, {})[partition] = None
+    return unadmitted
 
 
-async def admissions_of(request: ProduceRequest, ctx: RequestContext, asking: Asking) -> Admissions:
-    """What the coordinator of the request's transaction says. Raises nothing: its refusals are those of partitions."""
+async def admissions_of(request: ProduceRequest, ctx: RequestContext, unadmitted: Unadmitted) -> Admissions:
+    """Ask the coordinator of the request's transaction. Raises no KafkaError: refusals concern single partitions."""
     admissions: dict[Identity, Admission] = {}
     try:
-        for identity, partitions in asking.items():
+        for identity, partitions in unadmitted.items():
             admissions[identity] = await ctx.broker.transactions.admit(
                 request.transactional_id or "",
                 *identity,
@@ -147,9 +148,13 @@ async def admissions_of(request: ProduceRequest, ctx: RequestContext, asking: As
 def check(
     transactional_id: str, partition: Partition, header: BatchHeader, ctx: RequestContext, admissions: Admissions
 ) -> None:
-    """To be called in the turn of the append. Raises KafkaError 19, 47, 48 or 120, 49; 45 by KIP-890: with an epoch for
-    each transaction, a producer that the partition does not know begins at 0. CloseConnectionError before v12, over a
-    connection that the producer has left."""
+    """Check a batch that opens a transaction in its partition. Call it in the turn of the append.
+
+    Raises NOT_ENOUGH_REPLICAS, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, and INVALID_TXN_STATE (from v11
+    TRANSACTION_ABORTABLE). Raises OUT_OF_ORDER_SEQUENCE_NUMBER if a producer that the partition does not know does not
+    begin with sequence 0 (KIP-890: each transaction has its own epoch). Before v12 raises CloseConnectionError if the
+    producer has since used a newer connection.
+    """
     place = partition.topic, partition.index
     admission = admissions.of(header)
     try:
@@ -160,7 +165,7 @@ def check(
                 transactional_id, header.producer_id, header.producer_epoch, *place, connection=_connection(ctx)
             )
     except KafkaError as error:
-        raise _as_seen_by_producers(error, ctx) from None
+        raise _producer_error(error, ctx) from None
     is_known = partition.log.producers.get(header.producer_id) is not None
     if ctx.api_version >= JOINING_VERSION and header.base_sequence and not is_known:
         raise KafkaError(
@@ -170,12 +175,12 @@ def check(
 
 
 def _connection(ctx: RequestContext) -> int:
-    """Before v12 nothing but the connection tells what is late."""
+    """The number of the connection before v12, where only it identifies late requests; 0 from v12 on."""
     return 0 if ctx.api_version >= JOINING_VERSION else ctx.connection
 
 
-def _as_seen_by_producers(error: KafkaError, ctx: RequestContext) -> KafkaError:
-    code = AS_SEEN_BY_PRODUCERS.get(error.code, error.code)
+def _producer_error(error: KafkaError, ctx: RequestContext) -> KafkaError:
+    code = PRODUCER_ERROR_CODES.get(error.code, error.code)
     if code is ErrorCode.INVALID_TXN_STATE and ctx.api_version >= ABORTABLE_VERSION:
         code = ErrorCode.TRANSACTION_ABORTABLE
     return KafkaError(code, error.message)

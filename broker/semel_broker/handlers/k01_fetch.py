@@ -1,15 +1,19 @@
-"""Fetch (key 1): stored batches as they are, from an offset on, or as soon as there are some.
+"""Fetch (key 1): stored batches from an offset on, unchanged; waits until there are enough of them.
 
-Served: v4 to v11, without sessions (KIP-227): session epochs -1 and 0 are full fetches, whatever the session id; any
-other epoch continues a session, and there is none. The answer's session id is always 0, so that every client goes on
-with full fetches. Answered once `min_bytes` are readable, a partition
-has an error, or `max_wait_ms` have passed. The first partition with data gives at least one whole batch, also above the
-limits; which partition is first rotates from request to request, so that none starves behind another.
-Isolation level 1 (read_committed): everything ends at the last stable offset, `min_bytes` counts what lies below it,
-and each row names the aborted transactions among its data; control batches and aborted data are the client's to skip.
-Where stored bytes are damaged the answer is CORRUPT_MESSAGE, which clients show to their applications.
-`preferred_read_replica` is always -1. Consumers only: replicas do not fetch from this listener. A fetch of very many
-partitions reads them in slices, and beyond `WOKEN_PARTITIONS_MAX` it does not hear of new records while it waits.
+Served: v4 to v11, to consumers only: replicas do not fetch from this listener. Without fetch sessions (KIP-227):
+session epochs -1 and 0 are full fetches, whatever the session id. Any other epoch is answered with
+FETCH_SESSION_ID_NOT_FOUND. The answer's session id is always 0, so that clients continue with full fetches.
+
+Answered when `min_bytes` are readable, when a partition has an error, or after `max_wait_ms`. The first partition with
+data gives at least one whole batch, also above the limits. The first partition changes with each request, so that no
+partition starves.
+
+With isolation level 1 (read_committed) the data ends at the last stable offset, and `min_bytes` counts the bytes below
+it. Each row names the aborted transactions among its data; the client skips control batches and aborted records.
+
+Damaged stored bytes are answered with CORRUPT_MESSAGE, which clients report to the application.
+`preferred_read_replica` is always -1. A fetch of very many partitions reads them in slices. Above
+`WOKEN_PARTITIONS_MAX` partitions, new records do not wake a waiting fetch.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ FULL_FETCH_EPOCHS = (0, -1)
 PARTITIONS_AT_ONCE_MAX = 256
 """A fetch of more partitions is read in slices."""
 WOKEN_PARTITIONS_MAX = 10_000
-"""A fetch of more partitions waits for time alone, and at most `UNWOKEN_WAIT_MS`."""
+"""A fetch of more partitions is not woken by new records; it waits at most `UNWOKEN_WAIT_MS`."""
 UNWOKEN_WAIT_MS = 500
 
 NO_LEADER, NO_DIVERGENCE, NO_SNAPSHOT = FetchResponseLeader(), FetchResponseDivergingEpoch(), FetchResponseSnapshotId()
@@ -65,27 +69,27 @@ async def _in_slices(fetch: Fetch, max_wait_ms: int, slices: Slices) -> FetchRes
     await fetch.read_in_slices(slices)
     if not fetch.is_ready:
         if fetch.partition_count > WOKEN_PARTITIONS_MAX:
-            fetch.let_go()
+            fetch.drop_data()
             await sleep(min(max_wait_ms, UNWOKEN_WAIT_MS) / 1000)
         else:
             await _woken(fetch, max_wait_ms)
-        await fetch.has_room()
+        await fetch.wait_for_room()
         await fetch.read_in_slices(slices)
     return fetch.response()
 
 
 async def _when_ready(fetch: Fetch, max_wait_ms: int) -> FetchResponse:
     await _woken(fetch, max_wait_ms)
-    await fetch.has_room()
+    await fetch.wait_for_room()
     fetch.read()
     return fetch.response()
 
 
 async def _woken(fetch: Fetch, max_wait_ms: int) -> None:
-    """Wait for the bytes that are missing, at most `max_wait_ms`."""
+    """Wait until the missing bytes are readable, at most `max_wait_ms`."""
     loop = get_running_loop()
     waiter = FetchWaiter(loop, fetch.bytes_missing)
-    partitions = fetch.wait(waiter)
+    partitions = fetch.register(waiter)
     deadline = loop.call_later(max_wait_ms / 1000, waiter.release)
     try:
         await waiter.future
@@ -96,14 +100,14 @@ async def _woken(fetch: Fetch, max_wait_ms: int) -> None:
 
 
 class Fetch:
-    """One request and what has been read for it. `read` again reads only where something has come since."""
+    """One Fetch request and the rows read for it. A repeated `read` reads only partitions that have changed."""
 
     def __init__(self, request: FetchRequest, ctx: RequestContext) -> None:
         self._request = request
         self._isolation = request.isolation_level
         self._topics, self._log = ctx.broker.topics, ctx.broker.log
         self._wanted = [(topic.topic, row) for topic in request.topics for row in topic.partitions]
-        self._first = ctx.turn  # another partition comes first with every request of the connection
+        self._first = ctx.turn  # rotates with each request of the connection
         self._ctx = ctx
         self._asked_bytes = min(request.max_bytes, ctx.broker.config.fetch_max_bytes)
         self._bytes_max = min(self._asked_bytes, ctx.answer_bytes_max)
@@ -122,35 +126,35 @@ class Fetch:
     def is_ready(self) -> bool:
         return self._has_error or self.bytes_missing <= 0 or self._request.max_wait_ms <= 0 or not self._wanted
 
-    async def has_room(self) -> None:
-        """Wait until an answer may be made: many may be woken by the same records. Not more than is free then."""
+    async def wait_for_room(self) -> None:
+        """Wait until the answer memory has room, because one record may wake many fetches; then set the size limit."""
         if (answers := self._ctx.answers) is None:
             return
         while not answers.has_room:
             future = get_running_loop().create_future()
 
-            def once_there_is_room(future: Future[None] = future) -> None:
+            def on_room(future: Future[None] = future) -> None:
                 if not future.done():
                     future.set_result(None)
 
-            answers.wait(once_there_is_room)
+            answers.wait(on_room)
             try:
                 await future
             finally:
-                answers.leave(once_there_is_room)
+                answers.leave(on_room)
         self._bytes_max = min(self._asked_bytes, answers.answer_bytes_max)
 
     def read(self) -> None:
-        """One pass over the partitions, as far as the limits go."""
+        """Read the partitions once, within the limits."""
         for turn in range(self.partition_count):
             self._read_again(turn)
 
     async def read_in_slices(self, slices: Slices) -> None:
-        """`read`, while others are answered in between."""
+        """`read` in slices; other connections are served in between."""
         await slices.each(range(self.partition_count), self._read_again)
 
     def _read_again(self, turn: int) -> None:
-        """Read the partition whose turn it is, if there is anything new about it."""
+        """Read the partition at this place of the rotation if it has changed since the last read."""
         at = (self._first + turn) % self.partition_count
         partition, row = self._partitions[at], self._rows[at]
         if (
@@ -168,7 +172,7 @@ class Fetch:
             partition = self._topics.partition(topic, wanted.partition)
             self._rows[at] = row = self._row(partition, wanted)
         except CorruptLog as error:
-            # Not the code of a failed disk: for that one clients wait for another leader, without a word to anybody.
+            # Not KAFKA_STORAGE_ERROR: clients would retry it silently until there is another leader.
             self._log.error("log_unreadable", topic=topic, partition=wanted.partition, reason=str(error))
             self._refuse(at, ErrorCode.CORRUPT_MESSAGE)
             return
@@ -211,8 +215,8 @@ class Fetch:
             snapshot_id=NO_SNAPSHOT,
         )
 
-    def let_go(self) -> None:
-        """Of what was read: it is read again when the wait is over."""
+    def drop_data(self) -> None:
+        """Drop the data read so far; it is read again after the wait."""
         self._bytes_read = 0
         if self._ctx.answers is not None:
             self._ctx.answers.unreserve()
@@ -220,9 +224,12 @@ class Fetch:
             if row is not None and row.records:
                 self._rows[at] = None
 
-    def wait(self, waiter: FetchWaiter) -> list[Partition]:
-        """Let go of what was read (it is little) and have `waiter` told of what comes, and of what came since."""
-        self.let_go()
+    def register(self, waiter: FetchWaiter) -> list[Partition]:
+        """Drop the data read so far and register `waiter`; count the bytes that arrived since the read.
+
+        Returns the partitions that `waiter` is registered with.
+        """
+        self.drop_data()
         partitions = []
         for at, partition in enumerate(self._partitions):
             assert partition is not None, "a fetch with an error does not wait"

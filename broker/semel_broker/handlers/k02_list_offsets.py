@@ -1,8 +1,9 @@
-"""ListOffsets (key 2): the ends of a log, and offsets by timestamp.
+"""ListOffsets (key 2): the first and last offsets of a log, and offsets by timestamp.
 
-Served: v1 to v7. -1 latest (high watermark, or last stable offset for read_committed), -2 earliest, -3 the record with
-the greatest timestamp (v7); any other negative value is INVALID_REQUEST. No record at or after a timestamp is no error:
-offset and timestamp are -1. OFFSET_NOT_AVAILABLE (before v5 LEADER_NOT_AVAILABLE): the leader is too new to know.
+Served: v1 to v7. Timestamp -1 asks for the latest offset (the high watermark; the last stable offset for
+read_committed), -2 for the earliest, -3 for the record with the greatest timestamp (v7). Other negative timestamps are
+answered with INVALID_REQUEST. If no record has the timestamp or a later one, offset and timestamp are -1, without an
+error. OFFSET_NOT_AVAILABLE (before v5 LEADER_NOT_AVAILABLE): the leader is too new to know its high watermark.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Metadata (key 3): the brokers, the topics and who leads their partitions.
+"""Metadata (key 3): the brokers, the topics, and the leaders of their partitions.
 
-Served: v0 to v7 (leader epochs). All topics: an empty list in v0, null from v1 on (from then an empty list means none).
-A topic that does not exist is created when both the request (v4+; older ones always) and `auto.create.topics.enable`
-allow it, otherwise it is answered with UNKNOWN_TOPIC_OR_PARTITION; an illegal name with INVALID_TOPIC_EXCEPTION. A
-partition that nobody leads for now has leader -1 and LEADER_NOT_AVAILABLE.
+Served: v0 to v7 (leader epochs). An empty list asks for all topics in v0. From v1 on null asks for all, and an empty
+list for none. A missing topic is created if both the request (v4 and later; older ones always) and
+`auto.create.topics.enable` allow it. Otherwise the answer is UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION for
+an illegal name. A partition without a leader has leader -1 and LEADER_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
 
 
 def own_contact(broker: Broker) -> Contact:
-    """Who answers. Where the store was away for longer than all sessions it is a broker nevertheless: a client that
-    hears of nobody drops the brokers that it knows, and has none to ask again."""
+    """The address of this broker. It is listed even if all sessions have expired because the store was unreachable: a
+    client that gets an empty list forgets all brokers and cannot ask again."""
     return Contact(broker.node_id, broker.host, broker.port, broker.config.broker_rack or None)
 
 
 def controller_of(image: Image) -> int:
-    """The broker to ask for changes; any would do. -1 while there is none."""
+    """The id of the controller, -1 while there is none. Any broker accepts changes."""
     controller = image.controller
     return controller.value.node_id if controller is not None and image.is_admitted(controller.value.node_id) else -1
 
 
 def _names(request: MetadataRequest, ctx: RequestContext) -> list[str]:
-    """The topics asked for, each once."""
+    """The names of the topics asked for, each once."""
     if request.topics is None or (ctx.api_version == 0 and not request.topics):
         return ctx.broker.topics.names()
     return list(dict.fromkeys(topic.name or "" for topic in request.topics))
@@ -86,7 +86,7 @@ def _partition(topic: Topic, index: int, broker: Broker) -> MetadataResponsePart
     leader = image.leader(*view.place)
     here = topic.opened.get(index)
     if leader == broker.node_id and here is not None and not here.is_leading:
-        leader = None  # this broker's session is over, and so it may have missed who leads now
+        leader = None  # this broker's session has expired, so its image may be out of date
     epoch = view.state.leader_epoch if here is None or not here.is_leading else here.leader_epoch
     return MetadataResponsePartition(
         error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader is None else ErrorCode.NONE,

@@ -1,10 +1,10 @@
-"""OffsetCommit: a group stores its positions; answered once they are durable.
+"""OffsetCommit (key 8): a group stores its offsets; answered once they are durable.
 
-A partition that does not exist (UNKNOWN_TOPIC_OR_PARTITION), a negative offset (OFFSET_OUT_OF_RANGE; Kafka's broker
-stores it, its clients refuse to send it) or metadata that is too long (OFFSET_METADATA_TOO_LARGE) fails alone;
-an error of the member or its generation fails them all. v2-4 may ask for an expiry of its own (KIP-211 ended
-that), v6 adds the leader epoch, v7 the instance id. v9 distinguishes an unknown group (GROUP_ID_NOT_FOUND)
-from a stale generation (ILLEGAL_GENERATION).
+Errors of one row: UNKNOWN_TOPIC_OR_PARTITION for a missing partition, OFFSET_OUT_OF_RANGE for a negative offset
+(Kafka's broker stores it; its clients refuse to send it), OFFSET_METADATA_TOO_LARGE for long metadata. An error of the
+member or its generation fails all rows. v2 to v4 may ask for an expiry time of their own (removed by KIP-211). v6 adds
+the leader epoch, v7 the instance id. v9 answers an unknown group with GROUP_ID_NOT_FOUND and a stale generation with
+ILLEGAL_GENERATION; before, both get ILLEGAL_GENERATION.
 """
 
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -27,7 +27,7 @@ Row = OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
 
 async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitResponse:
     codes: dict[tuple[str, int], ErrorCode] = {}
-    records: dict[tuple[str, int], OffsetRecord] = {}  # of those for one partition the last
+    records: dict[tuple[str, int], OffsetRecord] = {}  # the last one of each partition
     now_ms = ctx.broker.world.now_ms()
     expire_ms = NO_EXPIRY if request.retention_time_ms < 0 else min(now_ms + request.retention_time_ms, INT64_MAX)
     slices = ctx.slices()
@@ -67,7 +67,7 @@ async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
 
 
 def check_row(name: str, row: Row, ctx: RequestContext) -> ErrorCode:
-    """The error of this row alone."""
+    """The error of this row, without regard to its group; NONE if it is valid."""
     topic = ctx.broker.topics.get(name)
     if topic is None or not 0 <= row.partition_index < topic.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -81,7 +81,7 @@ def check_row(name: str, row: Row, ctx: RequestContext) -> ErrorCode:
 
 
 def committed_of(name: str, row: Row, ctx: RequestContext, expire_ms: int = NO_EXPIRY) -> CommittedOffset:
-    """The commit of a row without an error."""
+    """The offset that a valid row commits."""
     return CommittedOffset(
         row.committed_offset,
         row.committed_leader_epoch,

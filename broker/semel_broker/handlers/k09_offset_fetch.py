@@ -1,12 +1,13 @@
-"""OffsetFetch: a group reads its positions. A partition without one answers offset -1, also in an unknown group, and
-one whose offset was committed for an earlier topic of that name.
+"""OffsetFetch (key 9): a group reads its offsets.
 
-Topics null: all that the group has committed (v2). v7 adds `require_stable` (KIP-447): a partition for which an open
-transaction has written an offset answers UNSTABLE_OFFSET_COMMIT until the outcome is decided. Otherwise a transactional
-reader would process records again that are committed already. v8 asks for several groups at once.
+A partition without an offset is answered with -1, also in an unknown group. The same holds for an offset that was
+committed for an earlier topic of that name. Topics null (v2) asks for all offsets that the group has committed. v7 adds
+`require_stable` (KIP-447): a partition is answered with UNSTABLE_OFFSET_COMMIT while an open transaction has written an
+offset for it; otherwise a transactional reader would process records twice. v8 asks for several groups at once.
 
-An error of the whole group has a place of its own from v2 on. Up to v7 each partition asked for has it too: aiokafka
-looks only there, and took NOT_COORDINATOR at the top for "nothing is committed". Kafka leaves the rows out.
+From v2 on the response has a top-level field for an error of the group. Up to v7 each partition asked for carries that
+error, too: aiokafka reads only this field, and took NOT_COORDINATOR at the top for "nothing is committed". Kafka leaves
+the rows out.
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,8 +44,8 @@ async def handle(request: OffsetFetchRequest, ctx: RequestContext) -> OffsetFetc
 
 
 def _refused(topics: Sequence[OffsetFetchRequestTopic], group_code: int) -> list[OffsetFetchResponseTopic]:
-    """The group's error in each partition. Clients that look only there retry NOT_COORDINATOR and
-    COORDINATOR_LOAD_IN_PROGRESS, and give up at COORDINATOR_NOT_AVAILABLE."""
+    """The group's error in each partition. Clients that read only this field retry NOT_COORDINATOR and
+    COORDINATOR_LOAD_IN_PROGRESS, but give up at COORDINATOR_NOT_AVAILABLE."""
     code = ErrorCode.NOT_COORDINATOR if group_code == ErrorCode.COORDINATOR_NOT_AVAILABLE else group_code
     return [
         OffsetFetchResponseTopic(
@@ -86,7 +87,7 @@ def _committed(offsets: GroupOffsets, name: str, partition: int, ctx: RequestCon
 def _all(
     offsets: GroupOffsets, unstable: Iterable[tuple[str, int]], ctx: RequestContext
 ) -> list[OffsetFetchRequestTopic]:
-    """Every partition with an offset, or with one in an open transaction."""
+    """All partitions with a committed or an unstable offset."""
     found: dict[str, dict[int, None]] = {}
     for name, partition, committed in offsets:
         if ctx.broker.groups.counts(name, committed):

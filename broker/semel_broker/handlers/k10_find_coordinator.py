@@ -1,8 +1,8 @@
-"""FindCoordinator: the leader of the partition that holds the records of a group or a transactional id.
+"""FindCoordinator (key 10): the broker that coordinates a group or a transactional id.
 
-Creates the internal topic if it does not exist. COORDINATOR_NOT_AVAILABLE while the partition has no leader, or if the
-topic cannot be created.
-v1 adds the key type, v4 asks for several keys at once.
+The coordinator is the leader of the partition of the internal topic that holds the records of the key. The internal
+topic is created if it is missing. COORDINATOR_NOT_AVAILABLE: the partition has no leader, or the topic cannot be
+created. v1 adds the key type, v4 asks for several keys at once.
 """
 
 from semel_protocol.errors import ErrorCode, KafkaError

@@ -1,8 +1,8 @@
-"""JoinGroup: enter a group, or its next generation; answered when that begins.
+"""JoinGroup (key 11): join a group or its next generation; answered when that generation begins.
 
-v0 has no rebalance timeout: the session timeout stands in. From v4 a dynamic new member first gets its id
-(MEMBER_ID_REQUIRED), from v5 there are static members. v7 echoes the protocol type, v9 may tell a returning leader not
-to assign.
+v0 has no rebalance timeout: the session timeout stands in. From v4 a new dynamic member is first answered with
+MEMBER_ID_REQUIRED and its id. v5 adds static members. v7 returns the protocol type. v9 may tell a returning leader to
+skip the assignment.
 """
 
 from semel_protocol.errors import ErrorCode
@@ -23,7 +23,7 @@ async def handle(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupRes
         new_member_id="" if request.member_id else groups.new_member_id(request.group_instance_id or ctx.client_id),
         instance_id=request.group_instance_id,
         client_id=ctx.client_id,
-        client_host=f"/{ctx.client_host}",  # as Java prints an address, and every tool expects it
+        client_host=f"/{ctx.client_host}",  # as Java prints an address; tools expect it
         session_timeout_ms=session_ms,
         rebalance_timeout_ms=session_ms if rebalance_ms < 0 else rebalance_ms,
         protocol_type=request.protocol_type,

@@ -1,6 +1,7 @@
-"""Heartbeat: a member is alive. Answers REBALANCE_IN_PROGRESS during a rebalance: the member joins again.
+"""Heartbeat (key 12): a member is alive.
 
-v3 adds the instance id (KIP-345), v4 is flexible.
+While the group rebalances the answer is REBALANCE_IN_PROGRESS, so that the member joins again. v3 adds the instance id
+(KIP-345), v4 is flexible.
 """
 
 from semel_protocol.errors import ErrorCode

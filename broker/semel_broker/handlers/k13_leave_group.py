@@ -1,7 +1,8 @@
-"""LeaveGroup: removes members at once, before their sessions end.
+"""LeaveGroup (key 13): members leave their group at once, before their sessions end.
 
-v0-2: one member, whose error is the response's. v3 (KIP-345): several, by member id or by instance id alone; each row
-of the answer carries exactly the identity that was asked for, because clients look it up by that.
+v0 to v2: one member, whose error is that of the response. v3 (KIP-345): several members, by member id or by instance id
+alone. Each row of the answer carries exactly the identity of its row in the request, because clients look it up by
+that.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""SyncGroup: the leader hands in the assignments of a generation; each member is answered with its own.
+"""SyncGroup (key 14): the leader sends the assignments of a generation; each member is answered with its own.
 
-Answered once the leader's assignments are durable. v3 adds the instance id, v5 the protocol the member believes in.
+Answered once the leader's assignments are durable. v3 adds the instance id, v5 the protocol that the member assumes.
 """
 
 from semel_protocol.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse

@@ -1,6 +1,6 @@
-"""DescribeGroups: state and members of groups. An unknown group is "Dead", without an error.
+"""DescribeGroups (key 15): state and members of groups. An unknown group is "Dead", without an error.
 
-What members said and were assigned is shown while the group is Stable. v3 adds authorized operations (none are
+Metadata and assignments of members are shown while the group is Stable. v3 adds authorized operations (none are
 reported), v4 the instance id.
 """
 

@@ -1,4 +1,7 @@
-"""ListGroups: the groups of this broker, by id. v4 filters by state, v5 by type; names are compared without case."""
+"""ListGroups (key 16): the groups of this broker, by id.
+
+v4 filters by state, v5 by type; names are compared without case.
+"""
 
 from semel_protocol.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse, ListGroupsResponseGroup
 

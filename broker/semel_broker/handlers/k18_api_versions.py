@@ -1,8 +1,9 @@
-"""ApiVersions (key 18): which APIs are served, in which versions.
+"""ApiVersions (key 18): the APIs that are served, with their versions.
 
-Answered before anything else on a connection. A version that is not served is answered in the layout of version 0 with
-UNSUPPORTED_VERSION and this API's own range, so that the client can step down (KIP-511). Every minimum is 0, also where
-version 0 is refused: see `semel_protocol.api.Api`. From v3 on the features are told (KIP-584): `transaction.version`.
+The first request of a connection. A version that is not served is answered in the layout of version 0 with
+UNSUPPORTED_VERSION and the version range of this API, so that the client can use a lower version (KIP-511). Every
+minimum is 0, also for APIs that refuse version 0: see `semel_protocol.api.Api`. v3 adds the features (KIP-584):
+`transaction.version`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from semel_broker.handlers.api_versions import finalized_features, offered, supp
 _KEY = 18
 FEATURES_SINCE = 3
 FEATURES_EPOCH = 0
-"""Of the finalized features: they do not change while a broker runs."""
+"""The epoch of the finalized features, which do not change while a broker runs."""
 
 
 def handle(request: ApiVersionsRequest, ctx: RequestContext) -> ApiVersionsResponse:
@@ -37,7 +38,7 @@ def handle(request: ApiVersionsRequest, ctx: RequestContext) -> ApiVersionsRespo
 
 
 def unsupported_version(config: BrokerConfig) -> ApiVersionsResponse:
-    """The answer, to be encoded as version 0, to an ApiVersions request of a version that is not served."""
+    """The answer to an ApiVersions request of a version that is not served; encode it as version 0."""
     rows = [row for row in _rows(config) if row.api_key == _KEY]
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=rows)
 
@@ -52,6 +53,6 @@ def _rows(config: BrokerConfig) -> list[ApiVersionsResponseApiKey]:
 
 @cache
 def _served() -> list[int]:
-    from semel_broker.handlers import HANDLERS  # the shelf imports this handler
+    from semel_broker.handlers import HANDLERS  # the package imports this handler
 
     return sorted(HANDLERS)

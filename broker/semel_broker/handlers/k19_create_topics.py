@@ -1,9 +1,14 @@
-"""CreateTopics (key 19): each topic on its own; one that is refused says why and does not hold up the others.
+"""CreateTopics (key 19): creates each topic on its own; an error of one does not affect the others.
 
-A topic is durable before it is answered. Refused: 17 bad name, a name that differs from another only in `.` and `_`, or
-one of the broker's own topics; 36 exists; 37, 38 partitions and replicas; 39 manual assignment; 40 settings; 42 named
-twice, or numbers beside an assignment. v4+: -1 asks for the broker's defaults (KIP-464); we take that in every version.
-v5+ tells the settings (KIP-525), v7 the topic id.
+A topic is durable before it is answered. Errors:
+
+- INVALID_TOPIC_EXCEPTION: an illegal name, a name that differs from another only in `.` and `_`, or an internal topic.
+- TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG.
+- INVALID_REPLICA_ASSIGNMENT: the manual assignment is not valid.
+- INVALID_REQUEST: a name given twice, or partition or replica counts beside an assignment.
+
+A count of -1 asks for the broker's default (from v4 on in Kafka, KIP-464; here in every version). v5 returns the
+settings (KIP-525), v7 the topic id.
 """
 
 from collections import Counter
@@ -23,7 +28,7 @@ from semel_broker.config.topic_configs import describe
 from semel_broker.context import RequestContext
 
 STEPS = 8
-"""Of a slice: a topic costs more than a row elsewhere, because all its settings are looked at."""
+"""Steps of a slice that one topic counts as: all its settings are checked."""
 
 
 async def handle(request: CreateTopicsRequest, ctx: RequestContext) -> CreateTopicsResponse:
@@ -38,7 +43,7 @@ async def handle(request: CreateTopicsRequest, ctx: RequestContext) -> CreateTop
             continue
         try:
             if times[topic.name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is named twice in one request")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is given twice; give it once")
             rows[topic.name] = await _create(topic, request.validate_only, ctx)
         except KafkaError as error:
             rows[topic.name] = CreateTopicsResponseTopic(
@@ -51,10 +56,12 @@ async def _create(
     asked: CreateTopicsRequestTopic, validate_only: bool, ctx: RequestContext
 ) -> CreateTopicsResponseTopic:
     if asked.name in INTERNAL_TOPICS:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{asked.name} is made by the broker itself when needed")
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{asked.name} is internal: the broker creates it when needed"
+        )
     assignments = {row.partition_index: row.broker_ids for row in asked.assignments}
     if len(assignments) != len(asked.assignments):
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the assignment names a partition twice")
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the assignment gives a partition twice; give it once")
     new = NewTopic(
         name=asked.name,
         partitions=asked.num_partitions,
@@ -78,5 +85,5 @@ async def _create(
 def _configs(asked: CreateTopicsRequestTopic) -> dict[str, str | None]:
     for config in asked.configs:
         if config.value is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name}: a value is missing; leave the setting out")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name} has no value; give one or leave the setting out")
     return replaced([(config.name, config.value) for config in asked.configs])

@@ -1,7 +1,7 @@
-"""BeginTransactionGroup (key 20001): the next step of a group of transactions that commit as one. semel's own.
+"""BeginTransactionGroup (key 20001, of semel): begin the next step of a group of transactions that commit together.
 
-Served: v0. Whatever the group has open is aborted, and its producers are fenced, before the answer. It says what was
-committed last, so that a driver that comes back knows what it need not do again.
+Served: v0. Before the answer, the open transactions of the group are aborted and their producers fenced. The answer
+names the last committed token, so that a restarted driver knows which work is done.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""DecideTransactionGroup (key 20002): commit or abort the transactions of one step of a group as one. semel's own.
+"""DecideTransactionGroup (key 20002, of semel): commit or abort together the transactions of one step of a group.
 
-Served: v0. Answered when every partition has its marker. A commit whose answer was lost is asked for again, of whoever
-coordinates the group then: the token tells that it was decided.
+Served: v0. Answered when every partition has its marker. After a lost answer the driver repeats the commit, at the
+group's current coordinator; the token shows that it was decided.
 """
 
 from __future__ import annotations

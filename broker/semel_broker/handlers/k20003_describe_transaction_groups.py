@@ -1,6 +1,7 @@
-"""DescribeTransactionGroups (key 20003): the groups that this broker coordinates, and their members. semel's own.
+"""DescribeTransactionGroups (key 20003, of semel): the transaction groups of this coordinator, and their members.
 
-Served: v0. Every broker answers for its own share: a name that is not in any answer is that of no group.
+Served: v0. Each broker answers for the groups that it coordinates. A name that is in no broker's answer is not that of
+a group.
 """
 
 from __future__ import annotations

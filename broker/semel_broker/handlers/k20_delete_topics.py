@@ -1,7 +1,8 @@
-"""DeleteTopics (key 20): gone when answered; the files go behind the answer.
+"""DeleteTopics (key 20): the topics are deleted when answered; their files are removed afterwards.
 
-v1-5 names, v6 names or ids (KIP-516). 3 unknown name, 100 unknown id, 42 neither or both given, 17 one of the broker's
-own topics, 44 when delete.topic.enable is false. A name given twice is answered once.
+v1 to v5 take names, v6 names or ids (KIP-516). A name given twice is answered once. UNKNOWN_TOPIC_OR_PARTITION: no
+topic of this name. UNKNOWN_TOPIC_ID: no topic of this id. INVALID_REQUEST: neither or both are given.
+INVALID_TOPIC_EXCEPTION: an internal topic. POLICY_VIOLATION: delete.topic.enable is false.
 """
 
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -37,9 +38,9 @@ async def _delete(asked: DeleteTopicsRequestTopic, ctx: RequestContext) -> Delet
     try:
         name = _name_of(asked, ctx)
         if name in INTERNAL_TOPICS:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} belongs to the broker and cannot be deleted")
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal: it cannot be deleted")
         if not ctx.broker.config.delete_topic_enable:
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, "topics cannot be deleted here: delete.topic.enable is false")
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "topics cannot be deleted: delete.topic.enable is false")
         row.topic_id = topics.required(name).topic_id
         await topics.delete(name)
         row.name = name
@@ -54,7 +55,7 @@ def _name_of(asked: DeleteTopicsRequestTopic, ctx: RequestContext) -> str:
     if asked.name is not None:
         return asked.name
     if asked.topic_id == ZERO_UUID:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "neither a topic's name nor its id is given")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "neither a topic's name nor its id is given; give one of them")
     topic = ctx.broker.topics.get_by_id(asked.topic_id)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {text_of_id(asked.topic_id)}")

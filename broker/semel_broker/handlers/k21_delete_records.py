@@ -1,6 +1,7 @@
-"""DeleteRecords (key 21): move the log start of partitions up, -1 to the high watermark (KIP-107).
+"""DeleteRecords (key 21): move the log start offset of partitions up; -1 moves it to the high watermark (KIP-107).
 
-Served: v0 and v1. The answer's low watermark is the new log start. Beyond the high watermark: OFFSET_OUT_OF_RANGE.
+Served: v0 and v1. The low watermark of the answer is the new log start offset. An offset above the high watermark is
+answered with OFFSET_OUT_OF_RANGE.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ async def handle(request: DeleteRecordsRequest, ctx: RequestContext) -> DeleteRe
 def _delete(topic: str, row: DeleteRecordsRequestPartition, ctx: RequestContext) -> DeleteRecordsResponsePartition:
     try:
         if topic in INTERNAL_TOPICS:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal: only the broker deletes from it")
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal: only the broker deletes its records"
+            )
         low_watermark = ctx.broker.topics.partition(topic, row.partition_index).delete_records(row.offset)
     except KafkaError as error:
         return DeleteRecordsResponsePartition(

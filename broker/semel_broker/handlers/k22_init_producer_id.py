@@ -1,11 +1,12 @@
-"""InitProducerId (key 22): a producer id and epoch, for idempotence alone or for transactions.
+"""InitProducerId (key 22): a producer id and epoch, for an idempotent or a transactional producer.
 
-Served: v0 to v4, v5 with transaction version 2, v6 with `transaction.two.phase.commit.enable`. Without a transactional
-id: a new id with epoch 0, whatever `transaction_timeout_ms` says (clients put anything there). With one: whoever had
-it before is fenced, and its open transaction aborted before the answer. v3 brings what the producer has (KIP-360), v4
-knows PRODUCER_FENCED (KIP-588), v6 two-phase commit (KIP-939). In tagged fields of our own an operator's tool says why
-it asks, and a member of a transaction group which step of it it takes part in; errors carry their words in another (all
-from v2 on).
+Served: v0 to v4; v5 with transaction version 2; v6 with `transaction.two.phase.commit.enable`. Without a transactional
+id the answer is a new id with epoch 0; `transaction_timeout_ms` is ignored, because clients put any value there. With
+one, the earlier producer is fenced, and its open transaction is aborted before the answer.
+
+v3 carries the producer's current id and epoch (KIP-360). v4 adds PRODUCER_FENCED (KIP-588). v6 adds two-phase commit
+(KIP-939). Tagged fields of semel (from v2 on) carry the reason that an operator's tool gives, the step of a transaction
+group that a member joins, and the error message.
 """
 
 from __future__ import annotations

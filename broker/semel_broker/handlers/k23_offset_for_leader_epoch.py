@@ -1,8 +1,8 @@
-"""OffsetForLeaderEpoch (key 23): where the records of a leader epoch end, for consumers that want to know whether what
-they have read is still so (KIP-320).
+"""OffsetForLeaderEpoch (key 23): the end offset of a leader epoch.
 
-Served: v2 to v4. The answer is the largest epoch up to the one asked for that has records, and the first offset that
-is not of it or an older one; (-1, -1) when the leader has nothing of the kind. Epochs end at the end of the log.
+Served: v2 to v4. Consumers use it to detect that records they have read were truncated (KIP-320). The answer is the
+largest epoch with records that is not above the requested one, and the first offset after it; (-1, -1) if the leader
+has no such epoch. The last epoch ends at the end of the log.
 """
 
 from __future__ import annotations

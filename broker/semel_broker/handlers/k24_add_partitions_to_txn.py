@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn (key 24): enrol partitions in the transaction, all of them or none.
+"""AddPartitionsToTxn (key 24): add partitions to the transaction, all of them or none.
 
-Served: v0. Where one partition cannot be added, its row says why and the others say OPERATION_NOT_ATTEMPTED. v4 and up
-are for brokers among themselves and not served to clients.
+Served: v0. If one partition cannot be added, its row carries the error, and the other rows carry
+OPERATION_NOT_ATTEMPTED. v4 and later are for requests between brokers and are not served to clients.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """EndTxn (key 26): commit or abort; answered when every partition has its marker.
 
-Served: v0 and v1, up to v5 with transaction version 2. v2 knows PRODUCER_FENCED (KIP-588); v5 bumps the epoch at every
-end and returns it (KIP-890), with a new producer id once the epochs of the old one are used up. Errors carry their
-words in a tagged field of our own (from v3 on). Below v5 the newest connection of a producer wins: nothing else tells
-a late request of one transaction from one of the next.
+Served: v0 and v1; up to v5 with transaction version 2. v2 adds PRODUCER_FENCED (KIP-588). v5 bumps the epoch with each
+transaction and returns it (KIP-890), with a new producer id when the epochs of the old one are exhausted. A tagged
+field of semel carries the error message (from v3 on). Below v5 only the newest connection of a producer may end its
+transaction: the request itself does not say which transaction it belongs to.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""WriteTxnMarkers (key 27): for clients, only to end a hanging transaction (KIP-664).
+"""WriteTxnMarkers (key 27): for clients, only to abort a hanging transaction (KIP-664).
 
-Served: v1. Markers are the coordinator's to write; it does so without this request. What an operator's tool may ask is
-the abort of a transaction that is open in a partition and that no coordinator knows of. Anything else is refused; the
-words are in a tagged field of our own, and in the log.
+Served: v1. The coordinator writes markers without this request. An operator's tool may ask to abort a transaction that
+is open in a partition and unknown to every coordinator. All else is refused; a tagged field of semel and the log carry
+the message.
 """
 
 from __future__ import annotations

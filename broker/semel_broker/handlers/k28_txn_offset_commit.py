@@ -1,10 +1,10 @@
-"""TxnOffsetCommit (key 28): a group's positions as part of a transaction; answered once they are durable.
+"""TxnOffsetCommit (key 28): a group stores its offsets as part of a transaction; answered once they are durable.
 
-Served: v0 to v3, with transaction version 2 up to v5. They are seen once the transaction is committed. v3 carries the
-member's generation, so that a member which has been replaced cannot commit (KIP-447); v4 knows TRANSACTION_ABORTABLE;
-v5 adds the group to the transaction by itself (KIP-890), before that AddOffsetsToTxn has to. Partitions fail alone as
-in OffsetCommit. Below v5 the newest connection of a producer wins: nothing else tells a late request from one of the
-next transaction.
+Served: v0 to v3; up to v5 with transaction version 2. The offsets become visible when the transaction commits. v3
+carries the member's generation, so that a replaced member cannot commit (KIP-447). v4 adds TRANSACTION_ABORTABLE. v5
+adds the group to the transaction by itself (KIP-890); before, AddOffsetsToTxn does so. Errors of rows are those of
+OffsetCommit. Below v5 only the newest connection of a producer may commit offsets: the request itself does not say
+which transaction it belongs to.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ async def handle(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOff
 async def _commit(
     request: TxnOffsetCommitRequest, ctx: RequestContext, codes: dict[tuple[str, int], ErrorCode]
 ) -> None:
-    """`codes` gets what is wrong with each row alone, as things stand once the group is part of the transaction."""
+    """Fills `codes` with the error of each row, checked once the group is part of the transaction."""
     groups = ctx.broker.groups
     partition = (await groups.shard(request.group_id)).partition
     joins = ctx.api_version >= JOINING_VERSION
@@ -65,7 +65,7 @@ async def _commit(
         connection=0 if joins else ctx.connection,
     )
     try:
-        records: dict[tuple[str, int], OffsetRecord] = {}  # of those for one partition the last
+        records: dict[tuple[str, int], OffsetRecord] = {}  # the last one of each partition
         slices = ctx.slices()
         for topic in request.topics:
             for row in topic.partitions:

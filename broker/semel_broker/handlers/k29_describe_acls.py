@@ -1,4 +1,7 @@
-"""DescribeAcls (key 29): SECURITY_DISABLED, as Kafka without an authorizer. MirrorMaker 2 and kafka-acls expect it."""
+"""DescribeAcls (key 29): SECURITY_DISABLED, as in Kafka without an authorizer.
+
+MirrorMaker 2 and kafka-acls expect this answer.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from semel_protocol.messages.k29_describe_acls import DescribeAclsRequest, Descr
 
 from semel_broker.context import RequestContext
 
-NO_AUTHORIZER = "this broker has no authorizer: there are no ACLs, and every client may do everything"
+NO_AUTHORIZER = "the broker has no authorizer: it has no ACLs, and every client may do everything"
 
 
 def handle(request: DescribeAclsRequest, ctx: RequestContext) -> DescribeAclsResponse:

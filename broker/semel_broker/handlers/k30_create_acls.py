@@ -1,4 +1,4 @@
-"""CreateAcls (key 30): SECURITY_DISABLED for each, as Kafka without an authorizer."""
+"""CreateAcls (key 30): SECURITY_DISABLED for each entry, as in Kafka without an authorizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteAcls (key 31): SECURITY_DISABLED for each filter, as Kafka without an authorizer."""
+"""DeleteAcls (key 31): SECURITY_DISABLED for each filter, as in Kafka without an authorizer."""
 
 from __future__ import annotations
 

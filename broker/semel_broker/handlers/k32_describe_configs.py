@@ -1,7 +1,8 @@
-"""DescribeConfigs (key 32): the settings of topics (2) and brokers (4), with where each value comes from.
+"""DescribeConfigs (key 32): the settings of topics (type 2) and brokers (type 4), and the source of each value.
 
-v1+: sources and synonyms (KIP-226); v3+: types and, if asked for, documentation (KIP-569). Broker "" stands for all
-brokers and has only what was altered for all. 3 unknown topic, 17 no topic name, 42 another type or another broker.
+v1 adds sources and synonyms (KIP-226); v3 adds types and, if asked for, documentation (KIP-569). Broker "" means all
+brokers and has only the settings altered for all. UNKNOWN_TOPIC_OR_PARTITION: no such topic. INVALID_TOPIC_EXCEPTION:
+an illegal topic name. INVALID_REQUEST: another resource type, or another broker.
 """
 
 from collections.abc import Iterable
@@ -31,7 +32,7 @@ async def handle(request: DescribeConfigsRequest, ctx: RequestContext) -> Descri
         try:
             found = resources.describe(asked.resource_type, asked.resource_name, asked.configuration_keys)
             result.configs = [_row(described, request) for described in found]
-            result.error_message = ""  # as Kafka says that there is none
+            result.error_message = ""  # Kafka sends "" where there is no message
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
@@ -41,7 +42,7 @@ async def handle(request: DescribeConfigsRequest, ctx: RequestContext) -> Descri
 
 
 def _distinct(resources: Iterable[DescribeConfigsRequestResource]) -> Iterable[DescribeConfigsRequestResource]:
-    """Each resource once: an answer is far longer than the question."""
+    """Each resource once, because the answer is far longer than the request."""
     return {(row.resource_type, row.resource_name): row for row in resources}.values()
 
 

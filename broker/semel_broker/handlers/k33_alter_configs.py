@@ -1,5 +1,8 @@
-"""AlterConfigs (key 33): replace all settings of topics and brokers (KIP-133). What is not named follows the default
-again; IncrementalAlterConfigs (44) is the one to use. Errors as there."""
+"""AlterConfigs (key 33): replace all settings of topics and brokers (KIP-133).
+
+A setting that is not named returns to its default. Clients should use IncrementalAlterConfigs (key 44). Errors are
+those of key 44.
+"""
 
 from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k33_alter_configs import (

@@ -1,8 +1,10 @@
-"""CreatePartitions (key 37): grow topics. `count` is the new total (KIP-195); the new partitions begin empty.
+"""CreatePartitions (key 37): add partitions to topics. `count` is the new total (KIP-195); the new partitions are
+empty.
 
-3 unknown topic; 37 not more than there are, or too many; 39 bad manual assignment; 42 named twice; 17 one of the
-broker's own topics, whose keys are bound to their partition. Records with a key may go to another partition than
-before: that is the nature of growing.
+UNKNOWN_TOPIC_OR_PARTITION: no such topic. INVALID_PARTITIONS: not above the present count, or too many.
+INVALID_REPLICA_ASSIGNMENT: the manual assignment is not valid. INVALID_REQUEST: a topic given twice.
+INVALID_TOPIC_EXCEPTION: an internal topic, whose keys are bound to their partitions. After it, records with a key may
+go to another partition than before.
 """
 
 from collections import Counter
@@ -32,7 +34,7 @@ async def handle(request: CreatePartitionsRequest, ctx: RequestContext) -> Creat
         row = rows[topic.name] = CreatePartitionsResponseResult(name=topic.name)
         try:
             if times[topic.name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is named twice in one request")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is given twice; give it once")
             await _grow(topic, request.validate_only, ctx)
         except KafkaError as error:
             row.error_code, row.error_message = error.code, error.message
@@ -42,7 +44,7 @@ async def handle(request: CreatePartitionsRequest, ctx: RequestContext) -> Creat
 async def _grow(asked: CreatePartitionsRequestTopic, validate_only: bool, ctx: RequestContext) -> None:
     if asked.name in INTERNAL_TOPICS:
         raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{asked.name} cannot grow: its keys are bound to partitions"
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{asked.name} is internal: its keys are bound to partitions"
         )
     assignments = None if asked.assignments is None else [row.broker_ids for row in asked.assignments]
     await ctx.broker.topics.add_partitions(

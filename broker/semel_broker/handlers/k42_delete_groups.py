@@ -1,4 +1,4 @@
-"""DeleteGroups: deletes groups without members, with their offsets; answered once durable (KIP-229)."""
+"""DeleteGroups (key 42): delete groups without members and their offsets; answered once durable (KIP-229)."""
 
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k42_delete_groups import (

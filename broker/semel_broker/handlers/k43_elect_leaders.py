@@ -1,10 +1,13 @@
-"""ElectLeaders (key 43): leaders back to the preferred replicas (KIP-183), or somebody where nobody leads (KIP-460).
+"""ElectLeaders (key 43): move leadership to the preferred replicas (KIP-183), or elect a leader outside the ISR
+(KIP-460).
 
-v0 preferred only; v1 adds the type; v2 flexible. Type 1, unclean, elects one from outside the ISR where nobody of it is
-there: what that one does not have is lost. Nothing but this request ever does so.
+v0 elects preferred replicas only; v1 adds the election type; v2 is flexible. Type 1 (unclean) elects a replica outside
+the ISR if no replica of the ISR is alive. Records that this replica lacks are lost. Only this request does so. Without
+a list of partitions all are meant; partitions that need no election are then left out of the answer.
 
-3 no such partition; 84 it is led so already; 80 the preferred replica is not there or not in sync; 83 no replica is
-there; 42 a type that is none. Without a list of partitions all are meant, and those that need nothing are left out.
+UNKNOWN_TOPIC_OR_PARTITION: no such partition. ELECTION_NOT_NEEDED: the leader is right already.
+PREFERRED_LEADER_NOT_AVAILABLE: the preferred replica is not alive or not in sync. ELIGIBLE_LEADERS_NOT_AVAILABLE: no
+replica is alive. INVALID_REQUEST: an unknown election type.
 """
 
 from __future__ import annotations
@@ -25,9 +28,12 @@ from semel_broker.context import RequestContext
 
 
 async def handle(request: ElectLeadersRequest, ctx: RequestContext) -> ElectLeadersResponse:
-    """A row for each partition asked for, by topic."""
+    """One row per partition asked for, by topic."""
     if request.election_type not in (PREFERRED, UNCLEAN):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"election type {request.election_type}: 0 preferred, 1 unclean")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"unknown election type {request.election_type}; use 0 (preferred) or 1 (unclean)",
+        )
     broker = ctx.broker
     image = broker.feed.image
     asked = _asked(request, image)
@@ -48,7 +54,7 @@ async def handle(request: ElectLeadersRequest, ctx: RequestContext) -> ElectLead
 
 
 def _asked(request: ElectLeadersRequest, image: Image) -> dict[str, dict[int, Place | None]]:
-    """By topic and index the partitions that are meant; None for one that is not there."""
+    """The partitions that the request means, by topic and index; None for one that does not exist."""
     asked: dict[str, dict[int, Place | None]] = {}
     if request.topic_partitions is None:
         for view in image.partitions():
@@ -67,9 +73,9 @@ def _row(
     topic: str, index: int, place: Place | None, refused: dict[Place, KafkaError], request: ElectLeadersRequest
 ) -> ElectLeadersResponsePartition | None:
     if place is None:
-        what = f"there is no partition {index} of topic {topic!r}"
+        message = f"there is no partition {index} of topic {topic!r}"
         return ElectLeadersResponsePartition(
-            partition_id=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error_message=what
+            partition_id=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error_message=message
         )
     error = refused.get(place)
     if error is None:

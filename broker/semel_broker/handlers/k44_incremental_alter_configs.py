@@ -1,8 +1,8 @@
 """IncrementalAlterConfigs (key 44): set, delete, append to and subtract from settings of topics and brokers (KIP-339).
 
-Durable, and in force on open logs, when answered. Broker "" stands for all brokers. 3 unknown topic; 40 unknown
-setting, a value that cannot be, or a broker's setting that cannot change while it runs; 42 another type or broker, an
-unknown operation, a setting named twice.
+When answered, the change is durable and in force on open logs. Broker "" means all brokers. UNKNOWN_TOPIC_OR_PARTITION:
+no such topic. INVALID_CONFIG: an unknown setting, an invalid value, or a broker setting that cannot change at run time.
+INVALID_REQUEST: another resource type or broker, an unknown operation, or a setting given twice.
 """
 
 from semel_protocol.errors import KafkaError

@@ -1,9 +1,11 @@
-"""AlterPartitionReassignments (key 45): partitions to other brokers, or back (KIP-455); the controller ends it.
+"""AlterPartitionReassignments (key 45): move partitions to other brokers, or cancel that (KIP-455).
 
-v1 can insist on the number of replicas (KIP-860). A partition that is on its way already gets another aim.
+The controller completes a reassignment. v1 can forbid a change of the number of replicas (KIP-860). A partition whose
+reassignment is in progress gets a new target.
 
-3 no such topic or partition; 39 the replicas cannot be, or there is no way back; 38 another number of replicas than is
-allowed; 85 nothing to call off; 42 named twice; 7 the store of the cluster cannot be reached.
+UNKNOWN_TOPIC_OR_PARTITION: no such partition. INVALID_REPLICA_ASSIGNMENT: invalid replicas, or the reassignment cannot
+be cancelled. INVALID_REPLICATION_FACTOR: a number of replicas that is not allowed. NO_REASSIGNMENT_IN_PROGRESS: there
+is none to cancel. INVALID_REQUEST: a partition given twice. REQUEST_TIMED_OUT: the cluster's store cannot be reached.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from semel_broker.context import RequestContext
 async def handle(
     request: AlterPartitionReassignmentsRequest, ctx: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
-    """A row for each partition, in the order of the request."""
+    """One row per partition, in the order of the request."""
     operations = Operations(ctx.broker.store, ctx.broker.feed, ctx.broker.log)
     slices = ctx.slices()
     responses = []
@@ -44,7 +46,7 @@ async def _alter(
 ) -> AlterPartitionReassignmentsResponseTopic:
     times = Counter(row.partition_index for row in topic.partitions)
     targets = {row.partition_index: row.replicas for row in topic.partitions if times[row.partition_index] == 1}
-    twice = KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice in one request")
+    twice = KafkaError(ErrorCode.INVALID_REQUEST, "the partition is given twice; give it once")
     refused = {index: twice for index, count in times.items() if count > 1}
     try:
         refused |= await operations.reassign(topic.name, targets, may_change_factor=may_change_factor)

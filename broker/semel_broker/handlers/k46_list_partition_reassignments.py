@@ -1,6 +1,6 @@
-"""ListPartitionReassignments (key 46): the partitions that are on their way to other brokers (KIP-455).
+"""ListPartitionReassignments (key 46): the partitions whose reassignment is in progress (KIP-455).
 
-Those that are not, or do not exist, are left out. `replicas` are all that a partition has meanwhile.
+Other partitions are left out, also missing ones. `replicas` lists all replicas that a partition has during the move.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""OffsetDelete: deletes offsets of topics that no member of the group reads; answered once durable (KIP-496).
+"""OffsetDelete (key 47): delete the offsets of topics from a group; answered once durable (KIP-496).
 
-A topic that a member reads answers GROUP_SUBSCRIBED_TO_TOPIC.
+GROUP_SUBSCRIBED_TO_TOPIC: a member of the group subscribes to the topic.
 """
 
 from semel_protocol.messages.k47_offset_delete import (

@@ -1,9 +1,8 @@
-"""DescribeCluster (key 60): the brokers, and which of them is the controller (KIP-700).
+"""DescribeCluster (key 60): the brokers and the controller (KIP-700).
 
-Served: v0 and v1. Endpoint type 2 (controllers) is refused with INVALID_REQUEST: they have no listener of their own.
-
-Tagged fields of semel: how long the session of the broker that answers lasts, so that `semel cluster` can tell a store
-that does not answer from a broker that is away.
+Served: v0 and v1. Endpoint type 2 (controllers) is answered with INVALID_REQUEST: controllers have no listener of their
+own. A tagged field of semel carries the remaining session time of the answering broker, so that `semel cluster` can
+tell an unreachable store from a broker that is down.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ BROKERS = 1
 
 def handle(request: DescribeClusterRequest, ctx: RequestContext) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "only brokers (endpoint type 1) can be described on this listener")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "this listener describes brokers only; use endpoint type 1")
     session = ctx.broker.registration
     return DescribeClusterResponse(
         cluster_id=ctx.broker.cluster_id,

@@ -1,7 +1,7 @@
 """DescribeProducers (key 61): the producers whose state a partition keeps (KIP-664).
 
-Served: v0, by the leader and by followers, as Kafka: `kafka-transactions.sh find-hanging --broker-id` asks one broker
-for all its replicas. NOT_LEADER_OR_FOLLOWER: this broker has no replica, or its session is over.
+Served: v0, by leaders and followers, as in Kafka: `kafka-transactions.sh find-hanging --broker-id` asks one broker for
+all its replicas. NOT_LEADER_OR_FOLLOWER: this broker has no replica, or its session has expired.
 `current_txn_start_offset` is -1 for a producer without an open transaction.
 """
 
@@ -21,7 +21,7 @@ from semel_broker.partitions.partition import Role
 
 
 async def handle(request: DescribeProducersRequest, ctx: RequestContext) -> DescribeProducersResponse:
-    """Each partition once, in the order of the request: an answer may be far longer than the question."""
+    """Each partition once, in the order of the request: the answer may be far longer than the request."""
     asked: dict[str, dict[int, None]] = {}
     for topic in request.topics:
         asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))

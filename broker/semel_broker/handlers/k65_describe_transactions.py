@@ -1,7 +1,7 @@
-"""DescribeTransactions (key 65): the state of transactional ids (KIP-664), who owns them, and the fence ledger.
+"""DescribeTransactions (key 65): the state of transactional ids (KIP-664), their owners, and their fence ledger.
 
-Served: v0. Owner, ledger and the step of its transaction group travel in tagged fields of our own. An id that has
-expired lately is answered with TRANSACTIONAL_ID_NOT_FOUND and the last lines of its ledger.
+Served: v0. Tagged fields of semel carry the owner, the ledger and the step of the transaction group. An id that has
+expired recently is answered with TRANSACTIONAL_ID_NOT_FOUND and the last lines of its ledger.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ListTransactions (key 66): the transactional ids of this coordinator (KIP-664).
 
-Served: v0, v1 (only transactions open for longer than `duration_filter` ms). Empty filters let everything through;
-names of states that there are not come back as such.
+Served: v0 and v1 (`duration_filter`: only transactions that are open for longer, in ms). An empty filter matches all.
+Unknown state names are returned in a list of their own.
 """
 
 from __future__ import annotations

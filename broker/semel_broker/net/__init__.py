@@ -1,1 +1,1 @@
-"""The network side of the broker: sockets, frames, connections, and the way from a request frame to its answer."""
+"""The network side of the broker: sockets, frames, connections, and the dispatch of requests."""

@@ -1,11 +1,12 @@
-"""One client connection: frames in, requests started in order, answers out in the same order, memory bounded.
+"""One client connection: receives frames, starts requests in order, sends answers in that order, and bounds memory.
 
-A Produce does not hold up what is behind it: when it has started its append has happened, and only its durability is
-awaited, so that pipelined produces share a sync. Any other request holds back what follows until it is answered, which
-is Kafka's own order. What is not read is the peer's to keep: reading pauses when too much is in flight, and no request
-is started while the peer does not take its answers, or has gone.
+A Produce does not hold back later requests: its append has happened when it has started, and only its durability is
+awaited. Pipelined produces therefore share a sync. Any other request holds back the later ones until it is answered, as
+in Kafka. Reading pauses while too much is in flight. No request is started while the peer does not read its answers, or
+after it has gone.
 
-A connection starts a few requests at a time. While others wait for their turn it stands in line behind them (`turns`).
+A connection starts a few requests at a time. While other connections wait for their turn, it queues behind them
+(`turns`).
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ from typing import cast
 from semel_protocol.errors import ProtocolError
 from semel_protocol.foreign import explained
 
-from semel_broker.answers import InOrder
-from semel_broker.closing import CloseConnectionError
-from semel_broker.net.connection_context import Commons
+from semel_broker.answers import CloseConnectionError, InOrder
+from semel_broker.net.connection_context import ConnectionContext
 from semel_broker.net.dispatch import Chunks, Peer
 from semel_broker.net.eager import begin
 from semel_broker.net.frame_buffer import FrameBuffer
@@ -31,19 +31,19 @@ from semel_broker.scheduling.frame_memory import Holding
 PRODUCE = b"\x00\x00"
 FETCH = b"\x00\x01"
 READ_BYTES_EXHAUSTED = 16 << 10
-"""Received at once by a connection while the common memory is used up."""
+"""The largest receive of a connection while the frame memory is exhausted."""
 
 
-class Hold(IntFlag):
-    """Why a connection is not read at present."""
+class ReadPause(IntFlag):
+    """The reasons why a connection is not read at present."""
 
-    IN_FLIGHT = 1  # too much of what it sent is unanswered
-    MEMORY = 2  # it waits in line for its share of the common memory
+    IN_FLIGHT = 1  # too many of its bytes or requests are unanswered
+    MEMORY = 2  # it waits for frame memory
     STOPPING = 4
 
 
 class Request:
-    """A request that was started: its place in the order of answers."""
+    """A started request: its place in the order of answers."""
 
     __slots__ = ("answer_bytes", "chunks", "frame_bytes", "is_fetch", "pipelined", "task")
 
@@ -53,24 +53,24 @@ class Request:
         self.pipelined = api_key == PRODUCE
         self.is_fetch = api_key == FETCH
         self.chunks: Chunks | None = None  # None: not answered yet
-        self.answer_bytes = 0  # counted, because the answer stands behind one that is not made yet
+        self.answer_bytes = 0  # counted, because an earlier answer is not ready yet
         self.task: Task[Chunks] | None = None
 
 
 class Connection(BufferedProtocol):
-    """The protocol of one accepted connection, from `opened` to `lost`, which tell its server."""
+    """The protocol of one accepted connection. It calls `opened` when it is made and `lost` when it has ended."""
 
     def __init__(
-        self, commons: Commons, opened: Callable[[Connection], None], lost: Callable[[Connection], None]
+        self, context: ConnectionContext, opened: Callable[[Connection], None], lost: Callable[[Connection], None]
     ) -> None:
-        self._commons = commons
+        self._context = context
         self._opened, self._lost = opened, lost
         self._frames = FrameBuffer(
-            commons.scratch, produce_bytes_max=commons.produce_bytes_max, other_bytes_max=commons.other_bytes_max
+            context.scratch, produce_bytes_max=context.produce_bytes_max, other_bytes_max=context.other_bytes_max
         )
         self._transport: Transport | None = None
-        commons.connections_made += 1
-        self.peer = Peer(host="?", port=0, number=commons.connections_made)
+        context.connections_made += 1
+        self.peer = Peer(host="?", port=0, number=context.connections_made)
         self._queue: deque[bytearray] = deque()  # received, not started
         self._requests: deque[Request] = deque()  # started, not written; the oldest first
         self._blocked: Request | None = None  # started and unanswered, and not a Produce
@@ -78,17 +78,17 @@ class Connection(BufferedProtocol):
         self._holding: Holding | None = None  # between `connection_made` and `connection_lost`
         self._answers: AnswerHolding | None = None  # likewise
         self._unsent_bytes = 0  # of whole answers, while the kernel has not taken all of them
-        self._left_bytes = 0  # of these, in the transport when last looked at
-        self._holds = Hold(0)
+        self._left_bytes = 0  # of these, in the transport at the last check
+        self._read_pauses = ReadPause(0)
         self._write_paused = False
         self._closed = ""  # the reason
         self._finishing = False
-        self._active_at = commons.loop.time()
+        self._active_at = context.loop.time()
         self._partial_since: float | None = None
 
     @property
     def descriptor(self) -> int:
-        """Of its socket; -1 where there is none, as in a simulation."""
+        """The descriptor of the socket; -1 if there is none, as in a simulation."""
         held = None if self._transport is None else self._transport.get_extra_info("socket")
         return -1 if held is None else int(held.fileno())
 
@@ -99,28 +99,30 @@ class Connection(BufferedProtocol):
         address = transport.get_extra_info("peername")
         if isinstance(address, tuple):
             self.peer.host, self.peer.port = str(address[0]), int(address[1])
-        self._holding = self._commons.memory.open(self.peer.host, self._evict)
-        self._answers = self.peer.answers = self._commons.answers.open(self._untaken_bytes, self._does_not_read)
-        # Paused from the first byte that the kernel does not take to the last: meanwhile the answers count.
+        self._holding = self._context.memory.open(self.peer.host, self._evict)
+        self._answers = self.peer.answers = self._context.answers.open(
+            self._unacknowledged_bytes, self._close_not_reading
+        )
+        # Writing is paused while the kernel has not accepted all bytes; during that time the answers are counted.
         self._transport.set_write_buffer_limits(0, 0)
         self._opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         buffer = self._frames.buffer()
-        return buffer[:READ_BYTES_EXHAUSTED] if self._commons.memory.is_exhausted else buffer
+        return buffer[:READ_BYTES_EXHAUSTED] if self._context.memory.is_exhausted else buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._active_at = self._commons.loop.time()
+        self._active_at = self._context.loop.time()
         if self._closed or self._holding is None:
             return
         held = self._frames.held_bytes
         try:
             frames = self._frames.received(nbytes)
         except ProtocolError as error:
-            self.close("malformed_frame", error=explained(error, self._commons.scratch))
+            self.close("malformed_frame", error=explained(error, self._context.scratch))
             return
         whole_bytes = sum(map(len, frames))
-        memory = self._commons.memory
+        memory = self._context.memory
         memory.take(self._holding, whole_bytes + self._frames.held_bytes - held)
         if held:
             memory.moved(self._holding, nbytes)
@@ -131,13 +133,13 @@ class Connection(BufferedProtocol):
         self._note_partial_frame(begun_now=bool(frames))
         if frames:
             self.advance()
-        self._ask_for_memory()
+        self._request_memory()
 
     def pause_writing(self) -> None:
         self._write_paused = True
 
     def resume_writing(self) -> None:
-        self._active_at = self._commons.loop.time()
+        self._active_at = self._context.loop.time()
         self._write_paused = False
         self._left_bytes = 0
         count, self._unsent_bytes = self._unsent_bytes, 0
@@ -151,14 +153,14 @@ class Connection(BufferedProtocol):
         self._cancel_fetches()
         self._queue.clear()
         self._requests.clear()
-        commons = self._commons
-        commons.turns.leave(self.take_turn)
+        context = self._context
+        context.turns.leave(self.take_turn)
         if self._holding is not None:
-            commons.memory.close(self._holding)
+            context.memory.close(self._holding)
             self._holding = None
         if self._answers is not None:
-            commons.answers.leave(self._queue_turn)
-            commons.answers.close(self._answers)
+            context.answers.leave(self._queue_turn)
+            context.answers.close(self._answers)
             self._answers = None
         self._in_flight_bytes = self._unsent_bytes = 0
         self._write_paused = False
@@ -167,10 +169,9 @@ class Connection(BufferedProtocol):
     # --- requests --------------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Write what is answered, start what may be started when it is this connection's turn, read on if there is
-        room."""
+        """Write ready answers, start waiting requests if it is this connection's turn, and check the bounds."""
         self._write()
-        turns = self._commons.turns
+        turns = self._context.turns
         if not self._may_start():
             self._check_in_flight()
         elif turns.has_waiting:
@@ -180,29 +181,29 @@ class Connection(BufferedProtocol):
             self.take_turn()
 
     def take_turn(self) -> None:
-        """Start a few requests; if there are more, wait for the next turn."""
-        commons = self._commons
-        requests, size = commons.limits.turn_requests_max, commons.limits.turn_bytes_max
+        """Start a few requests; queue for another turn if more are waiting."""
+        context = self._context
+        requests, size = context.limits.turn_requests_max, context.limits.turn_bytes_max
         while self._may_start():
             if requests <= 0 or size <= 0:
-                commons.turns.queue(self.take_turn)
+                context.turns.queue(self.take_turn)
                 break
-            if self._queue[0].startswith(FETCH) and commons.answers.is_exhausted:
-                commons.answers.wait(self._queue_turn)
+            if self._queue[0].startswith(FETCH) and context.answers.is_exhausted:
+                context.answers.wait(self._queue_turn)
                 break
             frame = self._queue.popleft()
             requests -= 1
             size -= len(frame)
             self.peer.waiting = len(self._queue)
             self._start(frame)
-            size -= self._write()  # at once: it may be large, and pause writing
+            size -= self._write()  # now: a large answer may pause writing
         self._check_in_flight()
 
     def _queue_turn(self) -> None:
-        self._commons.turns.queue(self.take_turn)
+        self._context.turns.queue(self.take_turn)
 
     def _may_start(self) -> bool:
-        """Whether a request waits, and nothing keeps it from being started but this connection's turn."""
+        """Whether a request waits and only needs this connection's turn."""
         return (
             bool(self._queue)
             and self._blocked is None
@@ -216,10 +217,10 @@ class Connection(BufferedProtocol):
         request = Request(frame)
         self._requests.append(request)
         try:
-            answer = self._commons.dispatcher.start(frame, self.peer)
+            answer = self._context.dispatcher.start(frame, self.peer)
             if isinstance(answer, InOrder):
                 request.pipelined, answer = False, answer.answer
-            begun = answer if isinstance(answer, list) else begin(answer, self._commons.loop)
+            begun = answer if isinstance(answer, list) else begin(answer, self._context.loop)
         except CloseConnectionError as reason:
             self.close(reason.reason, **reason.fields)
             return
@@ -232,10 +233,10 @@ class Connection(BufferedProtocol):
 
     def _wait_for(self, request: Request, task: Task[Chunks]) -> None:
         request.task = task
-        self._commons.tasks[task] = None
+        self._context.tasks[task] = None
 
         def answered(task: Task[Chunks]) -> None:
-            del self._commons.tasks[task]
+            del self._context.tasks[task]
             request.task = None
             if self._blocked is request:
                 self._blocked = None
@@ -253,7 +254,7 @@ class Connection(BufferedProtocol):
         task.add_done_callback(answered)
 
     def _answer(self, request: Request, chunks: Chunks) -> None:
-        """Its answer is made; it is written when its turn comes."""
+        """Keep the answer of `request`; it is written after those of all earlier requests."""
         request.chunks = chunks
         if (answers := self._answers) is None:
             return
@@ -264,7 +265,7 @@ class Connection(BufferedProtocol):
             answers.take(request.answer_bytes)
 
     def _write(self) -> int:
-        """Hand over the answers that are ready and whose turn it is; the number of their bytes."""
+        """Write the answers that are ready, in the order of requests; return their size in bytes."""
         ready: Chunks = []
         done_bytes = waited_bytes = 0
         requests = self._requests
@@ -276,7 +277,7 @@ class Connection(BufferedProtocol):
         if done_bytes:
             self._in_flight_bytes -= done_bytes
             if self._holding is not None:
-                self._commons.memory.give_back(self._holding, done_bytes)
+                self._context.memory.give_back(self._holding, done_bytes)
         if self._transport is None or self._transport.is_closing():
             return 0
         size = sum(map(len, ready))
@@ -288,7 +289,7 @@ class Connection(BufferedProtocol):
         return size
 
     def _note_written(self, size: int, waited_bytes: int) -> None:
-        """Answers of so many bytes have been handed over; so many of these count already."""
+        """Count answers of `size` bytes given to the transport; `waited_bytes` of them are counted already."""
         if (answers := self._answers) is None:
             return
         if self._write_paused:
@@ -301,27 +302,27 @@ class Connection(BufferedProtocol):
     # --- bounds ----------------------------------------------------------------------------------------------
 
     def _check_in_flight(self) -> None:
-        limits = self._commons.limits
+        limits = self._context.limits
         if (
             self._in_flight_bytes > limits.in_flight_bytes_max
             or len(self._queue) + len(self._requests) >= limits.in_flight_requests_max
         ):
-            self._hold(Hold.IN_FLIGHT)
-        elif Hold.IN_FLIGHT in self._holds:
-            self._release(Hold.IN_FLIGHT)
+            self._pause_reading(ReadPause.IN_FLIGHT)
+        elif ReadPause.IN_FLIGHT in self._read_pauses:
+            self._resume_reading(ReadPause.IN_FLIGHT)
 
     def _note_partial_frame(self, *, begun_now: bool) -> None:
-        """A frame that has begun must come to an end."""
+        """Note when the frame being received began: it must end within a timeout."""
         if not self._frames.is_partial:
             self._partial_since = None
             return
         if begun_now or self._partial_since is None:
             self._partial_since = self._active_at
 
-    def _ask_for_memory(self) -> None:
-        """Before more is received: for the frame that has begun, or just to go on."""
-        holding, memory = self._holding, self._commons.memory
-        if self._closed or holding is None or Hold.MEMORY in self._holds:
+    def _request_memory(self) -> None:
+        """Request memory before the next receive: for the frame that has begun, or for the next frame."""
+        holding, memory = self._holding, self._context.memory
+        if self._closed or holding is None or ReadPause.MEMORY in self._read_pauses:
             return
         if growth := self._frames.growth:
             granted = memory.grow(holding, growth, self._frames.frame_bytes, self._memory_granted)
@@ -332,75 +333,75 @@ class Connection(BufferedProtocol):
         if granted:
             self._frames.grow()
         else:
-            self._hold(Hold.MEMORY)
-            self._commons.watch_memory()
+            self._pause_reading(ReadPause.MEMORY)
+            self._context.watch_memory()
 
     def _memory_granted(self) -> None:
         self._frames.grow()
-        self._active_at = self._commons.loop.time()
-        self._release(Hold.MEMORY)
+        self._active_at = self._context.loop.time()
+        self._resume_reading(ReadPause.MEMORY)
 
     def _evict(self) -> None:
-        """Others wait for the memory that this connection holds, and it does not move."""
+        """Close this connection: others wait for its memory, and it makes no progress."""
         self.abort("memory_reclaimed")
 
-    def _does_not_read(self) -> None:
-        """Others wait for the memory of the answers that the peer does not take."""
+    def _close_not_reading(self) -> None:
+        """Close this connection: others wait for answer memory, and its peer does not read."""
         self.abort("does_not_read")
 
-    def _untaken_bytes(self) -> int:
-        """Of answers: in the transport, or in the kernel behind them, or behind an answer that is not made yet."""
+    def _unacknowledged_bytes(self) -> int:
+        """Bytes of answers that the peer has not acknowledged: waiting here, in the transport or in the kernel."""
         untaken = sum(request.answer_bytes for request in self._requests)
         if self._write_paused and self._transport is not None:
             untaken += self._transport.get_write_buffer_size()
             if (descriptor := self.descriptor) >= 0:
-                untaken += self._commons.unacknowledged(descriptor)
+                untaken += self._context.unacknowledged(descriptor)
         return untaken
 
-    def _hold(self, why: Hold) -> None:
-        if not self._holds and self._transport is not None and not self._transport.is_closing():
+    def _pause_reading(self, reason: ReadPause) -> None:
+        if not self._read_pauses and self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
-        self._holds |= why
+        self._read_pauses |= reason
 
-    def _release(self, why: Hold) -> None:
-        self._holds &= ~why
-        if not self._holds and self._transport is not None and not self._transport.is_closing():
+    def _resume_reading(self, reason: ReadPause) -> None:
+        self._read_pauses &= ~reason
+        if not self._read_pauses and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
-            if self._partial_since is not None:  # while it was not read, it could not come to its end
-                self._partial_since = self._commons.loop.time()
+            if self._partial_since is not None:  # the frame could not end while reading was paused
+                self._partial_since = self._context.loop.time()
 
     # --- the end ---------------------------------------------------------------------------------------------
 
     def expired(self, now: float) -> str:
-        """Why this connection is to be closed at loop time `now`; "" if it is not."""
-        commons = self._commons
+        """The reason to close this connection at loop time `now`; "" if there is none."""
+        context = self._context
         if self._write_paused and self._transport is not None:
             left = self._transport.get_write_buffer_size()
             if left < self._left_bytes:
                 self._active_at = now
             self._left_bytes = left
         elif self._requests:
-            return ""  # it waits for us
-        if self._partial_since is not None and not self._holds and now - self._partial_since > commons.partial_s:
+            return ""  # the peer waits for the broker
+        if self._partial_since is not None and not self._read_pauses and now - self._partial_since > context.partial_s:
             return "partial_frame_timeout"
-        return "idle" if now - self._active_at > commons.idle_s else ""
+        return "idle" if now - self._active_at > context.idle_s else ""
 
     def finish(self) -> None:
-        """Read no more and start no more; answer what is in progress (but long-polling fetches), then close."""
-        self._hold(Hold.STOPPING)
+        """Stop reading and starting; answer the requests in progress except waiting fetches, then close."""
+        self._pause_reading(ReadPause.STOPPING)
         self._finishing = True
         self._queue.clear()
         self._cancel_fetches()
         self._write()
 
     def _cancel_fetches(self) -> None:
-        """They only read. What other requests have begun to persist they must also apply, so those go on."""
+        """Cancel waiting fetches, which only read. Other requests continue: a persisted change must also be applied."""
         for request in self._requests:
             if request.is_fetch and request.task is not None:
                 request.task.cancel()
 
     def close(self, reason: str, **fields: object) -> None:
-        """Close now; what is written already is still sent. The first reason given is the one that is logged."""
+        """Close the connection after sending the answers already written. Logs the first reason given."""
         if self._closed:
             return
         self._log_closed(reason, fields)
@@ -408,7 +409,7 @@ class Connection(BufferedProtocol):
             self._transport.close()
 
     def abort(self, reason: str) -> None:
-        """Close without waiting for the peer to take what is written."""
+        """Close the connection at once; written answers may be lost."""
         self.close(reason)
         if self._transport is not None:
             self._transport.abort()
@@ -417,9 +418,9 @@ class Connection(BufferedProtocol):
         self._closed = reason
         peer = self.peer
         log = (
-            self._commons.log.debug
+            self._context.log.debug
             if reason in ("peer_closed", "stopping", "idle", "files_used_up")
-            else self._commons.log.warning
+            else self._context.log.warning
         )
         log(
             "connection_closed",

@@ -1,4 +1,4 @@
-"""What the connections of one server share: the loop, the dispatcher, scratch memory, and bounds over all of them."""
+"""The shared state of one server's connections: loop, dispatcher, scratch memory and memory bounds."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from semel_broker.scheduling.frame_memory import FrameMemory
 from semel_broker.scheduling.turns import Turns
 from semel_broker.world import Logger
 
-LOOKS = 4
-"""For peers that do not take their answers, in the time after which one is closed."""
+STALL_CHECKS = 4
+"""Checks for peers that do not read, within the timeout after which they are closed."""
 
 
-class Commons:
-    """One for all connections. `tasks`: the requests that wait for something, kept until they are done. `memory`: of
-    requests; `answers`: of answers. `unacknowledged`: see `World`."""
+class ConnectionContext:
+    """The shared state of all connections of a server.
+
+    `tasks`: the tasks of unanswered requests. `memory` bounds the bytes of requests, `answers` those of answers.
+    `unacknowledged`: see `World`.
+    """
 
     def __init__(
         self,
@@ -50,8 +53,8 @@ class Commons:
         self.tasks: dict[Task[Any], None] = {}
         self.connections_made = 0
         self.unacknowledged = unacknowledged
-        self._watch: TimerHandle | None = None
-        self._answers_watch: Handle | None = None
+        self._frame_timer: TimerHandle | None = None
+        self._reader_timer: Handle | None = None
 
     @property
     def produce_bytes_max(self) -> int:
@@ -59,7 +62,7 @@ class Commons:
 
     @property
     def other_bytes_max(self) -> int:
-        """Of a request that is not a Produce."""
+        """The largest frame of a request other than Produce."""
         return min(self.limits.control_frame_bytes_max, self.config.socket_request_max_bytes)
 
     @property
@@ -71,12 +74,12 @@ class Commons:
         return self.limits.partial_frame_timeout_ms / 1000
 
     def watch_memory(self) -> None:
-        """A connection waits for memory: look after a while whether others hold some and do not move."""
-        if self._watch is None:
-            self._watch = self.loop.call_later(self.limits.stalled_frame_timeout_ms / 1000, self._look_for_stalled)
+        """A connection waits for memory: start the timer that closes connections that hold memory without progress."""
+        if self._frame_timer is None:
+            self._frame_timer = self.loop.call_later(self.limits.stalled_frame_timeout_ms / 1000, self._close_stalled)
 
-    def _look_for_stalled(self) -> None:
-        self._watch = None
+    def _close_stalled(self) -> None:
+        self._frame_timer = None
         if not self.memory.has_waiting:
             return
         for holding in self.memory.stalled(self.limits.stalled_frame_bytes):
@@ -84,21 +87,21 @@ class Commons:
         self.watch_memory()
 
     def close(self) -> None:
-        """No connection is left."""
-        for watch in (self._watch, self._answers_watch):
-            if watch is not None:
-                watch.cancel()
+        """Cancel the timers; no connection is left."""
+        for timer in (self._frame_timer, self._reader_timer):
+            if timer is not None:
+                timer.cancel()
 
     def _watch_answers(self) -> None:
-        """A Fetch waits for memory: look whether others hold some and do not take their answers, now and again."""
-        if self._answers_watch is None:
-            self._answers_watch = self.loop.call_soon(self._look_for_stalled_readers)
+        """A Fetch waits for memory: check repeatedly for connections whose peers do not read their answers."""
+        if self._reader_timer is None:
+            self._reader_timer = self.loop.call_soon(self._close_stalled_readers)
 
-    def _look_for_stalled_readers(self) -> None:
-        self._answers_watch = None
+    def _close_stalled_readers(self) -> None:
+        self._reader_timer = None
         if not self.answers.waiting:
             return
         stalled_s = self.limits.stalled_reader_timeout_ms / 1000
         for holding in self.answers.stalled(self.limits.stalled_frame_bytes, stalled_s):
             holding.evict()
-        self._answers_watch = self.loop.call_later(stalled_s / LOOKS, self._look_for_stalled_readers)
+        self._reader_timer = self.loop.call_later(stalled_s / STALL_CHECKS, self._close_stalled_readers)

@@ -1,4 +1,4 @@
-"""From a request frame to its answer: header, version, decoding, handler, encoding, and what an error becomes."""
+"""The way from a request frame to its answer: header, version check, decoding, handler, encoding, and errors."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from semel_protocol.headers import encode_response_frame, encode_response_frame_
 from semel_protocol.primitives import Buffer
 from semel_protocol.schema import Message
 
-from semel_broker.answers import InOrder
-from semel_broker.closing import CloseConnectionError
+from semel_broker.answers import CloseConnectionError, InOrder
 from semel_broker.context import Broker, RequestContext
 from semel_broker.handlers import HANDLERS, LONG_ANSWERS, Handler, k18_api_versions
 from semel_broker.handlers.api_versions import Versions, offered
@@ -25,14 +24,17 @@ from semel_broker.scheduling.turns import Slices
 PRODUCE = 0
 API_VERSIONS = 18
 LONG_FRAME_BYTES = 16 << 10
-"""A request from this size on is decoded, and its answer encoded, in slices."""
+"""A request of at least this size is decoded, and its answer encoded, in slices."""
 Chunks = list[Buffer]
-"""A response frame in pieces, ready to be written; empty when nothing is answered."""
+"""A response frame in pieces, ready to be written; empty if the request gets no answer."""
 
 
 class Peer(msgspec.Struct, kw_only=True):
-    """Who is at the other end of a connection. `requests`: how many of its requests have been started; `waiting`: how
-    many wait to be; `number`: connections are counted as they come; `answers`: see RequestContext."""
+    """The peer of a connection.
+
+    `requests`: its started requests; `waiting`: its requests that are not started yet; `number`: the number of the
+    connection, from 1; `answers`: see `RequestContext`.
+    """
 
     host: str
     port: int
@@ -45,7 +47,7 @@ class Peer(msgspec.Struct, kw_only=True):
 
 
 class Dispatcher:
-    """Starts requests. One for all connections of a listener. `versions`: by API key, if not those for clients."""
+    """Starts requests, for all connections of a listener. `versions`: by API key; None: those offered to clients."""
 
     def __init__(
         self,
@@ -58,10 +60,10 @@ class Dispatcher:
         self._offered = offered(broker.config) if versions is None else versions
 
     def start(self, frame: bytearray, peer: Peer) -> Chunks | Coroutine[Any, Any, Chunks] | InOrder[Chunks]:
-        """Start the request in `frame`; its answer, or a coroutine that waits for it (`InOrder`: what is behind it has
-        to wait, too).
+        """Start the request in `frame`; return its answer, or a coroutine that waits for it.
 
-        Raises CloseConnectionError (so does the coroutine) when it is not to be answered.
+        `InOrder`: later requests of the connection must wait until it is answered. Raises CloseConnectionError (also
+        the coroutine) if the connection must be closed without an answer.
         """
         try:
             header = read_request_header(frame)
@@ -139,8 +141,11 @@ class Dispatcher:
     def _start_long(
         self, call: Call, handler: Handler, frame: bytearray, body_at: int, ctx: RequestContext
     ) -> Chunks | Coroutine[Any, Any, Chunks] | InOrder[Chunks]:
-        """A large Produce has few elements, nearly always: then it has been appended when this returns, as a small one.
-        Raises ProtocolError."""
+        """Start a large request: decode it in slices.
+
+        A large Produce nearly always has few elements; it is then appended before this returns, like a small one.
+        Raises ProtocolError.
+        """
         slices = ctx.slices()
         steps = self._decoding(call, frame, body_at)
         try:
@@ -179,7 +184,7 @@ class Dispatcher:
         return cast("Message | None", await (answer.answer if isinstance(answer, InOrder) else answer))
 
     def _decoding(self, call: Call, frame: bytearray, body_at: int) -> Generator[int, None, Message]:
-        """Decode in steps. Raises ProtocolError, and INVALID_REQUEST for more elements than any client needs."""
+        """Decode in steps. Raises ProtocolError, and INVALID_REQUEST above `request_elements_max` elements."""
         most = self._broker.config.limits.request_elements_max
         count = 0
         steps = call.api.request_codec(call.version).decode_in_steps(frame, body_at)
@@ -197,13 +202,13 @@ class Dispatcher:
             yield more
 
     def _failed(self, call: Call, error: Exception) -> CloseConnectionError:
-        """A bug of ours: it costs this one connection, and is logged with its traceback."""
+        """An unexpected exception, a bug of the broker: log its traceback and close this connection."""
         self._broker.log.error("request_failed", api=call.api.name, api_version=call.version, exc_info=error)
         return CloseConnectionError("internal_error", api=call.api.name, api_version=call.version)
 
 
 class Call(msgspec.Struct, frozen=True, gc=False):
-    """What is needed to answer a request."""
+    """API, version and correlation id of a request: what its answer is encoded with."""
 
     api: Api
     version: int
@@ -222,11 +227,11 @@ class Call(msgspec.Struct, frozen=True, gc=False):
         return await slices.finish(steps)
 
     def malformed(self, error: ProtocolError) -> CloseConnectionError:
-        """The end of a connection whose request is no such message."""
+        """The error that closes the connection of a request that cannot be decoded."""
         return CloseConnectionError("malformed_request", api=self.api.name, api_version=self.version, error=str(error))
 
     def refusal(self, error: KafkaError) -> Message:
-        """The response that carries `error`. Raises CloseConnectionError if this version has no place for it."""
+        """The response that carries `error`. Raises CloseConnectionError if this version has no field for it."""
         if not _has_error_code(self.api, self.version):
             raise CloseConnectionError("refused", api=self.api.name, code=error.code.name, error=error.message)
         fields: dict[str, object] = {"error_code": int(error.code)}
@@ -237,7 +242,7 @@ class Call(msgspec.Struct, frozen=True, gc=False):
 
 @cache
 def _has_error_code(api: Api, version: int) -> bool:
-    """Whether the body of this response has a top-level error code: then it makes a difference to the bytes."""
+    """Whether this response has a top-level error code in this version: setting it must change the bytes."""
     if "error_code" not in api.response.__struct_fields__:
         return False
     refused = api.response(error_code=int(ErrorCode.UNKNOWN_SERVER_ERROR))

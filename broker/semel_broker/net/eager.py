@@ -1,7 +1,7 @@
-"""Coroutines that are begun at once: most requests never wait for anything, and need no task of their own.
+"""Runs coroutines at once up to their first wait: most requests never wait, and then need no task.
 
-What asyncio does from Python 3.12 on (`eager_start`), for all versions. Up to its first wait such a coroutine has no
-current task, so nothing may be used there that asks for it: no `asyncio.timeout`, no `TaskGroup`.
+This is what asyncio does from Python 3.12 on (`eager_start`), for all versions. Until its first wait such a coroutine
+has no current task. It must not use `asyncio.timeout` or `TaskGroup` there.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ T = TypeVar("T")
 
 
 def begin(coroutine: Coroutine[Any, Any, T], loop: AbstractEventLoop) -> T | Task[T]:
-    """Run `coroutine` up to its first wait: what it returned, or the task in which it goes on. Raises what it does."""
+    """Run `coroutine` up to its first wait; return its result, or the task that continues it. Raises its exception."""
     try:
         awaited = coroutine.send(None)
     except StopIteration as done:
         result: T = done.value
         return result
     if awaited is not None:
-        awaited._asyncio_future_blocking = False  # "being awaited", said to a task, which is not there yet
+        awaited._asyncio_future_blocking = False  # the flag is read by a task, which does not exist yet
     return loop.create_task(_rest(coroutine, awaited))
 
 
@@ -32,7 +32,7 @@ async def _rest(coroutine: Coroutine[Any, Any, T], awaited: Any) -> T:
 
 @types.coroutine
 def _continued(coroutine: Coroutine[Any, Any, T], awaited: Any) -> Generator[Any, Any, T]:
-    """`coroutine`, which has begun and waits for `awaited`, in the hands of the task that runs this."""
+    """Continue `coroutine`, which waits for `awaited`, in the task that runs this."""
     if awaited is not None:
         awaited._asyncio_future_blocking = True
     try:

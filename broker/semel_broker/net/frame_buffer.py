@@ -1,5 +1,8 @@
-"""Where the bytes of a connection land until they are whole frames: small ones pass through scratch memory that all
-connections share, a large one is received into memory of its own, which grows as its bytes arrive."""
+"""The receive buffer of a connection: cuts received bytes into frames.
+
+Small frames pass through scratch memory that all connections share. A large frame gets memory of its own, which grows
+as its bytes arrive.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import struct
 
 from semel_protocol.errors import ProtocolError
 
-_HEAD = struct.Struct(">ih")  # the size prefix and the API key: what is needed to know the bound of a frame
+_HEAD = struct.Struct(">ih")  # size prefix and API key, which determine the size bound of a frame
 _PREFIX_BYTES = 4
 _FRAME_BYTES_MIN = 8  # API key, version and correlation id
 _PRODUCE = 0
@@ -17,12 +20,11 @@ FIRST_GROWTH_BYTES = 64 << 10
 
 
 class FrameBuffer:
-    """Cuts what is received into frames without their size prefixes, each in memory of its own.
+    """Cuts received bytes into frames without their size prefixes, each in memory of its own.
 
-    `buffer()` says where the next bytes go, `received(count)` that they are there; while there is `growth`, `grow` has
-    to be called first. `scratch` may be shared, because nothing stays in it after `received` returns; an idle
-    connection holds no memory. The memory of a large frame doubles when it is full: what a size prefix announces takes
-    nothing.
+    The caller writes bytes into `buffer()` and then calls `received(count)`. While `growth` is not 0, it must call
+    `grow` first. `scratch` may be shared, because it holds no data after `received` returns; an idle connection holds
+    no memory. The memory of a large frame doubles when it is full. A size prefix alone takes no memory.
     """
 
     __slots__ = ("_filled", "_frame", "_frame_bytes_max", "_head", "_other_bytes_max", "_scratch", "_size")
@@ -31,51 +33,51 @@ class FrameBuffer:
         self._scratch = scratch
         self._frame_bytes_max = produce_bytes_max
         self._other_bytes_max = other_bytes_max
-        self._head = b""  # the beginning of a frame, too short to tell its size and API
-        self._frame: bytearray | None = None  # the frame that is being received, as far as it has memory
-        self._size = 0  # of that frame, when it is whole
+        self._head = b""  # the first bytes of a frame, too few for its size and API key
+        self._frame: bytearray | None = None  # memory of the frame being received
+        self._size = 0  # final size of that frame
         self._filled = 0
 
     @property
     def is_partial(self) -> bool:
-        """Whether a frame has begun and not ended."""
+        """Whether a frame has been received in part."""
         return self._frame is not None or bool(self._head)
 
     @property
     def held_bytes(self) -> int:
-        """Memory of the frame that is being received."""
+        """Memory of the frame being received, in bytes."""
         return 0 if self._frame is None else len(self._frame)
 
     @property
     def frame_bytes(self) -> int:
-        """Size of the frame that is being received, when it is whole; 0 between frames."""
+        """Final size of the frame being received; 0 between frames."""
         return 0 if self._frame is None else self._size
 
     @property
     def growth(self) -> int:
-        """Bytes by which the memory of the frame has to grow before more can be received."""
+        """Bytes by which the frame's memory must grow before the next receive."""
         if self._frame is None or self._filled < len(self._frame):
             return 0
         held = len(self._frame)
         return min(self._size, max(2 * held, FIRST_GROWTH_BYTES)) - held
 
     def grow(self) -> None:
-        """Take the memory that is missing, if any is."""
+        """Grow the memory of the frame by `growth`."""
         if self._frame is not None and (growth := self.growth):
             grown = bytearray(len(self._frame) + growth)  # the transport may still hold a view of the old one
             grown[: self._filled] = self._frame
             self._frame = grown
 
     def buffer(self) -> memoryview:
-        """Where the next bytes are to be put."""
+        """The memory for the next bytes."""
         if self._frame is not None:
             return memoryview(self._frame)[self._filled :]
         return self._scratch[len(self._head) :]
 
     def received(self, count: int) -> list[bytearray]:
-        """`count` bytes were put into `buffer()`: the frames that are whole now, in order.
+        """`count` bytes have been written into `buffer()`; return the frames that are now complete, in order.
 
-        Raises ProtocolError for a size that no frame can have; the stream cannot go on after it.
+        Raises ProtocolError for an invalid frame size; the connection must then be closed.
         """
         if self._frame is not None:
             self._filled += count

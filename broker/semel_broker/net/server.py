@@ -1,4 +1,4 @@
-"""The listening socket, its connections, and the bounds over all of them together."""
+"""The listening socket and its connections: accepts them, closes those that time out, and stops them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.net.connection import Connection
-from semel_broker.net.connection_context import Commons
+from semel_broker.net.connection_context import ConnectionContext
 from semel_broker.net.dispatch import Dispatcher
 from semel_broker.scheduling.turns import Turns
 from semel_broker.world import Logger
@@ -18,9 +18,9 @@ BACKLOG = 1024
 
 
 class Server:
-    """Accepts connections. Their order is the order they came in.
+    """Accepts connections and keeps them in the order of arrival.
 
-    `may_be_held`, `unacknowledged`: see `World`.
+    `may_keep_descriptor`, `unacknowledged`: see `World`.
     """
 
     def __init__(
@@ -31,11 +31,11 @@ class Server:
         loop: AbstractEventLoop,
         turns: Turns,
         *,
-        may_be_held: Callable[[int], bool] = lambda descriptor: True,
+        may_keep_descriptor: Callable[[int], bool] = lambda descriptor: True,
         unacknowledged: Callable[[int], int] = lambda descriptor: 0,
     ) -> None:
-        self._may_be_held = may_be_held
-        self.commons = Commons(dispatcher, config, log, loop, turns, unacknowledged)
+        self._may_keep_descriptor = may_keep_descriptor
+        self.context = ConnectionContext(dispatcher, config, log, loop, turns, unacknowledged)
         self._connections: dict[Connection, None] = {}
         self._listener: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
@@ -47,16 +47,16 @@ class Server:
         return len(self._connections)
 
     async def bind(self, host: str, port: int) -> int:
-        """Take the port, and return it; nobody is let in before `serve`. Raises OSError (EADDRINUSE, ...)."""
-        commons = self.commons
-        self._listener = await commons.loop.create_server(
-            lambda: Connection(commons, self._opened, self._lost), host, port, backlog=BACKLOG, start_serving=False
+        """Bind the port and return it; no connection is accepted before `serve`. Raises OSError (EADDRINUSE, ...)."""
+        context = self.context
+        self._listener = await context.loop.create_server(
+            lambda: Connection(context, self._opened, self._lost), host, port, backlog=BACKLOG, start_serving=False
         )
         bound: int = self._listener.sockets[0].getsockname()[1]
         return bound
 
     async def serve(self) -> None:
-        """Begin to accept. Raises OSError where somebody else has been quicker to listen on the port."""
+        """Begin to accept connections. Raises OSError if another process listens on the port."""
         assert self._listener is not None, "bind() first"
         await self._listener.start_serving()
         self._sweep_later()
@@ -70,10 +70,10 @@ class Server:
     def _opened(self, connection: Connection) -> None:
         self._connections[connection] = None
         self._all_lost.clear()
-        if not self._may_be_held(connection.descriptor):
+        if not self._may_keep_descriptor(connection.descriptor):
             connection.abort("files_used_up")
             return
-        most = self.commons.config.max_connections
+        most = self.context.config.max_connections
         if len(self._connections) > most:
             connection.close("too_many_connections", max_connections=most)
 
@@ -85,13 +85,13 @@ class Server:
     # --- time ------------------------------------------------------------------------------------------------
 
     def _sweep_later(self) -> None:
-        commons = self.commons
-        shortest = min(commons.idle_s, commons.partial_s)
-        self._sweep = commons.loop.call_later(max(SWEEP_S_MIN, min(SWEEP_S_MAX, shortest / 4)), self._sweep_now)
+        context = self.context
+        shortest = min(context.idle_s, context.partial_s)
+        self._sweep = context.loop.call_later(max(SWEEP_S_MIN, min(SWEEP_S_MAX, shortest / 4)), self._sweep_now)
 
     def _sweep_now(self) -> None:
-        """Close the connections whose time is up: one timer for all of them."""
-        now = self.commons.loop.time()
+        """Close the connections that have timed out. One timer serves all connections."""
+        now = self.context.loop.time()
         for connection in list(self._connections):
             if reason := connection.expired(now):
                 connection.abort(reason)
@@ -100,36 +100,36 @@ class Server:
     # --- the end ---------------------------------------------------------------------------------------------
 
     def stop_accepting(self) -> None:
-        """No new connections, no new requests; what is in progress is still answered."""
+        """Accept no more connections and start no more requests; requests in progress are still answered."""
         if self._listener is not None:
             self._listener.close()
         for connection in list(self._connections):
             connection.finish()
 
     async def stop(self, grace_s: float) -> None:
-        """Wait until everything in progress is answered and taken, at most `grace_s`; then close what is left."""
+        """Wait until all requests in progress are answered and sent, at most `grace_s`; then close all connections."""
         self.stop_accepting()
         try:
             async with asyncio.timeout(grace_s):
                 await self._all_lost.wait()
         except TimeoutError:
-            self.commons.log.warning(
-                "stop_grace_exceeded", connections=len(self._connections), requests=len(self.commons.tasks)
+            self.context.log.warning(
+                "stop_grace_exceeded", connections=len(self._connections), requests=len(self.context.tasks)
             )
         await self.abort()
 
     async def abort(self) -> None:
-        """Drop every connection and every request where it stands."""
+        """Close every connection and cancel every request at once."""
         if self._listener is not None:
             self._listener.close()
         for connection in list(self._connections):
             connection.abort("stopping")
-        tasks = list(self.commons.tasks)
+        tasks = list(self.context.tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._sweep is not None:
             self._sweep.cancel()
-        self.commons.close()
+        self.context.close()
         if self._listener is not None:
             await self._listener.wait_closed()

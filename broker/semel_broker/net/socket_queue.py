@@ -1,4 +1,4 @@
-"""EDGE: how much of what the kernel has taken for a connection its peer has not acknowledged yet."""
+"""EDGE: the bytes in a socket's send queue that the peer has not acknowledged yet."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _COUNT = struct.Struct("i")
 
 
 def unacknowledged(descriptor: int) -> int:
-    """In bytes; 0 where the system does not tell."""
+    """Unacknowledged bytes of the socket; 0 if the system does not report them."""
     if sys.platform != "linux":
         return 0
     from fcntl import ioctl
 
     try:
         (count,) = _COUNT.unpack(ioctl(descriptor, SIOCOUTQ, bytes(_COUNT.size)))
-    except OSError:  # it has just been closed
+    except OSError:  # the socket has just been closed
         return 0
     return int(count)

@@ -1,7 +1,7 @@
-"""The shelf of what brokers ask of each other, on a listener of their own: clients never get here, and none of this is
-served to them (CVE-2018-1288: a client that poses as a replica).
+"""The handlers of requests between brokers, served on a listener of their own.
 
-Brokers of a cluster speak one version of each API, the newest that is declared, so there is no ApiVersions here.
+They are never served to clients (CVE-2018-1288: a client poses as a replica). Brokers of a cluster use one version of
+each API, the newest that is declared, so this listener has no ApiVersions.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ PEER_VERSIONS: dict[int, Versions] = {
     65: (0, 0),
     66: (1, 1),
 }
-"""API key -> versions that brokers use among each other."""
+"""API key -> versions that brokers use between each other."""
 
 
 def peer_handlers(sessions: Sessions) -> dict[int, Handler]:
-    """API key -> handler. `sessions`: of the followers of this broker."""
+    """API key -> handler. `sessions`: the fetch sessions of this broker's followers."""
     return {
         1: partial(k01_replica_fetch.handle, sessions),
         23: partial(k23_offset_for_leader_epoch.handle, sessions),

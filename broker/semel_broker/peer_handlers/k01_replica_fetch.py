@@ -1,14 +1,16 @@
-"""Fetch (key 1) of a follower, v15: stored batches as they are, up to the end of the log.
+"""Fetch (key 1) of a follower, v15: stored batches, unchanged, up to the end of the log.
 
-A fetch says at which offset the follower goes on, and so that it has everything below; that counts before anything is
-waited for, and may move the high watermark (KIP-101). It names the leader epoch that it believes in and the epoch of
-its last batch: where the logs part, the answer says so instead of sending data (KIP-595, `diverging_epoch`), and the
-offset does not count. Its registration's epoch comes along (KIP-903). Incremental: see `replication.sessions`; the
-session epoch 0 begins a session, and then each request has the next one.
+A fetch names the offset at which the follower continues, so the follower has everything below it. The leader notes this
+before it waits for data, and may move the high watermark (KIP-101). The fetch also names the follower's leader epoch
+and the epoch of its last batch. Where the logs diverge, the answer carries `diverging_epoch` instead of data (KIP-595),
+and the offset does not count. The fetch carries the epoch of the follower's registration (KIP-903).
 
-Answered as soon as a partition has data, an error or a divergence, else after `max_wait_ms`; high watermarks that the
-follower does not know go with the answer, and are no reason for one. The first partition with data gives at least one
-whole batch, also above the limits.
+Fetches are incremental: see `replication.sessions`. Session epoch 0 begins a session; each later request carries the
+next epoch.
+
+Answered as soon as a partition has data, an error or a divergence, otherwise after `max_wait_ms`. High watermarks that
+the follower does not know travel with the answer, but do not trigger it. The first partition with data gives at least
+one whole batch, also above the limits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""OffsetForLeaderEpoch (key 23) of a follower, v4: where an epoch ended here, as for clients.
+"""OffsetForLeaderEpoch (key 23) of a follower, v4: the end offset of a leader epoch, as for clients.
 
-Followers are told where logs part by their fetches, so they have nothing to ask. They do ask, for nothing, when they
-have partitions to add to a fetch that waits for data: then that is answered at once.
+Fetches already tell followers where logs diverge. A follower sends this request, without partitions, only when it wants
+to add partitions to a fetch that waits for data: the leader then answers that fetch at once.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""AddPartitionsToTxn (key 24) of another broker, v4 and v5: may its producers write into these partitions (KIP-890)?
+"""AddPartitionsToTxn (key 24) of another broker, v4 and v5: whether its producers may write to these partitions
+(KIP-890).
 
-Many transactions at a time. With `verify_only` each is looked up, without it the partitions are enrolled: the producer
-speaks transaction version 2. What would have to wait for longer than a moment, behind the end of the producer's last
-transaction, is answered with CONCURRENT_TRANSACTIONS, so that nobody waits for somebody else's; what was begun for it
-goes on, and the next question finds it done.
+One request asks about many transactions. With `verify_only` each is verified; without it the partitions are added
+(transaction version 2). A row that would wait longer than `peer_hold_ms_max`, behind the end of the producer's last
+transaction, is answered with CONCURRENT_TRANSACTIONS, so that it does not delay the other rows. Its work continues, and
+the next request finds it done.
 """
 
 from __future__ import annotations

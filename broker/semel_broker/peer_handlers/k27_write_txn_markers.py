@@ -1,9 +1,10 @@
 """WriteTxnMarkers (key 27) of another broker, v1: transactions that it coordinates have ended in partitions led here.
 
-A marker is answered once it is committed, and what it decides has taken effect. One that takes longer than a moment is
-answered with REQUEST_TIMED_OUT, so that the others need not wait for it: it is there, and a retry is answered as the
-first try. The newest connection of a broker wins: a request that it has given up, and sent again over another one,
-could otherwise arrive late, and end the next transaction of a producer whose epoch is the same (transaction version 1).
+A marker is answered when it is committed and its decision has taken effect. A marker that takes longer than
+`peer_hold_ms_max` is answered with REQUEST_TIMED_OUT, so that it does not delay the others; it stays written, and a
+retry is answered like the first try. The newest connection of a broker wins. Otherwise a request that the broker gave
+up and repeated over another connection could arrive late and end the next transaction of a producer with the same epoch
+(transaction version 1).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ async def handle(request: WriteTxnMarkersRequest, ctx: RequestContext) -> WriteT
             markers.setdefault(partition, []).append(marker)
     codes: Codes = {}
     late: dict[Future[list[ErrorCode]], list[Entry]] = {}
-    for partition, here in markers.items():  # each by itself: one that is slow holds up no other
+    for partition, here in markers.items():  # each partition by itself, so that a slow one does not delay the others
         entries = [(marker, partition) for marker in here]
         answer = transactions.markers.here.write(entries)
         if isinstance(answer, list):

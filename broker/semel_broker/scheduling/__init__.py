@@ -1,1 +1,1 @@
-"""How requests share the event loop and memory: turns, slices of long work, bounds, futures of waiting requests."""
+"""How requests share the event loop and memory: turns, slices of long work, memory bounds, and waiting requests."""

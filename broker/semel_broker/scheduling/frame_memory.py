@@ -1,10 +1,10 @@
-"""PURE: the memory of requests, from their first byte to their answer: one bound over all connections together.
+"""PURE: the memory of requests, from their first byte to their answer, with one bound over all connections.
 
-Memory is taken as bytes arrive. A connection that wants more while there is none waits in line. Small frames do not
-stand behind large ones, which get at most half of the memory. One frame at a time is favoured, in turns the one that
-misses least and the one that has waited longest: it gets what it needs to become whole, beyond the bound if need be.
-Connections of one address get at most three quarters. While connections wait, those that hold memory and do not move
-are closed (`stalled`).
+Memory is taken as bytes arrive. A connection that needs memory while none is free waits in a queue. Small frames do not
+wait behind large ones, which get at most half of the memory. One frame at a time is favoured: alternately the one that
+lacks the fewest bytes and the one that has waited longest. The favoured frame gets all its memory, above the bound if
+necessary. Connections of one address get at most three quarters. While connections wait, those that hold memory without
+progress are closed (`stalled`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from heapq import nsmallest
 from typing import Final
 
 SERVED_AT_ONCE_MAX: Final = 64
-"""Of those in line, so many are looked at whenever memory is given back."""
+"""Queued connections checked each time that memory is given back."""
 
 
 class Holding:
-    """What one connection holds. `address`: the host of its peer; `evict`: closes the connection."""
+    """The memory of one connection. `address`: the host of its peer; `evict`: closes the connection."""
 
     __slots__ = ("address", "bytes", "evict", "frame_bytes", "granted", "is_new", "moved_bytes", "wanted")
 
@@ -26,15 +26,15 @@ class Holding:
         self.address = address
         self.evict = evict
         self.bytes = 0
-        self.frame_bytes = 0  # of the frame that is being received, once it is whole
-        self.wanted = 0  # more bytes, while it waits in line
-        self.granted: Callable[[], None] | None = None  # while it waits in line
-        self.moved_bytes = 0  # received or answered since `stalled` was asked last
-        self.is_new = True  # it held nothing when `stalled` was asked last, or has held nothing since
+        self.frame_bytes = 0  # final size of the frame being received
+        self.wanted = 0  # bytes asked for, while it waits in a queue
+        self.granted: Callable[[], None] | None = None  # called when they are granted; while it waits in a queue
+        self.moved_bytes = 0  # received or answered since the last `stalled`
+        self.is_new = True  # it held nothing at the last `stalled`, or at some time since
 
 
 class FrameMemory:
-    """`bytes_max`: over all connections. What is taken exceeds it by one frame at most."""
+    """Counts the bytes of requests over all connections. They exceed `bytes_max` by one frame at most."""
 
     def __init__(self, bytes_max: int, small_frame_bytes: int) -> None:
         self.bytes_max = bytes_max
@@ -42,80 +42,87 @@ class FrameMemory:
         self._small_frame_bytes = small_frame_bytes
         self._of_address: dict[str, int] = {}
         self._holdings: dict[Holding, None] = {}
-        self._line: dict[Holding, None] = {}
-        self._large_line: dict[Holding, None] = {}
-        self._favoured: Holding | None = None  # its frame gets what it needs
+        self._small_queue: dict[Holding, None] = {}
+        self._large_queue: dict[Holding, None] = {}
+        self._favoured: Holding | None = None  # its frame gets all the memory that it needs
         self._favours = 0
 
     @property
     def has_waiting(self) -> bool:
         """Whether a connection waits for memory."""
-        return bool(self._line or self._large_line)
+        return bool(self._small_queue or self._large_queue)
 
     @property
     def is_exhausted(self) -> bool:
         return self.taken >= self.bytes_max
 
     def open(self, address: str, evict: Callable[[], None]) -> Holding:
-        """A connection has been accepted."""
+        """Begin to count for an accepted connection."""
         holding = Holding(address, evict)
         self._holdings[holding] = None
         return holding
 
     def close(self, holding: Holding) -> None:
-        """The connection is gone, and so is what it holds."""
+        """Release all bytes of a closed connection."""
         self._holdings.pop(holding, None)
-        self._line.pop(holding, None)
-        self._large_line.pop(holding, None)
+        self._small_queue.pop(holding, None)
+        self._large_queue.pop(holding, None)
         if self._favoured is holding:
             self._favoured = None
         self._add(holding, -holding.bytes)
-        self._serve_lines()
+        self._serve_queues()
 
     def take(self, holding: Holding, count: int) -> None:
-        """Account for whole small frames, which are there already."""
+        """Count `count` bytes of small frames that have been received whole."""
         holding.moved_bytes += count
         self._add(holding, count)
 
     def may_read_on(self, holding: Holding, granted: Callable[[], None]) -> bool:
-        """Whether more may be received by a connection between two frames; if not, `granted` is called when it may.
+        """Whether a connection between two frames may receive more; if not, `granted` is called when it may.
 
         A connection that holds nothing may always receive its next frame.
         """
-        return self._may_begin(holding) or self._ask(holding, 0, 0, granted)
+        return self._may_begin(holding) or self.grow(holding, 0, 0, granted)
 
     def grow(self, holding: Holding, count: int, frame_bytes: int, granted: Callable[[], None]) -> bool:
-        """Take `count` more bytes for a frame of `frame_bytes`; if that does not fit, `granted` is called once they are
-        taken."""
-        return self._ask(holding, count, frame_bytes, granted)
+        """Take `count` more bytes for a frame of `frame_bytes`; if they do not fit, call `granted` when they do."""
+        holding.frame_bytes = frame_bytes
+        if count and self._favoured is None and not self._fits(holding, count):
+            self._favoured = holding
+        if self._fits(holding, count):
+            self._add(holding, count)
+            return True
+        holding.wanted, holding.granted = count, granted
+        (self._large_queue if self._is_large(holding) else self._small_queue)[holding] = None
+        return False
 
     def moved(self, holding: Holding, count: int) -> None:
-        """So many bytes of a frame whose memory is taken have arrived."""
+        """Note progress: `count` bytes of a frame whose memory is taken have arrived."""
         holding.moved_bytes += count
 
     def whole(self, holding: Holding) -> None:
-        """The frame that was being received is whole."""
+        """The frame of `holding` has been received whole."""
         holding.frame_bytes = 0
         if self._favoured is holding:
             self._favoured = None
-            self._serve_lines()
+            self._serve_queues()
 
     def give_back(self, holding: Holding, count: int) -> None:
-        """So many bytes are answered."""
+        """Release `count` bytes, which are answered."""
         holding.moved_bytes += count
         self._add(holding, -count)
-        if holding in self._line and self._may_begin(holding):
-            self._grant(self._line, holding)
-        self._serve_lines()
+        if holding in self._small_queue and self._may_begin(holding):
+            self._grant(self._small_queue, holding)
+        self._serve_queues()
 
     def stalled(self, moved_bytes_min: int) -> list[Holding]:
-        """Connections to close so that those in line get what they want: of those that hold as much and have moved less
-        since the last call, and do not wait in line themselves, the ones that hold most.
+        """The connections to close so that the queued ones get their memory.
 
-        One that holds less has sent a few small requests, and may well be waiting for its turn; one that held nothing
-        at the last call has had no time yet.
+        Chosen are the ones with the most bytes, among those that hold at least `moved_bytes_min`, have moved less since
+        the last call, and are not queued themselves. A connection that holds less has sent a few small requests and
+        may be waiting for its turn. A connection that held nothing at the last call has not had enough time.
         """
-        waiting = {**self._line, **self._large_line}
+        waiting = {**self._small_queue, **self._large_queue}
         slow = [
             holding
             for holding in self._holdings
@@ -134,17 +141,6 @@ class FrameMemory:
             chosen.append(holding)
         return chosen
 
-    def _ask(self, holding: Holding, count: int, frame_bytes: int, granted: Callable[[], None]) -> bool:
-        holding.frame_bytes = frame_bytes
-        if count and self._favoured is None and not self._fits(holding, count):
-            self._favoured = holding
-        if self._fits(holding, count):
-            self._add(holding, count)
-            return True
-        holding.wanted, holding.granted = count, granted
-        (self._large_line if self._is_large(holding) else self._line)[holding] = None
-        return False
-
     @staticmethod
     def _may_begin(holding: Holding) -> bool:
         return not holding.bytes and not holding.wanted
@@ -161,22 +157,22 @@ class FrameMemory:
     def _is_large(self, holding: Holding) -> bool:
         return holding.frame_bytes > self._small_frame_bytes
 
-    def _serve_lines(self) -> None:
-        """Grant what fits, small frames first, and of these the smallest wish; else favour a frame."""
-        for line in (self._line, self._large_line):
-            if not line:
+    def _serve_queues(self) -> None:
+        """Grant the requests that fit, small frames and small requests first; otherwise favour a frame."""
+        for queue in (self._small_queue, self._large_queue):
+            if not queue:
                 continue
-            for holding in nsmallest(SERVED_AT_ONCE_MAX, line, key=lambda each: each.wanted):
-                if holding in line and self._fits(holding, holding.wanted):
-                    self._grant(line, holding)
-            if self._favoured is None and (growing := [each for each in line if each.wanted]):
+            for holding in nsmallest(SERVED_AT_ONCE_MAX, queue, key=lambda each: each.wanted):
+                if holding in queue and self._fits(holding, holding.wanted):
+                    self._grant(queue, holding)
+            if self._favoured is None and (growing := [each for each in queue if each.wanted]):
                 self._favours += 1
                 shortest = min(growing, key=lambda each: each.frame_bytes - each.bytes)
                 self._favoured = shortest if self._favours % 2 else growing[0]
-                self._grant(line, self._favoured)
+                self._grant(queue, self._favoured)
 
-    def _grant(self, line: dict[Holding, None], holding: Holding) -> None:
-        del line[holding]
+    def _grant(self, queue: dict[Holding, None], holding: Holding) -> None:
+        del queue[holding]
         self._add(holding, holding.wanted)
         granted, holding.granted, holding.wanted = holding.granted, None, 0
         assert granted is not None

@@ -1,8 +1,10 @@
-"""Recompresses batches for topics that want another codec: one slice in each turn of the loop, of all that wait.
+"""Recompresses batches for topics with a `compression.type` of their own: one slice of one batch in each turn of the
+loop.
 
-Small batches do not stand behind large ones: there is a lane for each size, the lanes take turns, and in each lane one
-batch after the other is worked on. A batch that turns out to be larger than its lane begins anew in the next one. So
-what is inflated at a time is at most the sum of the lanes' sizes, however many connections ask.
+Small batches do not wait behind large ones: there is one queue for each size class, and the queues take turns. In each
+queue one batch is worked on at a time. A batch that turns out to be larger than its class starts again in the next
+queue. The memory of inflated records is therefore bounded by the sum of the class sizes, whatever the number of
+connections.
 """
 
 from __future__ import annotations
@@ -22,12 +24,12 @@ from semel_storage.segments.log_config import LogConfig
 KIB: Final = 1 << 10
 SMALL_BYTES: Final = 64 * KIB
 AT_ONCE_BYTES: Final = 2 * SMALL_BYTES
-"""So many bytes of records are recompressed at once in a turn, before anything has to wait: 5 to 10 ms of work."""
+"""Bytes of records recompressed at once in a turn before later batches are queued: 5 to 10 ms of work."""
 MEDIUM_BYTES: Final = 1024 * KIB
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What a topic wants its batches to be; `inflated_bytes_max` bounds the records of one."""
+    """Codec and level for the batches of a topic; `inflated_bytes_max` bounds the records of one batch."""
 
     codec: int
     level: int
@@ -35,11 +37,11 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def target_of(config: LogConfig, inflated_bytes_max: int) -> Target | None:
-    """The codec that the topic's `compression.type` stands for; None: that of the producer."""
+    """The codec of the topic's `compression.type`; None: the producer's."""
     match config.compression_type:
         case "producer":
             return None
-        case "uncompressed":  # more than that could not be stored
+        case "uncompressed":  # a larger batch could not be stored
             return Target(NONE, 0, min(inflated_bytes_max, config.max_message_bytes))
         case "gzip":
             level = config.compression_gzip_level
@@ -61,21 +63,21 @@ class _Job:
 
 
 class Recompressor:
-    """One for all connections of a broker."""
+    """Recompresses batches for all connections of a broker."""
 
     def __init__(self) -> None:
-        self._lanes: tuple[deque[_Job], ...] = (deque(), deque(), deque())
+        self._queues: tuple[deque[_Job], ...] = (deque(), deque(), deque())
         self._next = 0
         self._handle: Handle | None = None
         self._at_once_left = AT_ONCE_BYTES
         self._new_turn: Handle | None = None
 
     def at_once(self, batch: Buffer, header: BatchHeader, target: Target) -> bytes | None:
-        """The batch recompressed now, if it is small and this turn has time for it; None: await `recompressed`.
+        """The batch recompressed now; None if it is not small or this turn's budget is spent: await `recompressed`.
 
         Raises CorruptBatch.
         """
-        if self._at_once_left <= 0 or any(self._lanes) or (header.codec == NONE and header.size > SMALL_BYTES):
+        if self._at_once_left <= 0 or any(self._queues) or (header.codec == NONE and header.size > SMALL_BYTES):
             return None
         if self._new_turn is None:
             self._new_turn = get_running_loop().call_soon(self._begin_turn)
@@ -90,39 +92,42 @@ class Recompressor:
             return None
 
     async def recompressed(self, batch: Buffer, header: BatchHeader, target: Target) -> bytes:
-        """The batch recompressed when it is its turn. Raises CorruptBatch, and MESSAGE_TOO_LARGE, upon which producers
-        split a batch, for one that inflates beyond the target's bound."""
+        """The batch recompressed in its turn.
+
+        Raises CorruptBatch. Raises MESSAGE_TOO_LARGE, upon which producers split the batch, if it inflates beyond the
+        bound of `target`.
+        """
         done: Future[bytes] = get_running_loop().create_future()
-        self._enter(0 if header.codec != NONE else _lane_of(header.size), _Job(batch, header, target, done))
+        self._enter(0 if header.codec != NONE else _queue_of(header.size), _Job(batch, header, target, done))
         return await done
 
     def _begin_turn(self) -> None:
         self._new_turn = None
         self._at_once_left = AT_ONCE_BYTES
 
-    def _enter(self, lane: int, job: _Job) -> None:
-        self._lanes[lane].append(job)
+    def _enter(self, queue: int, job: _Job) -> None:
+        self._queues[queue].append(job)
         if self._handle is None:
             self._handle = get_running_loop().call_soon(self._work)
 
     def _work(self) -> None:
-        """One slice of the first in the lane whose turn it is."""
+        """Work one slice on the first batch of the next queue."""
         self._handle = None
-        lane = next((n for n in (self._next, *range(len(self._lanes))) if self._lanes[n]), None)
-        if lane is None:
+        queue = next((n for n in (self._next, *range(len(self._queues))) if self._queues[n]), None)
+        if queue is None:
             return
-        self._next = (lane + 1) % len(self._lanes)
-        if self._advance(lane, self._lanes[lane][0]):
-            self._lanes[lane].popleft()
-        if any(self._lanes):
+        self._next = (queue + 1) % len(self._queues)
+        if self._advance(queue, self._queues[queue][0]):
+            self._queues[queue].popleft()
+        if any(self._queues):
             self._handle = get_running_loop().call_soon(self._work)
 
-    def _advance(self, lane: int, job: _Job) -> bool:
-        """Whether that was the last slice of the job in this lane."""
-        if job.done.done():  # nobody waits any more
+    def _advance(self, queue: int, job: _Job) -> bool:
+        """Work one slice; return whether the job leaves this queue."""
+        if job.done.done():  # the waiting request was cancelled
             return True
         target = job.target
-        bytes_max = min(_bytes_max(lane), target.inflated_bytes_max)
+        bytes_max = min(_bytes_max(queue), target.inflated_bytes_max)
         if job.steps is None:
             job.steps = recompress(job.batch, job.header, target.codec, target.level, bytes_max)
         try:
@@ -132,7 +137,7 @@ class Recompressor:
         except InflatesTooLarge as error:
             if bytes_max < target.inflated_bytes_max:
                 job.steps = None
-                self._lanes[lane + 1].append(job)
+                self._queues[queue + 1].append(job)
             else:
                 job.done.set_exception(
                     KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{error.message}; send smaller batches")
@@ -144,10 +149,10 @@ class Recompressor:
         return True
 
 
-def _bytes_max(lane: int) -> int:
-    """The last lane takes whatever the target allows."""
-    return (SMALL_BYTES, MEDIUM_BYTES, 1 << 62)[lane]
+def _bytes_max(queue: int) -> int:
+    """The size limit of a queue; the last one takes all that the target allows."""
+    return (SMALL_BYTES, MEDIUM_BYTES, 1 << 62)[queue]
 
 
-def _lane_of(size: int) -> int:
-    return next(lane for lane in range(3) if size <= _bytes_max(lane))
+def _queue_of(size: int) -> int:
+    return next(queue for queue in range(3) if size <= _bytes_max(queue))

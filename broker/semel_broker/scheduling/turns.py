@@ -1,9 +1,9 @@
-"""How requests share the event loop: connections start theirs in turns, and long requests work in slices.
+"""Shares the event loop between requests: connections start theirs in turns, and long requests work in slices.
 
 In each turn of the loop connections start requests for a few milliseconds, one connection after the other, and one
 slice of one long request runs. A small request therefore waits for the turns of the connections before it, and never
-for the end of a long request. The bounds count steps as well as time, so that a simulated broker, whose clock stands
-still during a turn, takes turns too.
+for the end of a long request. The bounds count steps as well as time, because the clock of a simulated broker stands
+still during a turn.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 TURN_S = 0.010
-"""Connections start requests for so long in one turn of the loop."""
+"""Time for starting requests in one turn of the loop."""
 TURNS_MAX = 256
-"""Connections whose turn comes in one turn of the loop."""
+"""Connections that start requests in one turn of the loop, at most."""
 SLICE_S = 0.004
-"""A long request works for so long at a time."""
+"""Time of one slice."""
 SLICE_STEPS = 256
-"""Steps of a long request in one slice."""
+"""Steps in one slice, at most."""
 CLOCK_STEPS = 16
-"""Steps between two looks at the clock."""
+"""Steps between two reads of the clock."""
 ELEMENTS_PER_STEP = 16
-"""Array elements that are encoded or decoded in the time of one step."""
+"""Array elements encoded or decoded in the time of one step."""
 
 
 class Turns:
@@ -46,12 +46,12 @@ class Turns:
         return bool(self._connections)
 
     def queue(self, take_turn: Callable[[], None]) -> None:
-        """Call `take_turn` when it is its turn; once, however often it is queued until then."""
+        """Call `take_turn` in its turn, once, even if it is queued again before."""
         self._connections[take_turn] = None
         self._schedule()
 
     def leave(self, take_turn: Callable[[], None]) -> None:
-        """`take_turn` is not to be called any more."""
+        """Remove `take_turn` from the queue."""
         self._connections.pop(take_turn, None)
 
     def slices(self) -> Slices:
@@ -59,7 +59,7 @@ class Turns:
         return Slices(self)
 
     async def next_slice(self) -> None:
-        """Wait until this long request may go on: the requests take turns in the order in which they ask."""
+        """Wait for the next slice of a long request. Slices run in the order of the calls."""
         future = self._loop.create_future()
         self._slices.append(future)
         self._schedule()
@@ -91,7 +91,7 @@ class Turns:
 
 
 class Slices:
-    """The work of one request that may be long: after each step it asks whether the slice is over.
+    """The slices of one request that may be long; after each step it checks whether the slice is over.
 
     if slices.is_over():
         await slices.next()
@@ -109,7 +109,7 @@ class Slices:
         self._ends_at = self._turns.monotonic() + SLICE_S
 
     def is_over(self, steps: int = 1) -> bool:
-        """Count `steps` of work; whether the next ones belong to another slice."""
+        """Count `steps` of work; return whether the slice is over."""
         self._steps += steps
         if self._steps < self._clock_at:
             return False
@@ -122,7 +122,7 @@ class Slices:
         self._begin()
 
     async def each(self, rows: Iterable[R], make: Callable[[R], T]) -> list[T]:
-        """`make` of each row, as many as fit in each slice."""
+        """Call `make` for each row, in slices; return the results."""
         made = []
         for row in rows:
             made.append(make(row))
@@ -131,7 +131,7 @@ class Slices:
         return made
 
     def advance(self, work: Generator[int, None, T]) -> T | None:
-        """Go on with such work in this slice; its result, or None when the slice is over before."""
+        """Continue `work` in this slice; return its result, or None if the slice is over first."""
         try:
             while not self.is_over(max(1, next(work) // ELEMENTS_PER_STEP)):
                 pass
@@ -141,7 +141,7 @@ class Slices:
         return None
 
     async def finish(self, work: Generator[int, None, T]) -> T:
-        """The result of work that yields how many elements of arrays it has been about, and returns something."""
+        """Run `work` in slices and return its result. It yields the number of array elements of each step."""
         while (result := self.advance(work)) is None:
             await self.next()
         return result

@@ -1,6 +1,6 @@
-"""Who waits for a partition to move: long-polling fetches by bytes, producers and coordinators by offset.
+"""The futures that wait for a partition: waiting fetches by bytes, producers and coordinators by offset.
 
-Nobody polls and nobody gets a task of their own: a waiter is a future, kept by the partitions that may complete it.
+A waiter is a future, not a task and not a poll; the partitions that may complete it keep it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from asyncio import AbstractEventLoop, Future
 
 
 class FetchWaiter:
-    """One long-polling Fetch, registered with every partition it reads; done once `bytes_missing` became readable."""
+    """One waiting Fetch, registered with every partition it reads; done once `bytes_missing` bytes became readable."""
 
     __slots__ = ("bytes_missing", "future")
 
@@ -25,7 +25,7 @@ class FetchWaiter:
             self.release()
 
     def release(self) -> None:
-        """Look again, whatever is there: the deadline passed, or a partition was deleted or truncated."""
+        """Wake the Fetch regardless of bytes: its deadline has passed, or a partition was deleted or truncated."""
         if not self.future.done():
             self.future.set_result(None)
 

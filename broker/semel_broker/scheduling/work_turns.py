@@ -1,8 +1,11 @@
-"""How long work on what clients send shares the event loop: a bounded share of each turn, one batch after the other.
+"""Bounds the work on produced records in each turn of the loop, and queues the rest in the order of arrival.
 
-Measured in bytes rather than by a clock, so that a run is the same each time. Work that fits into what is left of the
-turn is done at once. What does not waits in a lane for all connections, in the order of arrival: one piece of work is
-under way there at a time, which also bounds the memory that it takes, and between two of its slices the loop turns.
+Work is measured in bytes, not by a clock, so that each run is the same. Work that fits into the budget of the turn is
+done at once. The rest waits in one queue for all connections. One piece of work is in progress there at a time, which
+also bounds its memory, and the loop turns between two slices of it.
+
+Recompression does not share this queue (`recompressor`): it has one queue for each size class, which take turns, and a
+batch may start again in another queue.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ T = TypeVar("T")
 
 
 class Work(Generic[T]):
-    """A generator that yields what each of its steps cost, and returns a `T` or raises a KafkaError."""
+    """A generator that yields the cost of each step and returns a `T` or raises KafkaError."""
 
     __slots__ = ("_error", "_result", "_steps", "is_done")
 
@@ -28,7 +31,7 @@ class Work(Generic[T]):
         self.is_done = False
 
     def advance(self, room: int) -> int:
-        """Do steps until they have cost `room`, or all is done; returns what they have cost."""
+        """Run steps until they have cost `room` or the work is done; return their cost."""
         spent = 0
         try:
             while spent < room:
@@ -40,7 +43,7 @@ class Work(Generic[T]):
         return spent
 
     def result(self) -> T:
-        """Of work that is done. Raises the KafkaError that it ended in."""
+        """The result of work that is done. Raises the KafkaError that it ended with."""
         assert self.is_done
         if self._error is not None:
             raise self._error
@@ -49,25 +52,27 @@ class Work(Generic[T]):
 
 
 class WorkTurns:
-    """Shares out turns of the loop. `turn_cost`: what may be done in one turn at once, all connections together, and
-    the size of a slice in the lane."""
+    """Bounds work in each turn of the loop.
+
+    `turn_cost`: the budget of one turn for all connections, and the cost of one slice of queued work.
+    """
 
     def __init__(self, turn_cost: int) -> None:
         self._turn_cost = turn_cost
         self._left = turn_cost
         self._is_refilling = False
-        self._lane = Lock()
+        self._lock = Lock()
 
     def begin(self, work: Work[T]) -> None:
-        """Do as much of it as there is room for in this turn."""
+        """Do as much of `work` as the budget of this turn allows."""
         if self._left > 0:
             self._spend(work.advance(self._left))
 
     async def finish(self, work: Work[T]) -> None:
-        """Do the rest of it in the lane."""
-        async with self._lane:
+        """Queue, then do the rest of `work` in slices."""
+        async with self._lock:
             while not work.is_done:
-                await sleep(0)  # the loop turns: others are served
+                await sleep(0)  # the loop turns; other connections are served
                 self._spend(work.advance(self._turn_cost))
 
     def _spend(self, cost: int) -> None:

@@ -1,10 +1,10 @@
-"""EDGE: a whole broker inside the process of a test: its own thread and event loop, a free port, its disk in memory.
+"""EDGE: a whole broker inside the process of a test: with a thread and event loop of its own, and its disk in memory.
 
     with EphemeralBroker() as broker:
         client = AnyKafkaClient(bootstrap_servers=broker.bootstrap_servers)
 
-It is the same broker that `semel serve` runs, over a disk that takes no time. The thread of its own is what lets
-clients of any kind use it from the test: blocking ones, ones with their own threads, and ones in the test's own loop.
+It is the broker that `semel serve` runs, on a disk in memory. Because of its own thread, any client in the test can use
+it: blocking clients, clients with threads, and clients in the event loop of the test.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ TEST_SETTINGS: Mapping[str, object] = {
     "group.min.session.timeout.ms": 100,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
 }
-"""What differs from the defaults of a served broker, so that nobody waits: no fsync (there is no disk to lose), the
-first member of a group need not wait for others, and a transaction times out when it says, not up to 10 s later."""
+"""Settings that differ from the defaults of `semel serve`, so that tests do not wait: no fsync (the disk is memory), no
+delay for the first member of a group, and transactions that time out within 0.1 s of their timeout instead of 10 s."""
 
 
 class EphemeralBroker:
-    """A broker that lives as long as the `with` block, or from `start` to `stop`; safe to use from any thread.
+    """A broker that runs for the `with` block, or from `start` to `stop`; safe to use from any thread.
 
-    `settings`: the broker's, under Kafka's names (`{"num.partitions": 3}`), over `TEST_SETTINGS`. It can be stopped or
-    killed and started again: the data and the port stay.
+    `settings`: the broker's settings under Kafka's names (`{"num.partitions": 3}`); they override `TEST_SETTINGS`. The
+    broker can be stopped or killed and started again: it keeps its data and its port.
     """
 
     host = "127.0.0.1"
@@ -54,32 +54,32 @@ class EphemeralBroker:
     def __init__(self, settings: Mapping[str, object] | None = None) -> None:
         self.settings = {"port": 0, **TEST_SETTINGS, **(settings or {}), "log.dir": DATA}
         self._disk = MemoryDisk()
-        self._life: _Life | None = None
+        self._run: _Run | None = None
 
     @property
     def port(self) -> int:
-        """The port to dial; chosen by the first start, unless the setting `port` names one."""
+        """The port to connect to; chosen by the first start, unless the setting `port` gives one."""
         port = self.settings["port"]
         assert port, "the broker has not been started: use `with EphemeralBroker() as broker:` or start()"
         return int(str(port))
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients are told: "127.0.0.1:PORT"."""
+        """The address for clients: "127.0.0.1:PORT"."""
         return f"{self.host}:{self.port}"
 
     @property
     def is_running(self) -> bool:
-        return self._life is not None
+        return self._run is not None
 
     @property
     def node(self) -> Node:
-        """The broker's inside. It belongs to the broker's loop: touch it through `call` only."""
+        """The running node. It belongs to the broker's event loop: use it only through `call`."""
         return self._running().node
 
     def start(self) -> EphemeralBroker:
-        """Returns when clients can connect. Raises ConfigError for a setting that cannot be."""
-        assert self._life is None, "the broker runs already"
+        """Start the broker; return when clients can connect. Raises ConfigError for an invalid setting."""
+        assert self._run is None, "the broker runs already; stop() it first"
         config = load(overrides=[f"{name}={_text(value)}" for name, value in self.settings.items()])
         world = World(
             now_ms=lambda: time_ns() // 1_000_000,
@@ -88,54 +88,54 @@ class EphemeralBroker:
             disk=self._disk,
             log=StandardLogger(),
         )
-        self._life = _Life(lambda: Node.start(config, world))
+        self._run = _Run(lambda: Node.start(config, world))
         try:
-            self.settings["port"] = self._life.begin().port
+            self.settings["port"] = self._run.begin().port
         except BaseException:
-            self._life = None
+            self._run = None
             raise
         return self
 
     def stop(self) -> None:
-        """A clean shutdown, as by SIGTERM: what is in progress is answered, logs are synced. Fine when stopped."""
-        life, self._life = self._life, None
-        if life is not None:
-            life.end(clean=True)
+        """Shut down cleanly, as by SIGTERM: requests in progress are answered, logs are synced."""
+        run, self._run = self._run, None
+        if run is not None:
+            run.end(clean=True)
 
     def kill(self) -> None:
-        """An end without notice, as by SIGKILL: connections drop, nothing is tidied. What was written stays."""
-        life, self._life = self._life, None
-        if life is not None:
-            life.end(clean=False)
+        """Stop at once, as by SIGKILL: connections drop without a shutdown. Written data stays."""
+        run, self._run = self._run, None
+        if run is not None:
+            run.end(clean=False)
             self._disk.kill()
 
     def restart(self) -> None:
-        """`stop` and `start` over the same data, at the same address."""
+        """`stop` and `start` with the same data and address."""
         self.stop()
         self.start()
 
     def create_topic(self, name: str, partitions: int = -1, **configs: object) -> None:
-        """A topic with its settings, `_` for `.`: `create_topic("prices", 3, cleanup_policy="compact")`.
+        """Create a topic. Settings are written with `_` for `.`: `create_topic("prices", 3, cleanup_policy="compact")`.
 
-        Without a count it has num.partitions. Clients may create topics too, or find them created at first use
+        `partitions` -1: num.partitions. Clients can create topics, too, also by their first use
         (auto.create.topics.enable). Raises semel_protocol's KafkaError: TOPIC_ALREADY_EXISTS, INVALID_CONFIG, ...
         """
         settings = {key.replace("_", "."): _text(value) for key, value in configs.items()}
         self.call(lambda node: node.broker.topics.create(NewTopic(name=name, partitions=partitions, configs=settings)))
 
     def call(self, function: Callable[[Node], Awaitable[T]]) -> T:
-        """Runs `function(node)` in the broker's loop and waits for what it gives: a look inside. Blocks the caller."""
-        life = self._running()
+        """Run `function(node)` in the broker's event loop and return its result. Blocks the caller, at most END_S."""
+        run = self._running()
 
-        async def run() -> T:
-            return await function(life.node)
+        async def call() -> T:
+            return await function(run.node)
 
-        return asyncio.run_coroutine_threadsafe(run(), life.loop).result(END_S)
+        return asyncio.run_coroutine_threadsafe(call(), run.loop).result(END_S)
 
     def save(self, directory: Path) -> Path:
-        """Writes the data directory as it is now to disk, as `semel log dump` and `semel serve --data-dir` read it.
+        """Write the present data directory to disk, for `semel log dump` and `semel serve --data-dir`.
 
-        Stop the broker first: then it is as after a clean shutdown. Returns `directory`.
+        Stop the broker first for the state after a clean shutdown. Returns `directory`.
         """
         return _copy(self._disk, DATA, directory)
 
@@ -145,13 +145,13 @@ class EphemeralBroker:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.kill()
 
-    def _running(self) -> _Life:
-        assert self._life is not None, "the broker does not run; start() it"
-        return self._life
+    def _running(self) -> _Run:
+        assert self._run is not None, "the broker does not run; start() it first"
+        return self._run
 
 
-class _Life:
-    """One run of a node: a thread with a loop, from `begin` to `end`."""
+class _Run:
+    """One run of a node: a thread with an event loop, from `begin` to `end`."""
 
     loop: asyncio.AbstractEventLoop
     node: Node
@@ -161,10 +161,10 @@ class _Life:
         self._start = start
         self._ready: Future[Node] = Future()
         self._ended: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, name="semel-broker", daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, name="semel-broker", daemon=True)
 
     def begin(self) -> Node:
-        """Waits until the node serves; raises what kept it from it."""
+        """Wait until the node serves. Raises the exception of a failed start."""
         self._thread.start()
         try:
             return self._ready.result()
@@ -173,21 +173,21 @@ class _Life:
             raise
 
     def end(self, *, clean: bool) -> None:
-        """Waits until nothing of the node is left; raises what went wrong on the way."""
+        """Stop the node and wait until its thread has ended. Raises the exception of a failed stop."""
         self.loop.call_soon_threadsafe(self._stop.set_result, clean)
         self._ended.result(END_S)
         self._thread.join(END_S)
 
-    def _run(self) -> None:
+    def _run_thread(self) -> None:
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-                runner.run(self._live())
-        except BaseException as error:  # for whoever waits in the other thread
+                runner.run(self._serve())
+        except BaseException as error:  # raised again in the thread that waits
             (self._ended if self._ready.done() else self._ready).set_exception(error)
         else:
             self._ended.set_result(None)
 
-    async def _live(self) -> None:
+    async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.loop.set_exception_handler(_log_loop_error)
         self._stop = self.loop.create_future()
@@ -196,11 +196,11 @@ class _Life:
         if await self._stop:
             await self.node.stop()
         else:
-            await self.node.server.abort()  # the rest dies with the loop
+            await self.node.server.abort()  # the other parts end with the loop
 
 
 class StandardLogger:
-    """The broker's log lines through `logging` (logger "semel_broker"): pytest shows them beside a failed test."""
+    """Sends the broker's log lines to `logging` (logger "semel_broker"): pytest shows them with a failed test."""
 
     def __init__(self) -> None:
         self._log = logging.getLogger("semel_broker")
@@ -223,12 +223,12 @@ class StandardLogger:
     def _line(self, level: int, event: str, fields: dict[str, Any]) -> None:
         if self._log.isEnabledFor(level):
             exc_info = fields.pop("exc_info", None)
-            words = "".join(f" {key}={value}" for key, value in fields.items())
-            self._log.log(level, "%s%s", event, words, exc_info=exc_info)
+            text = "".join(f" {key}={value}" for key, value in fields.items())
+            self._log.log(level, "%s%s", event, text, exc_info=exc_info)
 
 
 def _log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    StandardLogger().error("unexpected_error", what=context.get("message"), exc_info=context.get("exception"))
+    StandardLogger().error("unexpected_error", message=context.get("message"), exc_info=context.get("exception"))
 
 
 def _text(value: object) -> str:
@@ -238,7 +238,7 @@ def _text(value: object) -> str:
 def _copy(disk: MemoryDisk, path: str, target: Path) -> Path:
     try:
         target.write_bytes(disk.read_bytes(path))
-    except MissingFile:  # then it is a directory
+    except MissingFile:  # it is a directory
         target.mkdir(parents=True, exist_ok=True)
         for name in disk.listdir(path):
             _copy(disk, f"{path}/{name}", target / name)

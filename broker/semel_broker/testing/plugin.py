@@ -1,15 +1,15 @@
-"""EDGE: the pytest plugin: a real broker, with real transactions, for the tests of any application that speaks Kafka.
+"""EDGE: the pytest plugin: a real broker, with real transactions, for the tests of any application that uses Kafka.
 
     def test_an_order_is_published(semel_broker):
         publish(order, bootstrap_servers=semel_broker.bootstrap_servers)
 
-* `semel_broker`: a new, empty broker for each test, on a free port; ready in milliseconds, gone afterwards.
+* `semel_broker`: a new, empty broker for each test, on a free port. It starts within milliseconds.
 * `semel_broker_session`: one broker for the whole run, for suites that keep their topics apart by name.
 * `@pytest.mark.semel(settings={"num.partitions": 3})` on a test, class or module: settings of its broker, under
-  Kafka's names. The ini option `semel_settings` (lines of key=value) sets them for all.
-* `--semel-keep`: write the data of every broker to disk when its test is over, and say where.
+  Kafka's names. The ini option `semel_settings` (lines of key=value) applies to all tests.
+* `--semel-keep`: write the data of every broker to disk after its test, and print the path.
 
-Both fixtures are synchronous: they serve plain tests and, whatever the asyncio plugin, asynchronous ones.
+Both fixtures are synchronous: they serve plain tests, and asynchronous tests with any asyncio plugin.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ WORKER_KEY = "semel_kept"
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("semel", "semel, the broker in the test's process")
     group.addoption(
-        "--semel-keep", action="store_true", help="Write the data of each broker to disk after its test; says where."
+        "--semel-keep",
+        action="store_true",
+        help="Write the data of each broker to disk after its test, and print the path.",
     )
     parser.addini(
-        "semel_settings", "Settings of the brokers of all tests, one key=value a line.", type="linelist", default=[]
+        "semel_settings", "Settings for the brokers of all tests, one key=value per line.", type="linelist", default=[]
     )
 
 
@@ -49,9 +51,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def semel_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EphemeralBroker]:
     """An empty broker for this test: `semel_broker.bootstrap_servers`; also `.restart()`, `.kill()`, `.start()`."""
     settings = _ini_settings(request.config)
-    for marker in reversed(list(request.node.iter_markers("semel"))):  # the nearest one last, so that it wins
-        settings.update(_marked(marker))
-    yield from _live(settings, request, tmp_path_factory)
+    for marker in reversed(
+        list(request.node.iter_markers("semel"))
+    ):  # the nearest marker last: it overrides the others
+        settings.update(_marker_settings(marker))
+    yield from _run_broker(settings, request, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
@@ -59,14 +63,14 @@ def semel_broker_session(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[EphemeralBroker]:
     """One broker for the whole run (with pytest-xdist: of each worker)."""
-    yield from _live(_ini_settings(request.config), request, tmp_path_factory)
+    yield from _run_broker(_ini_settings(request.config), request, tmp_path_factory)
 
 
-def _live(
+def _run_broker(
     settings: Mapping[str, object], request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[EphemeralBroker]:
     from semel_broker.testing.in_process import (
-        EphemeralBroker,  # here: who does not test with it should not wait for it
+        EphemeralBroker,  # imported here: other test runs must not pay for it
     )
 
     with EphemeralBroker(settings) as broker:
@@ -78,8 +82,8 @@ def _live(
 
 
 def _note(request: pytest.FixtureRequest, kept: Path) -> None:
-    whose = request.node.nodeid or "session"
-    request.config.stash[KEPT].append(f"{whose}: {kept}")
+    test = request.node.nodeid or "session"
+    request.config.stash[KEPT].append(f"{test}: {kept}")
 
 
 def _ini_settings(config: pytest.Config) -> dict[str, object]:
@@ -92,20 +96,22 @@ def _ini_settings(config: pytest.Config) -> dict[str, object]:
     return settings
 
 
-def _marked(marker: pytest.Mark) -> Mapping[str, object]:
+def _marker_settings(marker: pytest.Mark) -> Mapping[str, object]:
     settings = marker.kwargs.get("settings")
     if marker.args or list(marker.kwargs) != ["settings"] or not isinstance(settings, Mapping):
-        raise pytest.UsageError('write @pytest.mark.semel(settings={"num.partitions": 3}) and nothing else')
+        raise pytest.UsageError(
+            'the marker takes settings only: write @pytest.mark.semel(settings={"num.partitions": 3})'
+        )
     return settings
 
 
-# --- where the data went: with pytest-xdist the workers tell, and the controller says it
+# --- paths of kept data: with pytest-xdist the workers send them to the controller, which prints them
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    told: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
-    if told is not None:
-        told[WORKER_KEY] = session.config.stash[KEPT]
+    worker_output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if worker_output is not None:
+        worker_output[WORKER_KEY] = session.config.stash[KEPT]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -118,4 +124,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("semel: data kept")
         for line in kept:
             terminalreporter.line(line)
-        terminalreporter.line("Look into a partition with: semel log dump DIRECTORY/TOPIC-PARTITION")
+        terminalreporter.line("Show the records of a partition with: semel log dump DIRECTORY/TOPIC-PARTITION")

@@ -12,7 +12,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import coordinator_partition, transaction_partition
 from semel_storage.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 
-from semel_broker.closing import CloseConnectionError
+from semel_broker.answers import CloseConnectionError
 from semel_broker.cluster.image import Touched
 from semel_broker.cluster.store import StoreError
 from semel_broker.config.loading import BrokerConfig

@@ -10,7 +10,7 @@ from asyncio import Future, get_running_loop
 
 from semel_protocol.hashes import group_of
 
-from semel_broker.closing import CloseConnectionError
+from semel_broker.answers import CloseConnectionError
 from semel_broker.coordination.engine import FifoLock
 from semel_broker.txn.model.metadata import TransactionMetadata
 from semel_broker.txn.model.state import check_transition

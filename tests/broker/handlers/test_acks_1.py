@@ -1,4 +1,4 @@
-"""acks=1: an acknowledged record is on the leader's disk; where the leader is alone, readers see it (decision 18)."""
+"""acks=1: an acknowledged record is on the leader's disk; without followers, readers see it (decision 18)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def alone(seats: Seats, **settings: str) -> Seat:
 
 
 def send(wire: Wire, *, timeout_ms: int = 10_000) -> asyncio.Task[ProduceResponsePartition]:
-    """A record with acks=1, and what becomes of it."""
+    """Send a record with acks=1; return its answer."""
     request: ProduceRequest = produce_request("t", batch(b"x"), acks=LEADER)
     request.timeout_ms = timeout_ms
     wire.send(request)
@@ -49,10 +49,10 @@ async def latest(wire: Wire) -> int:
     return int((await look_up(wire, LATEST)).offset)
 
 
-async def test_what_is_acknowledged_is_seen_by_everybody_at_once(
+async def test_an_acknowledged_record_is_visible_to_all_readers_at_once(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where syncs take their time: in a thread, as on a disk that is not quick."""
+    """Also with slow syncs, in a thread."""
     monkeypatch.setattr(OsDisk, "sync_if_quick", lambda *_: False)
     broker = await start_broker(durability="fsync")
     writer, reader = await broker.wire(), await broker.wire()
@@ -64,7 +64,7 @@ async def test_what_is_acknowledged_is_seen_by_everybody_at_once(
         assert [record.value for record in records_of(row.records)] == [b"%d" % n]
 
 
-async def test_it_is_acknowledged_once_it_is_on_the_leaders_disk_and_not_before(seats: Seats) -> None:
+async def test_acks_1_is_answered_only_after_the_leaders_sync(seats: Seats) -> None:
     one = await alone(seats)
     writer, reader = await one.wire(), await one.wire()
     one.disk.hold_syncs()
@@ -77,8 +77,8 @@ async def test_it_is_acknowledged_once_it_is_on_the_leaders_disk_and_not_before(
     assert await latest(reader) == 1
 
 
-async def test_no_follower_is_waited_for(seats: Seats) -> None:
-    """As Kafka: it is in the leader's log, and readers see it once all in sync have it."""
+async def test_acks_1_does_not_wait_for_followers(seats: Seats) -> None:
+    """As in Kafka: the record is in the leader's log; readers see it once all in-sync replicas have it."""
     one, two = await seats.start(1, 2, **{"replica.lag.time.max.ms": "60000"})
     await seats.topic([1, 2])
     await one.put(b"both")
@@ -90,7 +90,7 @@ async def test_no_follower_is_waited_for(seats: Seats) -> None:
     await until(lambda: one.partition().high_watermark == 2)
 
 
-async def test_a_leader_that_is_replaced_meanwhile_does_not_acknowledge_it(seats: Seats) -> None:
+async def test_a_replaced_leader_does_not_acknowledge_acks_1(seats: Seats) -> None:
     one, _ = await seats.start(1, 2, **{"replica.lag.time.max.ms": "60000"})
     await seats.topic([1, 2])
     await one.put(b"both")
@@ -103,8 +103,8 @@ async def test_a_leader_that_is_replaced_meanwhile_does_not_acknowledge_it(seats
     one.disk.release_syncs()
 
 
-async def test_the_timeout_of_the_request_is_about_followers_and_not_about_the_leaders_disk(seats: Seats) -> None:
-    """As Kafka. A producer that was told of a timeout would send the record again."""
+async def test_the_request_timeout_does_not_limit_the_leaders_sync(seats: Seats) -> None:
+    """As in Kafka: a timeout would make the producer send the record again."""
     one = await alone(seats)
     one.disk.hold_syncs()
     sent = send(await one.wire(), timeout_ms=0)
@@ -115,7 +115,7 @@ async def test_the_timeout_of_the_request_is_about_followers_and_not_about_the_l
     assert (await sent).error_code == 0
 
 
-async def test_with_durability_os_nothing_is_waited_for(seats: Seats) -> None:
+async def test_with_durability_os_acks_1_is_answered_at_once(seats: Seats) -> None:
     one = await alone(seats, durability="os")
     one.disk.hold_syncs()
     wire = await one.wire()
@@ -124,7 +124,7 @@ async def test_with_durability_os_nothing_is_waited_for(seats: Seats) -> None:
     one.disk.release_syncs()
 
 
-async def test_a_batch_that_is_sent_again_waits_for_the_first_one(seats: Seats) -> None:
+async def test_a_duplicate_batch_waits_for_the_sync_of_the_first(seats: Seats) -> None:
     one = await alone(seats)
     wires = [await one.wire(), await one.wire()]
     one.disk.hold_syncs()

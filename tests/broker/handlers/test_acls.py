@@ -1,4 +1,4 @@
-"""Access control lists, of a broker that has none: SECURITY_DISABLED wherever Kafka without an authorizer says it."""
+"""Access control lists: SECURITY_DISABLED in every case where Kafka without an authorizer answers it."""
 
 from __future__ import annotations
 

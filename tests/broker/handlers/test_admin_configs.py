@@ -63,15 +63,15 @@ async def test_a_topic_has_every_topic_setting_with_its_source(broker: Harness, 
     assert not any(row.read_only or row.is_sensitive for row in rows.values())
 
 
-async def test_keys_filter_and_unknown_ones_are_left_out(broker: Harness, wire: Wire) -> None:
+async def test_keys_filter_the_settings_and_unknown_keys_are_ignored(broker: Harness, wire: Wire) -> None:
     await wire.create_topic("t")
     result = await describe(wire, TOPIC, "t", ["segment.bytes", "nonsense"])
     assert [row.name for row in result.configs] == ["segment.bytes"]
     assert len((await describe(wire, TOPIC, "t", [])).configs) == len(TOPIC_SETTINGS)
 
 
-async def test_version_0_tells_only_whether_a_value_is_the_default(broker: Harness, wire: Wire) -> None:
-    """What an old client sends (sarama with Version 1.0.0) is answered, since version 0 is advertised."""
+async def test_version_0_has_only_whether_a_value_is_the_default(broker: Harness, wire: Wire) -> None:
+    """Version 0 is advertised, for old clients (sarama with Version 1.0.0)."""
     await wire.create_topic("t", retention_ms="5")
     resource = DescribeConfigsRequestResource(
         resource_type=TOPIC, resource_name="t", configuration_keys=["retention.ms", "segment.bytes"]
@@ -81,7 +81,7 @@ async def test_version_0_tells_only_whether_a_value_is_the_default(broker: Harne
     assert told == {"retention.ms": False, "segment.bytes": True}
 
 
-async def test_synonyms_tell_every_level_in_order(broker: Harness, wire: Wire) -> None:
+async def test_synonyms_list_every_level_in_order(broker: Harness, wire: Wire) -> None:
     await wire.create_topic("t", retention_ms="5")
     await alter(wire, BROKER, "0", ("log.retention.ms", SET, "7"))
     row = await value(wire, TOPIC, "t", "retention.ms")
@@ -92,7 +92,7 @@ async def test_synonyms_tell_every_level_in_order(broker: Harness, wire: Wire) -
     ]
 
 
-async def test_a_broker_tells_what_it_was_started_with(broker: Harness, wire: Wire) -> None:
+async def test_a_broker_describes_its_start_settings(broker: Harness, wire: Wire) -> None:
     rows = {row.name: row for row in (await describe(wire, BROKER, "0")).configs}
     assert (rows["durability"].value, rows["durability"].config_source, rows["durability"].read_only) == ("os", 4, True)
     assert (rows["num.partitions"].value, rows["num.partitions"].read_only) == ("1", False)
@@ -109,7 +109,7 @@ async def test_a_broker_tells_what_it_was_started_with(broker: Harness, wire: Wi
         (127, "", ErrorCode.INVALID_REQUEST),
     ],
 )
-async def test_resources_that_are_not_here_are_refused_by_all_three(
+async def test_unknown_resources_are_refused_by_all_three_requests(
     broker: Harness, wire: Wire, kind: int, name: str, code: ErrorCode
 ) -> None:
     for row in (
@@ -134,8 +134,8 @@ async def test_kip569_types_and_documentation_when_asked_for(broker: Harness, wi
             assert "Unit: ms." in (row.documentation or "Unit: ms.")
 
 
-async def test_what_is_not_given_is_told_as_kafka_tells_it(broker: Harness, wire: Wire) -> None:
-    """Seen in the answers of Kafka 4.1.1."""
+async def test_missing_values_are_described_as_by_kafka(broker: Harness, wire: Wire) -> None:
+    """As in the answers of Kafka 4.1.1."""
     await wire.create_topic("t")
     for kind, name, key, told in [
         (TOPIC, "t", "retention.ms", ("604800000", 5, [])),
@@ -155,14 +155,14 @@ async def test_what_is_not_given_is_told_as_kafka_tells_it(broker: Harness, wire
         assert (row.value, row.config_source, [synonym.name for synonym in row.synonyms]) == told, key
 
 
-async def test_the_broker_of_no_name_and_success_are_told_as_kafka_tells_them(broker: Harness, wire: Wire) -> None:
+async def test_broker_without_name_and_success_are_answered_as_by_kafka(broker: Harness, wire: Wire) -> None:
     for name in ("", "0"):
         result = await describe(wire, BROKER, name)
         assert (result.error_code, result.error_message) == (0, "")
 
 
 @pytest.mark.parametrize("setting", ["unclean.leader.election.enable", "preallocate", "remote.storage.enable"])
-async def test_a_setting_with_one_value_takes_that_and_refuses_others_with_the_reason(
+async def test_a_setting_with_one_allowed_value_refuses_others_with_the_reason(
     broker: Harness, wire: Wire, setting: str
 ) -> None:
     await wire.create_topic("t")
@@ -260,7 +260,7 @@ async def test_open_logs_follow_a_brokers_dynamic_setting(broker: Harness, wire:
 
 
 @pytest.mark.parametrize("key", ["log.dir", "durability", "node.id", "port"])
-async def test_static_broker_settings_are_refused_with_words(broker: Harness, wire: Wire, key: str) -> None:
+async def test_static_broker_settings_are_refused_with_a_message(broker: Harness, wire: Wire, key: str) -> None:
     row = await alter(wire, BROKER, "0", (key, SET, "1"))
     assert row.error_code == ErrorCode.INVALID_CONFIG
     assert "restart" in row.error_message
@@ -296,7 +296,7 @@ VALUES = st.sampled_from(["", "delete", "compact", "delete,compact", "5", None])
     st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["delete", "5", "compact"])),
     st.lists(st.builds(Edit, st.sampled_from(NAMES), st.integers(-1, 5), VALUES), max_size=4),
 )
-def test_edits_touch_only_what_they_name_and_never_their_input(given_now: dict[str, str], edits: list[Edit]) -> None:
+def test_edits_change_only_the_named_settings_and_not_their_input(given_now: dict[str, str], edits: list[Edit]) -> None:
     before = dict(given_now)
     try:
         after = edited(given_now, edits, declared=TOPIC_SETTINGS, in_force=given_now.get)
@@ -347,8 +347,8 @@ async def test_other_throttled_replicas_are_refused_as_kafka_does(wire: Wire, na
     assert "partition:broker" in answer.error_message
 
 
-async def test_throttled_replicas_are_a_list_that_follows_nothing(wire: Wire) -> None:
-    """As kafka-reassign-partitions adds to it, and deletes it in the end."""
+async def test_throttled_replicas_are_a_list_without_a_broker_default(wire: Wire) -> None:
+    """kafka-reassign-partitions appends to the list and deletes it at the end."""
     await wire.create_topic("t")
     for name in THROTTLED:
         row = await value(wire, TOPIC, "t", name)

@@ -85,7 +85,7 @@ async def test_kip464_minus_one_asks_for_the_brokers_defaults(broker: Harness, w
     assert (await wire.produce("t", batch(b"x"), partition=1)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_one_refused_topic_does_not_hold_up_the_others(broker: Harness, wire: Wire) -> None:
+async def test_one_refused_topic_does_not_affect_the_others(broker: Harness, wire: Wire) -> None:
     rows = await create(
         wire,
         asked("good"),
@@ -164,7 +164,7 @@ async def test_delete_topics_in_every_served_version(broker: Harness, wire: Wire
     assert (await wire.produce("t", batch(b"new"))).base_offset == 0
 
 
-async def test_unknown_internal_and_repeated_names_are_told_apart(broker: Harness, wire: Wire) -> None:
+async def test_unknown_internal_and_repeated_names_get_different_errors(broker: Harness, wire: Wire) -> None:
     await wire.create_topic("t")
     rows = await delete(wire, "t", "unknown", "t", "__consumer_offsets")
     assert [(row.name, row.error_code) for row in rows] == [
@@ -184,7 +184,7 @@ async def test_deletion_can_be_switched_off(start_broker: object) -> None:
 
 
 async def test_kip516_topics_are_deleted_by_id(broker: Harness) -> None:
-    """v6 is not advertised; the handler is asked directly."""
+    """v6 is not advertised; the test calls the handler."""
     from semel_broker.cluster.topic_plan import NewTopic
     from semel_broker.context import RequestContext
     from semel_broker.handlers.k20_delete_topics import handle
@@ -219,7 +219,7 @@ async def test_count_is_the_new_total_and_records_stay(broker: Harness, wire: Wi
     assert await wire.values("t") == [b"x"]
 
 
-async def test_growing_refuses_what_cannot_be(broker: Harness, wire: Wire) -> None:
+async def test_create_partitions_refuses_invalid_requests(broker: Harness, wire: Wire) -> None:
     await wire.create_topic("t", partitions=2)
     assert (await grow(wire, "t", 2)).error_code == ErrorCode.INVALID_PARTITIONS
     assert (await grow(wire, "t", 1)).error_code == ErrorCode.INVALID_PARTITIONS

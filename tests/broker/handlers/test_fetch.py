@@ -1,4 +1,4 @@
-"""Fetch on the wire: what is read, when a long poll is answered, and that no partition starves."""
+"""Fetch over the wire: the data returned, the end of a long poll, and no starving partition."""
 
 import asyncio
 from typing import Any
@@ -31,7 +31,7 @@ async def delete_records(wire: Wire, topic: str, before: int, partition: int = 0
     return (await wire.call(DeleteRecordsRequest(topics=topics, timeout_ms=1000))).topics[0].partitions[0]
 
 
-# --- what is read --------------------------------------------------------------------------------------------
+# --- data read ----------------------------------------------------------------------------------------------
 
 
 async def test_an_offset_inside_a_batch_gives_the_whole_batch(wire: Wire) -> None:
@@ -99,7 +99,7 @@ async def test_no_partition_starves_behind_others_that_are_always_full(wire: Wir
         for _ in range(3):
             await wire.produce("t", data, partition=partition)
     served = dict.fromkeys(range(4), 0)
-    for _ in range(8):  # always from 0: the first ones never run dry
+    for _ in range(8):  # always from 0: the first partitions always have data
         response = await wire.call(fetch_many("t", dict.fromkeys(served, 0), max_bytes=len(data)))
         for row in response.responses[0].partitions:
             served[row.partition_index] += len(headers_of(row.records))
@@ -131,7 +131,7 @@ async def test_read_committed_gives_an_empty_list_of_aborted_transactions(wire: 
 async def test_session_epochs_minus_1_and_0_are_full_fetches_whatever_the_id(
     wire: Wire, session_id: int, session_epoch: int
 ) -> None:
-    """kafka-go sends (-1, -1). As Kafka 4.1.1, but that no session begins."""
+    """kafka-go sends (-1, -1). As Kafka 4.1.1, except that no session begins."""
     await wire.create_topic("t")
     await wire.produce("t", batch(b"a"))
     request = fetch_request("t", 0, max_wait_ms=0, session_id=session_id, session_epoch=session_epoch)
@@ -143,7 +143,7 @@ async def test_session_epochs_minus_1_and_0_are_full_fetches_whatever_the_id(
 
 @pytest.mark.parametrize("session_id", [-1, 0, 7])
 @pytest.mark.parametrize("session_epoch", [1, 2, -2])
-async def test_any_other_session_epoch_goes_on_with_a_session_and_there_is_none(
+async def test_other_session_epochs_are_refused_as_unknown_sessions(
     wire: Wire, session_id: int, session_epoch: int
 ) -> None:
     await wire.create_topic("t")
@@ -211,7 +211,7 @@ async def test_a_long_poll_waits_for_min_bytes_over_all_partitions(broker: Harne
     assert [len(headers_of(row.records)) for row in rows] == [2, 1]
 
 
-async def test_what_is_there_already_counts_towards_min_bytes(broker: Harness) -> None:
+async def test_readable_bytes_count_towards_min_bytes(broker: Harness) -> None:
     reader, writer = await broker.wire(), await broker.wire()
     await reader.create_topic("t")
     data = batch(b"x" * 400)
@@ -232,7 +232,7 @@ async def test_deleting_the_topic_ends_the_long_poll(broker: Harness) -> None:
     assert (await reader.receive()).responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_a_reader_that_leaves_leaves_nothing_behind(broker: Harness) -> None:
+async def test_a_disconnected_reader_leaves_no_waiter(broker: Harness) -> None:
     wire = await broker.wire()
     await wire.create_topic("t")
     other = await broker.wire()
@@ -261,7 +261,7 @@ async def test_a_tail_reader_sees_every_record_once_in_order(either_broker: Harn
         await writer.receive()
 
 
-async def test_with_fsync_nobody_sees_what_is_not_synced(start_broker: StartBroker) -> None:
+async def test_with_fsync_unsynced_records_are_not_visible(start_broker: StartBroker) -> None:
     broker = await start_broker(durability="fsync")
     reader, writer = await broker.wire(), await broker.wire()
     await reader.create_topic("t")
@@ -286,7 +286,7 @@ async def test_with_fsync_nobody_sees_what_is_not_synced(start_broker: StartBrok
         assert (row.high_watermark, [record.value for record in records_of(row.records)]) == (1, [b"synced"])
         reader.send(fetch_request("t", 1, max_wait_ms=60_000))
     finally:
-        may_sync.set()  # the broker would wait for it to stop
+        may_sync.set()  # otherwise the broker could not stop
     assert (await writer.receive()).responses[0].partition_responses[0].base_offset == 1
     assert len(headers_of((await reader.receive()).responses[0].partitions[0].records)) == 1
 
@@ -300,7 +300,7 @@ async def test_delete_records_moves_the_log_start_for_good(broker: Harness) -> N
     for _ in range(5):
         await wire.produce("t", batch(b"a"))
     assert (await delete_records(wire, "t", 3)).low_watermark == 3
-    assert (await delete_records(wire, "t", 1)).low_watermark == 3  # never down
+    assert (await delete_records(wire, "t", 1)).low_watermark == 3  # the low watermark never decreases
     assert (await delete_records(wire, "t", 6)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     await broker.restart()
     wire = await broker.wire()

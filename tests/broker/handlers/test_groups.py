@@ -1,4 +1,4 @@
-"""Consumer groups over the wire: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and what outlives the broker."""
+"""Consumer groups over the wire: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and groups after a restart."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def member(broker: Harness, **settings: Any) -> GroupMember:
 
 
 async def enter_two(broker: Harness, **settings: Any) -> tuple[GroupMember, GroupMember]:
-    """A stable group of two, the first leads; each is assigned its own id."""
+    """A stable group of two with the first as leader; each member is assigned its own id."""
     first = await member(broker, **{**settings, "instance": settings.get("instance") and "a"})
     second = await member(broker, **{**settings, "instance": settings.get("instance") and "b"})
     await first.enter()
@@ -66,7 +66,7 @@ async def until_state(wire: Wire, state: str) -> Any:
 # --- rebalances ---
 
 
-async def test_newcomer_is_given_its_id_and_leads(broker: Harness) -> None:
+async def test_new_member_gets_an_id_and_leads(broker: Harness) -> None:
     one = await member(broker)
     response = await one.wire.call(one.join_request())
     assert (response.error_code, response.generation_id) == (ErrorCode.MEMBER_ID_REQUIRED, -1)
@@ -77,7 +77,7 @@ async def test_newcomer_is_given_its_id_and_leads(broker: Harness) -> None:
     assert joined.members[0].metadata == subscription("t")
 
 
-async def test_old_client_joins_without_being_sent_away(broker: Harness) -> None:
+async def test_old_client_joins_without_member_id_required(broker: Harness) -> None:
     one = await member(broker)
     joined = await one.join(version=3)
     assert (joined.error_code, joined.generation_id, len(joined.members)) == (0, 1, 1)
@@ -123,7 +123,7 @@ async def test_initial_delay_gathers_members_that_come_together(start_broker: St
     assert len({response.leader for response in joined}) == 1
 
 
-async def test_hundred_members_come_to_rest(broker: Harness) -> None:
+async def test_hundred_members_reach_a_stable_group(broker: Harness) -> None:
     wires = [await broker.wire() for _ in range(100)]
     members = [GroupMember(wire) for wire in wires]
 
@@ -131,7 +131,7 @@ async def test_hundred_members_come_to_rest(broker: Harness) -> None:
     at_rest = asyncio.Event()
 
     async def live(one: GroupMember) -> None:
-        """Like a client: it heartbeats as long as nothing changes, and joins again when told to, until all rest."""
+        """Act like a client: send heartbeats, and join again on a rebalance, until the group is stable."""
         while not at_rest.is_set():
             joined = await one.join()
             assert joined.error_code == 0
@@ -162,7 +162,7 @@ async def test_session_timeout_out_of_range_is_refused(broker: Harness, session_
     assert (response.generation_id, response.leader, response.protocol_name, response.members) == (-1, "", "", [])
 
 
-async def test_group_without_a_name_is_refused(broker: Harness) -> None:
+async def test_empty_group_id_is_refused(broker: Harness) -> None:
     one = await member(broker, group="")
     assert (await one.join()).error_code == ErrorCode.INVALID_GROUP_ID
     assert (await one.sync()).error_code == ErrorCode.INVALID_GROUP_ID
@@ -170,7 +170,7 @@ async def test_group_without_a_name_is_refused(broker: Harness) -> None:
     assert (await one.leave("x")).error_code == ErrorCode.INVALID_GROUP_ID
 
 
-async def test_unknown_group_knows_no_members(broker: Harness) -> None:
+async def test_unknown_group_has_no_members(broker: Harness) -> None:
     one = await member(broker, group="nobody")
     one.member_id, one.generation = "x", 1
     assert (await one.join()).error_code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -180,13 +180,13 @@ async def test_unknown_group_knows_no_members(broker: Harness) -> None:
     assert (await one.wire.call(ListGroupsRequest())).groups == []
 
 
-async def test_refused_join_leaves_no_group_behind(broker: Harness) -> None:
+async def test_refused_join_creates_no_group(broker: Harness) -> None:
     one = await member(broker)
     assert (await one.join(protocols=[])).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert (await one.wire.call(ListGroupsRequest())).groups == []
 
 
-async def test_full_group_takes_nobody_more(start_broker: StartBroker) -> None:
+async def test_full_group_refuses_another_member(start_broker: StartBroker) -> None:
     broker = await start_broker(durability="os", **NOW, group_max_size="1")
     await (await member(broker)).enter()
     assert (await (await member(broker)).join()).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -205,7 +205,7 @@ async def test_kip345_restarted_member_keeps_its_assignment(synced_broker: Harne
     assert await second.heartbeat() == ErrorCode.FENCED_INSTANCE_ID
 
 
-async def test_kip345_leave_rows_echo_the_identity_asked_for(broker: Harness) -> None:
+async def test_kip345_leave_rows_echo_the_requested_identity(broker: Harness) -> None:
     first, _ = await enter_two(broker, instance="yes")
     rows = [
         LeaveGroupRequestMember(member_id="", group_instance_id="b"),
@@ -230,10 +230,10 @@ async def test_leave_of_old_clients_has_one_error(broker: Harness) -> None:
     assert (await one.wire.call(request, 1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-# --- what outlives the broker ---
+# --- restarts ---
 
 
-async def test_restarted_broker_lets_members_go_on(synced_broker: Harness) -> None:
+async def test_members_continue_after_a_broker_restart(synced_broker: Harness) -> None:
     first, second = await enter_two(synced_broker)
     await synced_broker.restart()
     for one in (first, second):
@@ -270,7 +270,7 @@ async def test_members_lost_with_the_broker_expire(start_broker: StartBroker) ->
     await until_state(wire, "Empty")
 
 
-async def test_generation_goes_on_where_it_was(broker: Harness) -> None:
+async def test_generation_continues_after_a_restart(broker: Harness) -> None:
     one = await member(broker)
     await one.enter()
     await one.leave()
@@ -280,7 +280,7 @@ async def test_generation_goes_on_where_it_was(broker: Harness) -> None:
     assert two.generation == 3
 
 
-async def test_stopping_broker_answers_those_who_wait_in_a_rebalance(broker: Harness) -> None:
+async def test_stopping_broker_answers_members_that_wait_in_a_rebalance(broker: Harness) -> None:
     first, second = await member(broker), await member(broker)
     await first.enter()
     joining = asyncio.create_task(second.join())
@@ -292,7 +292,7 @@ async def test_stopping_broker_answers_those_who_wait_in_a_rebalance(broker: Har
     broker.node = None
 
 
-# --- looking at groups ---
+# --- describing groups ---
 
 
 async def test_describe_shows_members_as_they_described_themselves(broker: Harness) -> None:
@@ -372,7 +372,7 @@ async def test_several_coordinators_at_once(broker: Harness) -> None:
     ]
 
 
-async def test_kip814_new_clients_leader_is_told_to_skip_the_assignment(broker: Harness) -> None:
+async def test_kip814_returning_leader_skips_the_assignment(broker: Harness) -> None:
     first, _ = await enter_two(broker, instance="yes")
     first.member_id = ""
     joined = await k11_join_group.handle(first.join_request(), context(broker, 9))

@@ -1,4 +1,4 @@
-"""Read committed: where readers end, what they are told was aborted, and when they are woken."""
+"""Read committed: where readers end, which transactions they see as aborted, and when they are woken."""
 
 import asyncio
 from typing import Any
@@ -71,7 +71,7 @@ def aborted(row: Any) -> list[tuple[int, int]]:
     return [(each.producer_id, each.first_offset) for each in row.aborted_transactions]
 
 
-# --- what is read --------------------------------------------------------------------------------------------
+# --- data read ----------------------------------------------------------------------------------------------
 
 
 async def test_read_committed_ends_at_the_last_stable_offset(broker: Harness, wire: Wire) -> None:
@@ -103,7 +103,7 @@ async def test_a_reader_between_the_stable_offset_and_the_end_gets_nothing_and_n
     assert row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-async def test_the_aborted_list_covers_the_data_that_comes_with_it_and_no_more(broker: Harness, wire: Wire) -> None:
+async def test_the_aborted_list_covers_exactly_the_data_of_its_row(broker: Harness, wire: Wire) -> None:
     partition = await opened(broker, wire)
     size = 0
     for producer_id in (1, 2, 3):
@@ -154,7 +154,7 @@ async def test_aborted_and_open_transactions_survive_a_restart(either_broker: Ha
     assert partition.last_stable_offset == 5
 
 
-# --- when ----------------------------------------------------------------------------------------------------
+# --- time ----------------------------------------------------------------------------------------------------
 
 
 async def test_a_long_poll_at_the_stable_offset_is_answered_by_the_marker(either_broker: Harness) -> None:
@@ -172,7 +172,7 @@ async def test_a_long_poll_at_the_stable_offset_is_answered_by_the_marker(either
     assert row.last_stable_offset == 3
 
 
-async def test_min_bytes_counts_what_lies_below_the_stable_offset(broker: Harness, wire: Wire) -> None:
+async def test_min_bytes_counts_bytes_below_the_stable_offset(broker: Harness, wire: Wire) -> None:
     partition = await opened(broker, wire)
     write(partition, 7, b"v" * 5000)
     for min_bytes, is_enough in ((5000, True), (8000, False)):
@@ -192,7 +192,7 @@ async def test_min_bytes_counts_what_lies_below_the_stable_offset(broker: Harnes
 
 
 async def test_waiters_count_stable_bytes_across_interleaved_transactions() -> None:
-    """Two transactions: the end of the second frees nothing, that of the first frees both."""
+    """Of two transactions, the end of the first one makes both stable."""
     partition = HeldPartition(fsync=False)
     start = partition.bytes_readable(READ_COMMITTED)
     plain(partition, b"a")
@@ -212,7 +212,7 @@ async def test_waiters_count_stable_bytes_across_interleaved_transactions() -> N
     assert partition.bytes_readable(READ_COMMITTED) == partition.bytes_visible
 
 
-async def test_a_marker_frees_nothing_before_it_is_committed_itself() -> None:
+async def test_a_marker_moves_the_stable_offset_only_when_committed() -> None:
     partition = HeldPartition(fsync=True)
     write(partition, 7, b"v")
     await partition.let()
@@ -259,7 +259,7 @@ async def test_transactions_open_at_the_start_are_counted_from_below(start_broke
     assert len((await answer).responses[0].partitions[0].records) > 5000
 
 
-async def test_accounts_of_ended_transactions_do_not_pile_up_behind_an_open_one() -> None:
+async def test_state_of_ended_transactions_is_dropped_behind_an_open_one() -> None:
     partition = HeldPartition(fsync=False)
     write(partition, 1)
     for n in range(UNSTABLE_MIN + 10):

@@ -1,4 +1,4 @@
-"""Metadata, DescribeCluster and DescribeProducers: what a client learns about this broker."""
+"""Metadata, DescribeCluster and DescribeProducers: the facts that a client gets about this broker."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ async def test_topics_are_created_when_both_sides_allow_it(start_broker: StartBr
     wire = await willing.wire()
     assert (await metadata(wire, ["t"])).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert len((await metadata(wire, ["t"], create=True)).topics[0].partitions) == 2
-    assert len((await metadata(wire, ["older"], 3)).topics[0].partitions) == 2  # v3 cannot ask not to
+    assert len((await metadata(wire, ["older"], 3)).topics[0].partitions) == 2  # v3 cannot disable it
     assert (await wire.produce("t", batch(b"x"))).error_code == 0
     unwilling = await start_broker("b", auto_create_topics_enable="false")
     wire = await unwilling.wire()
@@ -61,12 +61,12 @@ async def test_illegal_names_are_refused(wire: Wire, name: str, create: bool) ->
     assert (response.topics[1].error_code == 0) is create
 
 
-async def test_internal_topics_are_not_created_by_asking(wire: Wire) -> None:
+async def test_metadata_does_not_create_internal_topics(wire: Wire) -> None:
     response = await metadata(wire, ["__consumer_offsets", "__transaction_state"], create=True)
     assert [topic.error_code for topic in response.topics] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
 
 
-async def test_the_advertised_address_is_what_clients_are_told(start_broker: StartBroker) -> None:
+async def test_clients_get_the_advertised_address(start_broker: StartBroker) -> None:
     broker = await start_broker(advertised_host_name="broker.example", advertised_port="19092", node_id="7")
     wire = await broker.wire()
     node = (await metadata(wire, [])).brokers[0]
@@ -78,9 +78,11 @@ async def test_the_advertised_address_is_what_clients_are_told(start_broker: Sta
     assert refused.error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_who_answers_is_a_broker_even_when_no_session_is_left(start_broker: StartBroker) -> None:
-    """The store was away for longer than all sessions. A client that hears of no broker drops those that it knows
-    (librdkafka ends every handle, and does not come back without rebootstrapping)."""
+async def test_the_answering_broker_is_listed_without_any_session(start_broker: StartBroker) -> None:
+    """The store was unreachable for longer than all sessions.
+
+    A client that gets an empty list drops its brokers (librdkafka fails every handle until it rebootstraps).
+    """
     broker = await start_broker(advertised_host_name="broker.example", advertised_port="19092", broker_rack="r")
     assert broker.node is not None
     image = broker.node.broker.feed.image

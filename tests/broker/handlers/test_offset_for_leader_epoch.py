@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch, as consumers ask it: where an epoch ended (KIP-320)."""
+"""OffsetForLeaderEpoch of consumers: the end offset of an epoch (KIP-320)."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ async def ask(wire: Wire, epoch: int, *, current: int = -1, partition: int = 0, 
 
 @pytest.fixture
 async def filled(broker: Harness, wire: Wire) -> Wire:
-    """Offsets 0 to 2 of epoch 0, 3 and 4 of epoch 2, nothing of the present one, 5."""
+    """Offsets 0 to 2 have epoch 0, 3 and 4 have epoch 2; the current epoch 5 has no records."""
     await wire.create_topic("t")
     assert broker.node is not None
     partition = broker.node.broker.topics.partition("t", 0)
@@ -39,7 +39,7 @@ async def test_end_of_an_epoch_in_every_version(filled: Wire, version: int) -> N
 
 
 @pytest.mark.parametrize(("epoch", "found", "end"), [(0, 0, 3), (1, 0, 3), (2, 2, 5), (3, -1, -1), (-1, -1, -1)])
-async def test_largest_epoch_with_records_up_to_the_one_asked_for(
+async def test_answer_is_the_largest_epoch_with_records_up_to_the_requested(
     filled: Wire, epoch: int, found: int, end: int
 ) -> None:
     row = await ask(filled, epoch)

@@ -1,4 +1,4 @@
-"""Committed offsets over the wire: OffsetCommit, OffsetFetch, OffsetDelete, and what outlives the broker."""
+"""Committed offsets over the wire: OffsetCommit, OffsetFetch, OffsetDelete, and offsets after a restart."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def test_simple_consumer_commits_only_to_a_group_without_members(broker: H
     assert await committed(simple.wire, "g", 0) == [1]
 
 
-async def test_group_that_is_not_there_has_no_generation(broker: Harness) -> None:
+async def test_unknown_group_refuses_a_generation(broker: Harness) -> None:
     one = await member(broker)
     one.generation, one.member_id = 1, "x"
     assert await one.commit({0: 1}) == [ErrorCode.ILLEGAL_GENERATION]
@@ -160,7 +160,7 @@ async def test_null_metadata_is_no_metadata(broker: Harness) -> None:
     assert (await one.wire.call(request, 5)).topics[0].partitions[0].metadata == ""
 
 
-async def test_large_commit_of_many_partitions_is_kept_whole(start_broker: StartBroker) -> None:
+async def test_large_commit_of_many_partitions_is_stored_whole(start_broker: StartBroker) -> None:
     broker = await start_broker(durability="fsync", **NOW)
     one = await member(broker)
     await one.wire.create_topic("t", 1_000)
@@ -170,12 +170,12 @@ async def test_large_commit_of_many_partitions_is_kept_whole(start_broker: Start
     assert await committed(await broker.wire(), "g", *range(1_000)) == list(range(1_000))
 
 
-async def test_empty_commit_is_fine(broker: Harness) -> None:
+async def test_empty_commit_succeeds(broker: Harness) -> None:
     wire = await broker.wire()
     assert (await wire.call(OffsetCommitRequest(group_id="g", member_id="", topics=[]))).topics == []
 
 
-# --- what outlives the broker ---
+# --- restarts ---
 
 
 async def test_offsets_survive_a_restart(synced_broker: Harness) -> None:
@@ -204,12 +204,12 @@ async def test_commits_of_one_connection_apply_in_order(synced_broker: Harness) 
     assert await committed(await synced_broker.wire(), "g", 0) == live
 
 
-async def test_a_late_commit_over_a_connection_that_its_member_has_left_takes_nothing_back(broker: Harness) -> None:
+async def test_a_late_commit_over_a_replaced_connection_closes_it(broker: Harness) -> None:
     one = await member(broker)
     await one.enter()
     late = one.commit_request({0: 5})
     replaced, one.wire = one.wire, await broker.wire()
-    assert await one.commit({0: 5}) == [0]  # the same again, as nobody has answered
+    assert await one.commit({0: 5}) == [0]  # a retry, because the first request got no answer
     assert await one.commit({0: 8}) == [0]
     replaced.send(late)
     assert await replaced.closed_by_peer()
@@ -252,10 +252,10 @@ async def test_acknowledged_commit_survives_sigkill(tmp_path: Path) -> None:
         await asyncio.to_thread(process.kill)
 
 
-# --- forgetting ---
+# --- deletion and expiry ---
 
 
-async def test_delete_forgets_offsets_for_good(synced_broker: Harness) -> None:
+async def test_deleted_offsets_stay_deleted_after_a_restart(synced_broker: Harness) -> None:
     one = await member(synced_broker)
     await one.commit({0: 1, 1: 2})
     response = await delete_offsets(one.wire, "g", "t", 0, 3)
@@ -265,7 +265,7 @@ async def test_delete_forgets_offsets_for_good(synced_broker: Harness) -> None:
     assert await committed(await synced_broker.wire(), "g", 0, 1) == [-1, 2]
 
 
-async def test_offsets_that_members_read_are_not_deleted(broker: Harness) -> None:
+async def test_offsets_of_subscribed_topics_are_not_deleted(broker: Harness) -> None:
     one = await member(broker)
     await one.wire.create_topic("other")
     await one.commit({0: 9}, topic="other")
@@ -285,7 +285,7 @@ async def test_delete_of_an_unknown_groups_offsets_is_refused(broker: Harness) -
 
 
 async def test_a_group_without_offsets_can_still_be_deleted(broker: Harness) -> None:
-    """As Kafka: the group goes with DeleteGroups or in time, not with its last offset."""
+    """As in Kafka: DeleteGroups or expiry removes a group, not the deletion of its last offset."""
     one = await member(broker)
     await one.commit({0: 1})
     assert (await delete_offsets(one.wire, "g", "t", 0)).error_code == 0
@@ -294,7 +294,7 @@ async def test_a_group_without_offsets_can_still_be_deleted(broker: Harness) -> 
     assert (await describe(one.wire)).group_state == "Dead"
 
 
-async def test_deleted_group_forgets_its_offsets(synced_broker: Harness) -> None:
+async def test_deleting_a_group_deletes_its_offsets(synced_broker: Harness) -> None:
     one = await member(synced_broker)
     await one.commit({0: 1})
     assert (await one.wire.call(DeleteGroupsRequest(groups_names=["g"]))).results[0].error_code == 0
@@ -305,7 +305,7 @@ async def test_deleted_group_forgets_its_offsets(synced_broker: Harness) -> None
     assert await committed(await synced_broker.wire(), "g", 0, 1) == [-1, 1]
 
 
-async def test_offsets_of_a_deleted_topic_mean_nothing_for_the_next_of_its_name(broker: Harness) -> None:
+async def test_offsets_of_a_deleted_topic_do_not_apply_to_a_new_one(broker: Harness) -> None:
     one = await member(broker)
     await one.commit({0: 100})
     await one.wire.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000))
@@ -315,7 +315,7 @@ async def test_offsets_of_a_deleted_topic_mean_nothing_for_the_next_of_its_name(
     assert await committed(await broker.wire(), "g", 0) == [-1]
 
 
-async def test_offsets_out_of_use_expire(start_broker: StartBroker) -> None:
+async def test_unused_offsets_expire(start_broker: StartBroker) -> None:
     broker = await start_broker(durability="os", offsets_retention_check_interval_ms="20", **NOW)
     one, reader = await member(broker), await member(broker, group="reader")
     await one.wire.create_topic("t")

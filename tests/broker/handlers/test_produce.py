@@ -1,4 +1,4 @@
-"""Produce on the wire: what is appended, what is refused with which code, and what survives."""
+"""Produce over the wire: appended batches, refused batches with their errors, and restarts."""
 
 import asyncio
 import gc
@@ -60,7 +60,7 @@ async def test_acks_1_is_answered_and_acks_0_is_not(either_broker: Harness) -> N
     await wire.create_topic("t")
     wire.forget(wire.send(produce_request("t", batch(b"0"), acks=0)))
     assert (await wire.produce("t", batch(b"1"), acks=1)).base_offset == 1
-    async with asyncio.timeout(10):  # with fsync, readers see it once it is synced, whoever asked for that
+    async with asyncio.timeout(10):  # with fsync, readers see the record once it is synced
         while await wire.values("t") != [b"0", b"1"]:
             await asyncio.sleep(0.005)
 
@@ -74,7 +74,7 @@ async def test_a_failed_acks_0_closes_the_connection_and_says_why(broker: Harnes
     assert "missing-0" in str(line["error"])
 
 
-async def test_one_bad_partition_does_not_spoil_the_others(broker: Harness) -> None:
+async def test_one_refused_partition_does_not_affect_the_others(broker: Harness) -> None:
     wire = await broker.wire()
     await wire.create_topic("t", partitions=2)
     rows = [ProduceRequestPartition(index=i, records=batch(b"%d" % i)) for i in (0, 7, 1)]
@@ -88,7 +88,7 @@ async def test_one_bad_partition_does_not_spoil_the_others(broker: Harness) -> N
 
 
 def broken(at: int, value: bytes, *, sealed: bool = True) -> bytes:
-    """A batch with some bytes of its header overwritten, and its CRC made right again."""
+    """A batch with some header bytes overwritten and its CRC recomputed."""
     data = bytearray(batch(b"x", b"y"))
     data[at : at + len(value)] = value
     if sealed:
@@ -122,7 +122,7 @@ BAD_BATCHES: dict[str, tuple[Any, ErrorCode]] = {
 
 
 @pytest.mark.parametrize("what", BAD_BATCHES)
-async def test_a_batch_that_lies_is_refused_and_nothing_is_appended(broker: Harness, what: str) -> None:
+async def test_an_invalid_batch_is_refused_and_not_appended(broker: Harness, what: str) -> None:
     records, code = BAD_BATCHES[what]
     wire = await broker.wire()
     await wire.create_topic("t", max_message_bytes="60000")
@@ -164,7 +164,7 @@ async def test_a_transactional_batch_of_an_unknown_transactional_id_is_refused(b
     assert row.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-async def test_a_compacted_topic_takes_no_record_without_a_key(broker: Harness) -> None:
+async def test_a_compacted_topic_refuses_records_without_keys(broker: Harness) -> None:
     wire = await broker.wire()
     await wire.create_topic("t", cleanup_policy="compact")
     keyed = [Record(offset=i, timestamp=1, key=b"k", value=b"v", headers=()) for i in range(2)]
@@ -184,7 +184,7 @@ async def test_timestamps_too_far_off_are_refused(broker: Harness) -> None:
     assert (await wire.produce("t", batch(b"x", timestamp=now_ms))).error_code == 0
 
 
-async def test_log_append_time_stamps_the_batch_and_tells_the_stamp(broker: Harness) -> None:
+async def test_log_append_time_is_stamped_and_returned(broker: Harness) -> None:
     wire = await broker.wire()
     await wire.create_topic("t", message_timestamp_type="LogAppendTime")
     row = await wire.produce("t", batch(b"x", timestamp=1))
@@ -230,7 +230,7 @@ async def test_gaps_old_epochs_and_new_epochs_that_do_not_start_at_0_are_refused
 
 
 @pytest.mark.parametrize("partition", [0, 1])
-async def test_what_is_refused_for_the_moment_is_not_overtaken(broker: Harness, partition: int) -> None:
+async def test_later_batches_do_not_overtake_a_temporarily_refused_batch(broker: Harness, partition: int) -> None:
     wire = await broker.wire()
     producer_id = await new_producer(wire)
     refused = await wire.produce("t", idempotent(producer_id, 0, b"a"), partition=partition)
@@ -266,7 +266,7 @@ async def test_producer_ids_are_never_handed_out_twice(broker: Harness) -> None:
     assert len(set(ids)) == len(ids) == 15
 
 
-async def test_init_producer_id_refuses_what_it_cannot_do(broker: Harness) -> None:
+async def test_init_producer_id_refuses_invalid_requests(broker: Harness) -> None:
     wire = await broker.wire()
     for fields, code in (
         ({"transactional_id": ""}, ErrorCode.INVALID_REQUEST),
@@ -284,7 +284,7 @@ async def test_producer_ids_come_from_durable_blocks(start_broker: StartBroker) 
     first = await producer_ids.next()
     entry = await broker.node.broker.store.get("producer-ids/next")
     assert entry is not None
-    assert int(entry.value) > first  # whoever starts after a crash begins above every id handed out
+    assert int(entry.value) > first  # after a crash the ids begin above all allocated ones
 
 
 @pytest.mark.parametrize("codec", range(5))
@@ -311,8 +311,8 @@ async def test_a_compacted_topic_refuses_a_decompression_bomb(broker: Harness) -
     assert broker.log.of("request_failed") == []
 
 
-async def test_nothing_is_left_of_a_producer_that_goes_while_several_partitions_commit() -> None:
-    """What becomes of them then is not an exception that nobody has looked at."""
+async def test_a_producer_that_disconnects_during_commits_leaves_no_waiter() -> None:
+    """The exceptions of its futures are consumed: asyncio does not log them as never retrieved."""
     loop = asyncio.get_running_loop()
     unseen: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: unseen.append(context))

@@ -1,4 +1,4 @@
-"""Every record of a produced batch is looked at before it is stored, and nobody waits long for that."""
+"""The record checks of Produce: every record is checked before its append, and other clients are not delayed."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ CODECS = pytest.mark.parametrize("codec", range(5))
 
 
 def altered(data: bytes, body: bytes | None = None, **fields: int) -> bytes:
-    """The batch with header fields and perhaps its records replaced, and a CRC that holds."""
+    """The batch with replaced header fields, and perhaps records, and a valid CRC."""
     return pack_batch(replace(read_header(data), **fields), data[HEADER_BYTES:] if body is None else body)
 
 
@@ -58,15 +58,15 @@ async def test_two_billion_records_in_eight_bytes_are_not_stored(wire: Wire, cod
         ({"producer_id": 5, "producer_epoch": -1, "base_sequence": 0}, ErrorCode.INVALID_RECORD),
     ],
 )
-async def test_headers_that_no_client_means_are_refused(wire: Wire, fields: dict[str, int], code: ErrorCode) -> None:
+async def test_invalid_batch_headers_are_refused(wire: Wire, fields: dict[str, int], code: ErrorCode) -> None:
     await wire.create_topic("t")
     row = await wire.produce("t", altered(batch(b"x", timestamp=NOW), **fields))
     assert (ErrorCode(row.error_code), row.base_offset) == (code, -1)
 
 
 @CODECS
-async def test_a_largest_timestamp_that_is_not_stated_is_found(wire: Wire, codec: int) -> None:
-    """As Kafka does; sarama below 1.45.1 states none. Else nothing would be found by its time."""
+async def test_a_missing_max_timestamp_is_computed(wire: Wire, codec: int) -> None:
+    """As in Kafka: sarama below 1.45.1 sets none, and lookups by time need it."""
     await wire.create_topic("t")
     records = [Record(n, NOW + (7, 30, 3)[n], b"k", b"v") for n in range(3)]
     for stated in (-1, NOW + 7, NOW + 5000):
@@ -82,7 +82,7 @@ async def test_a_largest_timestamp_that_is_not_stated_is_found(wire: Wire, codec
 
 
 async def test_each_records_timestamp_has_to_be_within_bounds(wire: Wire) -> None:
-    """Not only those that the header states."""
+    """Also the timestamps of single records, not only those in the header."""
     await wire.create_topic("t", message_timestamp_after_max_ms="1000", message_timestamp_before_max_ms=str(10**15))
     now_ms = 4_000_000_000_000
     lie = altered(build_batch([Record(0, NOW), Record(1, now_ms)]), max_timestamp=NOW)
@@ -93,7 +93,7 @@ async def test_each_records_timestamp_has_to_be_within_bounds(wire: Wire) -> Non
 
 
 def heavy(producer_id: int = -1, sequence: int = -1, rows: int = 6000) -> bytes:
-    """A batch of records of many sizes, which takes several turns to look at (see `slow`)."""
+    """A batch of records of many sizes whose check takes several turns (see `slow`)."""
     epoch = -1 if producer_id < 0 else 0
     records = [Record(n, NOW, None, b"v" * (n % 7)) for n in range(rows)]
     return build_batch(records, codec=3, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
@@ -108,7 +108,7 @@ async def slow(start_broker: StartBroker) -> Harness:
     return broker
 
 
-async def test_batches_keep_their_order_though_some_take_long(slow: Harness) -> None:
+async def test_batches_keep_their_order_when_some_checks_are_long(slow: Harness) -> None:
     wire = await slow.wire()
     await wire.create_topic("t")
     batches = [heavy(7, 0), batch(b"light", producer_id=7, producer_epoch=0, base_sequence=6000), heavy(7, 6001)]
@@ -120,8 +120,8 @@ async def test_batches_keep_their_order_though_some_take_long(slow: Harness) -> 
     assert (again.error_code, again.base_offset) == (0, 6001)
 
 
-async def test_others_are_served_while_batches_are_looked_at(slow: Harness) -> None:
-    """However many batches wait: some 200 slices of work are shared out."""
+async def test_other_connections_are_served_during_record_checks(slow: Harness) -> None:
+    """Some 200 slices of checks are queued."""
     busy = [await slow.wire() for _ in range(5)]
     await busy[0].create_topic("t")
     bystander = await slow.wire()
@@ -142,22 +142,22 @@ async def test_others_are_served_while_batches_are_looked_at(slow: Harness) -> N
     assert answered > 40
 
 
-async def test_what_was_looked_at_is_refused_if_its_topic_has_gone_meanwhile(slow: Harness) -> None:
+async def test_a_checked_batch_is_refused_if_its_topic_was_deleted(slow: Harness) -> None:
     wire = await slow.wire()
     await wire.create_topic("t")
     assert slow.node is not None
-    lane = slow.node.broker.work_turns._lane
-    async with lane:  # the rest of the work cannot begin before the topic has gone
+    lock = slow.node.broker.work_turns._lock
+    async with lock:  # the rest of the check cannot begin before the topic is deleted
         wire.send(produce_request("t", heavy()))
         await wire.writer.drain()
-        while not lane._waiters:
+        while not lock._waiters:
             await asyncio.sleep(0)
         await slow.node.broker.topics.delete("t")
     row = (await wire.receive()).responses[0].partition_responses[0]
     assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_one_batch_of_several_is_refused_alone_though_it_takes_long(slow: Harness) -> None:
+async def test_a_long_check_refuses_only_its_own_batch(slow: Harness) -> None:
     wire = await slow.wire()
     await wire.create_topic("t", partitions=3)
     broken = altered(heavy(), record_count=6001, last_offset_delta=6000)
@@ -168,7 +168,7 @@ async def test_one_batch_of_several_is_refused_alone_though_it_takes_long(slow: 
     assert codes == [0, ErrorCode.INVALID_RECORD, 0]
 
 
-async def test_a_bomb_is_refused_and_the_next_batch_is_taken(wire: Wire) -> None:
+async def test_a_decompression_bomb_is_refused_and_the_next_batch_appended(wire: Wire) -> None:
     await wire.create_topic("t")
     bomb = build_batch([Record(0, NOW, b"k", bytes(Limits().inflated_batch_bytes_max + MIB))], codec=4)
     assert (await wire.produce("t", bomb)).error_code == ErrorCode.MESSAGE_TOO_LARGE

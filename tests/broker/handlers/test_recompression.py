@@ -1,4 +1,4 @@
-"""Topics whose `compression.type` is not `producer`: what is stored there, and what it costs others. As Kafka 4.1.1."""
+"""Topics with a `compression.type` of their own: the stored batches, and the cost for other clients. As Kafka 4.1.1."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_large_batches_are_stored_in_the_order_of_the_requests(broker: Har
 
 
 @pytest.mark.parametrize("size", [10, 300 * KIB])
-async def test_a_retry_is_answered_with_the_place_of_the_first(broker: Harness, wire: Wire, size: int) -> None:
+async def test_a_retry_is_answered_with_the_offset_of_the_first(broker: Harness, wire: Wire, size: int) -> None:
     await wire.create_topic("t", compression_type="zstd")
     producer = await wire.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000))
     state = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
@@ -69,9 +69,7 @@ async def test_a_retry_is_answered_with_the_place_of_the_first(broker: Harness, 
 
 
 @pytest.mark.parametrize("size", [3 * KIB, 100 * KIB])
-async def test_the_largest_batch_is_a_bound_for_what_comes_and_for_what_is_stored(
-    broker: Harness, wire: Wire, size: int
-) -> None:
+async def test_max_message_bytes_applies_to_received_and_stored_batches(broker: Harness, wire: Wire, size: int) -> None:
     room = str(size)
     await wire.create_topic("inflated", compression_type="uncompressed", max_message_bytes=room)
     await wire.create_topic("deflated", compression_type="gzip", max_message_bytes=room)
@@ -84,7 +82,7 @@ async def test_the_largest_batch_is_a_bound_for_what_comes_and_for_what_is_store
 
 
 @pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
-async def test_a_bomb_is_refused_so_that_its_producer_splits_it(broker: Harness, wire: Wire, codec: int) -> None:
+async def test_a_decompression_bomb_gets_message_too_large(broker: Harness, wire: Wire, codec: int) -> None:
     await wire.create_topic("t", compression_type="snappy")
     bomb = batch(bytes(40 * MIB), codec=codec)
     assert len(bomb) < MIB
@@ -93,7 +91,7 @@ async def test_a_bomb_is_refused_so_that_its_producer_splits_it(broker: Harness,
 
 @pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
 @pytest.mark.parametrize("size", [100, 200 * KIB])
-async def test_a_blob_that_is_none_is_refused_for_good(broker: Harness, wire: Wire, codec: int, size: int) -> None:
+async def test_a_corrupt_blob_gets_a_non_retriable_error(broker: Harness, wire: Wire, codec: int, size: int) -> None:
     await wire.create_topic("t", compression_type="snappy")
     await wire.create_topic("u", compression_type="snappy")
     bad = pack_batch(read_header(batch(b"x", codec=codec)), bytes(8) + noise(size))
@@ -118,14 +116,14 @@ async def test_an_old_producers_batch_becomes_zstd_and_its_own_zstd_is_refused(b
     assert [header.codec for header in headers_of((await wire.fetch("t", 0)).records)] == [ZSTD, ZSTD]
 
 
-async def test_the_time_of_the_append_is_stamped_on_what_is_stored(broker: Harness, wire: Wire) -> None:
+async def test_log_append_time_is_stamped_on_recompressed_batches(broker: Harness, wire: Wire) -> None:
     await wire.create_topic("t", compression_type="gzip", message_timestamp_type="LogAppendTime")
     row = await wire.produce("t", batch(b"x", timestamp=1))
     (header,) = headers_of((await wire.fetch("t", 0)).records)
     assert (header.codec, header.log_append_time, header.max_timestamp) == (GZIP, True, row.log_append_time_ms)
 
 
-async def test_a_changed_codec_holds_for_what_comes_next_also_the_brokers(broker: Harness, wire: Wire) -> None:
+async def test_a_changed_codec_applies_to_later_batches(broker: Harness, wire: Wire) -> None:
     assert broker.node is not None
     topics = broker.node.broker.topics
     await wire.create_topic("t")
@@ -143,7 +141,7 @@ async def test_a_changed_codec_holds_for_what_comes_next_also_the_brokers(broker
     assert [header.codec for header in headers_of((await wire.fetch("t", 0)).records)] == [LZ4, NONE]
 
 
-async def test_levels_are_those_of_the_topic() -> None:
+async def test_the_topics_compression_level_is_used() -> None:
     broker = load(overrides=["compression.zstd.level=7", "compression.gzip.level=2"])
     for given, target in [
         ({}, None),
@@ -156,10 +154,10 @@ async def test_levels_are_those_of_the_topic() -> None:
         assert target_of(in_force(given, broker), 1000) == target
 
 
-# --- what others notice of it ---
+# --- effects on other requests ---
 
 
-async def test_a_small_batch_does_not_stand_behind_large_ones() -> None:
+async def test_a_small_batch_does_not_wait_behind_large_ones() -> None:
     recompressor = Recompressor()
     target = Target(GZIP, 9, 16 * MIB)
     order: list[str] = []
@@ -201,7 +199,7 @@ async def test_what_a_turn_recompresses_at_once_is_bounded() -> None:
     assert recompressor.at_once(bomb, read_header(bomb), target) is None
 
 
-async def test_a_batch_that_nobody_waits_for_any_more_is_left() -> None:
+async def test_a_batch_of_a_cancelled_request_is_dropped() -> None:
     recompressor = Recompressor()
     large = batch(noise(MIB), codec=GZIP)
     waiting = asyncio.ensure_future(recompressor.recompressed(large, read_header(large), Target(LZ4, 1, 16 * MIB)))
@@ -214,7 +212,7 @@ async def test_a_batch_that_nobody_waits_for_any_more_is_left() -> None:
         await recompressor.recompressed(large, read_header(large), Target(LZ4, 1, 1000))
 
 
-async def test_a_fetch_that_waits_sees_what_is_stored(broker: Harness, wire: Wire) -> None:
+async def test_a_waiting_fetch_gets_the_recompressed_batch(broker: Harness, wire: Wire) -> None:
     await wire.create_topic("t", compression_type="gzip")
     reader = await broker.wire()
     reader.send(fetch_request("t", 0, max_wait_ms=5_000))

@@ -1,4 +1,4 @@
-"""Transaction groups over the wire: many producers commit as one, and whoever comes too late hears why."""
+"""Transaction groups over the wire: many producers commit together, and late requests get the reason."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def init(wire: Wire, name: str, group_epoch: int, version: int = 5) -> Any
 
 
 async def member(broker: Harness, name: str, group_epoch: int) -> TransactionalProducer:
-    """A producer of its own connection that takes part in the step."""
+    """A producer with a connection of its own that is a member of the step."""
     producer = TransactionalProducer(await broker.wire(), name=f"{GROUP}/{name}")
     answer = await init(producer.wire, producer.name, group_epoch)
     assert answer.error_code == 0, answer
@@ -80,7 +80,7 @@ async def rejoin(producer: TransactionalProducer, group_epoch: int) -> None:
 
 
 async def offset(wire: Wire) -> int:
-    """The position of group `g` in t-0; the code, negative, if it cannot be told."""
+    """The committed offset of group `g` in t-0, or the negated error code."""
     request = OffsetFetchRequest(
         group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])], require_stable=True
     )
@@ -89,7 +89,7 @@ async def offset(wire: Wire) -> int:
 
 
 async def committed(wire: Wire, partition: int = 0, topic: str = "out") -> list[bytes | None]:
-    """The values that a reader of committed data sees."""
+    """The values that a read_committed reader gets."""
     row = await wire.fetch(topic, 0, partition=partition, isolation_level=READ_COMMITTED, max_wait_ms=0)
     begins = sorted((each.first_offset, each.producer_id) for each in row.aborted_transactions or ())
     aborted: list[int] = []
@@ -108,7 +108,7 @@ async def committed(wire: Wire, partition: int = 0, topic: str = "out") -> list[
 # --- the course of a step ---
 
 
-async def test_what_many_producers_wrote_is_seen_at_once_and_what_is_not_listed_never(broker: Harness) -> None:
+async def test_listed_members_commit_together_and_others_abort(broker: Harness) -> None:
     wire = await broker.wire()
     await wire.create_topic("out", 2)
     step = await begin(wire)
@@ -131,7 +131,7 @@ async def test_what_many_producers_wrote_is_seen_at_once_and_what_is_not_listed_
 
 
 async def test_groups_offsets_are_part_of_the_step(broker: Harness) -> None:
-    """A step reads somewhere and writes somewhere: positions and results take effect as one, or not at all."""
+    """Offsets and records of a step take effect together or not at all."""
     wire = await broker.wire()
     await wire.create_topic("t")
     step = await begin(wire)
@@ -160,7 +160,7 @@ async def test_one_empty_commit_and_one_abort_over_the_wire(broker: Harness) -> 
 # --- refusals ---
 
 
-async def test_a_zombie_driver_and_its_workers_hear_who_has_taken_over(broker: Harness) -> None:
+async def test_a_zombie_driver_and_its_workers_get_the_new_owner(broker: Harness) -> None:
     wire = await broker.wire()
     await wire.create_topic("out")
     await begin(wire)
@@ -197,7 +197,7 @@ async def test_a_member_does_not_commit_by_itself(broker: Harness, version: int)
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_a_member_that_is_told_to_stop_aborts_by_itself(broker: Harness, version: int) -> None:
+async def test_a_member_may_abort_by_itself(broker: Harness, version: int) -> None:
     wire = await broker.wire()
     await wire.create_topic("out")
     await begin(wire)
@@ -208,7 +208,7 @@ async def test_a_member_that_is_told_to_stop_aborts_by_itself(broker: Harness, v
     assert await committed(wire) == []
 
 
-async def test_what_nobody_can_mean_is_refused(broker: Harness) -> None:
+async def test_invalid_transaction_group_requests_are_refused(broker: Harness) -> None:
     wire = await broker.wire()
     for answer in (
         await begin(wire, group=""),
@@ -225,7 +225,7 @@ async def test_what_nobody_can_mean_is_refused(broker: Harness) -> None:
     assert (await decide(wire, 1, "x" * 1_000)).error_code == 0
 
 
-# --- looking ---
+# --- describing ---
 
 
 async def test_groups_are_described_with_their_steps_and_members(broker: Harness) -> None:
@@ -259,7 +259,7 @@ async def test_groups_are_described_with_their_steps_and_members(broker: Harness
     assert described.transaction_states[0].group_epoch == 1
 
 
-async def test_what_outlives_the_broker_is_described_again(broker: Harness) -> None:
+async def test_groups_are_described_again_after_a_restart(broker: Harness) -> None:
     wire = await broker.wire()
     await begin(wire)
     await decide(wire, 1, "q:0")
@@ -271,7 +271,7 @@ async def test_what_outlives_the_broker_is_described_again(broker: Harness) -> N
     assert (await decide(wire, 2, "q:0")).already_decided
 
 
-async def test_a_timed_out_step_says_so_in_its_note(start_broker: StartBroker) -> None:
+async def test_a_timed_out_step_has_a_note_about_it(start_broker: StartBroker) -> None:
     broker = await start_broker(durability="os", transaction_abort_timed_out_transaction_cleanup_interval_ms="10")
     wire = await broker.wire()
     await wire.create_topic("out")
@@ -287,10 +287,10 @@ async def test_a_timed_out_step_says_so_in_its_note(start_broker: StartBroker) -
     assert group.note in refused.error_message
 
 
-# --- everybody else ---
+# --- other clients ---
 
 
-async def test_the_keys_are_told_and_kafkas_are_as_they_were(broker: Harness) -> None:
+async def test_own_keys_are_advertised_beside_kafkas(broker: Harness) -> None:
     wire = await broker.wire()
     answer = await wire.call(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 4)
     own = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys if row.api_key > 1_000}
@@ -299,7 +299,7 @@ async def test_the_keys_are_told_and_kafkas_are_as_they_were(broker: Harness) ->
 
 
 async def test_a_group_and_its_members_are_found_at_one_coordinator(broker: Harness) -> None:
-    """Of Kafka's hash, with 50 partitions: `sink/a` and `sink/b` would lie in two."""
+    """By Kafka's hash over 50 partitions, `sink/a` and `sink/b` would have different coordinators."""
     assert coordinator_partition("sink/a", 50) != coordinator_partition("sink/b", 50)
     assert (
         transaction_partition("sink/a", 50) == transaction_partition("sink/b", 50) == transaction_partition("sink/", 50)
@@ -311,9 +311,7 @@ async def test_a_group_and_its_members_are_found_at_one_coordinator(broker: Harn
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_an_old_clients_id_with_a_slash_is_not_touched_by_a_group_of_that_name(
-    broker: Harness, version: int
-) -> None:
+async def test_a_plain_id_with_a_slash_is_not_a_group_member(broker: Harness, version: int) -> None:
     wire = await broker.wire()
     await wire.create_topic("out")
     old = await TransactionalProducer(await broker.wire(), version, "sink/old").init()

@@ -1,4 +1,4 @@
-"""Transactions over the wire: the coordinator's requests, their versions and codes, and what outlives the broker."""
+"""Transactions over the wire: the coordinator's requests, their versions and errors, and restarts."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def describe(wire: Wire, name: str = "t") -> Any:
 
 
 async def begun(broker: Harness, name: str = "t") -> tuple[Wire, Any]:
-    """A producer with a transaction open that includes out-0."""
+    """A producer with an open transaction that includes out-0."""
     wire = await broker.wire()
     await wire.create_topic("out", 3)
     mine = await init(wire, name)
@@ -92,7 +92,7 @@ async def test_kip890_transaction_version_2_is_offered_with_the_requests_that_it
     assert (supported.name, supported.min_version, supported.max_version) == ("transaction.version", 0, 2)
 
 
-async def test_a_feature_from_level_0_is_not_told_to_clients_that_fail_on_it(broker: Harness) -> None:
+async def test_a_feature_of_level_0_is_hidden_from_old_clients(broker: Harness) -> None:
     _, answer = await versions(await broker.wire(), 3)
     assert answer.supported_features == []
     assert [feature.max_version_level for feature in answer.finalized_features] == [2]
@@ -100,7 +100,7 @@ async def test_a_feature_from_level_0_is_not_told_to_clients_that_fail_on_it(bro
     assert (answer.finalized_features, answer.finalized_features_epoch) == ([], -1)
 
 
-async def test_transaction_version_1_offers_the_narrow_table(start_broker: StartBroker) -> None:
+async def test_transaction_version_1_offers_only_its_versions(start_broker: StartBroker) -> None:
     broker = await start_broker(durability="os", transaction_version="1")
     wire = await broker.wire()
     served, answer = await versions(wire)
@@ -112,7 +112,7 @@ async def test_transaction_version_1_offers_the_narrow_table(start_broker: Start
 
 
 @pytest.mark.parametrize(("enabled", "version"), [("false", 5), ("true", 6)])
-async def test_kip939_two_phase_commit_is_offered_only_where_it_is_on(
+async def test_kip939_two_phase_commit_is_offered_only_if_enabled(
     start_broker: StartBroker, enabled: str, version: int
 ) -> None:
     broker = await start_broker(durability="os", transaction_two_phase_commit_enable=enabled)
@@ -151,7 +151,7 @@ async def test_a_transaction_in_every_version(broker: Harness, version: int, com
     assert (await describe(wire)).transaction_state == ("CompleteCommit" if commit else "CompleteAbort")
 
 
-async def test_initialising_an_id_is_refused_where_it_makes_no_sense(broker: Harness) -> None:
+async def test_invalid_init_producer_id_requests_are_refused(broker: Harness) -> None:
     wire = await broker.wire()
     for fields, code in (
         ({"name": ""}, ErrorCode.INVALID_REQUEST),
@@ -165,7 +165,7 @@ async def test_initialising_an_id_is_refused_where_it_makes_no_sense(broker: Har
 
 
 @pytest.mark.parametrize(("version", "code"), [(3, ErrorCode.INVALID_PRODUCER_EPOCH), (4, ErrorCode.PRODUCER_FENCED)])
-async def test_kip588_a_zombie_that_resumes_is_told_in_its_version(
+async def test_kip588_a_zombie_gets_the_fencing_error_of_its_version(
     broker: Harness, version: int, code: ErrorCode
 ) -> None:
     wire = await broker.wire()
@@ -220,7 +220,7 @@ async def test_the_brokers_own_topics_are_not_added_by_name(broker: Harness) -> 
     assert added == {("__transaction_state", 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
 
-async def test_offsets_of_a_group_are_enrolled(broker: Harness) -> None:
+async def test_offsets_of_a_group_are_added(broker: Harness) -> None:
     wire = await broker.wire()
     mine = await init(wire)
 
@@ -273,14 +273,14 @@ async def test_transactions_are_listed_by_state_producer_and_age(broker: Harness
     assert mine.producer_id != idle.producer_id
 
 
-async def test_why_an_operator_took_the_id_is_in_the_ledger(broker: Harness) -> None:
+async def test_the_operators_reason_is_in_the_ledger(broker: Harness) -> None:
     wire, _ = await begun(broker)
     await init(wire, reason="semel txn abort: stuck since Monday")
     fence = (await describe(wire)).fences[0]
     assert (fence.reason, fence.note) == ("admin", "semel txn abort: stuck since Monday")
 
 
-async def test_what_clients_say_of_themselves_takes_little_room(broker: Harness) -> None:
+async def test_client_names_are_bounded_in_the_ledger(broker: Harness) -> None:
     wire = await broker.wire()
     for _ in range(2):
         request = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1, reason="y" * 30_000)
@@ -293,7 +293,7 @@ async def test_what_clients_say_of_themselves_takes_little_room(broker: Harness)
 @pytest.mark.parametrize(
     ("commit", "code"), [(True, ErrorCode.CLUSTER_AUTHORIZATION_FAILED), (False, ErrorCode.INVALID_TXN_STATE)]
 )
-async def test_markers_are_the_coordinators_to_write(broker: Harness, commit: bool, code: ErrorCode) -> None:
+async def test_clients_may_not_write_commit_markers(broker: Harness, commit: bool, code: ErrorCode) -> None:
     wire, mine = await begun(broker)
     marker = WriteTxnMarkersRequestMarker(
         producer_id=mine.producer_id,
@@ -309,7 +309,7 @@ async def test_markers_are_the_coordinators_to_write(broker: Harness, commit: bo
     assert (await describe(wire)).transaction_state == "Ongoing"
 
 
-async def test_batched_add_partitions_is_for_brokers_among_themselves(broker: Harness) -> None:
+async def test_batched_add_partitions_is_not_served_to_clients(broker: Harness) -> None:
     wire = await broker.wire()
     wire.send_bytes(bytes.fromhex("0000000b 0018 0004 00000001 0001 63 00"))
     assert await wire.closed_by_peer()
@@ -319,7 +319,7 @@ async def test_batched_add_partitions_is_for_brokers_among_themselves(broker: Ha
 async def test_late_request_of_transaction_n_arriving_in_n_plus_1_over_the_old_connection(
     broker: Harness, late: str
 ) -> None:
-    """Version 1: same producer id, same epoch; only the connection tells them apart."""
+    """Version 1: both have the same producer id and epoch; only the connection differs."""
     old, mine = await begun(broker)
     new = await broker.wire()
     assert (await end(new, mine)).error_code == 0
@@ -354,10 +354,10 @@ async def test_a_new_epoch_may_come_over_an_older_connection(broker: Harness) ->
     assert (await describe(newer)).transaction_state == "CompleteCommit"
 
 
-# --- outliving the broker ---
+# --- restarts ---
 
 
-async def test_everything_is_there_after_a_restart(start_broker: StartBroker) -> None:
+async def test_transactions_survive_a_restart(start_broker: StartBroker) -> None:
     broker = await start_broker(durability="os")
     wire, mine = await begun(broker)
     before = await describe(wire)

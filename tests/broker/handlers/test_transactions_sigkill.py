@@ -1,4 +1,4 @@
-"""A broker process killed at random moments amid transactions: no transaction is torn, lost or done twice."""
+"""A broker process killed at random moments during transactions: none is torn, lost or done twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOST = (ConnectionError, asyncio.IncompleteReadError)
 
 
 @pytest.mark.parametrize(("version", "durability"), [(1, "os"), (2, "fsync")])
-def test_sigkill_tears_loses_and_repeats_no_transaction(tmp_path: Path, version: int, durability: str) -> None:
+def test_sigkill_leaves_every_transaction_whole_and_once(tmp_path: Path, version: int, durability: str) -> None:
     broker = BrokerProcess(tmp_path / "data", durability=durability).start()
     try:
         asyncio.run(run(broker, Random(f"{version} {durability}"), version))
@@ -39,15 +39,15 @@ class Worker:
         self.number = 0
         self.committed: list[bytes] = []
         self.producer: TransactionalProducer | None = None
-        self.ending: bool | None = None  # what was asked for and not answered
+        self.ending: bool | None = None  # the unanswered EndTxn: commit or abort
 
     async def connect(self, wire: Wire) -> None:
-        """The same producer over a new connection. What became of an end that was not answered is asked again."""
+        """Reconnect the producer and repeat an unanswered EndTxn."""
         if self.producer is not None and self.ending is not None:
             self.producer.wire = wire
             assert await self.producer.end(self.ending) == ErrorCode.NONE, "the decision, or the question, survived"
             self.ended()
-        else:  # whatever was begun is aborted
+        else:  # abort the open transaction
             self.producer = await TransactionalProducer(wire, self.version).init()
 
     def ended(self) -> None:
@@ -56,7 +56,7 @@ class Worker:
         self.ending = None
 
     async def work(self, rounds: int, then: Callable[[], object]) -> None:
-        """Until the broker is gone. `then` is called when so many transactions have ended."""
+        """Run until the broker is killed. `then` is called after that many transactions."""
         producer = self.producer
         assert producer is not None
         for done in count():
@@ -82,7 +82,7 @@ async def run(broker: BrokerProcess, rng: Random, version: int) -> None:
         def soon(killing: list[asyncio.TimerHandle] = killing) -> None:
             killing.append(loop.call_later(rng.uniform(0, 0.03), broker.kill))
 
-        if kill % 2:  # wherever it is by then, which may be the very beginning
+        if kill % 2:  # at any point, perhaps at the start
             killing.append(loop.call_later(rng.uniform(0.02, 0.25), broker.kill))
         try:
             await worker.connect(wire)
@@ -102,7 +102,7 @@ async def run(broker: BrokerProcess, rng: Random, version: int) -> None:
 
 
 async def read_committed(wire: Wire, partition: int) -> list[bytes | None]:
-    """Every committed value, filtered as clients do; nothing may be left undecided."""
+    """Every committed value, filtered as by clients; no transaction may be undecided."""
     values: list[bytes | None] = []
     offset = 0
     while True:

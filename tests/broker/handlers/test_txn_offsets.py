@@ -1,4 +1,4 @@
-"""TxnOffsetCommit and what OffsetFetch makes of it, over the wire, in both transaction versions."""
+"""TxnOffsetCommit and the offsets that OffsetFetch then returns, in both transaction versions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def version(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 async def broker(start_broker: StartBroker, version: int) -> Harness:
-    """One that serves transaction version 2, or only 1."""
+    """A broker that serves transaction version 2, or only 1."""
     broker = await start_broker(durability="fsync", transaction_version=str(version), **NOW)
     wire = await broker.wire()
     await wire.create_topic("t", 4)
@@ -64,7 +64,7 @@ async def test_offsets_and_records_of_a_transaction_appear_together(broker: Harn
     assert (await reader.fetch("out", 0, isolation_level=1)).records
 
 
-async def test_offsets_of_an_aborted_transaction_never_were(broker: Harness, version: int) -> None:
+async def test_offsets_of_an_aborted_transaction_are_dropped(broker: Harness, version: int) -> None:
     one = await producer(broker, version)
     assert await (await member(broker)).commit({0: 1}) == [0]
     assert await one.commit_offsets({0: 5}) == [0]
@@ -101,7 +101,7 @@ async def test_partition_that_cannot_be_committed_fails_alone(broker: Harness, v
     assert await committed(one.wire, "g", 0, 1) == [5, -1]
 
 
-# --- who may ---
+# --- permission ---
 
 
 async def refused(one: TransactionalProducer, api_version: int, **fields: Any) -> int:
@@ -116,7 +116,7 @@ async def test_group_that_was_not_added_is_refused(broker: Harness, version: int
         assert await refused(one, api_version) == ErrorCode.INVALID_TXN_STATE
     if version == 2:
         assert await refused(one, 4) == ErrorCode.TRANSACTION_ABORTABLE
-        assert await refused(one, 5) == 0  # adds it itself
+        assert await refused(one, 5) == 0  # version 2 adds the group by itself
     else:
         assert await one.add_group() == 0
         assert await refused(one, 3) == 0
@@ -125,7 +125,7 @@ async def test_group_that_was_not_added_is_refused(broker: Harness, version: int
 async def test_fenced_and_unknown_producers_are_refused(broker: Harness, version: int) -> None:
     old = await producer(broker, version)
     assert await old.commit_offsets({0: 1}) == [0]
-    new = await producer(broker, version)  # aborts what the old one has begun
+    new = await producer(broker, version)  # aborts the transaction of the old instance
     api_version = 3 if version == 1 else 5
     assert await refused(old, api_version) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert await refused(old, api_version, transactional_id="nobody") == ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -151,7 +151,7 @@ async def test_late_offset_commit_of_an_ended_transaction_is_refused(broker: Har
 async def test_late_offset_commit_arriving_in_the_next_transaction_is_refused_by_its_epoch(
     start_broker: StartBroker,
 ) -> None:
-    """Transaction version 2: what version 1 cannot tell apart."""
+    """Transaction version 2: version 1 cannot detect this request as late."""
     broker = await start_broker(durability="os", **NOW)
     await (await broker.wire()).create_topic("t", 4)
     one = await producer(broker, 2)
@@ -201,7 +201,7 @@ async def test_rebalance_with_offsets_pending_keeps_the_new_owner_waiting_until_
     joining = asyncio.create_task(new.join())
     while await old.heartbeat() != ErrorCode.REBALANCE_IN_PROGRESS:
         await asyncio.sleep(0.005)
-    assert await one.commit_offsets({1: 7}, member=old) == [0]  # the last word before it lets go
+    assert await one.commit_offsets({1: 7}, member=old) == [0]  # its last commit before the rebalance
     generation = old.generation
     await old.join()
     await joining
@@ -209,7 +209,7 @@ async def test_rebalance_with_offsets_pending_keeps_the_new_owner_waiting_until_
     assert await committed(new.wire, "g", 0, 1) == [-1, -1]
     old.generation = generation
     assert await one.commit_offsets({0: 6}, member=old) == [ErrorCode.ILLEGAL_GENERATION]
-    assert await one.end() == 0  # what it committed in time stands
+    assert await one.end() == 0  # its timely commit is kept
     assert await stable_offsets(new.wire, 0, 1) == [(0, 5), (0, 7)]
 
 
@@ -297,9 +297,7 @@ async def test_deleting_a_group_does_not_cancel_a_commit_of_its_offsets(broker: 
 # --- reading ---
 
 
-async def test_unstable_offset_commit_is_told_only_to_readers_that_ask_for_stable_ones(
-    broker: Harness, version: int
-) -> None:
+async def test_unstable_offset_commit_only_with_require_stable(broker: Harness, version: int) -> None:
     one = await producer(broker, version)
     assert await (await member(broker)).commit({0: 1, 1: 2}) == [0, 0]
     assert await one.commit_offsets({0: 5, 3: 5}) == [0, 0]
@@ -317,7 +315,7 @@ async def test_unstable_offset_commit_is_told_only_to_readers_that_ask_for_stabl
 
 
 async def test_unstable_offset_in_one_of_several_groups(broker: Harness, version: int) -> None:
-    """OffsetFetch v8, which the table does not offer yet, straight to the handler."""
+    """OffsetFetch v8 is not offered; the test calls the handler."""
     one = await producer(broker, version)
     assert await one.commit_offsets({0: 5}, group_id="a") == [0]
     topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
@@ -328,7 +326,7 @@ async def test_unstable_offset_in_one_of_several_groups(broker: Harness, version
     assert codes == [ErrorCode.UNSTABLE_OFFSET_COMMIT, 0]
 
 
-# --- finding the way ---
+# --- finding the coordinator ---
 
 
 async def test_coordinator_of_transactions_is_found(broker: Harness, version: int) -> None:
@@ -347,7 +345,7 @@ async def test_oldest_version_of_the_request_is_served(broker: Harness, version:
     assert await committed(one.wire, "g", 0) == [5]
 
 
-async def test_late_offset_commit_over_a_connection_that_was_replaced_is_not_taken_for_the_next_transactions(
+async def test_late_offset_commit_over_a_replaced_connection_closes_it(
     start_broker: StartBroker,
 ) -> None:
     """Transaction version 1, with one epoch for all transactions: the newest connection wins."""

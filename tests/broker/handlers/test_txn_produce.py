@@ -1,4 +1,4 @@
-"""Transactional Produce: verified against the coordinator, joined by itself in version 2, in the order it was sent."""
+"""Transactional Produce: verified by the coordinator, adds its partition in version 2, and keeps its order."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_batches_of_a_transaction_are_appended(broker: Harness, version: i
 async def test_partition_that_was_not_added_is_refused_kip890(modern: Harness, api_version: int, code: int) -> None:
     one = await producer(modern, 1)
     request = one.produce_request("out", b"a")
-    assert (await one.send(request, api_version)).error_code == code  # no transaction at all
+    assert (await one.send(request, api_version)).error_code == code  # no transaction is open
     assert await one.add("out", 1) == 0
     row = await one.send(request, api_version)
     assert (row.error_code, row.base_offset) == (code, -1)
@@ -93,7 +93,7 @@ async def test_partition_that_was_not_added_is_refused_kip890(modern: Harness, a
 
 
 async def test_hanging_transaction_a_produce_after_the_marker_is_refused(broker: Harness, version: int) -> None:
-    """It would open a transaction that nobody ends: the last stable offset would stand still for ever."""
+    """It would open a transaction without an end: the last stable offset would never advance."""
     one = await producer(broker, version)
     assert (await one.produce("out", b"a")).error_code == 0
     late = one.produce_request("out", b"b")
@@ -110,7 +110,7 @@ async def test_late_produce_of_a_transaction_arriving_in_the_next_one_is_refused
         assert await one.add("out", 1) == 0
     assert (await one.produce("out", b"a")).error_code == 0
     assert await one.end(commit=False) == 0
-    assert (await one.produce("out", b"b")).error_code == 0  # the next one, which has nothing to do with partition 1
+    assert (await one.produce("out", b"b")).error_code == 0  # the next transaction, without partition 1
     row = await one.send(late)
     assert row.error_code == (ErrorCode.INVALID_TXN_STATE if version == 1 else ErrorCode.INVALID_PRODUCER_EPOCH)
     assert await one.end() == 0
@@ -118,7 +118,7 @@ async def test_late_produce_of_a_transaction_arriving_in_the_next_one_is_refused
 
 
 async def test_late_produce_into_a_partition_of_the_next_transaction_is_refused_by_its_epoch(modern: Harness) -> None:
-    """Transaction version 2: what version 1 cannot tell apart."""
+    """Transaction version 2: version 1 cannot detect this request as late."""
     one = await producer(modern)
     late = one.produce_request("out", b"late", sequence=0)
     assert (await one.produce("out", b"a", partition=1)).error_code == 0
@@ -129,7 +129,7 @@ async def test_late_produce_into_a_partition_of_the_next_transaction_is_refused_
     assert await committed_values(one.wire) == [b"b"]
 
 
-async def test_retry_of_a_batch_is_answered_with_its_place_until_the_marker(broker: Harness, version: int) -> None:
+async def test_retry_of_a_batch_is_answered_with_its_offset_until_the_marker(broker: Harness, version: int) -> None:
     one = await producer(broker, version)
     if version == 1:
         assert await one.add("out", 0) == 0
@@ -137,7 +137,7 @@ async def test_retry_of_a_batch_is_answered_with_its_place_until_the_marker(brok
     first, again = await one.send(request), await one.send(request)
     assert (first.error_code, first.base_offset) == (again.error_code, again.base_offset) == (0, 0)
     assert await one.end() == 0
-    after = await one.send(request)  # whoever ends a transaction knows of its batches: this is none of them, sent again
+    after = await one.send(request)  # the end follows all batches, so this is not a retry
     assert after.error_code == (ErrorCode.UNKNOWN_PRODUCER_ID if version == 1 else ErrorCode.INVALID_PRODUCER_EPOCH)
     assert await committed_values(one.wire) == [b"a", b"b"]
 
@@ -146,7 +146,7 @@ async def test_fenced_producer_writes_nothing(broker: Harness, version: int) -> 
     old = await producer(broker, version)
     assert (await old.produce("out", b"a")).error_code == 0
     new = await producer(broker, version)
-    for partition in (0, 1):  # one that has the new one's marker, one that has not
+    for partition in (0, 1):  # one partition has the marker of the new instance, the other not
         row = await old.send(old.produce_request("out", b"zombie", partition=partition))
         assert row.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
     assert (await new.produce("out", b"b")).error_code == 0
@@ -155,14 +155,14 @@ async def test_fenced_producer_writes_nothing(broker: Harness, version: int) -> 
     assert await stable_end(new.wire, 1) == (0, 0)
 
 
-async def test_who_fenced_the_producer_is_told_where_there_is_room(modern: Harness) -> None:
+async def test_the_fencing_producer_is_named_if_the_version_has_a_message(modern: Harness) -> None:
     old = await producer(modern)
     await producer(modern)
     row = await old.send(old.produce_request("out", b"zombie"))
     assert "epoch 0 gave way to epoch 1" in (row.error_message or "")
 
 
-async def test_batch_of_somebody_elses_producer_id_is_refused(broker: Harness, version: int) -> None:
+async def test_batch_with_another_producer_id_is_refused(broker: Harness, version: int) -> None:
     one, other = await producer(broker, version), await producer(broker, version, "other")
     request = one.produce_request("out", b"a", producer_id=other.producer_id)
     assert (await one.send(request)).error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -227,8 +227,8 @@ async def test_pipelined_batches_keep_their_order_while_the_first_one_joins(mode
     assert await committed_values(one.wire) == [b"%d" % value for value in range(10)] * 5
 
 
-async def test_what_follows_a_joining_batch_on_its_connection_waits_for_it(modern: Harness) -> None:
-    """Whatever it is: also a fetch sees the batch that was sent before it."""
+async def test_later_requests_wait_for_a_joining_batch(modern: Harness) -> None:
+    """Any later request waits: a fetch gets the batch that was sent before it."""
     one = await producer(modern)
     for partition in range(3):
         one.wire.send(one.produce_request("out", b"x", partition=partition), 12)
@@ -239,7 +239,7 @@ async def test_what_follows_a_joining_batch_on_its_connection_waits_for_it(moder
 
 
 async def test_joining_is_durable_before_the_batch_is_there(modern: Harness) -> None:
-    """A batch whose transaction nobody knows of after a crash would hang for ever."""
+    """Otherwise a crash could leave a batch whose transaction no coordinator knows."""
     one = await producer(modern)
     node = modern.node
     assert node is not None
@@ -311,7 +311,7 @@ async def test_producer_that_a_partition_does_not_know_begins_at_0_in_version_2(
 
 
 @pytest.mark.parametrize("api_version", range(8, 13))
-async def test_words_and_records_at_fault_are_told(modern: Harness, api_version: int) -> None:
+async def test_error_message_and_records_at_fault_are_returned(modern: Harness, api_version: int) -> None:
     wire = await modern.wire()
     await wire.create_topic("compacted", cleanup_policy="compact")
     records = [Record(i, 1, key, b"v") for i, key in enumerate((b"k", None, b"k", None))]
@@ -341,7 +341,7 @@ async def test_every_version_appends_a_plain_batch(modern: Harness, api_version:
         assert row.log_start_offset == 0
 
 
-async def test_log_start_offset_is_true_after_deletion(modern: Harness) -> None:
+async def test_log_start_offset_is_right_after_deletion(modern: Harness) -> None:
     wire = await modern.wire()
     await wire.produce("out", batch(b"a", b"b"))
     rows = [DeleteRecordsRequestPartition(partition_index=0, offset=1)]
@@ -350,8 +350,8 @@ async def test_log_start_offset_is_true_after_deletion(modern: Harness) -> None:
     assert (await wire.produce("out", batch(b"c"), version=12)).log_start_offset == 1
 
 
-async def test_who_timed_out_is_refused_until_it_aborts_and_then_goes_on(start_broker: StartBroker) -> None:
-    """What Kafka 4.1.1 answers, and what its Java client counts on; with version 1 a timeout is the end."""
+async def test_a_timed_out_producer_is_refused_until_it_aborts(start_broker: StartBroker) -> None:
+    """As Kafka 4.1.1, and as its Java client expects; with version 1 a timeout is fatal."""
     settings = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": "10"}
     broker = await start_broker(durability="os", **settings)
     wire = await broker.wire()
@@ -360,7 +360,7 @@ async def test_who_timed_out_is_refused_until_it_aborts_and_then_goes_on(start_b
         late = await TransactionalProducer(wire, version, f"tx-{version}").init(timeout_ms=300)
         epoch = late.epoch
         assert (await late.produce("out", b"late", partition=version)).error_code == ErrorCode.NONE
-        while (await stable_end(wire, version))[0] == 0:  # the timeout's marker is what ends this
+        while (await stable_end(wire, version))[0] == 0:  # until the marker of the timeout is written
             await asyncio.sleep(0.01)
         refused = await late.send(late.produce_request("out", b"later", partition=version))
         assert refused.error_code == ErrorCode.INVALID_PRODUCER_EPOCH

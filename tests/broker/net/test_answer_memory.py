@@ -1,4 +1,4 @@
-"""The bound on answers by itself: what counts, who is closed, and Fetches that the same records wake."""
+"""AnswerMemory alone: which bytes count, which connections are closed, and Fetches woken by the same records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOVED_BYTES_MIN = 1000
 
 
 class Peers:
-    """Peers whose untaken bytes a test sets, and a clock."""
+    """Peers with unacknowledged bytes that a test sets, and a clock."""
 
     def __init__(self, bytes_max: int = 100_000) -> None:
         self.now = 0.0
@@ -129,14 +129,14 @@ async def test_fetches_that_the_same_records_wake_stay_within_the_bound() -> Non
         response = await answer
         assert len(response.responses[0].partitions[0].records) > 900_000
         most, answered = max(most, peers.memory.taken), answered + 1
-        await asyncio.sleep(1)  # until its peer has taken it
+        await asyncio.sleep(1)  # until its peer has read it
         holding.unreserve()
 
     asked = [asyncio.create_task(ask()) for _ in range(50)]
     await asyncio.sleep(0)
     await write(topics, "t", 0, bytes(900_000))
     await asyncio.sleep(0.5)
-    assert answered == 10, "8 MiB hold nine of them, and one may be more"
+    assert answered == 10, "8 MiB hold nine of them, and one may exceed the bound"
     await asyncio.gather(*asked)
     assert most < 9 * MIB
     assert (peers.memory.taken, peers.memory.waiting) == (0, 0)

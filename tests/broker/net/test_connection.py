@@ -1,4 +1,4 @@
-"""The connection on its own: the order of answers, pipelining, errors, bad input, ApiVersions."""
+"""One connection alone: the order of answers, pipelining, errors, bad input, ApiVersions."""
 
 import asyncio
 from typing import Any, cast
@@ -25,7 +25,7 @@ async def test_answers_come_in_request_order_though_produces_complete_in_another
     for name in "123":
         bench.hold(name)
         wire.send(produce_request(name, None))
-    await until(lambda: bench.started == ["1", "2", "3"])  # none holds up the next
+    await until(lambda: bench.started == ["1", "2", "3"])  # no produce holds back the next
     bench.let("3")
     bench.let("1")
     assert (await wire.receive()).throttle_time_ms == 1
@@ -34,7 +34,7 @@ async def test_answers_come_in_request_order_though_produces_complete_in_another
     await wire.close()
 
 
-async def test_any_other_request_holds_back_what_follows_until_it_is_answered(bench: Bench) -> None:
+async def test_other_requests_hold_back_later_ones_until_answered(bench: Bench) -> None:
     await bench.start()
     wire = await bench.wire()
     bench.hold("g")
@@ -80,7 +80,7 @@ async def test_frames_cut_at_every_byte_arrive_whole(bench: Bench) -> None:
 
 
 class Recorder:
-    """Stands for a StreamWriter, to see what `Wire.send` writes."""
+    """In place of a StreamWriter: keeps the bytes that `Wire.send` writes."""
 
     def __init__(self) -> None:
         self.chunks: list[bytes] = []
@@ -100,7 +100,7 @@ async def test_a_refusal_is_answered_and_the_connection_lives(bench: Bench) -> N
     await wire.close()
 
 
-async def test_a_bug_of_ours_is_logged_and_costs_one_connection(bench: Bench) -> None:
+async def test_an_unexpected_exception_is_logged_and_closes_one_connection(bench: Bench) -> None:
     await bench.start()
     wire, other = await bench.wire(), await bench.wire()
     wire.send(heartbeat("bug"))
@@ -146,7 +146,7 @@ BAD_INPUT = {
 
 
 @pytest.mark.parametrize("what", BAD_INPUT)
-async def test_bad_input_closes_that_one_connection_and_says_why(bench: Bench, what: str) -> None:
+async def test_bad_input_closes_its_connection_and_logs_the_reason(bench: Bench, what: str) -> None:
     data, reason = BAD_INPUT[what]
     await bench.start()
     good, bad = await bench.wire(), await bench.wire()
@@ -180,8 +180,8 @@ async def test_another_protocol_is_named_in_the_log(bench: Bench, data: bytes, f
         await wire.close()
 
 
-async def test_a_frame_cut_by_its_peers_leaving_is_not_served(bench: Bench) -> None:
-    """At every byte: what is not there as a whole was not asked for, and nobody else notices."""
+async def test_a_partial_frame_of_a_disconnected_peer_is_dropped(bench: Bench) -> None:
+    """Cut at every byte: a partial frame is not served, and other connections are not affected."""
     await bench.start()
     whole = b"".join(encode_request_frame(API_OF[HeartbeatRequest], 3, 1, "c", heartbeat("cut")))
     good = await bench.wire()
@@ -204,7 +204,7 @@ async def test_bytes_behind_a_body_are_tolerated(bench: Bench) -> None:
     await wire.close()
 
 
-async def test_what_was_started_before_bad_input_has_happened(bench: Bench) -> None:
+async def test_requests_before_bad_input_take_effect(bench: Bench) -> None:
     await bench.start()
     wire = await bench.wire()
     bench.hold("1")
@@ -214,7 +214,7 @@ async def test_what_was_started_before_bad_input_has_happened(bench: Bench) -> N
     assert await wire.closed_by_peer()
     assert bench.reasons() == ["malformed_frame"]
     bench.let("1")
-    await until(lambda: bench.server is not None and not bench.server.commons.tasks)
+    await until(lambda: bench.server is not None and not bench.server.context.tasks)
     await wire.close()
 
 
@@ -227,7 +227,7 @@ async def test_api_versions_vectors_of_the_contract(bench: Bench) -> None:
     wire = await bench.wire()
     wire.send_bytes(bytes.fromhex("0000001500120003000000010001630004 6c6962 04 312e3000"))
     served = await wire.receive_frame()
-    rows = len(HANDLERS) + 1  # compact: one more than there are
+    rows = len(HANDLERS) + 1  # compact arrays encode their length plus one
     assert served[:7] == bytes.fromhex("00000001 0000") + bytes([rows])  # header 0: no tag buffer before the error
     wire.send_bytes(bytes.fromhex("0000001500120005000000010001630004 6c6962 04 312e3000"))
     assert await wire.receive_frame() == bytes.fromhex("00000001 0023 00000001 0012 0000 0004")

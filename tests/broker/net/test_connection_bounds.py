@@ -1,4 +1,4 @@
-"""The connection on its own: back-pressure, the bounds on memory and time, and its end."""
+"""One connection alone: back-pressure, the bounds on memory and time, and its end."""
 
 import asyncio
 from typing import Any, cast
@@ -27,7 +27,7 @@ async def test_reading_pauses_while_too_many_requests_are_unanswered(bench: Benc
         wire.send(produce_request("1", b"x" * 50_000))
     await until(lambda: len(bench.started) >= 4)
     await asyncio.sleep(0.05)
-    assert len(bench.started) < 10, "the rest stays with the peer"
+    assert len(bench.started) < 10, "the rest is not received"
     bench.let("1")
     for _ in range(50):
         assert (await wire.receive()).throttle_time_ms == 1
@@ -35,7 +35,7 @@ async def test_reading_pauses_while_too_many_requests_are_unanswered(bench: Benc
     await wire.close()
 
 
-async def test_in_flight_bytes_are_given_back_whatever_happens(bench: Bench) -> None:
+async def test_in_flight_bytes_are_released_in_every_case(bench: Bench) -> None:
     await bench.start(Limits(in_flight_bytes_max=100_000))
     assert bench.server is not None
     bench.hold("1")
@@ -43,24 +43,24 @@ async def test_in_flight_bytes_are_given_back_whatever_happens(bench: Bench) -> 
     for wire in (gone, stays):
         wire.send(produce_request("1", b"x" * 200_000))
     cut.send_bytes((300_000).to_bytes(4, "big") + bytes(1000))
-    await until(lambda: bench.server is not None and bench.server.commons.memory.taken > 400_000)
+    await until(lambda: bench.server is not None and bench.server.context.memory.taken > 400_000)
     await gone.close()
     await cut.close()
     bench.let("1")
     await stays.receive()
     await stays.close()
     await until(lambda: bench.server is not None and bench.server.connection_count == 0)
-    assert bench.server.commons.memory.taken == 0
+    assert bench.server.context.memory.taken == 0
 
 
-async def test_large_frames_share_a_memory_bound_and_all_get_through(bench: Bench) -> None:
+async def test_large_frames_share_a_memory_bound_and_all_are_served(bench: Bench) -> None:
     await bench.start(Limits(total_in_flight_bytes_max=4_000_000))
     assert bench.server is not None
     seen: list[int] = []
 
     def produce(request: ProduceRequest, ctx: RequestContext) -> ProduceResponse:
         assert bench.server is not None
-        seen.append(bench.server.commons.memory.taken)
+        seen.append(bench.server.context.memory.taken)
         return ProduceResponse()
 
     bench.handlers[PRODUCE] = produce
@@ -70,7 +70,7 @@ async def test_large_frames_share_a_memory_bound_and_all_get_through(bench: Benc
     for wire in wires:
         assert isinstance(await wire.receive(), ProduceResponse)
     assert len(seen) == 8
-    assert max(seen) <= 4_000_000 + 1_000_000, "the bound, and the one that is favoured"
+    assert max(seen) <= 4_000_000 + 1_000_000, "the bound plus the favoured frame"
     for wire in wires:
         await wire.close()
 
@@ -103,21 +103,21 @@ async def test_a_client_that_never_reads_is_not_read_either(bench: Bench) -> Non
     await until(lambda: len(bench.started) >= 1)
     await asyncio.sleep(0.1)
     started = len(bench.started)
-    assert started <= 4, "240 MiB were asked for; no more than what the socket took was made"
+    assert started <= 4, "240 MiB were requested; only as many answers were made as the socket accepted"
     wire.reader._transport.resume_reading()  # type: ignore[attr-defined]
     for _ in range(60):
         await wire.receive()
     await wire.close()
 
 
-async def test_when_answers_pile_up_fetches_wait_and_who_does_not_read_is_closed() -> None:
+async def test_with_full_answer_memory_fetches_wait_and_unread_connections_are_closed() -> None:
     bench = Bench()
     big_fetch(bench, 8 << 20)
     await bench.start(Limits(total_write_buffer_bytes_max=1000, stalled_reader_timeout_ms=200))
     stalled, reads = await bench.wire(), await bench.wire()
     stalled.reader._transport.pause_reading()  # type: ignore[attr-defined]
     stalled.send(fetch_request("t", 0))
-    await until(lambda: bench.server is not None and bench.server.commons.answers.is_exhausted)
+    await until(lambda: bench.server is not None and bench.server.context.answers.is_exhausted)
     reads.send(fetch_request("t", 0))
     await asyncio.sleep(0.05)
     assert bench.started == ["fetch"]
@@ -126,7 +126,7 @@ async def test_when_answers_pile_up_fetches_wait_and_who_does_not_read_is_closed
     await bench.stop()
 
 
-async def test_idle_connections_are_closed_those_that_wait_for_us_are_not() -> None:
+async def test_idle_connections_are_closed_unless_a_request_is_unanswered() -> None:
     bench = Bench()
     await bench.start(connections_max_idle_ms="150")
     idle, waiting = await bench.wire(), await bench.wire()
@@ -140,7 +140,7 @@ async def test_idle_connections_are_closed_those_that_wait_for_us_are_not() -> N
     await bench.stop()
 
 
-async def test_slow_loris_frames_are_closed_though_bytes_keep_coming(bench: Bench) -> None:
+async def test_a_frame_that_arrives_too_slowly_closes_its_connection(bench: Bench) -> None:
     await bench.start(Limits(partial_frame_timeout_ms=150))
     wire = await bench.wire()
     async with asyncio.timeout(10):
@@ -154,7 +154,7 @@ async def test_slow_loris_frames_are_closed_though_bytes_keep_coming(bench: Benc
     await wire.close()
 
 
-async def test_a_frame_is_not_late_because_we_did_not_read_it(bench: Bench) -> None:
+async def test_a_partial_frame_does_not_time_out_while_reading_is_paused(bench: Bench) -> None:
     await bench.start(Limits(partial_frame_timeout_ms=150, in_flight_requests_max=1))
     wire = await bench.wire()
     bench.hold("1")
@@ -185,7 +185,7 @@ async def test_connections_beyond_the_maximum_are_closed(bench: Bench) -> None:
 # --- the end -------------------------------------------------------------------------------------------------
 
 
-async def test_what_a_lost_peer_has_begun_goes_on_but_its_fetches_end(bench: Bench) -> None:
+async def test_requests_of_a_lost_peer_continue_except_fetches(bench: Bench) -> None:
     finished: list[str] = []
 
     async def init(request: InitProducerIdRequest, ctx: RequestContext) -> InitProducerIdResponse:
@@ -211,7 +211,7 @@ async def test_what_a_lost_peer_has_begun_goes_on_but_its_fetches_end(bench: Ben
     assert finished == ["fetch ended", "persisted and applied"]
 
 
-async def test_stopping_answers_what_is_in_progress(bench: Bench) -> None:
+async def test_stopping_answers_requests_in_progress(bench: Bench) -> None:
     await bench.start()
     assert bench.server is not None
     wire = await bench.wire()

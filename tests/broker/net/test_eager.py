@@ -1,4 +1,4 @@
-"""A coroutine that is begun at once behaves like one that is all in a task."""
+"""A coroutine that runs at once up to its first wait behaves like one that runs wholly in a task."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from semel_broker.net.eager import begin
 
 
-async def test_what_waits_for_nothing_needs_no_task() -> None:
+async def test_a_coroutine_that_never_waits_needs_no_task() -> None:
     async def at_once() -> int:
         return 7
 
@@ -33,7 +33,7 @@ async def _sum(first: Future[int], second: Future[int]) -> int:
     return total + await second
 
 
-async def test_what_waits_goes_on_in_a_task_with_results_and_errors() -> None:
+async def test_a_waiting_coroutine_continues_in_a_task() -> None:
     loop = get_running_loop()
     for outcome, expected in ((1, 3), (KeyError(), 102)):
         first, second = loop.create_future(), loop.create_future()
@@ -47,7 +47,7 @@ async def test_what_waits_goes_on_in_a_task_with_results_and_errors() -> None:
         assert await task == expected
 
 
-async def test_many_may_wait_for_the_same_future() -> None:
+async def test_several_coroutines_may_wait_for_one_future() -> None:
     loop = get_running_loop()
     gate: Future[int] = loop.create_future()
 
@@ -60,7 +60,7 @@ async def test_many_may_wait_for_the_same_future() -> None:
     assert [await task for task in tasks if isinstance(task, Task)] == [7, 7, 7]
 
 
-async def test_a_cancellation_arrives_where_it_waits_and_cleans_up() -> None:
+async def test_a_cancellation_is_raised_at_the_wait() -> None:
     loop = get_running_loop()
     seen = []
 
@@ -84,7 +84,7 @@ async def test_a_cancellation_arrives_where_it_waits_and_cleans_up() -> None:
     assert future.cancelled()
 
 
-async def test_behind_its_first_wait_it_has_a_current_task_and_may_use_timeouts() -> None:
+async def test_after_the_first_wait_it_has_a_current_task() -> None:
     async def waits() -> str:
         await asyncio.sleep(0)
         assert asyncio.current_task() is not None

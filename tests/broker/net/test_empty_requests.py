@@ -1,4 +1,4 @@
-"""Requests with nothing in them: every API served, in every version, is answered, or closes its own connection."""
+"""Empty requests: every API in every served version answers them, or closes its own connection."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def served_requests() -> list[tuple[int, int, Any]]:
 
 
 def emptied(value: Any, rows: int) -> Any:
-    """The same message with nothing in it: empty names and bytes, zeros, lists of at most `rows` empty elements."""
+    """The same message, empty: empty names and bytes, zeros, lists of at most `rows` empty elements."""
     if isinstance(value, list):
         return [emptied(one, rows) for one in value[:rows]]
     if isinstance(value, msgspec.Struct):
@@ -100,7 +100,7 @@ def frame(key: int, version: int, body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("rows", [0, 1], ids=["empty lists", "lists of one empty element"])
-async def test_zero_length_everything_is_answered_or_closes_that_one_connection(broker: Harness, rows: int) -> None:
+async def test_empty_requests_are_answered_or_close_their_connection(broker: Harness, rows: int) -> None:
     asked = {}
     for key, version, request in served_requests():
         message = emptied(request, rows)

@@ -1,6 +1,6 @@
-"""One loop, many clients: whatever some connections send, leave unread or leave unsaid, the others are answered.
+"""Fairness: no connection can block the others by requests, by unread answers or by unfinished frames.
 
-All of it runs in virtual time: what counts is the order of things, and how much happens in one turn of the loop.
+All tests run in virtual time. They check the order of events, and the work in one turn of the loop.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FETCH, PRODUCE = 1, 0
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until it is so; time passes only where nothing else can happen."""
+    """Run the loop until the condition holds; time advances only when the loop is idle."""
     async with asyncio.timeout(60):
         while not condition():
             for _ in range(100):
@@ -40,19 +40,18 @@ def virtual_loop() -> VirtualLoop:
 
 
 def kept_bytes(bench: Bench) -> int:
-    """Of answers, by the transports of the broker's connections."""
+    """The bytes of answers in the transports of the broker's connections."""
     assert bench.server is not None
     return sum(cast("Transport", each._transport).kept_bytes() for each in bench.server._connections)
 
 
 def announced(size: int, sent: int = 0) -> bytes:
-    """The beginning of a Produce of `size` bytes."""
+    """The first bytes of a Produce frame of `size` bytes."""
     return size.to_bytes(4, "big") + b"\0\0\0\7" + bytes(sent)
 
 
 def fetches_of(bench: Bench, size: int) -> list[str]:
-    """The client ids of Fetches in the order in which they start; each is answered with `size` bytes, or what it may
-    have."""
+    """The client ids of Fetches in the order of their start; each is answered with `size` bytes, or its limit."""
     started: list[str] = []
 
     def fetch(request: Any, ctx: RequestContext) -> FetchResponse:
@@ -67,7 +66,7 @@ def fetches_of(bench: Bench, size: int) -> list[str]:
 # --- turns ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_connection_that_pipelines_thousands_of_requests_lets_others_in_between() -> None:
+async def test_a_pipelining_connection_lets_others_take_turns() -> None:
     bench = Bench()
     await bench.start()
     crowd = [await bench.wire() for _ in range(3)]
@@ -81,11 +80,11 @@ async def test_a_connection_that_pipelines_thousands_of_requests_lets_others_in_
     await until(lambda: "bystander" in bench.started)
     before = bench.started.index("bystander") - sent_at
     assert before < 200, f"{before} requests of others were started in between"
-    assert len(bench.started) < 10_000, "the others were not done, or it shows nothing"
+    assert len(bench.started) < 10_000, "the other requests must still be waiting, or the test shows nothing"
     await bench.stop()
 
 
-async def test_all_who_pipeline_get_their_turn() -> None:
+async def test_all_pipelining_connections_get_turns() -> None:
     bench = Bench()
     await bench.start(Limits(turn_requests_max=4))
     crowd = [await bench.wire() for _ in range(3)]
@@ -99,7 +98,7 @@ async def test_all_who_pipeline_get_their_turn() -> None:
     await bench.stop()
 
 
-async def test_nothing_is_started_for_a_connection_whose_peer_has_gone() -> None:
+async def test_no_request_is_started_after_its_peer_has_gone() -> None:
     bench = Bench()
     started = fetches_of(bench, 4 * MIB)
     await bench.start()
@@ -122,7 +121,7 @@ async def test_nothing_is_started_for_a_connection_whose_peer_has_gone() -> None
 # --- memory of requests --------------------------------------------------------------------------------------
 
 
-async def test_a_frame_that_is_only_announced_takes_no_memory() -> None:
+async def test_a_size_prefix_alone_takes_no_memory() -> None:
     bench = Bench()
     await bench.start()
     assert bench.server is not None
@@ -131,11 +130,11 @@ async def test_a_frame_that_is_only_announced_takes_no_memory() -> None:
         wire.send_bytes(announced(100 * MIB, 10))
     await asyncio.sleep(0.1)
     assert bench.server.connection_count == 40, bench.reasons()
-    assert bench.server.commons.memory.taken < 40 * 64 * 1024 + 1000
+    assert bench.server.context.memory.taken < 40 * 64 * 1024 + 1000
     await bench.stop()
 
 
-async def test_large_frames_that_stop_amid_their_way_do_not_hold_up_others() -> None:
+async def test_stalled_large_frames_do_not_block_others() -> None:
     bench = Bench()
     await bench.start(Limits(total_in_flight_bytes_max=16 * MIB))
     assert bench.server is not None
@@ -149,15 +148,15 @@ async def test_large_frames_that_stop_amid_their_way_do_not_hold_up_others() -> 
     small.send(produce_request("1", bytes(300_000)))
     large.send(produce_request("2", bytes(6 * MIB)))
     assert (await small.receive()).throttle_time_ms == 1
-    assert loop.time() - began < 0.1, "a small frame waits for no large one"
+    assert loop.time() - began < 0.1, "a small frame does not wait for a large one"
     assert (await large.receive()).throttle_time_ms == 2
-    assert loop.time() - began < 10, "those who hold memory and do not move lose it"
-    assert bench.server.commons.memory.taken < 16 * MIB
+    assert loop.time() - began < 10, "stalled connections lose their memory"
+    assert bench.server.context.memory.taken < 16 * MIB
     assert "memory_reclaimed" in bench.reasons()
     await bench.stop()
 
 
-async def test_many_small_frames_that_stop_amid_their_way_do_not_hold_up_others_for_long() -> None:
+async def test_many_stalled_small_frames_block_others_only_briefly() -> None:
     bench = Bench()
     await bench.start(Limits(total_in_flight_bytes_max=16 * MIB))
     assert bench.server is not None
@@ -165,7 +164,7 @@ async def test_many_small_frames_that_stop_amid_their_way_do_not_hold_up_others_
     for wire in wires:
         wire.send_bytes(announced(MIB, MIB - 1000))
     await asyncio.sleep(0.1)
-    assert bench.server.commons.memory.taken <= 17 * MIB
+    assert bench.server.context.memory.taken <= 17 * MIB
     loop = asyncio.get_running_loop()
     began = loop.time()
     wire = await bench.wire()
@@ -175,7 +174,7 @@ async def test_many_small_frames_that_stop_amid_their_way_do_not_hold_up_others_
     await bench.stop()
 
 
-async def test_requests_that_wait_behind_one_that_is_not_answered_do_not_hold_up_others_for_long() -> None:
+async def test_queued_requests_block_other_connections_only_briefly() -> None:
     bench = Bench()
     await bench.start(Limits(total_in_flight_bytes_max=16 * MIB))
     bench.hold("g")
@@ -198,7 +197,7 @@ async def test_requests_that_wait_behind_one_that_is_not_answered_do_not_hold_up
 
 
 @pytest.mark.parametrize(("count", "wait_s"), [(12, 0.1), (100, 1.0)])
-async def test_those_who_do_not_read_leave_room_for_the_answers_of_others(count: int, wait_s: float) -> None:
+async def test_unread_answers_leave_memory_for_other_connections(count: int, wait_s: float) -> None:
     bench = Bench()
     started = fetches_of(bench, 54 * MIB)
     await bench.start(Limits(total_write_buffer_bytes_max=64 * MIB))
@@ -215,12 +214,12 @@ async def test_those_who_do_not_read_leave_room_for_the_answers_of_others(count:
     answer = await bystander.call(fetch_request("t", 0))
     assert len(answer.responses[0].partitions[0].records) >= 64 * 1024
     assert loop.time() - began < wait_s
-    assert kept_bytes(bench) == bench.server.commons.answers.taken < 66 * MIB
+    assert kept_bytes(bench) == bench.server.context.answers.taken < 66 * MIB
     await bench.stop()
 
 
-async def test_answers_of_which_the_kernel_has_taken_a_part_count_whole() -> None:
-    """A transport keeps all of a buffer until its last byte is taken."""
+async def test_partly_sent_answers_count_in_full() -> None:
+    """A transport keeps a whole buffer until the kernel has accepted its last byte."""
     virtual_loop().kernel_bytes = 3 * MIB
     bench = Bench()
     started = fetches_of(bench, 4 * MIB)
@@ -236,11 +235,11 @@ async def test_answers_of_which_the_kernel_has_taken_a_part_count_whole() -> Non
     await asyncio.sleep(1)
     assert len(started) > 16
     assert kept_bytes(bench) < 68 * MIB
-    assert bench.server.commons.answers.taken == kept_bytes(bench)
+    assert bench.server.context.answers.taken == kept_bytes(bench)
     await bench.stop()
 
 
-async def test_answers_that_stand_behind_one_that_is_not_made_count() -> None:
+async def test_answers_waiting_behind_an_unfinished_one_count() -> None:
     bench = Bench()
     started = fetches_of(bench, MIB)
     await bench.start(Limits(total_write_buffer_bytes_max=16 * MIB, answer_part_of_free=1))
@@ -253,28 +252,28 @@ async def test_answers_that_stand_behind_one_that_is_not_made_count() -> None:
     await asyncio.sleep(0.1)
     assert len(started) == 16, "16 MiB, and some bytes around each"
     await other.call(fetch_request("t", 0))
-    assert bench.reasons() == ["does_not_read"], "others wait, and its answers do not move"
+    assert bench.reasons() == ["does_not_read"], "others wait, and its answers make no progress"
     bench.let("1")
-    await until(lambda: bench.server is not None and not bench.server.commons.tasks)
-    assert bench.server.commons.answers.taken == 0
+    await until(lambda: bench.server is not None and not bench.server.context.tasks)
+    assert bench.server.context.answers.taken == 0
     await bench.stop()
 
 
-async def test_a_peer_that_takes_its_answers_slowly_is_not_closed() -> None:
-    """The kernel frees its buffer in large steps; what the peer has acknowledged counts."""
+async def test_a_slowly_reading_peer_is_not_closed() -> None:
+    """The kernel frees its buffer in large steps; the bytes that the peer has acknowledged count as progress."""
     left = {"bytes": 10 * MIB}
     bench = Bench()
     fetches_of(bench, 8 * MIB)
     await bench.start(Limits(total_write_buffer_bytes_max=MIB, answer_bytes_min=8 * MIB))
     assert bench.server is not None
-    commons = bench.server.commons
+    context = bench.server.context
     slow, waits = await bench.wire(), await bench.wire()
     slow.reader._transport.pause_reading()  # type: ignore[attr-defined]
-    commons.unacknowledged = lambda descriptor: left["bytes"]
+    context.unacknowledged = lambda descriptor: left["bytes"]
     for connection in bench.server._connections:
         cast("Any", connection._transport)._extra["socket"] = SimpleNamespace(fileno=lambda: 3)
     slow.send(fetch_request("t", 0))
-    await until(lambda: commons.answers.is_exhausted)
+    await until(lambda: context.answers.is_exhausted)
     waits.send(fetch_request("t", 0))
     for _ in range(20):
         await asyncio.sleep(0.1)
@@ -299,8 +298,8 @@ async def test_a_large_answer_ends_the_turn_of_its_connection() -> None:
     await bench.stop()
 
 
-async def test_answers_of_no_use_are_dropped_and_others_go_on() -> None:
-    """A Produce whose peer has gone is finished, and the connection lets go of everything."""
+async def test_answers_for_closed_connections_are_dropped() -> None:
+    """A Produce of a gone peer finishes, and the connection releases all memory."""
     bench = Bench()
     await bench.start()
     assert bench.server is not None
@@ -312,8 +311,8 @@ async def test_answers_of_no_use_are_dropped_and_others_go_on() -> None:
     gone.writer.transport.abort()
     await until(lambda: bench.server is not None and bench.server.connection_count == 0)
     bench.let("1")
-    await until(lambda: bench.server is not None and not bench.server.commons.tasks)
-    assert bench.server.commons.memory.taken == 0
+    await until(lambda: bench.server is not None and not bench.server.context.tasks)
+    assert bench.server.context.memory.taken == 0
     other = await bench.wire()
     assert isinstance(await other.call(heartbeat("g")), HeartbeatResponse)
     assert isinstance(await other.call(produce_request("2", b"x")), ProduceResponse)

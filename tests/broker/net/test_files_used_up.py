@@ -1,4 +1,4 @@
-"""A broker that may open few files: what does not fit is refused and told, and all else goes on."""
+"""A broker at its limit of open files refuses and logs the excess, and continues otherwise."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def produce(wire: Wire, topic: str, partition: int) -> int:
     return (await wire.produce(topic, batch(b"v" * 300), partition=partition)).error_code
 
 
-async def test_partitions_that_need_a_file_too_many_are_refused_and_others_go_on(make: Make) -> None:
+async def test_partitions_beyond_the_file_limit_are_refused_and_others_served(make: Make) -> None:
     broker = await make().start(LIMIT)
     wire = await Wire.connect(broker.port)
     await wire.create_topic("t", LIMIT)
@@ -95,7 +95,7 @@ async def test_partitions_that_need_a_file_too_many_are_refused_and_others_go_on
     stored = codes.index(ErrorCode.KAFKA_STORAGE_ERROR)
     assert stored > LIMIT // 2
     assert [await produce(wire, "t", stored) for _ in range(3)] == [ErrorCode.KAFKA_STORAGE_ERROR] * 3
-    assert [await produce(wire, "t", 0) for _ in range(10)] == [0] * 10, "what is open goes on, in new segments too"
+    assert [await produce(wire, "t", 0) for _ in range(10)] == [0] * 10, "open partitions continue, in new segments too"
     assert await broker.stop() == 0
     (line,) = broker.of("files_used_up")
     assert line["limit"] == LIMIT
@@ -117,7 +117,7 @@ async def test_partitions_that_need_a_file_too_many_are_refused_and_others_go_on
     assert await again.stop() == 0
 
 
-async def test_connections_leave_files_to_logs_and_are_let_in_again_when_others_go(make: Make) -> None:
+async def test_descriptors_are_reserved_for_logs(make: Make) -> None:
     broker = await make().start(LIMIT)
     wire = await Wire.connect(broker.port)
     await wire.create_topic("before")
@@ -141,7 +141,7 @@ async def test_connections_leave_files_to_logs_and_are_let_in_again_when_others_
 
 
 async def is_refused(wire: Wire) -> bool:
-    """Whether the broker has closed it: one that was let in gets an answer."""
+    """Whether the broker has closed the connection; an accepted one gets an answer."""
     try:
         await wire.values("before")
     except (asyncio.IncompleteReadError, ConnectionError):

@@ -1,4 +1,4 @@
-"""Frames out of any cutting of the bytes; what a size prefix announces takes no memory."""
+"""FrameBuffer: frames do not depend on the chunks received, and a size prefix alone takes no memory."""
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +15,7 @@ def make(scratch: int = SCRATCH) -> FrameBuffer:
 
 
 def pour(buffer: FrameBuffer, data: bytes) -> list[bytes]:
-    """Put `data` in as a socket would: as much as there is room for, again and again."""
+    """Write `data` as a socket would: repeatedly as many bytes as the buffer has room for."""
     frames: list[bytes] = []
     while data:
         buffer.grow()
@@ -29,7 +29,7 @@ def pour(buffer: FrameBuffer, data: bytes) -> list[bytes]:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.binary(min_size=6, max_size=300), max_size=8), st.data())
-def test_any_cutting_gives_the_same_frames(bodies: list[bytes], data: st.DataObject) -> None:
+def test_frames_do_not_depend_on_the_chunks_received(bodies: list[bytes], data: st.DataObject) -> None:
     frames = [PRODUCE + body for body in bodies]
     stream = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
     buffer, got, at = make(), [], 0
@@ -81,7 +81,7 @@ def test_the_memory_of_a_large_frame_grows_as_its_bytes_arrive() -> None:
         (2**31 - 1, OTHER, False),
     ],
 )
-def test_sizes_that_no_frame_can_have(size: int, api: bytes, fits: bool) -> None:
+def test_invalid_frame_sizes_are_refused(size: int, api: bytes, fits: bool) -> None:
     head = size.to_bytes(4, "big", signed=True) + api
     if fits:
         assert pour(make(), head) == []

@@ -1,4 +1,4 @@
-"""Memory of requests over all connections: small frames do not stand behind large ones, stalled ones lose theirs."""
+"""FrameMemory: small frames do not wait behind large ones, and stalled connections lose their memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SMALL = 100
 
 
 class Peers:
-    """Connections over one memory, and what was granted to them later or taken from them."""
+    """Connections with one memory, and their later grants and evictions."""
 
     def __init__(self, bytes_max: int = 1000) -> None:
         self.memory = FrameMemory(bytes_max, SMALL)
@@ -36,15 +36,15 @@ class Peers:
             holding.evict()
 
 
-def test_large_frames_get_half_of_the_memory_and_one_of_them_what_it_needs() -> None:
+def test_large_frames_get_half_of_the_memory_and_one_is_favoured() -> None:
     peers = Peers()
     assert peers.grow("a", 400, 800)
     assert peers.grow("b", 100, 800)
-    assert peers.grow("c", 400, 800)  # favoured: it gets through
+    assert peers.grow("c", 400, 800)  # favoured: it is granted
     assert not peers.grow("a", 400, 800)
     assert peers.grow("c", 400, 800)
     peers.memory.whole(peers.holdings["c"])
-    assert peers.granted == ["a"]  # the next one to be favoured
+    assert peers.granted == ["a"]  # the next favoured frame
     assert not peers.grow("b", 100, 800)
     peers.memory.give_back(peers.holdings["c"], 800)
     peers.memory.whole(peers.holdings["a"])
@@ -53,7 +53,7 @@ def test_large_frames_get_half_of_the_memory_and_one_of_them_what_it_needs() -> 
     assert peers.memory.taken == 200
 
 
-def test_a_small_frame_does_not_stand_behind_large_ones() -> None:
+def test_a_small_frame_does_not_wait_behind_large_ones() -> None:
     peers = Peers()
     assert peers.grow("large", 500, 900)
     assert peers.grow("favoured", 100, 900)
@@ -81,7 +81,7 @@ def test_a_connection_that_holds_nothing_may_always_receive_a_frame() -> None:
     assert peers.granted == ["full"]
 
 
-def test_while_others_wait_those_that_hold_most_and_do_not_move_are_closed() -> None:
+def test_stalled_connections_with_most_memory_are_closed_first() -> None:
     peers = Peers()
     peers.memory.take(peers.open("much", "x"), 300)
     peers.memory.take(peers.open("moves", "x"), 300)
@@ -89,7 +89,7 @@ def test_while_others_wait_those_that_hold_most_and_do_not_move_are_closed() -> 
     peers.memory.take(peers.open("idle, holds nothing"), 0)
     assert peers.grow("favoured", 340, 900)
     peers.evict_stalled()
-    assert peers.evicted == []  # nobody waits
+    assert peers.evicted == []  # no connection waits
     assert not peers.grow("waits", 90, SMALL)
     peers.memory.moved(peers.holdings["moves"], 10)
     peers.memory.moved(peers.holdings["favoured"], 10)
@@ -103,7 +103,7 @@ def test_a_favoured_frame_that_stalls_is_closed_and_another_one_favoured() -> No
     peers.memory.take(peers.open("busy"), 700)
     assert peers.grow("favoured", 200, 900)
     assert not peers.grow("next", 200, 900)
-    peers.evict_stalled()  # looked at for the first time: it moved when it came
+    peers.evict_stalled()  # its first check: its arrival counts as progress
     for _ in range(2):
         peers.memory.moved(peers.holdings["busy"], 10)
         peers.evict_stalled()
@@ -113,8 +113,8 @@ def test_a_favoured_frame_that_stalls_is_closed_and_another_one_favoured() -> No
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_all_frames_get_through_and_the_bound_holds_but_for_one(data: st.DataObject) -> None:
-    """Connections that receive frames of any size, piece by piece in any order, and are answered in the end."""
+def test_all_frames_are_served_and_at_most_one_exceeds_the_bound(data: st.DataObject) -> None:
+    """Connections receive frames of any size in pieces, in any order, and are then answered."""
     sizes = data.draw(st.lists(st.integers(1, 900), min_size=1, max_size=8))
     peers = Peers()
     for n in range(len(sizes)):
@@ -124,7 +124,7 @@ def test_all_frames_get_through_and_the_bound_holds_but_for_one(data: st.DataObj
     rounds = 0
     while left:
         rounds += 1
-        assert rounds < 2_000, "nothing moves any more"
+        assert rounds < 2_000, "no progress"
         while peers.granted:
             name = peers.granted.pop()
             left[name] -= waiting.pop(name)
@@ -147,7 +147,7 @@ def test_all_frames_get_through_and_the_bound_holds_but_for_one(data: st.DataObj
     assert not peers.memory.has_waiting
 
 
-def test_what_a_closed_connection_held_is_free_again() -> None:
+def test_a_closed_connection_releases_its_memory() -> None:
     peers = Peers()
     peers.memory.take(peers.open("a"), 1000)
     assert peers.grow("b", 10, SMALL)  # favoured
@@ -158,7 +158,7 @@ def test_what_a_closed_connection_held_is_free_again() -> None:
         peers.memory.give_back(peers.holdings["b"], 11)
 
 
-def test_a_connection_that_waits_for_its_turn_with_a_small_request_is_not_closed() -> None:
+def test_a_small_queued_request_does_not_close_its_connection() -> None:
     peers = Peers()
     peers.memory.take(peers.open("small request"), 5)
     peers.memory.take(peers.open("much"), 995)
@@ -169,7 +169,7 @@ def test_a_connection_that_waits_for_its_turn_with_a_small_request_is_not_closed
     assert peers.evicted == ["much", "favoured"]
 
 
-def test_a_connection_that_has_only_just_begun_to_send_is_not_closed() -> None:
+def test_a_connection_that_just_began_to_send_is_not_closed() -> None:
     peers = Peers()
     for name in ("much", "sends again"):
         peers.memory.take(peers.open(name), 495)
@@ -185,7 +185,7 @@ def test_a_connection_that_has_only_just_begun_to_send_is_not_closed() -> None:
     assert peers.evicted == ["much", "favoured"]
 
 
-def test_a_connection_whose_small_request_is_answered_may_send_the_next_one_though_memory_is_used_up() -> None:
+def test_a_connection_holding_nothing_may_send_with_memory_exhausted() -> None:
     peers = Peers()
     peers.memory.take(peers.open("much"), 1000)
     small = peers.open("small request")

@@ -1,6 +1,6 @@
-"""Requests of very many elements: others are served in between, whatever is asked for.
+"""Requests with very many elements: other connections are served in between, for every API.
 
-The length of a turn is counted in calls of functions, so that it does not depend on the machine. A call takes 30 to 100
+The length of a turn is counted in function calls, so that it does not depend on the machine. A call takes 30 to 100
 nanoseconds: the bound below is 5 to 15 milliseconds.
 """
 
@@ -64,7 +64,7 @@ CALLS_MAX = 150_000
 
 MANY = 30_000
 FEW = 3_000
-"""Where each costs much."""
+"""Topics where each request costs much."""
 
 TRANSACTIONAL = batch(b"x", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
 
@@ -342,14 +342,14 @@ def test_no_turn_of_the_loop_is_long(name: str, virtual: VirtualLoop) -> None:
                 await other.call(MetadataRequest(topics=[]))
                 turns += 1
         assert most() < CALLS_MAX, f"{most()} calls in one turn"
-        assert turns >= 2, "others are served meanwhile"
+        assert turns >= 2, "other requests run in between"
         await wire.close()
         await other.close()
 
     with_broker(virtual, talk)
 
 
-def test_more_elements_than_any_client_needs_are_refused(virtual: VirtualLoop) -> None:
+def test_requests_with_too_many_elements_are_refused(virtual: VirtualLoop) -> None:
     async def talk(node: Node) -> None:
         wire = await Wire.connect(node.port)
         most = node.broker.config.limits.request_elements_max
@@ -363,8 +363,8 @@ def test_more_elements_than_any_client_needs_are_refused(virtual: VirtualLoop) -
     with_broker(virtual, talk)
 
 
-def test_every_request_that_can_be_long_is_here() -> None:
-    """An API whose requests have arrays is in the list above, or it is said here why it need not be."""
+def test_every_api_that_can_be_long_is_tested() -> None:
+    """Each API whose requests have arrays is in the list above, or below with the reason why not."""
     from semel_broker.handlers import HANDLERS
     from semel_protocol.fields import Array, fields_of
 

@@ -1,4 +1,4 @@
-"""10,000 idle connections cost a broker little memory and no work, and everybody else is served as ever."""
+"""10,000 idle connections cost a broker little memory and no work, and other clients are served as usual."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ pytestmark = pytest.mark.real_time
 
 IDLE = 10_000
 RSS_BYTES_EACH_MAX = 10_000
-"""A connection that has asked for nothing has no buffers of its own."""
+"""Bytes of an idle connection, which has no buffers of its own."""
 WATCHED_S = 1.0
 CPU_S_MAX = 0.2
 
 
 @pytest.fixture
 def descriptors() -> Iterator[None]:
-    """As many open files as this process may have; the broker's process takes its own."""
+    """Raise the limit of open files of this process; the broker's process raises its own."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < IDLE + 1_000:
         pytest.skip(f"this machine allows {hard} open files a process")

@@ -1,5 +1,7 @@
-"""Transaction version 1, where one epoch does for all transactions: what comes over a connection that its producer has
-replaced is late, and is not taken for a part of the transaction that is open by now."""
+"""Replaced connections in transaction version 1, where one epoch serves all transactions of a producer.
+
+A request over a connection that its producer has replaced is late. It must not become part of the current transaction.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +23,18 @@ async def broker(start_broker: StartBroker) -> Harness:
 
 
 async def begun(broker: Harness) -> TransactionalProducer:
-    """All over one connection, as Java's and several other clients do it."""
+    """A transaction over one connection, as Java's and several other clients send it."""
     one = await TransactionalProducer(await broker.wire(), 1).init()
     assert (await one.produce("t", b"a")).error_code == 0
     return one
 
 
-async def test_a_late_produce_over_the_connection_that_its_producer_has_left(broker: Harness) -> None:
+async def test_a_late_produce_over_a_replaced_connection_closes_it(broker: Harness) -> None:
     one = await begun(broker)
     late = one.produce_request("t", b"late")
     replaced, one.wire = one.wire, await broker.wire()
     assert await one.end(commit=False) == 0
-    assert await one.add("t", 0) == 0  # the next transaction has begun, and written nothing yet
+    assert await one.add("t", 0) == 0  # the next transaction has begun, without any record
     replaced.send(late, PRODUCE_VERSION)
     assert await replaced.closed_by_peer()
     assert (await one.send(one.produce_request("t", b"b", sequence=1))).error_code == 0
@@ -42,7 +44,7 @@ async def test_a_late_produce_over_the_connection_that_its_producer_has_left(bro
     assert [line["reason"] for line in broker.log.of("connection_closed")] == ["stale_connection"]
 
 
-async def test_late_offsets_over_the_connection_that_their_producer_has_left(broker: Harness) -> None:
+async def test_late_offsets_over_a_replaced_connection_close_it(broker: Harness) -> None:
     one = await begun(broker)
     assert await one.add_group() == 0
     late = one.commit_request({0: 5})
@@ -56,12 +58,12 @@ async def test_late_offsets_over_the_connection_that_their_producer_has_left(bro
     assert await stable_offsets(one.wire, 0, 1) == [(0, -1), (0, 7)]
 
 
-async def test_a_connection_that_was_for_partitions_only_outlives_that_to_the_coordinator(broker: Harness) -> None:
-    """As with librdkafka, which has one for each."""
+async def test_a_new_coordinator_connection_does_not_replace_that_for_produces(broker: Harness) -> None:
+    """As with librdkafka, which has a connection to the coordinator and one to the leader."""
     one = await TransactionalProducer(await broker.wire(), 1).init()
     partitions = await broker.wire()
     for value in (b"a", b"b", b"c"):
-        one.wire = await broker.wire()  # a new one to the coordinator for each transaction
+        one.wire = await broker.wire()  # a new coordinator connection for each transaction
         assert await one.add("t", 0) == 0
         coordinator, one.wire = one.wire, partitions
         assert (await one.send(one.produce_request("t", value))).error_code == 0
@@ -69,7 +71,7 @@ async def test_a_connection_that_was_for_partitions_only_outlives_that_to_the_co
         assert await one.end() == 0
 
 
-async def test_a_new_epoch_may_come_over_a_connection_that_was_left(broker: Harness) -> None:
+async def test_a_new_epoch_may_use_a_replaced_connection(broker: Harness) -> None:
     one = await begun(broker)
     older, one.wire = one.wire, await broker.wire()
     assert await one.end() == 0

@@ -1,4 +1,4 @@
-"""A follower's fetches, asked by hand: what is answered, when, and what of it counts."""
+"""Fetches of followers, called directly: the answer, its time, and the progress that counts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FOLLOWER, OTHER = 2, 3
 
 
 class Follower:
-    """One that does nothing but ask."""
+    """A follower that only sends fetches."""
 
     def __init__(self, leader: Replicant, node_id: int = FOLLOWER) -> None:
         self.leader = leader
@@ -81,7 +81,7 @@ class Follower:
         return k01_replica_fetch.handle(self.sessions, self.request(*wanted, **fields), context)
 
     def fetch(self, *wanted: tuple[int, int], **fields: Any) -> dict[int, FetchResponsePartition]:
-        """What is answered at once, by partition."""
+        """The rows of an immediate answer, by partition."""
         return self.took(self.ask(*wanted, **fields))
 
     def took(self, answer: FetchResponse) -> dict[int, FetchResponsePartition]:
@@ -97,7 +97,7 @@ class Follower:
 
 @pytest.fixture
 async def leader() -> AsyncIterator[Replicant]:
-    """It leads six partitions, whose other replicas are not there."""
+    """A leader of six partitions whose other replicas do not run."""
     cluster = Cluster(**{"replica.lag.time.max.ms": "1000000"})
     (one,) = await cluster.start(1)
     await one.topics.create(_topic(6))
@@ -131,7 +131,7 @@ async def test_stored_bytes_up_to_the_end_of_the_log_synced_or_not(leader: Repli
     leader.disk.release_syncs()
 
 
-async def test_offset_counts_before_anything_is_waited_for(leader: Replicant) -> None:
+async def test_offset_counts_before_the_fetch_waits(leader: Replicant) -> None:
     leader.append(b"x")
     await leader.partition().synced()
     follower = Follower(leader)
@@ -142,8 +142,8 @@ async def test_offset_counts_before_anything_is_waited_for(leader: Replicant) ->
     waiting.close()
 
 
-async def test_only_what_is_news_is_answered(leader: Replicant) -> None:
-    """KIP-227: a partition is named once, and then when its offset has changed."""
+async def test_only_changed_partitions_are_answered(leader: Replicant) -> None:
+    """KIP-227: a partition is named once, and again when its offset has changed."""
     follower = Follower(leader)
     assert sorted(follower.fetch(*[(n, 0) for n in range(6)])) == list(range(6)), "high watermarks are new to it"
     assert follower.fetch() == {}
@@ -168,7 +168,7 @@ async def test_start_of_the_log_travels_without_data_too(leader: Replicant) -> N
     assert follower.fetch() == {}
 
 
-async def test_append_ends_the_wait_and_brings_what_else_there_is(leader: Replicant) -> None:
+async def test_append_ends_the_wait_and_brings_other_changes(leader: Replicant) -> None:
     follower = Follower(leader)
     follower.fetch((0, 0), (1, 0), (2, 0))
     waiting = asyncio.ensure_future(follower.ask(wait_ms=60_000))
@@ -188,7 +188,7 @@ async def test_wait_ends_by_time_and_by_a_nudge(leader: Replicant) -> None:
     await asyncio.sleep(0)
     await follower.nudge()
     assert follower.took(await waiting) == {}
-    await follower.nudge()  # before the fetch that it was meant for
+    await follower.nudge()  # before the fetch that it is meant for
     assert follower.took(await follower.ask(wait_ms=60_000)) == {}
     waiting = asyncio.ensure_future(follower.ask(wait_ms=60_000))
     await asyncio.sleep(0.02)
@@ -196,7 +196,7 @@ async def test_wait_ends_by_time_and_by_a_nudge(leader: Replicant) -> None:
     waiting.cancel()
 
 
-async def test_diverging_log_is_told_so_and_its_offset_does_not_count(leader: Replicant) -> None:
+async def test_diverging_log_gets_the_diverging_epoch_and_no_progress(leader: Replicant) -> None:
     partition = leader.partition()
     leader.append(b"of epoch 0")
     partition.become_leader(4, partition.replicas)
@@ -204,7 +204,7 @@ async def test_diverging_log_is_told_so_and_its_offset_does_not_count(leader: Re
     await partition.synced()
     follower = Follower(leader)
     for offset, last, expected in (
-        (3, 4, (4, 2)),  # it has more of the present epoch than there is
+        (3, 4, (4, 2)),  # it has more of the current epoch than the leader
         (2, 3, (0, 1)),  # an epoch that the leader never had
         (2, 0, (0, 1)),
     ):
@@ -219,7 +219,7 @@ async def test_diverging_log_is_told_so_and_its_offset_does_not_count(leader: Re
 
 
 async def test_leader_epochs_must_agree(leader: Replicant) -> None:
-    """Reliability, "fetch replies of an old epoch counted", on the leader's side: nor are fetches of one."""
+    """The leader ignores fetches of an old epoch (docs/reliability.md)."""
     partition = leader.partition()
     leader.append(b"x")
     await partition.synced()
@@ -231,7 +231,7 @@ async def test_leader_epochs_must_agree(leader: Replicant) -> None:
     assert partition.high_watermark == 0
 
 
-async def test_fetch_that_waits_hears_that_the_leader_leads_no_more(leader: Replicant) -> None:
+async def test_waiting_fetch_gets_an_error_when_leadership_ends(leader: Replicant) -> None:
     follower = Follower(leader)
     follower.fetch((0, 0))
     waiting = asyncio.ensure_future(follower.ask(wait_ms=60_000))
@@ -253,7 +253,7 @@ async def test_offset_outside_of_the_log(leader: Replicant, offset: int, is_belo
     assert leader.partition().replicas.offsets[FOLLOWER] == -1
 
 
-async def test_who_has_no_replica_gets_nothing(leader: Replicant) -> None:
+async def test_fetch_by_a_broker_without_replica_is_refused(leader: Replicant) -> None:
     leader.append(b"x")
     row = Follower(leader, 9).fetch((0, 0))[0]
     assert (row.error_code, row.records) == (ErrorCode.REPLICA_NOT_AVAILABLE, b"")
@@ -318,7 +318,7 @@ async def test_forgotten_partition_is_not_served_any_more(leader: Replicant) -> 
     assert list(follower.fetch((0, 0))) == [0]
 
 
-async def test_sessions_that_are_not_known_are_refused(leader: Replicant) -> None:
+async def test_unknown_sessions_are_refused(leader: Replicant) -> None:
     follower = Follower(leader)
     follower.fetch((0, 0))
     for session_id, epoch, code in (
@@ -333,7 +333,7 @@ async def test_sessions_that_are_not_known_are_refused(leader: Replicant) -> Non
 
 
 async def test_new_session_ends_the_one_before(leader: Replicant) -> None:
-    """The follower has lost its connection, and a fetch of the old one may still wait here."""
+    """The follower reconnects while a fetch of its old connection still waits."""
     follower = Follower(leader)
     follower.fetch((0, 0))
     waiting = asyncio.ensure_future(follower.ask(wait_ms=60_000))
@@ -345,7 +345,7 @@ async def test_new_session_ends_the_one_before(leader: Replicant) -> None:
     assert len(leader.partition(0)._fetching) == 1
 
 
-async def test_broker_that_woke_up_late_does_not_end_the_session_of_its_successor(leader: Replicant) -> None:
+async def test_fetch_with_a_stale_broker_epoch_keeps_the_session(leader: Replicant) -> None:
     follower = Follower(leader)
     follower.fetch((0, 0))
     request = Follower(leader).request((0, 0))
@@ -356,8 +356,8 @@ async def test_broker_that_woke_up_late_does_not_end_the_session_of_its_successo
     assert follower.fetch() == {}
 
 
-async def test_session_speaks_for_partitions_that_are_not_named(leader: Replicant) -> None:
-    """The leader's count of who lags goes by fetches; of a quiet partition there are none but those of the session."""
+async def test_session_covers_partitions_that_are_not_named(leader: Replicant) -> None:
+    """The leader measures lag by fetches; for a quiet partition only the session's fetches count."""
     partition = leader.partition()
     leader.append(b"x")
     await partition.synced()

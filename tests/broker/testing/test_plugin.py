@@ -1,4 +1,4 @@
-"""The pytest plugin and the broker behind it: quick, empty, restartable, and kept for a look when asked."""
+"""The pytest plugin and its broker: quick start, empty, restartable, and data kept on request."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_each_test_has_an_empty_broker_again(semel_broker: EphemeralBroker
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-async def test_what_was_written_is_there_at_the_same_address_after_stop_or_kill(end: str) -> None:
+async def test_data_and_address_survive_stop_and_kill(end: str) -> None:
     with EphemeralBroker() as broker:
         broker.create_topic("t")
         port = broker.port
@@ -111,7 +111,7 @@ async def test_kill_drops_connections_and_leaves_no_thread() -> None:
     assert "semel-broker" not in [thread.name for thread in threading.enumerate()]
 
 
-async def test_a_waiting_fetch_does_not_hold_up_the_end() -> None:
+async def test_a_waiting_fetch_does_not_delay_the_stop() -> None:
     with EphemeralBroker() as broker:
         broker.create_topic("t")
         async with wire_to(broker) as wire:
@@ -132,11 +132,11 @@ def test_two_brokers_live_side_by_side() -> None:
         assert one.node.broker.cluster_id != other.node.broker.cluster_id
 
 
-def test_a_setting_that_cannot_be_is_said_and_leaves_nothing_running() -> None:
+def test_an_invalid_setting_is_refused_and_no_thread_is_left() -> None:
     broker = EphemeralBroker({"num.partitons": 3})
     with pytest.raises(ConfigError, match=r"did you mean num\.partitions"):
         broker.start()
-    with pytest.raises(ConfigError, match="cannot dial"):
+    with pytest.raises(ConfigError, match="cannot connect to"):
         EphemeralBroker({"advertised.host.name": "0.0.0.0"}).start()
     assert not broker.is_running
     assert "semel-broker" not in [thread.name for thread in threading.enumerate()]
@@ -199,7 +199,7 @@ def test_settings_come_from_ini_and_marks(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.parametrize("mark", ["pytest.mark.semel({'a': 1})", "pytest.mark.semel(config={})"])
-def test_a_mark_that_says_nothing_is_refused_with_the_right_words(pytester: pytest.Pytester, mark: str) -> None:
+def test_an_invalid_mark_is_refused_with_the_right_form(pytester: pytest.Pytester, mark: str) -> None:
     pytester.makepyfile(f"import pytest\n@{mark}\ndef test_it(semel_broker): ...")
     result = run(pytester)
     result.assert_outcomes(errors=1)
@@ -216,7 +216,7 @@ KEEPING = """
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_keep_writes_the_data_and_says_where(pytester: pytest.Pytester, workers: int) -> None:
+def test_keep_writes_the_data_and_prints_the_path(pytester: pytest.Pytester, workers: int) -> None:
     pytester.makepyfile(KEEPING)
     arguments = ["--semel-keep", f"--basetemp={pytester.path}/kept", *(["-n", str(workers)] if workers else [])]
     result = run(pytester, *arguments)
@@ -229,7 +229,7 @@ def test_keep_writes_the_data_and_says_where(pytester: pytest.Pytester, workers:
     assert b"topic" in (places["test_it"] / "semel.store").read_bytes()
 
 
-def test_without_keep_nothing_is_written_or_said(pytester: pytest.Pytester) -> None:
+def test_without_keep_nothing_is_written_or_printed(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(semel_broker): ...")
     result = run(pytester, f"--basetemp={pytester.path}/kept")
     result.assert_outcomes(passed=1)

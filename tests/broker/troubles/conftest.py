@@ -1,4 +1,4 @@
-"""Scenes: one with the settings of the pytest plugin, and a maker of others."""
+"""Fixtures of scenes: one with the settings of the pytest plugin, and a factory for others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MakeScene = Callable[..., Scene]
 
 @pytest.fixture
 def make_scene() -> Iterator[MakeScene]:
-    """`make_scene(durability="fsync")`; all are gone afterwards."""
+    """`make_scene(durability="fsync")`; all scenes are closed after the test."""
     made: list[Scene] = []
 
     def make(**settings: object) -> Scene:

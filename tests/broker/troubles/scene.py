@@ -1,6 +1,6 @@
-"""A broker in memory and what users have around it: producers, readers, the `semel` command, a dump of a partition.
+"""A scene: a broker in memory with its users: producers, readers, the `semel` command, a dump of a partition.
 
-The broker has a loop of its own, so that clients of any kind can be stopped, and it can be killed, while others go on.
+The broker has an event loop of its own. It can be killed, and blocking clients can be stopped, while others continue.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TOPIC = "T-TEST"
 
 
 class Dumped(NamedTuple):
-    """One record or marker as `semel log dump` shows it."""
+    """One record or marker of a `semel log dump`."""
 
     offset: int
     epoch: int
@@ -39,7 +39,7 @@ class Dumped(NamedTuple):
 
 
 class Unreachable:
-    """A destination of markers where one partition has no leader. For durability=os: markers are durable at once."""
+    """A destination of markers with one partition without leader. For durability=os: markers are durable at once."""
 
     is_here = True
 
@@ -90,7 +90,7 @@ class Scene:
     async def read(
         self, count: int, isolation: Any = "read_committed", topic: str = TOPIC
     ) -> list[tuple[int, bytes | None]]:
-        """(offset, value) of the first `count` records that a reader from offset 0 gets, and what is right behind."""
+        """(offset, value) of the first `count` records for a reader from offset 0, and of records directly behind."""
         async with self.reader(isolation) as consumer:
             partition = TopicPartition(topic, 0)
             consumer.assign([partition])
@@ -106,7 +106,7 @@ class Scene:
         return [value for _, value in await self.read(count, isolation, topic)]
 
     async def read_nothing(self) -> bool:
-        """Whether nothing at all is committed, and nothing is in the way of what will be."""
+        """Whether no record is committed, and no open transaction blocks later ones."""
         async with self.reader() as consumer:
             partition = TopicPartition(TOPIC, 0)
             consumer.assign([partition])
@@ -118,14 +118,14 @@ class Scene:
     # Tools
 
     async def semel(self, *arguments: str, status: int = 0) -> str:
-        """What the command prints."""
+        """The output of the command."""
         environment = {"SEMEL_BOOTSTRAP_SERVER": self.at}
         done = await asyncio.to_thread(CliRunner().invoke, main, arguments, env=environment)
         assert done.exit_code == status, (done.output, done.exception)
         return " ".join(done.output.split())
 
     async def wait_for(self, words: str, *arguments: str) -> str:
-        """What the command prints once it says `words`."""
+        """The output of the command, repeated until it contains `words`."""
         until = time.monotonic() + PATIENCE_S
         while words not in (out := await self.semel(*arguments)):
             assert time.monotonic() < until, out
@@ -133,14 +133,14 @@ class Scene:
         return out
 
     async def dump(self, directory: Path, partition: str = f"{TOPIC}-0") -> list[Dumped]:
-        """Stops the broker, and has its partition dumped."""
+        """Stop the broker and dump its partition."""
         await self.stop()
         place = self.broker.save(directory / uuid.uuid4().hex) / partition
         done = await asyncio.to_thread(CliRunner().invoke, main, ["log", "dump", str(place)])
         assert done.exit_code == 0, done.output
         return [_dumped(line) for line in done.output.splitlines() if line.startswith("| offset")]
 
-    # What happens to brokers
+    # Faults
 
     async def stop(self) -> None:
         await asyncio.to_thread(self.broker.stop)
@@ -152,12 +152,12 @@ class Scene:
         await asyncio.to_thread(self.broker.start)
 
     async def cut_power(self, seed: int = 1) -> None:
-        """The machine goes dark: of what was not synced, an arbitrary part is lost."""
+        """Cut the power: an arbitrary part of the unsynced bytes is lost."""
         await self.kill()
         self.broker._disk.crash(Random(seed))
 
     async def inside(self, look: Callable[[Node], Any]) -> Any:
-        """`look(node)`, in the broker's own loop."""
+        """Run `look(node)` in the broker's event loop."""
 
         async def run(node: Node) -> Any:
             return look(node)
@@ -165,14 +165,14 @@ class Scene:
         return await asyncio.to_thread(self.broker.call, run)
 
     async def stall_disk(self) -> None:
-        """From here on nothing becomes durable, until `release_disk`."""
+        """Block all syncs until `release_disk`."""
         await self.inside(lambda _: self.broker._disk.hold_syncs())
 
     async def release_disk(self) -> None:
         await self.inside(lambda _: self.broker._disk.release_syncs())
 
     async def lose_leader(self, topic: str, index: int = 0) -> None:
-        """No marker reaches this partition until `find_leader`."""
+        """Keep markers from this partition until `find_leader`."""
 
         def look(node: Node) -> None:
             transactions: Any = node.broker.transactions
@@ -189,7 +189,7 @@ class Scene:
 
 
 async def heard_out(call: Callable[[], Awaitable[None]]) -> None:
-    """`call` until it does not time out: what a commit or abort came to in the end."""
+    """Repeat `call` until it does not time out; return the final outcome of a commit or abort."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
@@ -200,7 +200,7 @@ async def heard_out(call: Callable[[], Awaitable[None]]) -> None:
 
 @contextmanager
 def refused(kind: type[BaseException], *words: str) -> Iterator[None]:
-    """The block raises `kind`, and its text has all of `words`: who, why, and what to do next."""
+    """Check that the block raises `kind` with all of `words` in its message."""
     with pytest.raises(kind) as raised:
         yield
     missing = [each for each in words if each not in str(raised.value)]

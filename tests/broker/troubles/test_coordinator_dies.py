@@ -1,4 +1,4 @@
-"""The coordinator dies before, between and after the records of a transaction's end; a partition cannot be reached."""
+"""The coordinator dies before, between or after the records that end a transaction; a partition is unreachable."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def scene(make_scene: MakeScene, request: pytest.FixtureRequest) -> Scene:
     return scene
 
 
-async def test_before_the_decision_is_stored_the_commit_is_asked_for_again(scene: Scene, tmp_path: Path) -> None:
+async def test_before_the_decision_is_stored_the_commit_is_retried(scene: Scene, tmp_path: Path) -> None:
     async with scene.producer() as producer:
         await producer.begin_transaction()
         await producer.send_and_wait(TOPIC, b"1")
@@ -35,10 +35,10 @@ async def test_before_the_decision_is_stored_the_commit_is_asked_for_again(scene
 
 
 @pytest.mark.parametrize("commit", [True, False])
-async def test_after_the_decision_is_stored_the_next_coordinator_goes_on_with_the_markers(
+async def test_after_the_decision_is_stored_the_next_coordinator_writes_the_markers(
     scene: Scene, commit: bool, tmp_path: Path
 ) -> None:
-    """One partition has its marker, the other has not; both have it once in the end, and the producer hears so."""
+    """One of two partitions has its marker. In the end both have it once, and the producer gets the outcome."""
     async with scene.producer(max_block_ms=150) as producer:
         await producer.begin_transaction()
         await producer.send_and_wait(TOPIC, b"1")
@@ -65,14 +65,14 @@ async def test_after_the_decision_is_stored_the_next_coordinator_goes_on_with_th
 
 
 async def test_after_the_end_is_stored_a_retry_is_answered_as_the_first_try(scene: Scene, tmp_path: Path) -> None:
-    """The broker dies with the answer; the client asks again and hears that it is committed, not something else."""
+    """The broker dies before its answer; the client retries and gets the commit as the outcome."""
     async with scene.producer(max_block_ms=150) as producer:
         await producer.begin_transaction()
         await producer.send_and_wait(TOPIC, b"1")
         await scene.lose_leader(TOPIC)
         with refused(KafkaTimeoutError, "call commit_transaction() again"):
             await producer.commit_transaction()
-        await scene.kill()  # the client's request dies with it
+        await scene.kill()  # the client's request is lost with it
         await scene.start()
         await scene.wait_for("was committed", "txn", "why", "TEST-TID-0")
         await heard_out(producer.commit_transaction)
@@ -80,8 +80,8 @@ async def test_after_the_end_is_stored_a_retry_is_answered_as_the_first_try(scen
     assert [row.what for row in await scene.dump(tmp_path)] == ["1", "COMMIT"]
 
 
-async def test_a_partition_out_of_reach_holds_up_its_own_readers_only(scene: Scene) -> None:
-    """The commit takes longer than transaction.timeout.ms, and is a commit all the same."""
+async def test_an_unreachable_partition_delays_only_its_own_readers(scene: Scene) -> None:
+    """The commit takes longer than transaction.timeout.ms and still commits."""
     async with scene.producer(max_block_ms=150, transaction_timeout_ms=300) as producer:
         await producer.begin_transaction()
         for topic in (TOPIC, "other"):
@@ -124,10 +124,8 @@ async def test_offsets_and_records_are_decided_together_over_the_death_of_the_co
     assert await scene.values(6) == done
 
 
-async def test_a_damaged_transaction_log_is_said_so_and_nothing_in_it_is_forgotten(
-    scene: Scene, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its coordinator does not go on from half of what it knew; what needs no transaction works."""
+async def test_a_damaged_transaction_log_is_reported_and_kept(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    """The coordinator does not continue from a part of its log; requests without transactions work."""
     async with scene.producer() as producer, producer.transaction():
         await producer.send(TOPIC, b"1")
     await scene.stop()

@@ -1,4 +1,4 @@
-"""The error codes of the troubleshooting chapters: who gets which, what it says, and what a client makes of it."""
+"""The error codes of the troubleshooting chapters: their requests, their messages, and the clients' reactions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def wire(scene: Scene) -> AsyncIterator[Wire]:
 async def test_invalid_producer_epoch_for_an_older_instance_at_the_partition(
     scene: Scene, wire: Wire, version: int
 ) -> None:
-    """PRODUCER_FENCED (90) at the coordinator, INVALID_PRODUCER_EPOCH (47) at the partition, as Kafka has it."""
+    """PRODUCER_FENCED at the coordinator, INVALID_PRODUCER_EPOCH at the partition, as in Kafka."""
     old = await TransactionalProducer(wire, version, NAME).init()
     assert (await old.produce(TOPIC, b"1")).error_code == 0
     await TransactionalProducer(wire, version, NAME).init()
@@ -47,19 +47,19 @@ async def test_invalid_pid_mapping_for_an_id_that_the_coordinator_does_not_know(
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_invalid_txn_state_for_ending_what_is_not_open_or_ended_otherwise(wire: Wire, version: int) -> None:
+async def test_invalid_txn_state_for_ending_a_closed_transaction_differently(wire: Wire, version: int) -> None:
     mine = await TransactionalProducer(wire, version, NAME).init()
-    assert await mine.end() == ErrorCode.INVALID_TXN_STATE, "nothing was begun"
+    assert await mine.end() == ErrorCode.INVALID_TXN_STATE, "no transaction was begun"
     assert (await mine.produce(TOPIC, b"1")).error_code == 0
     before = mine.producer_id, mine.epoch
     assert await mine.end(commit=True) == 0
     after, (mine.producer_id, mine.epoch) = (mine.producer_id, mine.epoch), before
     assert await mine.end(commit=False) == ErrorCode.INVALID_TXN_STATE, "it was committed"
-    assert await mine.end(commit=True) == 0, "and whoever asks again hears so"
+    assert await mine.end(commit=True) == 0, "a retry gets the same answer"
     assert (mine.producer_id, mine.epoch) == after
 
 
-async def test_a_duplicate_sequence_is_answered_with_the_place_of_the_first(scene: Scene, wire: Wire) -> None:
+async def test_a_duplicate_sequence_is_answered_with_the_first_offset(scene: Scene, wire: Wire) -> None:
     mine = await TransactionalProducer(wire, 2, NAME).init()
     request = mine.produce_request(TOPIC, b"1")
     assert [(row.error_code, row.base_offset) for row in (await mine.send(request), await mine.send(request))] == [
@@ -77,12 +77,12 @@ async def test_a_sequence_too_high_is_out_of_order_and_says_what_was_expected(sc
     assert row.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     for words in ("sequence 2", "1"):
         assert words in row.error_message
-    assert (await mine.produce(TOPIC, b"2")).error_code == 0, "nothing was harmed"
+    assert (await mine.produce(TOPIC, b"2")).error_code == 0, "the partition still works"
     assert await mine.end() == 0
     assert await scene.values(2) == [b"1", b"2"]
 
 
-async def test_invalid_transaction_timeout_for_one_outside_of_what_the_broker_allows(wire: Wire) -> None:
+async def test_invalid_transaction_timeout_outside_of_the_brokers_bounds(wire: Wire) -> None:
     for timeout_ms, code in ((0, 50), (900_001, 50), (900_000, 0), (1, 0)):
         request = InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=timeout_ms)
         assert (await wire.call(request, 4)).error_code == code
@@ -90,10 +90,10 @@ async def test_invalid_transaction_timeout_for_one_outside_of_what_the_broker_al
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
 @pytest.mark.parametrize("client", ["semel", "librdkafka"])
-async def test_not_coordinator_is_looked_for_again_until_somebody_can_store_it(
+async def test_not_coordinator_makes_the_client_find_the_coordinator_again(
     scene: Scene, client: str, code: ErrorCode
 ) -> None:
-    """Whatever keeps the coordinator from its log; clients ask again, and nobody sees an error."""
+    """For any error of the coordinator's log: clients retry, and the application gets no error."""
     works = {"semel": _with_semel, "librdkafka": _with_librdkafka}
     await works[client](scene, b"1")
     refusals: list[ErrorCode] = []
@@ -132,8 +132,8 @@ async def _with_librdkafka(scene: Scene, value: bytes) -> None:
     await asyncio.to_thread(work)
 
 
-async def test_coordinator_not_available_while_its_log_is_being_read_is_waited_for(scene: Scene) -> None:
-    """The broker holds the request until the transactions are loaded; whoever cannot wait hears a retriable error."""
+async def test_clients_wait_while_the_coordinator_loads(scene: Scene) -> None:
+    """The broker holds the request while transactions load; a client with less time gets a retriable error."""
     await _with_semel(scene, b"1")
     await scene.kill()
     starting = asyncio.create_task(_with_semel(scene, b"2"))

@@ -1,4 +1,4 @@
-"""transactional.id.expiration.ms and producer.id.expiration.ms: ids that were forgotten while their producer slept."""
+"""transactional.id.expiration.ms and producer.id.expiration.ms: ids that expired while their producer was idle."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUICK = {
 
 
 async def asleep(scene: Scene, name: str = "TEST-TID-0") -> str:
-    """Until the coordinator has forgotten the id; what `semel txn why` says then."""
+    """Wait until the id has expired; return the output of `semel txn why`."""
     until = time.monotonic() + PATIENCE_S
     while await scene.semel("txn", "list", "-q"):
         assert time.monotonic() < until
@@ -29,10 +29,10 @@ async def asleep(scene: Scene, name: str = "TEST-TID-0") -> str:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_a_producer_that_slept_past_the_expiration_hears_an_error_and_never_commits_in_silence(
+async def test_a_producer_with_an_expired_id_gets_an_error_at_commit(
     make_scene: MakeScene, version: int, tmp_path: Path
 ) -> None:
-    """In the documents a week passes, the transaction is aborted, and no call says so. Here the commit does."""
+    """In reports of Kafka a week passes, the transaction is aborted, and no call fails. Here the commit fails."""
     scene = make_scene(transaction_version=version, **QUICK)
     async with scene.producer() as producer:
         async with producer.transaction():
@@ -56,7 +56,7 @@ async def test_a_producer_that_slept_past_the_expiration_hears_an_error_and_neve
     assert rows[2].producer_id != rows[0].producer_id
 
 
-async def test_librdkafka_hears_it_too(make_scene: MakeScene) -> None:
+async def test_librdkafka_gets_an_error_for_an_expired_id(make_scene: MakeScene) -> None:
     scene = make_scene(**QUICK)
     producer = scene.librdkafka()
     await asyncio.to_thread(producer.init_transactions, PATIENCE_S)
@@ -87,8 +87,8 @@ async def test_an_open_transaction_keeps_its_id(make_scene: MakeScene) -> None:
     assert await scene.values(1) == [b"1"]
 
 
-async def test_a_reader_from_offset_0_begins_where_something_was_committed(scene: Scene) -> None:
-    """ "Seek to 0, and the first message has offset 24": what lies before it was aborted, and the tools show it."""
+async def test_a_reader_from_offset_0_begins_at_the_first_committed_record(scene: Scene) -> None:
+    """ "Seek to 0, and the first message has offset 24": the records before it were aborted, and the tools show it."""
     async with scene.producer() as producer:
         await producer.begin_transaction()
         for number in range(23):
@@ -103,8 +103,8 @@ async def test_a_reader_from_offset_0_begins_where_something_was_committed(scene
     assert "1 committed 1 aborted" in timeline
 
 
-async def test_a_producer_forgotten_by_its_partition_is_not_doubled(make_scene: MakeScene) -> None:
-    """producer.id.expiration.ms: the partition no longer knows the last batches of a producer that was silent."""
+async def test_an_expired_producer_does_not_write_duplicates(make_scene: MakeScene) -> None:
+    """producer.id.expiration.ms: the partition has dropped the last batches of an idle producer."""
     scene = make_scene(producer_id_expiration_ms=50, producer_id_expiration_check_interval_ms=20)
 
     def known(node: Any) -> bool:
@@ -121,8 +121,8 @@ async def test_a_producer_forgotten_by_its_partition_is_not_doubled(make_scene: 
     assert await scene.values(3) == [b"1", b"2", b"3"]
 
 
-async def test_records_with_old_timestamps_do_not_make_their_producer_forgotten(make_scene: MakeScene) -> None:
-    """Ids age by the broker's clock: records of last month, written now, belong to a producer that is alive."""
+async def test_old_record_timestamps_do_not_expire_their_producer(make_scene: MakeScene) -> None:
+    """Ids age by the broker's clock, not by record timestamps: a producer of old records is active."""
     scene = make_scene(producer_id_expiration_check_interval_ms=20)
     month_ago_ms = int((time.time() - 30 * 86_400) * 1000)
     async with scene.producer() as producer:

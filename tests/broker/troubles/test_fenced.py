@@ -1,4 +1,4 @@
-"""ProducerFencedException: "Either there is a newer producer ... or ... expired by the broker." Which, and whose?"""
+"""ProducerFencedException: the error names the reason, a newer producer or an expired transaction."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WHO_AND_WHY = (
 
 @pytest.mark.parametrize("call", ["commit", "abort", "send_offsets"])
 @pytest.mark.parametrize("version", [1, 2])
-async def test_every_call_of_the_older_instance_says_who_took_over_and_what_to_do(
+async def test_every_call_of_the_older_instance_names_the_new_one_and_the_remedy(
     make_scene: MakeScene, version: int, call: str
 ) -> None:
     scene = make_scene(transaction_version=version)
@@ -46,9 +46,7 @@ async def test_every_call_of_the_older_instance_says_who_took_over_and_what_to_d
     assert await scene.values(1, "read_uncommitted") == [b"new"]
 
 
-async def test_what_the_older_instance_had_open_is_aborted_before_the_newer_one_begins(
-    scene: Scene, tmp_path: Path
-) -> None:
+async def test_the_older_instances_transaction_is_aborted_first(scene: Scene, tmp_path: Path) -> None:
     """The dump: data of one epoch, the ABORT of the next, and data and COMMIT of the newer instance above both."""
     async with scene.producer(client_id="web-1") as old:
         await old.begin_transaction()
@@ -97,10 +95,8 @@ async def test_librdkafka_is_fenced_alike(scene: Scene, tmp_path: Path) -> None:
     ]
 
 
-async def test_ids_that_change_with_every_start_fence_nobody_and_the_tools_show_it(
-    scene: Scene, tmp_path: Path
-) -> None:
-    """The mistake of the documents: the first instance may still commit. Both records are there, nobody is aborted."""
+async def test_random_transactional_ids_fence_no_zombie_and_tools_show_it(scene: Scene, tmp_path: Path) -> None:
+    """A reported mistake: the first instance can still commit. Both records are stored, and none is aborted."""
     async with scene.producer("anyValue") as first, scene.producer("differentValue") as second:
         await first.begin_transaction()
         await first.send_and_wait(TOPIC, b"thisIsMessageValue1")
@@ -116,7 +112,7 @@ async def test_ids_that_change_with_every_start_fence_nobody_and_the_tools_show_
     assert len({row.producer_id for row in rows}) == 2
 
 
-async def test_the_loop_of_the_documents_that_aborts_whatever_was_raised_hears_the_same_story_again(
+async def test_abort_after_fencing_raises_the_same_error(
     scene: Scene,
 ) -> None:
     """`catch (ProducerFencedException e) { producer.abortTransaction(); }` hides the reason behind a second error."""

@@ -11,12 +11,12 @@ from confluent_kafka import KafkaException
 from semel.errors import KafkaConnectionError, KafkaTimeoutError
 
 
-async def test_a_coordinator_that_cannot_store_the_id_times_the_call_out_and_it_is_safe_to_do_again(
+async def test_init_transactions_times_out_and_may_be_repeated(
     make_scene: MakeScene,
 ) -> None:
     scene = make_scene(durability="fsync")
     async with scene.producer("ANOTHER"):
-        pass  # now the topic of transactions is there, and the coordinator is found
+        pass  # now the transactions topic exists, and the coordinator is known
     await scene.stall_disk()
     producer = scene.producer(max_block_ms=200)
     with refused(
@@ -44,8 +44,8 @@ async def test_librdkafka_may_call_it_again_on_the_same_producer(make_scene: Mak
     assert await scene.values(1) == [b"1"]
 
 
-async def test_it_waits_for_a_commit_that_is_decided_and_times_out_with_the_reason(scene: Scene) -> None:
-    """A new instance cannot begin while the markers of the last transaction are not written everywhere."""
+async def test_it_waits_for_a_decided_commit_and_times_out_with_the_reason(scene: Scene) -> None:
+    """A new instance cannot begin until all markers of the last transaction are written."""
     async with scene.producer(max_block_ms=300) as old:
         await old.begin_transaction()
         await old.send_and_wait(TOPIC, b"1")
@@ -66,7 +66,7 @@ async def test_it_waits_for_a_commit_that_is_decided_and_times_out_with_the_reas
     assert await scene.values(2) == [b"1", b"2"]
 
 
-async def test_no_broker_at_all_says_where_it_was_looked_for(scene: Scene) -> None:
+async def test_without_a_broker_the_error_names_the_addresses(scene: Scene) -> None:
     await scene.kill()
     with refused(KafkaConnectionError, scene.at, "Check that the broker runs"):
         await scene.producer(bootstrap_timeout_ms=200).start()

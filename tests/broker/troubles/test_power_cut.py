@@ -1,4 +1,4 @@
-"""A node loses power amid transactions and comes back: what was open, what was decided, and what its users hear."""
+"""A node loses power during transactions and returns: open and decided transactions, and the errors of clients."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_an_outage_shorter_than_the_transaction_timeout_is_only_a_delay(sc
         assert await consumer.committed(POSITION) == 7
 
 
-async def test_an_outage_longer_than_the_transaction_timeout_fences_the_producer_and_says_for_how_long(
+async def test_an_outage_beyond_the_transaction_timeout_fences_the_producer(
     scene: Scene,
 ) -> None:
     async with scene.producer(transaction_timeout_ms=150, client_id="web-1") as producer:
@@ -66,7 +66,7 @@ async def test_an_outage_longer_than_the_transaction_timeout_fences_the_producer
         assert await consumer.committed(POSITION) is None
 
 
-async def test_librdkafka_is_fenced_by_the_timeout_and_a_new_producer_goes_on(scene: Scene) -> None:
+async def test_librdkafka_is_fenced_by_the_timeout_and_a_new_producer_continues(scene: Scene) -> None:
     producer = scene.librdkafka(transaction_timeout_ms=1_000)
     await asyncio.to_thread(producer.init_transactions, PATIENCE_S)
     producer.begin_transaction()
@@ -88,8 +88,8 @@ async def test_librdkafka_is_fenced_by_the_timeout_and_a_new_producer_goes_on(sc
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_power_is_cut_under_a_commit_that_nobody_has_heard_of(scene: Scene, seed: int) -> None:
-    """The commit is asked for again until the coordinator says what became of it: all of it is there, once."""
+async def test_power_is_cut_during_an_unanswered_commit(scene: Scene, seed: int) -> None:
+    """The client repeats the commit until it learns the outcome: all records are stored once."""
     async with scene.producer(max_block_ms=100, transaction_timeout_ms=30_000) as producer:
         await half_a_transaction(producer)
         await scene.stall_disk()
@@ -103,8 +103,8 @@ async def test_power_is_cut_under_a_commit_that_nobody_has_heard_of(scene: Scene
         assert await consumer.committed(POSITION) == 7
 
 
-async def test_readers_lose_their_broker_and_go_on_where_they_were(scene: Scene) -> None:
-    """What a consumer logs as a disconnect in the documents; it reads each record once, and nothing uncommitted."""
+async def test_readers_continue_at_their_position_after_an_outage(scene: Scene) -> None:
+    """The consumer is disconnected; it reads each record once, and no uncommitted one."""
     async with scene.producer() as producer, scene.reader() as consumer:
         consumer.assign([TopicPartition(TOPIC, 0)])
         found = []

@@ -1,4 +1,4 @@
-"""What readers may count on, and what not: parts of a transaction that were deleted, moved partitions, two workers."""
+"""Guarantees for readers and their limits: transactions deleted in part, moved partitions, two workers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from semel.errors import CommitFailedError, TransactionHasFailed
 PARTITION = TopicPartition(TOPIC, 0)
 
 
-async def test_what_is_left_of_a_transaction_after_its_first_records_were_deleted_is_still_read(scene: Scene) -> None:
-    """Committed records stay committed, aborted ones aborted, though where they began is gone."""
+async def test_a_transaction_with_deleted_first_records_is_still_read(scene: Scene) -> None:
+    """Committed records stay committed and aborted ones aborted after their first records are deleted."""
     async with scene.producer("a") as aborting, scene.producer("c") as committing:
         await aborting.begin_transaction()
         await committing.begin_transaction()
@@ -52,10 +52,8 @@ async def test_a_reader_may_begin_in_the_middle_of_a_transaction(scene: Scene) -
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_a_partition_that_moved_to_another_worker_is_not_answered_by_both(
-    make_scene: MakeScene, version: int
-) -> None:
-    """Each worker has a transactional id of its own, so neither fences the other; the group's generation does."""
+async def test_a_moved_partition_is_committed_by_one_worker_only(make_scene: MakeScene, version: int) -> None:
+    """Each worker has its own transactional id, so the group's generation fences the old one."""
     scene = make_scene(transaction_version=version)
     await asyncio.to_thread(scene.broker.create_topic, "in")
     source = TopicPartition("in", 0)
@@ -70,7 +68,7 @@ async def test_a_partition_that_moved_to_another_worker_is_not_answered_by_both(
         of_the_zombie = slow.group_metadata()
         await zombie.begin_transaction()
         await zombie.send_and_wait(TOPIC, b"<1> of T0")
-        await slow.stop()  # the group gives the partition to another; the worker does not notice
+        await slow.stop()  # the group moves the partition; the worker does not notice
         async with scene.reader(**settings) as quick:
             quick.subscribe(["in"])
             assert (await _one(quick)).offset == record.offset

@@ -1,4 +1,4 @@
-"""REQUEST_TIMED_OUT: the broker has a record, but cannot make it durable in the time that the producer gives it."""
+"""REQUEST_TIMED_OUT: the broker has a record but cannot make it durable within the request's timeout."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def scene(make_scene: MakeScene) -> Scene:
     return make_scene(durability="fsync")
 
 
-async def test_the_answer_comes_in_time_and_a_retry_is_answered_with_the_same_place(scene: Scene) -> None:
+async def test_a_retry_after_request_timed_out_gets_the_same_offset(scene: Scene) -> None:
     wire = await Wire.connect(scene.broker.port)
     records = {"producer_id": 77, "producer_epoch": 0, "base_sequence": 0}
     request = produce_request(TOPIC, batch(b"1", **records))
@@ -43,7 +43,7 @@ async def test_the_answer_comes_in_time_and_a_retry_is_answered_with_the_same_pl
 
 
 async def test_partitions_that_were_in_time_are_answered_as_stored(scene: Scene) -> None:
-    """One request, two partitions: what is durable is acknowledged, whatever becomes of the other one."""
+    """One request, two partitions: a durable batch is acknowledged even if the other one times out."""
     wire = await Wire.connect(scene.broker.port)
     records = {"producer_id": 77, "producer_epoch": 0, "base_sequence": 0}
     await asyncio.to_thread(scene.broker.create_topic, "other")
@@ -99,14 +99,14 @@ class Librdkafka:
 
 
 @pytest.mark.parametrize("client", [Semel, Aiokafka, Librdkafka])
-async def test_a_stalled_disk_costs_time_and_doubles_nothing(scene: Scene, client: Callable[[Scene], Any]) -> None:
+async def test_a_stalled_disk_causes_no_duplicates(scene: Scene, client: Callable[[Scene], Any]) -> None:
     made = client(scene)
     await made.start()
     await made.begin()
     await made.send(b"half")
     await scene.stall_disk()
     sending = asyncio.create_task(made.send(b"other half"))
-    await asyncio.sleep(STALLED_S)  # so that the request is given up, and sent again
+    await asyncio.sleep(STALLED_S)  # the client times out and sends the request again
     assert not sending.done()
     await scene.release_disk()
     await sending
@@ -118,7 +118,7 @@ async def test_a_stalled_disk_costs_time_and_doubles_nothing(scene: Scene, clien
     assert await scene.values(3) == [b"half", b"other half", b"next"]
 
 
-async def test_abort_after_a_commit_that_timed_out_finds_out_that_it_was_committed(scene: Scene) -> None:
+async def test_abort_after_a_timed_out_commit_reports_the_commit(scene: Scene) -> None:
     """Elsewhere: "Invalid transition attempted from state COMMITTING_TRANSACTION to state ABORTING_TRANSACTION"."""
     async with scene.producer(max_block_ms=150) as producer:
         await producer.begin_transaction()
@@ -156,7 +156,7 @@ async def test_abort_after_a_commit_that_never_arrived_aborts(scene: Scene) -> N
     assert await scene.values(1) == [b"2"]
 
 
-async def test_librdkafka_asks_again_for_a_commit_that_timed_out(scene: Scene) -> None:
+async def test_librdkafka_retries_a_timed_out_commit(scene: Scene) -> None:
     producer = scene.librdkafka()
     await asyncio.to_thread(producer.init_transactions, PATIENCE_S)
     producer.begin_transaction()

@@ -1,4 +1,4 @@
-"""Retries: an answer that was lost, a batch that overtook another, data that the broker lost, a record too large."""
+"""Retries: a lost answer, a batch that overtook another, records lost by the broker, a record that is too large."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from semel.errors import MessageSizeTooLargeError, TransactionHasFailed
 async def test_a_broker_that_dies_between_storing_and_answering_has_each_record_once(
     make_scene: MakeScene, client: str
 ) -> None:
-    """The records are in the log, the disk does not get to say so, the process is killed: all are sent again."""
+    """The records are in the log, the sync does not end, the process is killed: the client sends them again."""
     scene = make_scene(durability="fsync")
     values = [b"%d" % number for number in range(5)]
 
@@ -50,7 +50,7 @@ async def test_a_broker_that_dies_between_storing_and_answering_has_each_record_
 
 
 async def _warm_up(scene: Scene) -> None:
-    """The ids of producers come in blocks, which have to be durable; that is not what is stalled here."""
+    """Allocate a block of producer ids first, because it must be durable; the test stalls the disk later."""
     async with scene.producer(None) as producer:
         await producer.send_and_wait(TOPIC, b"warm")
 
@@ -61,10 +61,8 @@ async def _until_end_offset(scene: Scene, offset: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_acknowledged_records_that_a_broker_lost_are_warned_of(
-    make_scene: MakeScene, caplog: pytest.LogCaptureFixture
-) -> None:
-    """durability=os and a power cut, as on any broker that does not sync: the gap in the sequences gives it away."""
+async def test_lost_acknowledged_records_log_a_warning(make_scene: MakeScene, caplog: pytest.LogCaptureFixture) -> None:
+    """durability=os and a power cut, as on any broker without sync: the gap in the sequences shows the loss."""
     scene = make_scene(durability="os")
     async with scene.producer(None) as producer:
         await _lose_the_last(scene, producer)
@@ -96,7 +94,7 @@ async def test_in_a_transaction_lost_records_are_an_error(make_scene: MakeScene)
 
 
 async def _lose_the_last(scene: Scene, producer: Any) -> None:
-    """The producer has two records acknowledged; the second one is lost with the machine's memory."""
+    """Two records are acknowledged; the power cut loses the second one."""
     await producer.send_and_wait(TOPIC, b"1")
 
     async def sync_all(node: Any) -> None:
@@ -110,7 +108,7 @@ async def _lose_the_last(scene: Scene, producer: Any) -> None:
     await scene.start()
 
 
-async def test_a_record_too_large_for_the_client_costs_nothing_but_itself(scene: Scene) -> None:
+async def test_a_record_too_large_for_the_client_fails_alone(scene: Scene) -> None:
     async with scene.producer() as producer, producer.transaction():
         await producer.send(TOPIC, b"before")
         with refused(MessageSizeTooLargeError, "max_request_size=1048576", "max.message.bytes on the topic"):
@@ -134,8 +132,8 @@ async def test_a_record_too_large_for_the_topic_fails_its_transaction_with_the_s
     assert await scene.values(1, topic="small") == [b"after"]
 
 
-async def test_a_broker_that_cannot_be_reached_is_not_stormed_with_connections(scene: Scene) -> None:
-    """Each one that is closed again keeps its port for a minute; a machine that retries at once runs out of them."""
+async def test_an_unreachable_broker_gets_few_connection_attempts(scene: Scene) -> None:
+    """Each closed connection keeps its port for a minute; immediate retries would use up all ports."""
     attempts = 0
 
     def close_at_once(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

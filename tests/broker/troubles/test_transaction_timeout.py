@@ -1,4 +1,4 @@
-"""transaction.timeout.ms: what expires a transaction, what it blocks until then, and what a timeout may be set to."""
+"""transaction.timeout.ms: its expiry, the readers that it blocks until then, and its allowed values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from semel.errors import InvalidProducerEpoch, InvalidTransactionTimeout, Produc
 WHY_EXPIRED = ("'TEST-TID-0'", "open for longer than its transaction.timeout.ms", "by broker 0", "allowed were 100 ms")
 
 
-async def test_a_slow_producer_is_fenced_and_told_for_how_long_it_was_open(scene: Scene, tmp_path: Path) -> None:
+async def test_a_slow_producer_is_fenced_with_the_open_time_in_the_error(scene: Scene, tmp_path: Path) -> None:
     async with scene.producer(transaction_timeout_ms=100) as producer:
         await producer.begin_transaction()
         await producer.send_and_wait(TOPIC, b"slow")
@@ -46,10 +46,10 @@ async def test_a_zombie_that_still_writes_is_fenced_by_the_marker(
     assert [row.what for row in await scene.dump(tmp_path)] == ["slow", "ABORT"]
 
 
-async def test_a_dangling_transaction_holds_up_the_committed_ones_behind_it_and_the_tools_say_whose_it_is(
+async def test_a_hanging_transaction_blocks_later_ones_and_tools_name_its_owner(
     scene: Scene,
 ) -> None:
-    """Its producer is gone for good; readers of committed records wait for it, and for no longer than its timeout."""
+    """Its producer is gone; readers of committed records wait for it, at most for its timeout."""
     dead = scene.librdkafka("gone", client_id="worker-7", transaction_timeout_ms=1_500)
     await asyncio.to_thread(dead.init_transactions, PATIENCE_S)
     dead.begin_transaction()
@@ -74,7 +74,7 @@ async def test_a_dangling_transaction_holds_up_the_committed_ones_behind_it_and_
         await asyncio.to_thread(dead.commit_transaction, PATIENCE_S)
 
 
-async def test_other_partitions_do_not_wait_for_a_dangling_transaction(scene: Scene) -> None:
+async def test_other_partitions_do_not_wait_for_a_hanging_transaction(scene: Scene) -> None:
     await asyncio.to_thread(scene.broker.create_topic, "other")
     async with scene.producer("gone") as dead, scene.producer() as producer:
         await dead.begin_transaction()
@@ -85,7 +85,7 @@ async def test_other_partitions_do_not_wait_for_a_dangling_transaction(scene: Sc
 
 
 async def test_a_timeout_shorter_than_the_sweep_takes_effect_with_the_next_sweep(make_scene: MakeScene) -> None:
-    """transaction.abort.timed.out.transaction.cleanup.interval.ms: who sets a timeout of 50 ms waits for this, too."""
+    """transaction.abort.timed.out.transaction.cleanup.interval.ms: a shorter timeout also waits for this sweep."""
     sweep = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": 600}
     scene = make_scene(**sweep)
     async with scene.producer(transaction_timeout_ms=50) as producer:
@@ -123,7 +123,7 @@ async def test_an_operator_need_not_wait_for_the_timeout(scene: Scene) -> None:
             await dead.commit_transaction()
 
 
-async def test_a_stuck_group_is_told_of_the_dangling_transaction(scene: Scene) -> None:
+async def test_a_blocked_group_gets_the_hanging_transaction(scene: Scene) -> None:
     async with scene.producer("gone", client_id="worker-7") as dead, scene.reader(group_id="g") as consumer:
         consumer.assign([TopicPartition(TOPIC, 0)])
         await consumer.commit({TopicPartition(TOPIC, 0): 0})

@@ -23,7 +23,7 @@ def scene(make_scene: MakeScene) -> Scene:
 async def test_a_record_in_doubt_fails_its_transaction_not_the_producer(
     make_scene: MakeScene, version: int, tmp_path: Path
 ) -> None:
-    """Elsewhere this is the end of the producer. Here the transaction is aborted, with the record if it is there."""
+    """Other clients must close the producer. Here the transaction is aborted, with the record if stored."""
     scene = make_scene(durability="fsync", transaction_version=version)
     async with scene.producer(**IMPATIENT) as producer:
         await producer.begin_transaction()
@@ -42,10 +42,10 @@ async def test_a_record_in_doubt_fails_its_transaction_not_the_producer(
     rows = await scene.dump(tmp_path)
     assert [row.what for row in rows] == ["1", "in doubt", "ABORT", "1 again", "COMMIT"]
     if version == 2:
-        assert rows[3].epoch > rows[0].epoch, "what is still on its way cannot get into the next transaction"
+        assert rows[3].epoch > rows[0].epoch, "a late request cannot enter the next transaction"
 
 
-async def test_a_record_that_never_left_is_said_not_to_be_stored(scene: Scene) -> None:
+async def test_an_unsent_record_is_reported_as_not_stored(scene: Scene) -> None:
     async with scene.producer(**IMPATIENT, max_block_ms=200) as producer:
         await producer.begin_transaction()
         await producer.send_and_wait(TOPIC, b"1")
@@ -61,7 +61,7 @@ async def test_a_record_that_never_left_is_said_not_to_be_stored(scene: Scene) -
     assert await scene.values(1) == [b"1 again"]
 
 
-async def test_without_transactions_what_follows_a_record_in_doubt_is_stored_once_and_in_order(scene: Scene) -> None:
+async def test_records_after_one_in_doubt_are_stored_once_and_in_order(scene: Scene) -> None:
     async with scene.producer(None, **IMPATIENT) as producer:
         await producer.send_and_wait(TOPIC, b"1")
         await scene.stall_disk()
@@ -82,8 +82,8 @@ def _commits(producer: Producer) -> bool:
     return True
 
 
-async def test_librdkafka_is_told_to_abort_and_goes_on(scene: Scene) -> None:
-    """Its next transaction, too: it numbers what it could not send, and needs a new epoch because of the gap."""
+async def test_librdkafka_aborts_and_continues(scene: Scene) -> None:
+    """Its next transaction works, too: unsent records leave a gap of sequences, which needs a new epoch."""
     producer = scene.librdkafka(message_timeout_ms=500, request_timeout_ms=200, retry_backoff_ms=20)
     await asyncio.to_thread(producer.init_transactions, PATIENCE_S)
     producer.begin_transaction()
@@ -105,8 +105,8 @@ async def test_librdkafka_is_told_to_abort_and_goes_on(scene: Scene) -> None:
     assert await scene.values(1) == [b"1 again"]
 
 
-async def test_records_unsent_at_the_close_are_told_of_and_their_transaction_is_aborted(scene: Scene) -> None:
-    """`producer.close()` without an error, and the messages never arrived: here each of them says so."""
+async def test_unsent_records_at_close_are_reported_and_aborted(scene: Scene) -> None:
+    """`producer.close()` raises no error, but each unsent record reports its failure."""
     producer = scene.producer(linger_ms=60_000, delivery_timeout_ms=120_000)
     await producer.start()
     await producer.begin_transaction()
@@ -118,5 +118,5 @@ async def test_records_unsent_at_the_close_are_told_of_and_their_transaction_is_
     await plain.start()
     sent = await plain.send(TOPIC, b"2")
     await plain.stop()
-    assert sent.result().offset == 0, "without a transaction a clean stop sends what waits"
+    assert sent.result().offset == 0, "without a transaction a clean stop sends the waiting records"
     assert await scene.values(1) == [b"2"]

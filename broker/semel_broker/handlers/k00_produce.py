@@ -200,7 +200,7 @@ def _append(
         if error.retriable and error.code != ErrorCode.CORRUPT_MESSAGE and row.records is not None:
             _turn_away((topic, row.index), row.records, ctx)
         return _refused(row.index, error.with_traceback(None))  # else it would keep this frame, and the frame keeps it
-    if request.acks != ACKS_NONE and partition.high_watermark <= result.last_offset:
+    if request.acks != ACKS_NONE and partition.view.high_watermark <= result.last_offset:
         uncommitted.append((partition, result.last_offset + 1))
     return ProduceResponsePartition(
         index=row.index,

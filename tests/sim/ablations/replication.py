@@ -16,7 +16,6 @@ from semel_broker.cluster.registration import Registration
 from semel_broker.cluster.steps import Step
 from semel_broker.cluster.store import Change, Expect
 from semel_broker.partitions.partition import Partition, Role
-from semel_broker.partitions.read_view import PartitionReader
 from semel_broker.partitions.refused_batches import TurnedAway
 from semel_broker.partitions.replicas import Replicas
 from semel_broker.replication.fetcher import Fetcher
@@ -159,7 +158,7 @@ def _(seam: Seam) -> None:
     occasion=late_news,
 )
 def _(seam: Seam) -> None:
-    seam.replace(PartitionReader, "check_leader_epoch", lambda self, epoch: None)
+    seam.replace(Partition, "check_leader_epoch", lambda self, epoch: None)
 
 
 @of_three("producers are cut with the log", "what a log knows of producers is what is in it", shows=leaders_end)

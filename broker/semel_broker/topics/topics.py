@@ -1,19 +1,29 @@
-"""The topics of the cluster, and what may be asked of them: create, grow, configure, delete.
+"""The topics of the cluster as this broker knows them: created, grown, configured, deleted, and their partitions here.
 
 A topic is one key of the store. Every change is decided on a record (`topic_plan`), persisted by compare-and-swap, and
-answered once it has come back through the feed, by which all brokers hear of it; so of two that create one name
-exactly one wins, whichever brokers they ask.
+answered once it has come back through the feed, by which all brokers hear of it. So of two requests that create one
+name exactly one wins, whichever brokers they ask.
+
+A directory appears when its partition is first written, and is removed when its topic is deleted. A crash between the
+write to the store and the change of the directories is harmless: the next start completes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from asyncio import Task, current_task, gather, get_running_loop, shield, sleep
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import islice
+from typing import Any, Final, Self
 
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
+from semel_storage.log_directory import LogDirectory
+from semel_storage.segments.log_config import LogConfig
 
 from semel_broker.cluster import placement, records, topic_plan
+from semel_broker.cluster.feed import Feed
+from semel_broker.cluster.image import Kept, PartitionView, Touched
 from semel_broker.cluster.records import TopicRecord
 from semel_broker.cluster.store import (
     ABSENT,
@@ -23,22 +33,184 @@ from semel_broker.cluster.store import (
     Expect,
     OutcomeUnknownError,
     Put,
+    Store,
     StoreClosedError,
     StoreUnavailableError,
 )
 from semel_broker.cluster.topic_plan import INTERNAL_TOPICS, NewTopic, Sites
 from semel_broker.cluster.writes import catch_up, write
+from semel_broker.config import topic_configs
 from semel_broker.config.edits import Configs
-from semel_broker.partitions.local import STRAY_SUFFIX
-from semel_broker.topics.known_topics import KnownTopics, Topic
+from semel_broker.config.loading import BrokerConfig
+from semel_broker.config.topic_configs import PRODUCER
+from semel_broker.partitions.local import STRAY_SUFFIX, LocalPartitions
+from semel_broker.partitions.partition import Lease, Partition
+from semel_broker.topics import dynamic_configs
+from semel_broker.world import World
 
 __all__ = ["STRAY_SUFFIX", "Topic", "Topics"]
 
-FOR_WANT_OF_BROKERS = (ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+RETRY_S: Final = 0.5
+FOR_WANT_OF_BROKERS: Final = (ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
 
 
-class Topics(KnownTopics):
+class Topic(msgspec.Struct, kw_only=True):
+    """A topic as this broker knows it. `config`: all settings in force; `opened`: partitions that were asked for."""
+
+    record: TopicRecord
+    revision: int
+    topic_id: bytes
+    config: LogConfig
+    opened: dict[int, Partition] = {}
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def partition_count(self) -> int:
+        return len(self.record.replicas)
+
+    @property
+    def configs(self) -> dict[str, str]:
+        """The settings that this topic was given; the others follow the broker's."""
+        return self.record.configs
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+class Topics:
     """All topics by name, and by id. Made by `open`; `close` last."""
+
+    def __init__(
+        self,
+        *,
+        world: World,
+        config: BrokerConfig,
+        store: Store,
+        feed: Feed,
+        logs: LogDirectory,
+        lease: Lease | None,
+    ) -> None:
+        self.feed = feed
+        self.local = LocalPartitions(world, config, feed.image, logs, lease)
+        self._image = feed.image
+        self._world = world
+        self._config = config
+        self._store = store
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
+        self._partition_count = 0
+        self._removals: dict[str, dict[Task[None], Sequence[int]]] = {}  # by topic key; and of which partitions
+        self._unfinished: set[str] = set()  # ids of deleted topics, until the store knows that nothing of them is here
+        self._owns_feed = False
+        self.recompressing: set[str] = set()
+        """The topics whose batches are not stored under the producer's codec."""
+
+    @classmethod
+    async def open(
+        cls,
+        *,
+        world: World,
+        config: BrokerConfig,
+        store: Store,
+        logs: LogDirectory,
+        feed: Feed | None = None,
+        lease: Lease | None = None,
+    ) -> Self:
+        """Know what the store knows, finish deletions that a crash cut short, and recover the logs that are there.
+
+        Broker settings altered at run time are put in force first, as the topics follow them. Without a `feed` they
+        follow the store by one of their own. Raises what recovery of a log raises, and WrongDirectory for directories
+        that do not fit what the store knows.
+        """
+        owns_feed, feed = feed is None, feed or await Feed.open(store, world.log)
+        topics = cls(world=world, config=config, store=store, feed=feed, logs=logs, lease=lease)
+        topics._owns_feed = owns_feed
+        dynamic_configs.follow(feed.image, config)
+        for key in sorted(feed.image.topics):
+            topics._know(feed.image.topics[key])
+        unfinished = [
+            kept.value for (_, node_id), kept in sorted(feed.image.deletions.items()) if node_id == config.node_id
+        ]
+        topics._unfinished.update(record.topic_id for record in unfinished)
+        for record in unfinished:
+            topics.local.take_away(record, has_successor=record.name in topics._by_name)
+        for view in topics.local.recover(topics._owner):
+            topics.partition(view.topic, view.index).open()
+        for view in feed.image.partitions():
+            topics._look_at(view)
+        feed.listeners.append(topics._follow)  # nothing was waited for since the image was read: nothing is missed
+        for record in unfinished:
+            await topics._note_removed(record.topic_id)
+        return topics
+
+    # --- looking up ------------------------------------------------------------------------------------------
+
+    @property
+    def listeners(self) -> list[Callable[[Partition], None]]:
+        """Called with each partition of this broker whose role, leader or leader epoch changed, or that is retired."""
+        return self.local.listeners
+
+    def get(self, name: str) -> Topic | None:
+        """The topic of that name, or None."""
+        return self._by_name.get(name)
+
+    def get_by_id(self, topic_id: bytes) -> Topic | None:
+        """The topic with that id (16 bytes), or None."""
+        return self._by_id.get(topic_id)
+
+    def required(self, name: str) -> Topic:
+        """The topic of that name. Raises UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION for no name at all."""
+        topic = self._by_name.get(name)
+        if topic is None:
+            topic_plan.check_name(name, self._config)
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        return topic
+
+    def names(self) -> list[str]:
+        """All topics' names, sorted."""
+        return sorted(self._by_name)
+
+    def view(self, name: str, index: int) -> PartitionView:
+        """A partition as the cluster has it, wherever it is. Raises UNKNOWN_TOPIC_OR_PARTITION."""
+        topic = self._by_name.get(name)
+        view = self._image.partition(topic.record.topic_id, index) if topic is not None else None
+        if view is None:
+            what = f"topic {name!r}" if topic is None else f"partition {index} of topic {name!r}"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {what}")
+        return view
+
+    def partition(self, name: str, index: int) -> Partition:
+        """The replica of this broker, its log not opened by this. Raises UNKNOWN_TOPIC_OR_PARTITION, and
+        NOT_LEADER_OR_FOLLOWER where it has none."""
+        topic = self._by_name.get(name)
+        if topic is not None and (partition := topic.opened.get(index)) is not None:
+            return partition
+        view = self.view(name, index)
+        assert topic is not None
+        if self._is_being_removed(name, index):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}-{index} is being made anew: try again")
+        partition = topic.opened[index] = self.local.make(view, lambda: topic.config)
+        return partition
+
+    def partitions(self) -> list[Partition]:
+        """The partitions whose logs are open, by topic and index."""
+        return [partition for partition in self.local.all() if partition.is_open]
+
+    def here(self) -> list[Partition]:
+        """The replicas of this broker that it has anything to do with, by topic and index."""
+        return self.local.all()
+
+    def led(self, name: str) -> list[Partition]:
+        """The partitions of a topic that this broker leads, by index."""
+        topic = self._by_name.get(name)
+        if topic is None:
+            return []
+        mine = [index for index, ids in enumerate(topic.record.replicas) if self._config.node_id in ids]
+        return [partition for index in mine if (partition := self.partition(name, index)).is_leading]
 
     # --- changing --------------------------------------------------------------------------------------------
 
@@ -134,6 +306,176 @@ class Topics(KnownTopics):
             return topic_plan.reconfigure(record, edit(record.configs), self._config)
 
         return await self._change(name, reconfigure, validate_only)
+
+    # --- the broker itself -----------------------------------------------------------------------------------
+
+    def follow_broker(self) -> None:
+        """The broker's settings changed: so do those of all topics that follow them."""
+        for name in self.names():
+            self._configure(self._by_name[name])
+
+    async def close(self) -> None:
+        """Finish removals, then close every partition. The logs themselves are the data directory's to close."""
+        with suppress(ValueError):
+            self.feed.listeners.remove(self._follow)
+        while tasks := [task for _, tasks in sorted(self._removals.items()) for task in tasks]:
+            await gather(*tasks)
+        for partition in self.partitions():
+            await partition.close()
+        if self._owns_feed:
+            await self.feed.close()
+
+    # --- inside: apply ---------------------------------------------------------------------------------------
+
+    def _follow(self, touched: Touched) -> None:
+        """The cluster has changed."""
+        if touched.configs:
+            dynamic_configs.follow(self._image, self._config)
+            self.follow_broker()
+        for record in touched.gone.values():
+            self._start_removal(record)
+        for place in touched.deletions:  # among them may be topics of which nothing was ever seen here
+            if place[1] == self._config.node_id and (doomed := self._image.deletions.get(place)) is not None:
+                self._start_removal(doomed.value)
+        for key in touched.topics:
+            if (kept := self._image.topics.get(key)) is not None:
+                self._know(kept)
+        for place in touched.partitions:
+            if (view := self._image.partition(*place)) is not None:
+                self._look_at(view)
+
+    def _know(self, kept: Kept[TopicRecord]) -> None:
+        """A topic as the store has it, at start and live alike."""
+        record = kept.value
+        known = self._by_name.get(record.name)
+        if known is None:
+            topic = self._topic(record, kept.revision)
+            self._by_name[record.name] = self._by_id[topic.topic_id] = topic
+            self._partition_count += topic.partition_count
+            self._note_codec(topic)
+            return
+        assert known.record.topic_id == record.topic_id, (known.record, record)
+        self._partition_count += len(record.replicas) - known.partition_count
+        known.record, known.revision = record, kept.revision
+        self._configure(known)
+
+    def _look_at(self, view: PartitionView) -> None:
+        """A partition was made, or has changed. One of a single replica is left alone until somebody asks for it; of
+        others a follower has to fetch."""
+        partition = self.local.get(view.topic_id, view.index)
+        if self._config.node_id not in view.replicas:
+            if partition is not None:
+                del self._by_name[view.topic].opened[view.index]
+                self.local.retire(partition)
+                self._clear(view.topic, [view.index], self._give_up(partition))
+        elif partition is not None:
+            self.local.follow(view.place)
+        elif len(view.replicas) > 1 and not self._is_being_removed(view.topic, view.index):
+            self.partition(view.topic, view.index)
+
+    def _topic(self, record: TopicRecord, revision: int) -> Topic:
+        config = topic_configs.in_force(record.configs, self._config)
+        return Topic(record=record, revision=revision, topic_id=record.id_bytes, config=config)
+
+    def _configure(self, topic: Topic) -> None:
+        topic.config = topic_configs.in_force(topic.configs, self._config)
+        self._note_codec(topic)
+        for _, partition in sorted(topic.opened.items()):
+            if partition.is_open:
+                partition.log.config = topic.config
+
+    def _note_codec(self, topic: Topic) -> None:
+        if topic.config.compression_type == PRODUCER:
+            self.recompressing.discard(topic.record.name)
+        else:
+            self.recompressing.add(topic.record.name)
+
+    # --- inside: removing ------------------------------------------------------------------------------------
+
+    def _start_removal(self, record: TopicRecord) -> None:
+        """Out of memory at once, if it was ever there: between two looks of this broker a topic can be made and deleted
+        by others. Out of the directory, and the store told so, when the task is done."""
+        if record.topic_id in self._unfinished:
+            return
+        topic = self._by_id.pop(record.id_bytes, None)
+        if topic is not None:
+            del self._by_name[record.name]
+            self.recompressing.discard(record.name)
+            self._partition_count -= topic.partition_count
+        gone = self.local.of(record.topic_id)
+        for partition in gone:
+            self.local.retire(partition)
+        if gone or any(self._config.node_id in replicas for replicas in record.replicas):
+            self._unfinished.add(record.topic_id)
+            self._clear(record.name, range(len(record.replicas)), self._remove(record, gone))
+
+    def _clear(self, name: str, indices: Sequence[int], removal: Coroutine[Any, Any, None]) -> None:
+        """Until the removal has made way nothing else is opened here that has the directories of these partitions."""
+        task = get_running_loop().create_task(removal)
+        self._removals.setdefault(records.topic_key(name), {})[task] = indices
+
+    def _is_being_removed(self, name: str, index: int) -> bool:
+        return any(index in indices for indices in self._removals.get(records.topic_key(name), {}).values())
+
+    async def _remove(self, record: TopicRecord, gone: Sequence[Partition]) -> None:
+        with self._making_way(record.name):
+            for partition in gone:
+                await partition.close()
+            self.local.take_away(record, has_successor=record.name in self._by_name)
+        await self._note_removed(record.topic_id)
+        self._world.log.info("topic_deleted", topic=record.name)
+
+    async def _give_up(self, partition: Partition) -> None:
+        """Others have the replicas now: this one goes, its log as well."""
+        with self._making_way(partition.topic):
+            await partition.close()
+            self.local.delete(partition)
+
+    @contextmanager
+    def _making_way(self, name: str) -> Iterator[None]:
+        """The body of a removal. Behind it comes whoever has the directories now: a replica that is here again, a topic
+        of that name, or of one that is too like it to be there at the same time."""
+        key, task = records.topic_key(name), current_task()
+        assert task is not None
+        try:
+            yield
+        finally:
+            indices = self._removals[key].pop(task)
+            if not self._removals[key]:
+                del self._removals[key]
+        if (kept := self._image.topics.get(key)) is not None:
+            for index in indices:
+                if (view := self._image.partition(kept.value.topic_id, index)) is not None:
+                    self._look_at(view)
+
+    async def _removed(self, name: str) -> None:
+        """Return once nothing is in the directories any more of what had that name."""
+        if tasks := self._removals.get(records.topic_key(name)):
+            await shield(gather(*tasks))
+
+    async def _note_removed(self, topic_id: str) -> None:
+        """This broker has nothing left of a deleted topic."""
+        while True:
+            try:
+                await self._store.transact([], [Delete(records.deletion_key(topic_id, self._config.node_id))])
+            except (StoreUnavailableError, OutcomeUnknownError):
+                await sleep(RETRY_S)
+            except StoreClosedError:
+                return  # it is found at the next start
+            else:
+                self._unfinished.discard(topic_id)
+                return
+
+    def _owner(self, name: str, index: int, topic_id: bytes | None) -> PartitionView | None:
+        """Whose directory it is that says so of itself. Raises WrongDirectory, see `LocalPartitions.check_owner`."""
+        topic = self._by_name.get(name)
+        if topic is None or index >= topic.partition_count:
+            return None
+        view = self.view(name, index)
+        if topic_id in (topic.topic_id, None):
+            return view
+        self.local.check_owner(view)
+        return None
 
     # --- inside: persist -------------------------------------------------------------------------------------
 

@@ -193,12 +193,12 @@ def _append(
         records, header = accepted(inspection, partition, row.records, ctx)
         if header.is_transactional and opens_transaction(partition, header):
             transactional.check(request.transactional_id or "", partition, header, ctx, admissions)
-        if ctx.broker.turned_away and partition.log.producer(header.producer_id) is None:
-            ctx.broker.turned_away.check((topic, row.index), header)
+        if ctx.broker.refused_batches and partition.log.producer(header.producer_id) is None:
+            ctx.broker.refused_batches.check((topic, row.index), header)
         result = partition.append(records, header=header, acks_all=request.acks == ACKS_ALL)
     except KafkaError as error:
         if error.retriable and error.code != ErrorCode.CORRUPT_MESSAGE and row.records is not None:
-            _turn_away((topic, row.index), row.records, ctx)
+            _note_refused((topic, row.index), row.records, ctx)
         return _refused(row.index, error.with_traceback(None))  # else it would keep this frame, and the frame keeps it
     if request.acks != ACKS_NONE and partition.view.high_watermark <= result.last_offset:
         uncommitted.append((partition, result.last_offset + 1))
@@ -210,12 +210,12 @@ def _append(
     )
 
 
-def _turn_away(place: TopicPartition, records: Buffer, ctx: RequestContext) -> None:
+def _note_refused(place: TopicPartition, records: Buffer, ctx: RequestContext) -> None:
     """What its producer will send again is not to be overtaken by what is on its way already."""
     with suppress(KafkaError):  # whatever else is wrong with it
         header = read_header(records)
         if header.producer_id != NO_PRODUCER_ID:
-            ctx.broker.turned_away.note(place, header)
+            ctx.broker.refused_batches.note(place, header)
 
 
 def _refused(index: int, error: KafkaError) -> ProduceResponsePartition:

@@ -16,7 +16,7 @@ from semel_broker.cluster.registration import Registration
 from semel_broker.cluster.steps import Step
 from semel_broker.cluster.store import Change, Expect
 from semel_broker.partitions.partition import Partition, Role
-from semel_broker.partitions.refused_batches import TurnedAway
+from semel_broker.partitions.refused_batches import RefusedBatches
 from semel_broker.partitions.replicas import Replicas
 from semel_broker.replication.fetcher import Fetcher
 from semel_broker.replication.followed import Followed
@@ -276,7 +276,7 @@ def _eager_clients(seam: Seam) -> None:
 
 def _forgetful(seam: Seam) -> None:
     """A broker takes what comes behind a batch that it refused."""
-    seam.replace(TurnedAway, "note", lambda self, place, header: None)
+    seam.replace(RefusedBatches, "note", lambda self, place, header: None)
 
 
 def restless(cut: Cut) -> Cut:

@@ -20,7 +20,6 @@ from semel_broker.scheduling.waiters import OffsetWaiters
 if TYPE_CHECKING:
     from semel_protocol.batch import BatchHeader
     from semel_storage.log.log import AppendResult, Log
-    from semel_storage.producers.transactions import AbortedTransaction
 
     from semel_broker.partitions.replicas import Replicas
     from semel_broker.scheduling.waiters import FetchWaiter
@@ -41,7 +40,7 @@ NOWHERE = -1
 
 
 class Role(Enum):
-    """What this broker is to a partition of which it has a replica. NONE: not told yet, or its session is over."""
+    """The role of a replica. NONE: the cluster has not assigned one yet, or the session of this broker is over."""
 
     LEADER = "leader"
     FOLLOWER = "follower"
@@ -53,20 +52,22 @@ LEADER: Final = Role.LEADER
 
 
 class Lease(Protocol):
-    """What a leader's word rests on: the session of its broker."""
+    """The session of a broker, without which it leads nothing."""
 
     def is_valid(self) -> bool:
-        """Whether nobody else can have been made leader because this broker was not heard of."""
+        """Whether the session lives: as long as it does, no other leader can be elected."""
         ...
 
 
 class Partition:
-    """A log, its role and its high watermark. The log is opened (and its directory created) at the first append, or by
-    `open`. Without a word about roles it is led, by the only replica there is.
+    """A replica: a log with a role, a leader epoch, a `ReadView` and, once the log is open, a `Durability`.
 
-    `fsync`: only what is synced counts for the high watermark, so that consumers never see what a power cut could take
-    back; every append schedules a sync, and all appends of one turn of the loop share it. Otherwise an append counts at
-    once, as in Kafka. With followers (`replicas`) it is also theirs to have it.
+    The log is opened, and its directory created, at the first append or by `open`. The default role is leader, of the
+    only replica.
+
+    `fsync`: only synced records count for the high watermark, so that consumers never read records that a power cut
+    could remove. Otherwise an append counts at once, as in Kafka. With followers (`replicas`) the high watermark also
+    waits for the followers that are in sync.
     """
 
     def __init__(
@@ -114,10 +115,10 @@ class Partition:
         return self._log or self.open()
 
     def open(self) -> Log:
-        """Open (create or recover) the log. Of the only replica everything found in it is committed as far as it is
-        durable; of others it turns out later how far.
+        """Open (create or recover) the log; no effect if it is open. Raises UNKNOWN_TOPIC_OR_PARTITION once retired.
 
-        The leader epoch goes on from that of the log, which another broker may have written.
+        Of an only replica, all durable records in the log are committed. With followers, their fetches decide it later.
+        The leader epoch of an only replica continues from that of the log: another broker may have written it.
         """
         if self._is_retired:
             raise self._gone()
@@ -141,7 +142,7 @@ class Partition:
 
     @property
     def is_retired(self) -> bool:
-        """Whether the topic was deleted, or its replica here: the log is about to be closed, or is."""
+        """Whether the topic or this replica was deleted, or `close` was called: the log is closed or will be."""
         return self._is_retired
 
     # --- offsets ---------------------------------------------------------------------------------------------
@@ -173,8 +174,10 @@ class Partition:
 
     @property
     def held_by_all(self) -> int:
-        """Below it every replica has everything, as far as this broker can know; NOWHERE while one is not in sync. A
-        leader knows by what its followers fetch, a follower by what is committed."""
+        """All replicas have all records below it, as far as this broker knows; NOWHERE while one is not in sync.
+
+        A leader knows it from the fetches of its followers, a follower from the high watermark.
+        """
         if not self.is_whole:
             return NOWHERE
         fetched = [] if self.replicas is None else self.replicas.offsets.values()
@@ -188,7 +191,7 @@ class Partition:
         return self.role is LEADER
 
     def become_leader(self, epoch: int, replicas: Replicas | None = None) -> None:
-        """Lead from now on, in this leader epoch. Without `replicas` there is no other one."""
+        """Lead the partition in this leader epoch. `replicas` None: this is the only replica."""
         assert epoch >= self.leader_epoch, (self.topic, self.index, epoch, self.leader_epoch)
         self._give_up_waiting()
         self.role = LEADER
@@ -198,40 +201,46 @@ class Partition:
             self._begin_epoch(self._log)
 
     def become_follower(self, leader: int, epoch: int) -> None:
-        """Another broker leads in this epoch (NOBODY: none does). Who waits here hears that it is not here any more."""
+        """Follow `leader` in this epoch (NOBODY: there is none). Waiting requests get NOT_LEADER_OR_FOLLOWER."""
         self.role = Role.FOLLOWER
         self.leader, self.leader_epoch, self.replicas = leader, max(epoch, self.leader_epoch), None
         self._give_up_waiting()
 
     def resign(self) -> None:
-        """Neither lead nor follow until told otherwise: this broker's session is over."""
+        """Neither lead nor follow until the next role: the session of this broker is over."""
         self.role, self.is_whole = Role.NONE, False
         self.leader, self.replicas = NOBODY, None
         self._give_up_waiting()
 
     def update_isr(self, isr: list[int]) -> None:
-        """These are in sync now, as the store has it."""
+        """The store has this ISR."""
         if self.replicas is not None:
             self.replicas.settled(isr)
             self._update_high_watermark()
 
     def check_leading(self) -> None:
-        """Raises NOT_LEADER_OR_FOLLOWER unless this broker leads the partition for sure, 3 once it is retired."""
+        """Raises NOT_LEADER_OR_FOLLOWER without the role or a valid lease, UNKNOWN_TOPIC_OR_PARTITION once retired."""
         if self._is_retired:
             raise self._gone()
         if self.role is not LEADER or (self._lease is not None and not self._lease.is_valid()):
             raise self._not_leader()
 
     def check_leader_epoch(self, epoch: int) -> None:
-        """The epoch a client believes in (KIP-320), -1 for none. Raises FENCED_ or UNKNOWN_LEADER_EPOCH."""
+        """Raises FENCED_LEADER_EPOCH for an older epoch of a client, UNKNOWN_LEADER_EPOCH for a newer one (KIP-320)."""
         if epoch < 0 or epoch == self.leader_epoch:
             return
         if epoch < self.leader_epoch:
-            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {epoch} is over, now is {self.leader_epoch}")
-        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch {epoch} is not known here yet")
+            raise KafkaError(
+                ErrorCode.FENCED_LEADER_EPOCH,
+                f"leader epoch {epoch} is over: the current one is {self.leader_epoch}; refresh the metadata",
+            )
+        raise KafkaError(
+            ErrorCode.UNKNOWN_LEADER_EPOCH,
+            f"leader epoch {epoch} is not known here yet, {self.leader_epoch} is: try again",
+        )
 
     def _begin_epoch(self, log: Log) -> None:
-        """Of a leader: its epoch begins at the end of the log."""
+        """Of a leader: begin its epoch at the end of the log."""
         if self.replicas is None:
             if self.is_leading:
                 self.leader_epoch = max(self.leader_epoch, log.epochs.latest)
@@ -254,11 +263,12 @@ class Partition:
         self, batch: Buffer, *, header: BatchHeader, lazily: bool = False, acks_all: bool = True
     ) -> AppendResult:
         """Append one whole batch; runs to completion. With acks=all await `committed(result.last_offset + 1)`, with
-        acks=1 what `storing` gives.
+        acks=1 the future of `storing`.
 
-        `lazily`: nobody waits for it to be committed. Raises KafkaError: 10 and 18 (size), 45, 46 and 47 (producer
-        state), 6 where another broker leads, 19 while too few replicas are in sync (`acks_all`), 3 once the partition
-        is retired, 56 where no more files can be opened. A duplicate is no error: its result has the first offsets.
+        `lazily`: no caller waits for the commit. A duplicate is no error: its result has the first offsets. Raises
+        KafkaError: what `Log.append` raises (size, producer state), NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (with
+        `acks_all`), UNKNOWN_TOPIC_OR_PARTITION once the partition is retired, and KAFKA_STORAGE_ERROR if no more files
+        can be opened.
         """
         self.check_leading()
         log = self._log or self.open()
@@ -279,12 +289,12 @@ class Partition:
     def append_marker(
         self, producer_id: int, producer_epoch: int, commit: bool, coordinator_epoch: int
     ) -> AppendResult:
-        """Append the marker that ends the producer's transaction here; runs to completion.
+        """Append the marker that ends the producer's transaction in this partition; runs to completion.
 
-        Await `committed(result.last_offset + 1)` before the transaction counts as ended. To do so again is harmless:
-        a retry is answered with the first one's place. Raises KafkaError: 47 for an epoch that a newer one has
-        fenced, 52 for a coordinator whose successor has written here, 6 and 19 as `append`, 3 once the partition is
-        retired.
+        Await `committed(result.last_offset + 1)` before the transaction counts as ended. A retry is harmless: its
+        result has the offset of the first marker. Raises KafkaError: INVALID_PRODUCER_EPOCH for a fenced producer
+        epoch, TRANSACTION_COORDINATOR_FENCED for a coordinator epoch older than one that has written here, and
+        NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, UNKNOWN_TOPIC_OR_PARTITION and KAFKA_STORAGE_ERROR as `append`.
         """
         self.check_leading()
         log = self._log or self.open()
@@ -301,7 +311,7 @@ class Partition:
         return result
 
     def check_in_sync(self, log: Log) -> None:
-        """Raises NOT_ENOUGH_REPLICAS while fewer than min.insync.replicas are in sync, or than there are (KIP-966)."""
+        """Raises NOT_ENOUGH_REPLICAS while fewer are in sync than min.insync.replicas, or than all (KIP-966)."""
         replicas = self.replicas
         if replicas is not None and len(replicas.isr) < self._in_sync_min(log, replicas):
             raise KafkaError(
@@ -314,28 +324,31 @@ class Partition:
         return min(log.config.min_insync_replicas, 1 + len(replicas.followers))
 
     def open_transaction(self, producer_id: int) -> int | None:
-        """The first offset of the producer's transaction that is open in this partition; None: none is."""
+        """The first offset of the producer's open transaction in this partition; None if it has none."""
         state = self._log.producer(producer_id) if self._log is not None else None
         return state.txn_first_offset if state is not None and state.txn_first_offset >= 0 else None
 
     async def committed(self, offset: int) -> None:
-        """Return once everything below `offset` is committed. Raises NOT_LEADER_OR_FOLLOWER if that is not for this
-        broker to say any more."""
+        """Return once all records below `offset` are committed.
+
+        Raises NOT_LEADER_OR_FOLLOWER if this broker stops leading before, UNKNOWN_TOPIC_OR_PARTITION once retired.
+        """
         if self.high_watermark < offset:
             self._flusher.hurry()
         if (future := self.committing(offset)) is not None:
             await future
 
     def committing(self, offset: int) -> Future[None] | None:
-        """Done once everything below `offset` is committed; None: it is. Whoever has it may end it sooner.
+        """A future that is done once all records below `offset` are committed; None if they are. It may be cancelled.
 
-        To be asked for in the turn of the append: only then the end of this leadership ends it. Raises as `committed`.
+        Call it in the same turn of the loop as the append: only then the end of this leadership fails the future.
+        Raises as `committed`.
         """
         return None if self.view.high_watermark >= offset else self._waiting(self._committing, offset)
 
     def storing(self, offset: int) -> Future[None] | None:
-        """As `committing`, once everything below `offset` is durable on this broker, whatever followers have."""
-        self._update_high_watermark()  # a checkpoint's sync has covered it, perhaps, and told nobody
+        """As `committing`, once all records below `offset` are durable on this broker, with or without followers."""
+        self._update_high_watermark()  # the sync of a checkpoint may have covered it without a notice
         return None if self.durable_end >= offset else self._waiting(self._storing, offset)
 
     def _waiting(self, waiters: OffsetWaiters, offset: int) -> Future[None]:
@@ -357,7 +370,7 @@ class Partition:
     def delete_records(self, before: int) -> int:
         """Move the log start to `before` (-1: the high watermark); returns the new low watermark.
 
-        Raises OFFSET_OUT_OF_RANGE beyond the high watermark, 6 where another broker leads.
+        Raises OFFSET_OUT_OF_RANGE beyond the high watermark, NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION.
         """
         self.check_leading()
         if before == LATEST:
@@ -365,7 +378,7 @@ class Partition:
         if before < 0 or before > self.high_watermark:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"cannot delete records before {before}: the high watermark is {self.high_watermark}",
+                f"cannot delete records before {before}: the high watermark is {self.high_watermark}; ask for less",
             )
         if before > self.log_start_offset:
             self.log.delete_records_before(before)
@@ -374,9 +387,10 @@ class Partition:
     # --- reading ---------------------------------------------------------------------------------------------
 
     def read(self, offset: int, *, bytes_max: int, isolation: int = 0, at_least_one: bool = True) -> bytes:
-        """Whole stored batches from the one that holds `offset`; b"" at the end. The first may start below `offset`.
+        """Whole stored batches from the batch with `offset` on; b"" at the end. The first may start below `offset`.
 
-        Raises OFFSET_OUT_OF_RANGE below the log start or above the end.
+        Raises OFFSET_OUT_OF_RANGE below the log start or above the log end, KAFKA_STORAGE_ERROR if no more files can
+        be opened.
         """
         up_to = self._readable_end(offset, isolation)
         if not up_to:
@@ -386,7 +400,7 @@ class Partition:
             return self._log.read(offset, up_to=up_to, bytes_max=bytes_max, at_least_one=at_least_one)
 
     def read_committed(self, offset: int, *, bytes_max: int, at_least_one: bool = True) -> tuple[bytes, list[bytes]]:
-        """`read` below the last stable offset, and the aborted transactions among it (`Log.read_committed`)."""
+        """As `read`, below the last stable offset, and the aborted transactions in it (`Log.read_committed`)."""
         up_to = self._readable_end(offset, READ_COMMITTED)
         if not up_to:
             return b"", []
@@ -395,7 +409,7 @@ class Partition:
             return self._log.read_committed(offset, up_to=up_to, bytes_max=bytes_max, at_least_one=at_least_one)
 
     def read_replica(self, offset: int, *, bytes_max: int, at_least_one: bool = True) -> bytes:
-        """`read` for a follower: up to the end of the log."""
+        """As `read`, for a follower: up to the end of the log."""
         self._check_range(offset)
         if offset == self.end_offset:
             return b""
@@ -404,7 +418,7 @@ class Partition:
             return self._log.read(offset, up_to=self.end_offset, bytes_max=bytes_max, at_least_one=at_least_one)
 
     def _readable_end(self, offset: int, isolation: int) -> int:
-        """Where a reader at `offset` has to stop; 0 when there is nothing for it yet."""
+        """The offset at which a read from `offset` ends; 0 if nothing is readable there yet."""
         self._check_range(offset)
         up_to = self.view.visible_end(isolation)
         return up_to if offset < up_to else 0
@@ -416,21 +430,18 @@ class Partition:
                 f"offset {offset} is outside [{self.log_start_offset}, {self.end_offset}]",
             )
 
-    def aborted(self, start: int, end: int) -> list[AbortedTransaction]:
-        """Aborted transactions that end at or after `start` and begin below `end`, in the order of their markers."""
-        return self._log.aborted_transactions(start, end) if self._log is not None else []
-
     def offset_for(self, timestamp: int, isolation: int = READ_UNCOMMITTED) -> tuple[int, int]:
-        """ListOffsets of one timestamp (ms, or one of the special values): (offset, timestamp), -1 for none.
+        """ListOffsets of one timestamp (ms, or a special value): (offset, timestamp), -1 for none.
 
-        Raises OFFSET_NOT_AVAILABLE as long as a new leader does not know up to where its log is committed (KIP-207).
+        Raises OFFSET_NOT_AVAILABLE while the high watermark of a new leader is below the start of its epoch (KIP-207),
+        INVALID_REQUEST for an unknown special value.
         """
         if timestamp in (EARLIEST, EARLIEST_LOCAL):
             return self.log_start_offset, -1
         if self.high_watermark < self._epoch_start_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_NOT_AVAILABLE,
-                f"leader epoch {self.leader_epoch} has just begun: up to where the log is committed is not known yet",
+                f"leader epoch {self.leader_epoch} has just begun: its high watermark is not known yet; try again",
             )
         up_to = self.view.visible_end(isolation)
         if timestamp == LATEST:
@@ -440,7 +451,10 @@ class Partition:
         if timestamp == MAX_TIMESTAMP:
             return self._log.max_timestamp(up_to=up_to) or (-1, -1)
         if timestamp < 0:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{timestamp} is no timestamp and no special value")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"{timestamp} is neither a timestamp nor a special value: ask for 0 or above, or for -1 to -5",
+            )
         return self._log.offset_for_timestamp(timestamp, up_to=up_to) or (-1, -1)
 
     def add_fetch_waiter(self, waiter: FetchWaiter, isolation: int = READ_UNCOMMITTED) -> None:
@@ -455,7 +469,7 @@ class Partition:
     # --- followers -------------------------------------------------------------------------------------------
 
     def note_replica(self, replica: int, broker_epoch: int, offset: int, now_ms: int) -> None:
-        """A follower has everything below `offset`. Raises NOT_LEADER_OR_FOLLOWER, 9 for who has no replica."""
+        """A follower has all records below `offset`. Raises NOT_LEADER_OR_FOLLOWER, REPLICA_NOT_AVAILABLE."""
         self.check_leading()
         replicas = self.replicas
         if replicas is None or not replicas.note_fetch(
@@ -470,13 +484,13 @@ class Partition:
 
     @property
     def fetch_offset(self) -> int:
-        """Where a follower goes on, which says that it has everything below."""
+        """The offset of a follower's next fetch: it tells the leader that all records below are durable here."""
         return self.durable_end
 
     def append_replicated(
         self, data: Buffer, *, leader_epoch: int, high_watermark: int, log_start_offset: int = -1
     ) -> None:
-        """Of a follower: whole batches as the leader of this epoch has them. `synced` says when they are durable."""
+        """Of a follower: append whole batches of the leader of this epoch. Await `synced` until they are durable."""
         assert self.role is Role.FOLLOWER, (self.topic, self.index, self.role)
         assert leader_epoch == self.leader_epoch, (self.topic, self.index, leader_epoch, self.leader_epoch)
         log = self.log
@@ -487,17 +501,17 @@ class Partition:
         self.note_leader(high_watermark, log_start_offset)
 
     def note_leader(self, high_watermark: int, log_start_offset: int = -1) -> None:
-        """Of a follower: how far the leader says that the log is committed, and where it begins."""
+        """Of a follower: take over the leader's high watermark and log start."""
         self.view.follow(max(self.high_watermark, min(high_watermark, self.end_offset)))
         log = self._log
         if log is None:
             return
         if log.start_offset < log_start_offset <= self.end_offset:
             log.delete_records_before(log_start_offset)
-        log.first_unstable_offset(self.high_watermark)  # what is decided below it need not be kept in mind
+        log.first_unstable_offset(self.high_watermark)  # forgets the transactions that are decided below it
 
     def truncate_to(self, offset: int) -> None:
-        """Of a follower: what lies at `offset` and above is not what the leader has."""
+        """Of a follower: remove the records at `offset` and above, which the leader's log does not have."""
         assert self.role is Role.FOLLOWER, (self.topic, self.index, self.role)
         if offset < self.high_watermark:
             self._world.log.error(
@@ -511,7 +525,7 @@ class Partition:
         self.log.truncate_to(offset)
 
     def restart_at(self, offset: int) -> None:
-        """Of a follower: nothing of what is here is left in the leader's log, which starts at `offset`."""
+        """Of a follower: remove all records. The leader's log starts at `offset`, above the end of this one."""
         assert self.role is Role.FOLLOWER, (self.topic, self.index, self.role)
         self.log.restart_at(offset)
         self.view.follow(offset)
@@ -519,7 +533,7 @@ class Partition:
     # --- life ------------------------------------------------------------------------------------------------
 
     def retire(self) -> None:
-        """The topic is deleted, or this replica: whoever waits or comes later gets UNKNOWN_TOPIC_OR_PARTITION."""
+        """The topic or this replica is deleted: waiting and later requests get UNKNOWN_TOPIC_OR_PARTITION."""
         self._is_retired = True
         self._fail_waiting(self._gone())
         if self.durability is not None:
@@ -528,7 +542,7 @@ class Partition:
         self.view.release_waiters()
 
     async def close(self) -> None:
-        """For good: nothing is appended any more, and all that was is durable. The data directory closes the log."""
+        """Sync all records and accept no append any more. The data directory closes the log itself."""
         durability = self.durability
         if durability is not None:
             await durability.idle()
@@ -544,7 +558,7 @@ class Partition:
     # --- inside ----------------------------------------------------------------------------------------------
 
     def _update_high_watermark(self) -> None:
-        """Something that it follows from has changed: what is durable here, or at followers, or who is in sync."""
+        """To be called when the durable end, the offset of a follower or the ISR has changed."""
         log, durability = self._log, self.durability
         if log is None or durability is None:
             return
@@ -568,9 +582,9 @@ class Partition:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic}-{self.index} is deleted or closed")
 
     def _not_leader(self) -> KafkaError:
-        who = (
-            f"broker {self.leader} leads"
-            if self.leader != NOBODY and not self.is_leading
-            else "nobody is known to lead"
-        )
-        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{who} {self.topic}-{self.index}: refresh the metadata")
+        place = f"{self.topic}-{self.index}"
+        if self.leader != NOBODY and not self.is_leading:
+            reason = f"broker {self.leader} leads {place}"
+        else:
+            reason = f"no leader of {place} is known"
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{reason}: refresh the metadata")

@@ -64,8 +64,8 @@ class RefusedBatches:
         if header.producer_epoch == known.producer_epoch and _is_later(header, known):
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {header.producer_id} epoch {header.producer_epoch}: sequence {header.base_sequence} came "
-                f"behind {known.base_sequence}, which was refused; that one has to be sent again first",
+                f"producer {header.producer_id} epoch {header.producer_epoch}: sequence {header.base_sequence} arrived "
+                f"before {known.base_sequence}, which was refused; send that batch again first",
             )
         del self._refused[place, header.producer_id]
 

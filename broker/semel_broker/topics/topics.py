@@ -51,11 +51,11 @@ from semel_broker.world import World
 __all__ = ["STRAY_SUFFIX", "Topic", "Topics"]
 
 RETRY_S: Final = 0.5
-FOR_WANT_OF_BROKERS: Final = (ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+TOO_FEW_BROKERS: Final = (ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
 
 
 class Topic(msgspec.Struct, kw_only=True):
-    """A topic as this broker knows it. `config`: all settings in force; `opened`: partitions that were asked for."""
+    """A topic as this broker knows it. `config`: all settings in force; `opened`: the partitions made here."""
 
     record: TopicRecord
     revision: int
@@ -73,7 +73,7 @@ class Topic(msgspec.Struct, kw_only=True):
 
     @property
     def configs(self) -> dict[str, str]:
-        """The settings that this topic was given; the others follow the broker's."""
+        """The settings of this topic alone; all others follow the broker."""
         return self.record.configs
 
     @property
@@ -103,8 +103,8 @@ class Topics:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._partition_count = 0
-        self._removals: dict[str, dict[Task[None], Sequence[int]]] = {}  # by topic key; and of which partitions
-        self._unfinished: set[str] = set()  # ids of deleted topics, until the store knows that nothing of them is here
+        self._removals: dict[str, dict[Task[None], Sequence[int]]] = {}  # by topic key: tasks, and their partitions
+        self._unfinished: set[str] = set()  # ids of deleted topics, until the store has noted their removal here
         self._owns_feed = False
         self.recompressing: set[str] = set()
         """The topics whose batches are not stored under the producer's codec."""
@@ -120,29 +120,29 @@ class Topics:
         feed: Feed | None = None,
         lease: Lease | None = None,
     ) -> Self:
-        """Know what the store knows, finish deletions that a crash cut short, and recover the logs that are there.
+        """Read the topics from the store, finish deletions that a crash interrupted, and recover the logs.
 
-        Broker settings altered at run time are put in force first, as the topics follow them. Without a `feed` they
-        follow the store by one of their own. Raises what recovery of a log raises, and WrongDirectory for directories
-        that do not fit what the store knows.
+        Broker settings altered at run time are put in force first, as the topics follow them. Without a `feed` the
+        topics open one of their own. Raises what recovery of a log raises, and WrongDirectory for directories that do
+        not match the store.
         """
         owns_feed, feed = feed is None, feed or await Feed.open(store, world.log)
         topics = cls(world=world, config=config, store=store, feed=feed, logs=logs, lease=lease)
         topics._owns_feed = owns_feed
         dynamic_configs.follow(feed.image, config)
         for key in sorted(feed.image.topics):
-            topics._know(feed.image.topics[key])
+            topics._apply_topic(feed.image.topics[key])
         unfinished = [
             kept.value for (_, node_id), kept in sorted(feed.image.deletions.items()) if node_id == config.node_id
         ]
         topics._unfinished.update(record.topic_id for record in unfinished)
         for record in unfinished:
-            topics.local.take_away(record, has_successor=record.name in topics._by_name)
+            topics.local.delete_topic(record, has_successor=record.name in topics._by_name)
         for view in topics.local.recover(topics._owner):
             topics.partition(view.topic, view.index).open()
         for view in feed.image.partitions():
-            topics._look_at(view)
-        feed.listeners.append(topics._follow)  # nothing was waited for since the image was read: nothing is missed
+            topics._apply_partition(view)
+        feed.listeners.append(topics._follow)  # no await since the image was read: no change is missed
         for record in unfinished:
             await topics._note_removed(record.topic_id)
         return topics
@@ -151,7 +151,7 @@ class Topics:
 
     @property
     def listeners(self) -> list[Callable[[Partition], None]]:
-        """Called with each partition of this broker whose role, leader or leader epoch changed, or that is retired."""
+        """Called with each replica of this broker whose role, leader or leader epoch changed, or that is retired."""
         return self.local.listeners
 
     def get(self, name: str) -> Topic | None:
@@ -163,7 +163,7 @@ class Topics:
         return self._by_id.get(topic_id)
 
     def required(self, name: str) -> Topic:
-        """The topic of that name. Raises UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION for no name at all."""
+        """The topic of that name. Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION for an illegal name."""
         topic = self._by_name.get(name)
         if topic is None:
             topic_plan.check_name(name, self._config)
@@ -175,7 +175,7 @@ class Topics:
         return sorted(self._by_name)
 
     def view(self, name: str, index: int) -> PartitionView:
-        """A partition as the cluster has it, wherever it is. Raises UNKNOWN_TOPIC_OR_PARTITION."""
+        """A partition as the cluster has it, on any broker. Raises UNKNOWN_TOPIC_OR_PARTITION."""
         topic = self._by_name.get(name)
         view = self._image.partition(topic.record.topic_id, index) if topic is not None else None
         if view is None:
@@ -184,8 +184,10 @@ class Topics:
         return view
 
     def partition(self, name: str, index: int) -> Partition:
-        """The replica of this broker, its log not opened by this. Raises UNKNOWN_TOPIC_OR_PARTITION, and
-        NOT_LEADER_OR_FOLLOWER where it has none."""
+        """The replica of this broker; its log is not opened.
+
+        Raises UNKNOWN_TOPIC_OR_PARTITION, and NOT_LEADER_OR_FOLLOWER if this broker has no replica.
+        """
         topic = self._by_name.get(name)
         if topic is not None and (partition := topic.opened.get(index)) is not None:
             return partition
@@ -201,7 +203,7 @@ class Topics:
         return [partition for partition in self.local.all() if partition.is_open]
 
     def here(self) -> list[Partition]:
-        """The replicas of this broker that it has anything to do with, by topic and index."""
+        """The replicas of this broker that were made, by topic and index."""
         return self.local.all()
 
     def led(self, name: str) -> list[Partition]:
@@ -215,10 +217,10 @@ class Topics:
     # --- changing --------------------------------------------------------------------------------------------
 
     async def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
-        """Create a topic; durable when this returns.
+        """Create a topic; durable when this returns. With `validate_only` nothing is written.
 
-        Raises KafkaError 7, 17, 36, 37, 38, 39, 40, 42, 44. With `validate_only` nothing is written and the topic is
-        the one that would be.
+        Raises REQUEST_TIMED_OUT, INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS,
+        INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION.
         """
         key = records.topic_key(new.name)
         is_current = False
@@ -226,9 +228,9 @@ class Topics:
             try:
                 record = topic_plan.create(new, topic_id=self._new_id(), sites=self._sites(), config=self._config)
             except KafkaError as error:
-                if is_current or error.code not in FOR_WANT_OF_BROKERS:
+                if is_current or error.code not in TOO_FEW_BROKERS:
                     raise
-                await self.catch_up()  # one that has just come may not be known here yet
+                await self.catch_up()  # this broker may not know a new broker yet
                 is_current = True
                 continue
             self._check_total(len(record.replicas))
@@ -244,9 +246,9 @@ class Topics:
         return topic
 
     async def ensure(self, name: str) -> Topic:
-        """The topic of that name, created with the broker's defaults (an internal one with its own) if need be.
+        """The topic of that name, created if it does not exist: with the broker's defaults, or as an internal topic.
 
-        Concurrent callers get one and the same. Raises as `create`, but for 36.
+        Concurrent callers get the same topic. Raises as `create`, except TOPIC_ALREADY_EXISTS.
         """
         topic = self._by_name.get(name)
         if topic is not None:
@@ -262,9 +264,9 @@ class Topics:
             return topic
 
     async def delete(self, name: str) -> None:
-        """Delete a topic: gone durably when this returns, its files here as well; other brokers remove theirs.
+        """Delete a topic, durably, with its files on this broker; other brokers remove theirs.
 
-        Raises KafkaError 3, 7.
+        Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, REQUEST_TIMED_OUT.
         """
         while True:
             topic = self.required(name)
@@ -285,7 +287,11 @@ class Topics:
         assignments: Sequence[Sequence[int]] | None = None,
         validate_only: bool = False,
     ) -> Topic:
-        """Grow a topic to `count` partitions. Raises KafkaError 3, 7, 37, 39, 44."""
+        """Grow a topic to `count` partitions.
+
+        Raises UNKNOWN_TOPIC_OR_PARTITION, REQUEST_TIMED_OUT, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT,
+        POLICY_VIOLATION.
+        """
 
         def grow(record: TopicRecord) -> TopicRecord:
             grown = topic_plan.grow(record, count, assignments=assignments, sites=self._sites(), config=self._config)
@@ -297,9 +303,9 @@ class Topics:
     async def alter_configs(
         self, name: str, edit: Callable[[Mapping[str, str]], Configs], *, validate_only: bool = False
     ) -> Topic:
-        """Give a topic the settings that `edit` makes of its present ones; open logs have them at once.
+        """Replace the settings of a topic by those that `edit` makes of them; they apply to open logs at once.
 
-        Raises KafkaError 3, 7, 40, or what `edit` raises.
+        Raises UNKNOWN_TOPIC_OR_PARTITION, REQUEST_TIMED_OUT, INVALID_CONFIG, or what `edit` raises.
         """
 
         def reconfigure(record: TopicRecord) -> TopicRecord:
@@ -310,12 +316,12 @@ class Topics:
     # --- the broker itself -----------------------------------------------------------------------------------
 
     def follow_broker(self) -> None:
-        """The broker's settings changed: so do those of all topics that follow them."""
+        """The settings of the broker have changed: apply them to all topics that follow them."""
         for name in self.names():
             self._configure(self._by_name[name])
 
     async def close(self) -> None:
-        """Finish removals, then close every partition. The logs themselves are the data directory's to close."""
+        """Finish removals, then close every partition. The data directory closes the logs."""
         with suppress(ValueError):
             self.feed.listeners.remove(self._follow)
         while tasks := [task for _, tasks in sorted(self._removals.items()) for task in tasks]:
@@ -328,7 +334,7 @@ class Topics:
     # --- inside: apply ---------------------------------------------------------------------------------------
 
     def _follow(self, touched: Touched) -> None:
-        """The cluster has changed."""
+        """Apply changes of the cluster."""
         if touched.configs:
             dynamic_configs.follow(self._image, self._config)
             self.follow_broker()
@@ -339,13 +345,13 @@ class Topics:
                 self._start_removal(doomed.value)
         for key in touched.topics:
             if (kept := self._image.topics.get(key)) is not None:
-                self._know(kept)
+                self._apply_topic(kept)
         for place in touched.partitions:
             if (view := self._image.partition(*place)) is not None:
-                self._look_at(view)
+                self._apply_partition(view)
 
-    def _know(self, kept: Kept[TopicRecord]) -> None:
-        """A topic as the store has it, at start and live alike."""
+    def _apply_topic(self, kept: Kept[TopicRecord]) -> None:
+        """Apply the record of a topic, at the start and while running."""
         record = kept.value
         known = self._by_name.get(record.name)
         if known is None:
@@ -359,15 +365,14 @@ class Topics:
         known.record, known.revision = record, kept.revision
         self._configure(known)
 
-    def _look_at(self, view: PartitionView) -> None:
-        """A partition was made, or has changed. One of a single replica is left alone until somebody asks for it; of
-        others a follower has to fetch."""
+    def _apply_partition(self, view: PartitionView) -> None:
+        """Apply the state of a partition. A single replica is made at its first use; others are made now, to fetch."""
         partition = self.local.get(view.topic_id, view.index)
         if self._config.node_id not in view.replicas:
             if partition is not None:
                 del self._by_name[view.topic].opened[view.index]
                 self.local.retire(partition)
-                self._clear(view.topic, [view.index], self._give_up(partition))
+                self._start_task(view.topic, [view.index], self._remove_replica(partition))
         elif partition is not None:
             self.local.follow(view.place)
         elif len(view.replicas) > 1 and not self._is_being_removed(view.topic, view.index):
@@ -393,8 +398,10 @@ class Topics:
     # --- inside: removing ------------------------------------------------------------------------------------
 
     def _start_removal(self, record: TopicRecord) -> None:
-        """Out of memory at once, if it was ever there: between two looks of this broker a topic can be made and deleted
-        by others. Out of the directory, and the store told so, when the task is done."""
+        """Forget a deleted topic now, and start the task that removes its directories and then notes it in the store.
+
+        The topic may be unknown here: other brokers can create and delete it between two updates of the image.
+        """
         if record.topic_id in self._unfinished:
             return
         topic = self._by_id.pop(record.id_bytes, None)
@@ -407,10 +414,10 @@ class Topics:
             self.local.retire(partition)
         if gone or any(self._config.node_id in replicas for replicas in record.replicas):
             self._unfinished.add(record.topic_id)
-            self._clear(record.name, range(len(record.replicas)), self._remove(record, gone))
+            self._start_task(record.name, range(len(record.replicas)), self._remove(record, gone))
 
-    def _clear(self, name: str, indices: Sequence[int], removal: Coroutine[Any, Any, None]) -> None:
-        """Until the removal has made way nothing else is opened here that has the directories of these partitions."""
+    def _start_task(self, name: str, indices: Sequence[int], removal: Coroutine[Any, Any, None]) -> None:
+        """Run a removal. Until it has freed the directories, no partition that uses them is made here."""
         task = get_running_loop().create_task(removal)
         self._removals.setdefault(records.topic_key(name), {})[task] = indices
 
@@ -418,23 +425,25 @@ class Topics:
         return any(index in indices for indices in self._removals.get(records.topic_key(name), {}).values())
 
     async def _remove(self, record: TopicRecord, gone: Sequence[Partition]) -> None:
-        with self._making_way(record.name):
+        with self._freeing_directories(record.name):
             for partition in gone:
                 await partition.close()
-            self.local.take_away(record, has_successor=record.name in self._by_name)
+            self.local.delete_topic(record, has_successor=record.name in self._by_name)
         await self._note_removed(record.topic_id)
         self._world.log.info("topic_deleted", topic=record.name)
 
-    async def _give_up(self, partition: Partition) -> None:
-        """Others have the replicas now: this one goes, its log as well."""
-        with self._making_way(partition.topic):
+    async def _remove_replica(self, partition: Partition) -> None:
+        """Remove a replica that was moved to other brokers, with its log."""
+        with self._freeing_directories(partition.topic):
             await partition.close()
             self.local.delete(partition)
 
     @contextmanager
-    def _making_way(self, name: str) -> Iterator[None]:
-        """The body of a removal. Behind it comes whoever has the directories now: a replica that is here again, a topic
-        of that name, or of one that is too like it to be there at the same time."""
+    def _freeing_directories(self, name: str) -> Iterator[None]:
+        """Around a removal: afterwards, make the partitions that own the directories by now.
+
+        These are a replica that has returned, or those of a topic whose name is the same or collides.
+        """
         key, task = records.topic_key(name), current_task()
         assert task is not None
         try:
@@ -446,28 +455,28 @@ class Topics:
         if (kept := self._image.topics.get(key)) is not None:
             for index in indices:
                 if (view := self._image.partition(kept.value.topic_id, index)) is not None:
-                    self._look_at(view)
+                    self._apply_partition(view)
 
     async def _removed(self, name: str) -> None:
-        """Return once nothing is in the directories any more of what had that name."""
+        """Return once the directories of all deleted topics of that name are removed."""
         if tasks := self._removals.get(records.topic_key(name)):
             await shield(gather(*tasks))
 
     async def _note_removed(self, topic_id: str) -> None:
-        """This broker has nothing left of a deleted topic."""
+        """Note in the store that this broker has removed a deleted topic; retry until the store is closed."""
         while True:
             try:
                 await self._store.transact([], [Delete(records.deletion_key(topic_id, self._config.node_id))])
             except (StoreUnavailableError, OutcomeUnknownError):
                 await sleep(RETRY_S)
             except StoreClosedError:
-                return  # it is found at the next start
+                return  # the next start repeats it
             else:
                 self._unfinished.discard(topic_id)
                 return
 
     def _owner(self, name: str, index: int, topic_id: bytes | None) -> PartitionView | None:
-        """Whose directory it is that says so of itself. Raises WrongDirectory, see `LocalPartitions.check_owner`."""
+        """The partition that owns a directory, or None. Raises WrongDirectory, see `LocalPartitions.check_owner`."""
         topic = self._by_name.get(name)
         if topic is None or index >= topic.partition_count:
             return None
@@ -480,7 +489,7 @@ class Topics:
     # --- inside: persist -------------------------------------------------------------------------------------
 
     async def _change(self, name: str, change: Callable[[TopicRecord], TopicRecord], validate_only: bool) -> Topic:
-        """Decide on the record as it is, persist if it still is so; else decide again."""
+        """Decide on the current record and write it if the record is unchanged; otherwise decide again."""
         while True:
             topic = self.required(name)
             record = change(topic.record)
@@ -497,11 +506,11 @@ class Topics:
         return await write(self._store, self.feed, expects, changes)
 
     async def catch_up(self) -> None:
-        """Know all that has happened so far. Raises REQUEST_TIMED_OUT."""
+        """Wait until all changes so far are applied here. Raises REQUEST_TIMED_OUT."""
         await catch_up(self.feed)
 
     async def _forget_states(self, record: TopicRecord) -> None:
-        """What the store has on the partitions of a topic that is no more. To leave it there would do no harm."""
+        """Delete the partition states of a deleted topic from the store. If that fails, they do no harm."""
         doomed = iter(
             [
                 Delete(key)
@@ -523,7 +532,7 @@ class Topics:
     # --- inside: checks --------------------------------------------------------------------------------------
 
     def _sites(self) -> Sites:
-        """Where replicas can be put now."""
+        """The brokers that replicas can be placed on now."""
         racks = {record.node_id: record.rack for record in self._image.live()}
         return Sites(racks or {self._config.node_id: ""}, placement.load(self._image) if len(racks) > 1 else None)
 
@@ -532,11 +541,11 @@ class Topics:
         if self._partition_count + more > most:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
-                f"the cluster holds {self._partition_count} partitions and may hold {most}: {more} more are too many",
+                f"the cluster has {self._partition_count} partitions and may have {most}: {more} more are too many",
             )
 
     def _new_id(self) -> bytes:
-        """A random id that is not taken, not all zeros, and not mistaken for an option on a command line."""
+        """A random unused id, not all zeros, whose text does not begin with "-" like a command-line option."""
         while True:
             topic_id = self._world.rng.randbytes(16)
             if any(topic_id) and topic_id not in self._by_id and not topic_plan.text_of_id(topic_id).startswith("-"):

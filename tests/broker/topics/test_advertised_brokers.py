@@ -33,8 +33,10 @@ class Scene:
 
 
 def test_a_broker_that_has_just_stopped_stays_listed_until_clients_know_the_new_leaders() -> None:
-    """librdkafka leaves the partitions of a broker that is no longer named without a leader until it asks again, even if
-    the same answer names their new leaders."""
+    """librdkafka leaves the partitions of a broker that is no longer named without a leader until it asks again.
+
+    It does so even if the same answer names their new leaders.
+    """
     scene = Scene()
     scene.goes(2)
     assert scene.named() == [1, 2, 3]

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from semel_broker.partitions.refused_batches import TurnedAway
+from semel_broker.partitions.refused_batches import RefusedBatches
 from semel_broker.scheduling.answer_memory import AnswerHolding
 from semel_broker.scheduling.recompressor import Recompressor
 from semel_broker.scheduling.turns import Slices, Turns
 from semel_broker.scheduling.work_turns import WorkTurns
-from semel_broker.topics.advertised_brokers import Contacts
+from semel_broker.topics.advertised_brokers import AdvertisedBrokers
 from semel_broker.txn.model.identity import ClientName
 from semel_broker.world import Logger, World
 
@@ -47,13 +47,13 @@ class Broker(msgspec.Struct, kw_only=True):
     cluster_id: str
     host: str
     port: int
-    contacts: Contacts
+    advertised_brokers: AdvertisedBrokers
     turns: Turns
     work_turns: WorkTurns
     log: Logger
     registration: Registration | None = None
     """None: the broker runs alone, with a store of its own."""
-    turned_away: TurnedAway = msgspec.field(default_factory=TurnedAway)
+    refused_batches: RefusedBatches = msgspec.field(default_factory=RefusedBatches)
     recompressor: Recompressor = msgspec.field(default_factory=Recompressor)
 
 

@@ -22,7 +22,7 @@ from semel_broker.replication.peers import Peers
 from semel_broker.replication.replicator import Replicator
 from semel_broker.scheduling.turns import Turns
 from semel_broker.scheduling.work_turns import WorkTurns
-from semel_broker.topics.advertised_brokers import Contacts
+from semel_broker.topics.advertised_brokers import AdvertisedBrokers
 from semel_broker.topics.topics import Topics
 from semel_broker.txn.coordinator import TransactionCoordinator
 from semel_broker.txn.markers.channel import ImageLeaders
@@ -148,7 +148,7 @@ async def _open(
         cluster_id=home.logs.cluster_id,
         host=config.host_name,
         port=config.port,
-        contacts=Contacts(home.feed, world.monotonic),
+        advertised_brokers=AdvertisedBrokers(home.feed, world.monotonic),
         turns=Turns(get_running_loop(), world.monotonic),
         log=world.log,
         registration=registration if home.is_shared else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 from semel_broker.cluster.records import TopicRecord
-from semel_broker.topics.known_topics import KnownTopics
+from semel_broker.topics.topics import Topics
 
 from sim.topic_control import TopicRun
 
@@ -21,12 +21,12 @@ def test_topics_come_and_go_and_are_moved() -> None:
 
 
 def test_a_broker_that_misses_what_others_delete_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    start = KnownTopics._start_removal
+    start = Topics._start_removal
     missed = iter(range(1_000))
 
-    def now_and_then(self: KnownTopics, record: TopicRecord) -> None:
+    def now_and_then(self: Topics, record: TopicRecord) -> None:
         if next(missed) % 50 != 49:
             start(self, record)
 
-    monkeypatch.setattr(KnownTopics, "_start_removal", now_and_then)
+    monkeypatch.setattr(Topics, "_start_removal", now_and_then)
     assert any(TopicRun(seed).execute() for seed in range(TRIES_MAX))

@@ -198,14 +198,14 @@ def _append(
         records, header = accepted(inspection, partition, row.records, ctx)
         if header.is_transactional and opens_transaction(partition, header):
             transactional.check(request.transactional_id or "", partition, header, ctx, admissions)
-        if ctx.broker.turned_away and partition.log.producers.get(header.producer_id) is None:
-            ctx.broker.turned_away.check((topic, row.index), header)
+        if ctx.broker.refused_batches and partition.log.producers.get(header.producer_id) is None:
+            ctx.broker.refused_batches.check((topic, row.index), header)
         result = partition.append(records, header=header, acks_all=request.acks == ACKS_ALL)
     except KafkaError as error:
         if error.retriable and error.code != ErrorCode.CORRUPT_MESSAGE and row.records is not None:
             _note_refused((topic, row.index), row.records, ctx)
-        return _refused(row.index, error.with_traceback(None))  # its traceback and this frame would refer to each other
-    if request.acks != ACKS_NONE and partition.high_watermark <= result.last_offset:
+        return _refused(row.index, error.with_traceback(None))  # else it would keep this frame, and the frame keeps it
+    if request.acks != ACKS_NONE and partition.view.high_watermark <= result.last_offset:
         uncommitted.append((partition, result.last_offset + 1))
     return ProduceResponsePartition(
         index=row.index,
@@ -220,7 +220,7 @@ def _note_refused(place: TopicPartition, records: Buffer, ctx: RequestContext) -
     with suppress(KafkaError):  # the batch may be malformed, too
         header = read_header(records)
         if header.producer_id != NO_PRODUCER_ID:
-            ctx.broker.turned_away.note(place, header)
+            ctx.broker.refused_batches.note(place, header)
 
 
 def _refused(index: int, error: KafkaError) -> ProduceResponsePartition:

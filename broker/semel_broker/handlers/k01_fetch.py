@@ -96,7 +96,7 @@ async def _woken(fetch: Fetch, max_wait_ms: int) -> None:
     finally:
         deadline.cancel()
         for partition in partitions:
-            partition.remove_fetch_waiter(waiter)
+            partition.view.remove_waiter(waiter)
 
 
 class Fetch:
@@ -160,7 +160,7 @@ class Fetch:
         if (
             partition is None
             or row is None
-            or partition.high_watermark != row.high_watermark
+            or partition.view.high_watermark != row.high_watermark
             or partition.is_retired
             or not partition.is_leading
         ):
@@ -183,7 +183,7 @@ class Fetch:
         self._bytes_read += len(row.records)
         if row.records and self._ctx.answers is not None:
             self._ctx.answers.reserve(len(row.records))
-        self._partitions[at], self._seen[at] = partition, partition.bytes_readable(self._isolation)
+        self._partitions[at], self._seen[at] = partition, partition.view.bytes_readable(self._isolation)
 
     def _refuse(self, at: int, code: int) -> None:
         self._has_error = True
@@ -205,8 +205,8 @@ class Fetch:
             records = partition.read(offset, bytes_max=bytes_max, at_least_one=at_least_one)
         return FetchResponsePartition(
             partition_index=wanted.partition,
-            high_watermark=partition.high_watermark,
-            last_stable_offset=partition.last_stable_offset,
+            high_watermark=partition.view.high_watermark,
+            last_stable_offset=partition.view.last_stable_offset,
             log_start_offset=partition.log_start_offset,
             aborted_transactions=aborted,
             records=records,
@@ -235,7 +235,7 @@ class Fetch:
             assert partition is not None, "a fetch with an error does not wait"
             partition.add_fetch_waiter(waiter, self._isolation)
             partitions.append(partition)
-            waiter.wake(partition.bytes_readable(self._isolation) - self._seen[at])
+            waiter.wake(partition.view.bytes_readable(self._isolation) - self._seen[at])
         return partitions
 
     def response(self) -> FetchResponse:

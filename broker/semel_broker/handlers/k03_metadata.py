@@ -21,7 +21,7 @@ from semel_broker.cluster.image import Image
 from semel_broker.cluster.records import NO_LEADER
 from semel_broker.cluster.topic_plan import INTERNAL_TOPICS
 from semel_broker.context import Broker, RequestContext
-from semel_broker.topics.advertised_brokers import Contact
+from semel_broker.topics.advertised_brokers import AdvertisedBroker
 from semel_broker.topics.topics import Topic
 
 
@@ -38,7 +38,7 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
-            for each in broker.contacts.named() or [own_contact(broker)]
+            for each in broker.advertised_brokers.with_recent() or [this_broker(broker)]
         ],
         cluster_id=broker.cluster_id,
         controller_id=controller_of(image),
@@ -46,10 +46,10 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
     )
 
 
-def own_contact(broker: Broker) -> Contact:
-    """The address of this broker. It is listed even if all sessions have expired because the store was unreachable: a
-    client that gets an empty list forgets all brokers and cannot ask again."""
-    return Contact(broker.node_id, broker.host, broker.port, broker.config.broker_rack or None)
+def this_broker(broker: Broker) -> AdvertisedBroker:
+    """The broker that answers. It is named also when all sessions have ended because the store was away: a client that
+    gets an empty list drops the brokers that it knows, and has none to ask again."""
+    return AdvertisedBroker(broker.node_id, broker.host, broker.port, broker.config.broker_rack or None)
 
 
 def controller_of(image: Image) -> int:

@@ -15,7 +15,7 @@ from semel_protocol.messages.k60_describe_cluster import (
 )
 
 from semel_broker.context import RequestContext
-from semel_broker.handlers.k03_metadata import controller_of, own_contact
+from semel_broker.handlers.k03_metadata import controller_of, this_broker
 
 BROKERS = 1
 
@@ -29,7 +29,7 @@ def handle(request: DescribeClusterRequest, ctx: RequestContext) -> DescribeClus
         controller_id=controller_of(ctx.broker.feed.image),
         brokers=[
             DescribeClusterResponseBroker(broker_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
-            for each in ctx.broker.contacts.live() or [own_contact(ctx.broker)]
+            for each in ctx.broker.advertised_brokers.live() or [this_broker(ctx.broker)]
         ],
         session_left_ms=-1 if session is None else session.left_ms,
         session_timeout_ms=-1 if session is None else ctx.broker.config.broker_session_timeout_ms,

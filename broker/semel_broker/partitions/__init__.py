@@ -1,1 +1,1 @@
-"""The partitions on this broker: logs with a leader, followers, a high watermark, and their housekeeping."""
+"""The partitions on this broker: logs with a leader, followers and a high watermark, and their background work."""

@@ -1,10 +1,10 @@
-"""Housekeeping of the logs, in the background: retention, rolling by time, checkpoints, expired producers, compaction.
+"""Background work on the logs: retention, rolling by time, checkpoints, expiry of producers, compaction.
 
-Two tasks. *Sweeps* are short and run by the clock, one after the other. *Compaction* may take minutes: it takes the
-dirtiest log first (one that is overdue before all others), gives the loop back every few milliseconds, and rests for
-`log.cleaner.backoff.ms` when nothing is dirty. Where it stopped is kept beside each log in `cleaner-offset-checkpoint`.
-Kafka has that file once, for the whole data directory; beside the log it goes when the log goes, so that a topic made
-anew under an old name never starts with its predecessor's offset, which could bring deleted keys back to life.
+There are two tasks. *Sweeps* are short and run by the clock, one after the other. *Compaction* may take minutes: it
+takes the dirtiest log first (an overdue log before all others), yields to the loop every few milliseconds, and pauses
+for `log.cleaner.backoff.ms` when no log is dirty. The offset where it stopped is kept beside each log in
+`cleaner-offset-checkpoint`. Kafka has one such file for the whole data directory. Beside the log it is deleted with the
+log, so that a new topic with an old name never starts at the offset of the old one: deleted keys could come back.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TopicPartition = tuple[str, int]
 
 
 class Progress(msgspec.Struct):
-    """How far compaction of one log has come. `is_uncleanable`: it met a batch that it cannot read."""
+    """How far one log is compacted. `is_uncleanable`: compaction failed on a batch, and leaves the log alone."""
 
     log: Log
     first_dirty_offset: int
@@ -40,7 +40,7 @@ class Progress(msgspec.Struct):
 
 
 class Sweep(msgspec.Struct):
-    """Something to do every `interval_ms`; `due_s` is when next, by the loop's clock."""
+    """A function to run every `interval_ms`; `due_s` is the next time, on the clock of the loop."""
 
     interval_ms: int
     run: Callable[[], Awaitable[None]]
@@ -48,10 +48,10 @@ class Sweep(msgspec.Struct):
 
 
 class Cleaner:
-    """Looks after all open logs. `start` it on a running loop, `stop` it before the logs are closed.
+    """Runs the background work on all open logs. `start` it on a running loop, `stop` it before the logs are closed.
 
-    `partitions` gives the partitions whose logs are open, in a fixed order; `checkpoint` moves the recovery points of
-    all logs up to their ends (`LogDirectory.checkpoint`).
+    `partitions` returns the partitions whose logs are open, in a fixed order; `checkpoint` moves the recovery points
+    of all logs up to their ends (`LogDirectory.checkpoint`).
     """
 
     def __init__(
@@ -70,15 +70,15 @@ class Cleaner:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Start both tasks; returns at once."""
         assert not self._tasks, "the cleaner is running already"
         loop = asyncio.get_running_loop()
-        self._tasks.append(loop.create_task(self._sweep_for_ever(), name="log sweeps"))
+        self._tasks.append(loop.create_task(self._run_sweeps(), name="log sweeps"))
         if self._config.log_cleaner_enable:
-            self._tasks.append(loop.create_task(self._compact_for_ever(), name="log compaction"))
+            self._tasks.append(loop.create_task(self._run_compaction(), name="log compaction"))
 
     async def stop(self) -> None:
-        """End both tasks; a compaction in progress leaves its log as it was."""
+        """Cancel both tasks; a compaction that runs leaves its log unchanged."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -86,7 +86,7 @@ class Cleaner:
 
     # --- sweeps ----------------------------------------------------------------------------------------------
 
-    async def _sweep_for_ever(self) -> None:
+    async def _run_sweeps(self) -> None:
         config, time = self._config, asyncio.get_running_loop().time
         sweeps = [
             Sweep(interval_ms, run, time() + interval_ms / MS)
@@ -106,11 +106,11 @@ class Cleaner:
             sweep.due_s = time() + sweep.interval_ms / MS
 
     async def sweep_segments(self) -> None:
-        """Roll segments that have been open for too long, remove those past retention (`retention`)."""
+        """Roll segments that are open for too long, and delete those past retention (`retention`)."""
         for partition in self._partitions():
             if not partition.is_retired:
                 log, now_ms = partition.log, self._world.now_ms()
-                if not log.roll_if_due(now_ms) and (_holds_up_compaction(log, now_ms) or self._is_long(partition)):
+                if not log.roll_if_due(now_ms) and (_delays_compaction(log, now_ms) or self._is_long(partition)):
                     log.roll()
                 deleted = apply_retention(log, high_watermark=partition.high_watermark, now_ms=now_ms)
                 if deleted is not None:
@@ -126,12 +126,12 @@ class Cleaner:
                 await asyncio.sleep(0)
 
     def _is_long(self, partition: Partition) -> bool:
-        """Whether a start would read much in the open segment of a journal that compaction has no hold of."""
+        """Whether the active segment of an internal topic, which compaction skips, is too long to read at a start."""
         size_max = self._config.limits.journal_uncompacted_bytes_max
         return partition.topic in INTERNAL_TOPICS and partition.log.active.size > size_max
 
     async def sweep_producers(self) -> None:
-        """Forget producers that have been silent for producer.id.expiration.ms."""
+        """Remove producers that have not written for producer.id.expiration.ms."""
         for partition in self._partitions():
             if not partition.is_retired:
                 partition.log.producers.expire(self._world.now_ms(), self._config.producer_id_expiration_ms)
@@ -139,7 +139,7 @@ class Cleaner:
 
     # --- compaction ------------------------------------------------------------------------------------------
 
-    async def _compact_for_ever(self) -> None:
+    async def _run_compaction(self) -> None:
         while True:
             try:
                 has_more = await self.compact_dirtiest()
@@ -149,7 +149,7 @@ class Cleaner:
             await asyncio.sleep(0 if has_more else self._config.log_cleaner_backoff_ms / MS)
 
     async def compact_dirtiest(self) -> bool:
-        """One round over the log that needs it most. False when there was none to do, or it came to nothing."""
+        """Compact the log that needs it most, once. False if no log is due, or if the round was aborted."""
         found = self._dirtiest()
         if found is None:
             return False
@@ -173,7 +173,7 @@ class Cleaner:
             self._world.log.error("log_uncleanable", **where, reason=e.message)
             return False
         except Exception:
-            progress.is_uncleanable = True  # a bug of ours: it would fail again, and again
+            progress.is_uncleanable = True  # a bug of ours: it would fail each time
             raise
         self._save(partition, progress, done)
         self._world.log.info(
@@ -188,7 +188,7 @@ class Cleaner:
         return True
 
     def _dirtiest(self) -> tuple[Partition, Progress, Dirtiness] | None:
-        """What is due, and most so: overdue before dirty, dirtier before less dirty."""
+        """The log that needs compaction most: overdue logs first, then by the share of dirty bytes."""
         found = []
         known, self._progress = self._progress, {}
         for partition in self._partitions():
@@ -224,17 +224,20 @@ class Cleaner:
         checkpoints.write_offsets(self._world.disk, path, {key: done.end_offset})
 
 
-def _holds_up_compaction(log: Log, now_ms: int) -> bool:
+def _delays_compaction(log: Log, now_ms: int) -> bool:
     """Whether the active segment, which is never compacted, holds a record older than max.compaction.lag.ms."""
     first = log.active.first_timestamp
     return log.config.is_compacted and first >= 0 and now_ms - first > log.config.max_compaction_lag_ms
 
 
 async def _pause(partition: Partition, held_by_all: int) -> None:
-    """Give the loop back. Raises CompactionAborted if the partition was deleted meanwhile, or if a replica may lack by
-    now what this round takes for everybody's."""
+    """Yield to the loop.
+
+    Raises CompactionAborted if the partition was deleted, or if a replica may lack records that this round treats as
+    held by all.
+    """
     await asyncio.sleep(0)
     if partition.is_retired:
         raise CompactionAborted(f"{partition.topic}-{partition.index} is deleted")
     if partition.held_by_all < held_by_all:
-        raise CompactionAborted(f"not every replica of {partition.topic}-{partition.index} is in sync any more")
+        raise CompactionAborted(f"not all replicas of {partition.topic}-{partition.index} are in sync any more")

@@ -1,4 +1,4 @@
-"""Partitions that have something to sync: those of one turn of the loop ask the disk together."""
+"""Syncs the logs that were appended to in one turn of the loop together."""
 
 from __future__ import annotations
 
@@ -8,50 +8,55 @@ from typing import Protocol
 from semel_storage.disk.disk import Disk, File
 
 SINGLY_MAX = 4
-"""More files than this are not synced one after the other while everything else waits."""
+"""More files than this are not synced one after the other in the event loop."""
 HURRIES_ALONE = 2
-"""So many come of one request: the end of a transaction waits for its journal, then for its markers."""
+"""One request may hurry so often: the end of a transaction waits for its journal, then for its markers."""
 
 
 class Flushed(Protocol):
-    """What a partition is to its flusher."""
+    """The durability of one log, as its flusher uses it."""
 
     def unsynced_file(self) -> File | None:
-        """The file that one sync would do for; None: there is nothing to sync, or more than that."""
+        """The only file with bytes to sync; None: there is none, or there are more."""
         ...
 
     def note_synced(self) -> None:
-        """That file is synced."""
+        """The file of `unsynced_file` is synced."""
         ...
 
     def flush(self) -> None:
-        """Begin to sync, if there is anything to."""
+        """Begin a sync if something is not synced."""
         ...
 
 
 class Flusher:
-    """One for all partitions of a broker. `add` who has appended; once the turn of the loop is over, all are synced:
-    at once where the disk is quick, else each by itself. `hurry` before waiting for it."""
+    """One for all partitions of a broker. Each append calls `add`; at the end of the turn of the loop all are synced.
+
+    A quick disk syncs them at once, in the loop; otherwise each log has a sync of its own. Callers that wait for a
+    sync call `hurry` first.
+    """
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._due: dict[Flushed, None] = {}
         self._handle: Handle | None = None
-        self._hurries = 0  # of this turn
-        self._hurries_before = 0  # of the last turn that had any
+        self._hurries = 0  # in this turn
+        self._hurries_before = 0  # in the last turn with an append
 
-    def add(self, partition: Flushed) -> None:
-        self._due[partition] = None
+    def add(self, durability: Flushed) -> None:
+        self._due[durability] = None
         if self._handle is None:
             self._handle = get_running_loop().call_soon(self._end_turn)
 
-    def forget(self, partition: Flushed) -> None:
-        """It is about to be closed."""
-        self._due.pop(partition, None)
+    def forget(self, durability: Flushed) -> None:
+        """The log will be closed: sync it no more."""
+        self._due.pop(durability, None)
 
     def hurry(self) -> None:
-        """Somebody will wait for what is due. As long as they come one at a time there is nobody to share a sync with,
-        and it is done here and now, where the disk is quick."""
+        """A caller is going to wait for the logs that are due.
+
+        While callers come one at a time, no other caller could share the sync: a quick disk syncs now.
+        """
         self._hurries += 1
         if self._due and self._hurries <= HURRIES_ALONE and self._hurries_before <= HURRIES_ALONE:
             self._sync_if_quick()
@@ -62,17 +67,17 @@ class Flusher:
         if self._due:
             self._sync_if_quick()
             due, self._due = self._due, {}
-            for partition in due:
-                partition.flush()
+            for durability in due:
+                durability.flush()
 
     def _sync_if_quick(self) -> None:
-        files = {partition: file for partition in self._due if (file := partition.unsynced_file()) is not None}
+        files = {each: file for each in self._due if (file := each.unsynced_file()) is not None}
         if len(files) > 1 and self._disk.sync_if_quick(list(files.values())):
             synced = list(files)
         elif len(files) <= SINGLY_MAX:
-            synced = [partition for partition, file in files.items() if self._disk.sync_if_quick([file])]
+            synced = [each for each, file in files.items() if self._disk.sync_if_quick([file])]
         else:
             synced = []
-        for partition in synced:
-            partition.note_synced()
-            del self._due[partition]
+        for each in synced:
+            each.note_synced()
+            del self._due[each]

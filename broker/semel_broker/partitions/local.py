@@ -1,4 +1,4 @@
-"""The partitions that this broker has a replica of: their logs, and what this broker is to each of them."""
+"""The replicas on this broker: makes them, gives them roles as the cluster assigns them, and removes their logs."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Listener = Callable[[Partition], None]
 
 
 class LocalPartitions:
-    """By topic id and index. `listeners` hear of each partition whose role, leader or leader epoch changed, and of each
-    that is retired.
+    """By topic id and index. `listeners` are called with each partition whose role, leader or leader epoch changed, and
+    with each that is retired.
 
-    `lease`: without one that is valid this broker is nothing to any of them; None stands for a broker without others.
+    `lease`: while it is not valid, this broker leads and follows nothing. None: the broker is not in a cluster.
     """
 
     def __init__(
@@ -48,27 +48,27 @@ class LocalPartitions:
     # --- looking up ---
 
     def get(self, topic_id: str, index: int) -> Partition | None:
-        """The partition, if somebody has asked for it before."""
+        """The partition, or None if it was not made yet."""
         return self._partitions.get((topic_id, index))
 
     def all(self) -> list[Partition]:
-        """Those that somebody has asked for, by topic and index."""
+        """All partitions that were made, by topic and index."""
         return sorted(self._partitions.values(), key=lambda partition: (partition.topic, partition.index))
 
     def of(self, topic_id: str) -> list[Partition]:
-        """Those of one topic, by index."""
+        """The partitions of one topic that were made, by index."""
         found = [partition for (owner, _), partition in self._partitions.items() if owner == topic_id]
         return sorted(found, key=lambda partition: partition.index)
 
     def make(self, view: PartitionView, config: Callable[[], LogConfig]) -> Partition:
-        """The partition, its log not opened by this. Raises NOT_LEADER_OR_FOLLOWER where others have the replicas."""
+        """The partition; its log is not opened. Raises NOT_LEADER_OR_FOLLOWER if this broker has no replica of it."""
         known = self._partitions.get(view.place)
         if known is not None:
             return known
         if self._config.node_id not in view.replicas:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"this broker has no replica of {view.topic}-{view.index}, brokers {list(view.replicas)} have: "
+                f"this broker has no replica of {view.topic}-{view.index}, brokers {list(view.replicas)} have one: "
                 "refresh the metadata",
             )
 
@@ -96,22 +96,22 @@ class LocalPartitions:
     # --- roles ---
 
     def take_roles(self) -> None:
-        """This broker has been let in: it is from now on what the cluster says."""
+        """This broker was admitted: it takes the roles that the cluster assigns, from now on."""
         self._has_roles = True
         for partition in self.all():
             self.follow((partition.topic_id, partition.index))
 
     def resign(self) -> None:
-        """This broker's session is over: it leads and follows nothing until it is let in again."""
+        """The session of this broker is over: it leads and follows nothing until it is admitted again."""
         self._has_roles = self._lease is None
         if self._has_roles:
             return
         for partition in self.all():
             partition.resign()
-            self._tell(partition)
+            self._notify(partition)
 
     def follow(self, place: Place) -> None:
-        """The cluster has changed its mind about a partition."""
+        """The state of a partition has changed in the cluster."""
         partition, view = self._partitions.get(place), self._image.partition(*place)
         if partition is not None and view is not None and self._has_roles and not partition.is_retired:
             self._give_role(partition, view)
@@ -129,8 +129,8 @@ class LocalPartitions:
             return
         partition.is_whole = set(view.replicas) <= set(state.isr)
         if state.leader != me:
-            as_told = (Role.FOLLOWER, state.leader, state.leader_epoch)
-            if (partition.role, partition.leader, partition.leader_epoch) == as_told:
+            assigned = (Role.FOLLOWER, state.leader, state.leader_epoch)
+            if (partition.role, partition.leader, partition.leader_epoch) == assigned:
                 return
             partition.become_follower(state.leader, state.leader_epoch)
         elif self._is_led_already(partition, view):
@@ -140,10 +140,10 @@ class LocalPartitions:
             return
         else:
             partition.become_leader(max(state.leader_epoch, partition.leader_epoch), self._replicas(partition, view))
-        self._tell(partition)
+        self._notify(partition)
 
     def _is_led_already(self, partition: Partition, view: PartitionView) -> bool:
-        """In the epoch that is asked for. An only replica may be ahead of it: other brokers have written its log."""
+        """Whether it is led in this epoch already. An only replica may be ahead: other brokers have written its log."""
         if not partition.is_leading or (partition.replicas is None) is not (len(view.replicas) == 1):
             return False
         return partition.leader_epoch >= view.state.leader_epoch
@@ -162,17 +162,17 @@ class LocalPartitions:
     def _now_ms(self) -> int:
         return int(self._world.monotonic() * 1000)
 
-    def _tell(self, partition: Partition) -> None:
+    def _notify(self, partition: Partition) -> None:
         for listener in self.listeners:
             listener(partition)
 
     # --- logs ---
 
     def recover(self, wanted: Callable[[str, int, bytes | None], PartitionView | None]) -> list[PartitionView]:
-        """What of the directories that are there is `wanted` (topic, index, the id it says or None). One that is not is
-        set aside, never deleted: should the store have been lost, the records are still there.
+        """The partitions of this broker that have a directory, as `wanted` (topic, index, id in the directory) finds
+        them. A directory of no known partition is set aside, not deleted: if the store was lost, the records remain.
 
-        Raises WrongDirectory if one of this broker's partitions had a directory and has none.
+        Raises WrongDirectory if a partition of this broker had a directory that is missing.
         """
         for (name, index), point in self._logs.missing().items():
             view = wanted(name, index, None)
@@ -185,7 +185,7 @@ class LocalPartitions:
             if view is not None and self._config.node_id in view.replicas:
                 found.append(view)
             elif view is not None:
-                self._logs.delete_log(name, index, unique=self._unique())  # it was given to others meanwhile
+                self._logs.delete_log(name, index, unique=self._unique())  # its replica was moved to other brokers
             else:
                 self._set_aside(name, index)
         return found
@@ -193,23 +193,23 @@ class LocalPartitions:
     def _missing(self, name: str, index: int, point: int) -> WrongDirectory:
         root = self._logs.root
         return WrongDirectory(
-            f"{root}/{partition_directory(name, index)} is gone, the directory of a partition of this broker that was "
-            f"durable up to offset {point}. Restore it from a copy of the data directory. To begin it empty (or as "
-            f"other replicas have it), delete {root}/{RECOVERY_POINT}"
+            f"{root}/{partition_directory(name, index)} is missing: the directory of a partition of this broker that "
+            f"was durable up to offset {point}. Restore it from a copy of the data directory. To begin it empty (or "
+            f"with the records of other replicas), delete {root}/{RECOVERY_POINT}"
         )
 
     def check_owner(self, view: PartitionView) -> None:
-        """A directory under the name of this partition says that it is of a topic that is not known.
+        """The directory of this partition holds the id of an unknown topic: check that it may be set aside.
 
-        Where other brokers are, it may be left from a topic whose partition was given to them before it was deleted: it
-        is set aside, if a checksum says that the id is right. Else either the id is damaged or the store has lost what
-        happened, and the partition would begin empty. Raises WrongDirectory.
+        In a cluster it may belong to a topic whose partition was moved to other brokers before the topic was deleted.
+        It is set aside if a checksum confirms the id. Otherwise the id is damaged or the store has lost changes, and
+        the partition would begin empty. Raises WrongDirectory.
         """
         if self._lease is not None and self._logs.has_checked_topic_id(view.topic, view.index):
             return
         path = f"{self._logs.root}/{partition_directory(view.topic, view.index)}"
         raise WrongDirectory(
-            f"{path}/{PARTITION_METADATA} names a topic id that is neither known nor noted as deleted; that of "
+            f"{path}/{PARTITION_METADATA} names a topic id that is neither known nor noted as deleted; the id of "
             f"{view.topic} is {view.topic_id}. Either the file is damaged, or the store that lists the topics is not "
             f"of the same time as {path}: restore both from one copy. If the records there are those of {view.topic}, "
             "delete the file, and it is written anew; to begin empty, move the directory away"
@@ -221,14 +221,16 @@ class LocalPartitions:
         self._world.log.error("stray_partition_set_aside", topic=name, partition=index, directory=aside)
 
     def retire(self, partition: Partition) -> None:
-        """It is not of this broker any more, at once. It is still to be closed, and its log to be taken away."""
+        """Remove the partition from this broker at once. The caller closes it and deletes its log later."""
         del self._partitions[partition.topic_id, partition.index]
         partition.retire()
-        self._tell(partition)
+        self._notify(partition)
 
-    def take_away(self, record: TopicRecord, *, has_successor: bool) -> None:
-        """Delete the logs of a deleted topic, if the directories are its own and not of a successor of that name. One
-        that has lost its topic id (to a power cut) is the successor's, if there is one."""
+    def delete_topic(self, record: TopicRecord, *, has_successor: bool) -> None:
+        """Delete the logs of a deleted topic, but not those of a new topic with the same name.
+
+        A directory that has lost its topic id in a power cut belongs to the new topic, if there is one.
+        """
         unnamed = None if not has_successor else record.id_bytes
         own = []
         for index in range(len(record.replicas)):

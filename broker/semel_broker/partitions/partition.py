@@ -1,18 +1,19 @@
-"""One partition on this broker: who leads it; append, and when an append is committed; following another leader."""
+"""One replica of a partition on this broker: its role, its log, appends, reads, and when an append is committed."""
 
 from __future__ import annotations
 
 from asyncio import Future, get_running_loop
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from semel_protocol.control import MARKER_BYTES
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.disk.disk import FilesUsedUp
 
-from semel_broker.partitions.durability import DurablePartition
-from semel_broker.partitions.read_view import LATEST, LOG_END, READ_COMMITTED, READ_UNCOMMITTED, UNSTABLE_MIN
+from semel_broker.partitions.durability import Durability
+from semel_broker.partitions.flusher import Flusher
+from semel_broker.partitions.read_view import LOG_END, READ_COMMITTED, READ_UNCOMMITTED, ReadView
 from semel_broker.partitions.storage_errors import answering_used_up, used_up
 from semel_broker.scheduling.waiters import OffsetWaiters
 
@@ -20,20 +21,17 @@ if TYPE_CHECKING:
     from semel_protocol.batch import BatchHeader
     from semel_storage.log.log import AppendResult, Log
 
-    from semel_broker.partitions.flusher import Flusher
     from semel_broker.partitions.replicas import Replicas
+    from semel_broker.scheduling.waiters import FetchWaiter
     from semel_broker.world import World
 
-__all__ = [
-    "LATEST",
-    "LOG_END",
-    "READ_COMMITTED",
-    "READ_UNCOMMITTED",
-    "UNSTABLE_MIN",
-    "Lease",
-    "Partition",
-    "Role",
-]
+__all__ = ["LATEST", "LOG_END", "READ_COMMITTED", "READ_UNCOMMITTED", "Lease", "Partition", "Role"]
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
 
 Buffer = bytes | bytearray | memoryview
 
@@ -42,28 +40,34 @@ NOWHERE = -1
 
 
 class Role(Enum):
-    """What this broker is to a partition of which it has a replica. NONE: not told yet, or its session is over."""
+    """The role of a replica. NONE: the cluster has not assigned one yet, or the session of this broker is over."""
 
     LEADER = "leader"
     FOLLOWER = "follower"
     NONE = "none"
 
 
+LEADER: Final = Role.LEADER
+"""For checks of each batch: `Role.LEADER` takes ten times as long as a global on Python 3.11."""
+
+
 class Lease(Protocol):
-    """What a leader's word rests on: the session of its broker."""
+    """The session of a broker, without which it leads nothing."""
 
     def is_valid(self) -> bool:
-        """Whether nobody else can have been made leader because this broker was not heard of."""
+        """Whether the session lives: as long as it does, no other leader can be elected."""
         ...
 
 
-class Partition(DurablePartition):
-    """A log, its role and its high watermark. The log is opened (and its directory created) at the first append, or by
-    `open`. Without a word about roles it is led, by the only replica there is.
+class Partition:
+    """A replica: a log with a role, a leader epoch, a `ReadView` and, once the log is open, a `Durability`.
 
-    `fsync`: only what is synced counts for the high watermark, so that consumers never see what a power cut could take
-    back; every append schedules a sync, and all appends of one turn of the loop share it. Otherwise an append counts at
-    once, as in Kafka. With followers (`replicas`) it is also theirs to have it.
+    The log is opened, and its directory created, at the first append or by `open`. The default role is leader, of the
+    only replica.
+
+    `fsync`: only synced records count for the high watermark, so that consumers never read records that a power cut
+    could remove. Otherwise an append counts at once, as in Kafka. With followers (`replicas`) the high watermark also
+    waits for the followers that are in sync.
     """
 
     def __init__(
@@ -76,62 +80,167 @@ class Partition(DurablePartition):
         fsync: bool,
         flusher: Flusher | None = None,
         topic_id: str = "",
-        role: Role = Role.LEADER,
+        role: Role = LEADER,
         lease: Lease | None = None,
     ) -> None:
-        super().__init__(topic, index, open_log, world, fsync, flusher)
+        self.topic = topic
+        self.index = index
         self.topic_id = topic_id
         self.role = role
-        self.is_leading = role is Role.LEADER
         self.leader = NOBODY
+        self.leader_epoch = 0
         self.replicas: Replicas | None = None
-        self.is_whole = self.is_leading
+        """Of a leader with followers: how far each follower is, and which are in sync."""
+        self.is_whole = role is LEADER
         """Whether all replicas are in sync, as far as this broker has heard."""
+        self.view = ReadView()
+        self.durability: Durability | None = None
+        """None until the log is opened."""
+        self._world = world
+        self._open_log = open_log
+        self._fsync = fsync
+        self._flusher = flusher or Flusher(world.disk)
         self._lease = lease
+        self._log: Log | None = None
+        self._is_retired = False
+        self._epoch_start_offset = 0
         self._committing = OffsetWaiters()
         self._storing = OffsetWaiters()
 
+    # --- log -------------------------------------------------------------------------------------------------
+
+    @property
+    def log(self) -> Log:
+        """The log, opened now if it is not yet. Raises UNKNOWN_TOPIC_OR_PARTITION once the partition is retired."""
+        return self._log or self.open()
+
+    def open(self) -> Log:
+        """Open (create or recover) the log; no effect if it is open. Raises UNKNOWN_TOPIC_OR_PARTITION once retired.
+
+        Of an only replica, all durable records in the log are committed. With followers, their fetches decide it later.
+        The leader epoch of an only replica continues from that of the log: another broker may have written it.
+        """
+        if self._is_retired:
+            raise self._gone()
+        if self._log is None:
+            self._log = log = self._open_log()
+            self.durability = Durability(
+                log,
+                self._flusher,
+                fsync=self._fsync,
+                on_progress=self._update_high_watermark,
+                on_failure=self._fail_waiting,
+            )
+            self.view.attach(log)
+            self._begin_epoch(log)
+            self.durability.sync_recovered()
+        return self._log
+
+    @property
+    def is_open(self) -> bool:
+        return self._log is not None
+
+    @property
+    def is_retired(self) -> bool:
+        """Whether the topic or this replica was deleted, or `close` was called: the log is closed or will be."""
+        return self._is_retired
+
+    # --- offsets ---------------------------------------------------------------------------------------------
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read."""
+        return self._log.start_offset if self._log is not None else 0
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Read-committed consumers read below this: see `ReadView.last_stable_offset`."""
+        return self.view.last_stable_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """All records below it are committed: all replicas in sync have them."""
+        return self.view.high_watermark
+
+    @property
+    def durable_end(self) -> int:
+        """All records below it are durable on this broker, as far as its setting `durability` asks for it."""
+        return self.durability.end_offset if self.durability is not None else 0
+
+    @property
+    def end_offset(self) -> int:
+        """The offset of the next record."""
+        return self._log.end_offset if self._log is not None else 0
+
+    @property
+    def held_by_all(self) -> int:
+        """All replicas have all records below it, as far as this broker knows; NOWHERE while one is not in sync.
+
+        A leader knows it from the fetches of its followers, a follower from the high watermark.
+        """
+        if not self.is_whole:
+            return NOWHERE
+        fetched = [] if self.replicas is None else self.replicas.offsets.values()
+        return min([self.high_watermark, *fetched])
+
     # --- roles -----------------------------------------------------------------------------------------------
 
+    @property
+    def is_leading(self) -> bool:
+        """Whether the role is LEADER. `check_leading` also checks the lease."""
+        return self.role is LEADER
+
     def become_leader(self, epoch: int, replicas: Replicas | None = None) -> None:
-        """Lead from now on, in this leader epoch. Without `replicas` there is no other one."""
+        """Lead the partition in this leader epoch. `replicas` None: this is the only replica."""
         assert epoch >= self.leader_epoch, (self.topic, self.index, epoch, self.leader_epoch)
         self._give_up_waiting()
-        self.role, self.is_leading = Role.LEADER, True
+        self.role = LEADER
         self.leader, self.leader_epoch, self.replicas = NOBODY if replicas is None else replicas.me, epoch, replicas
         if self._log is not None:
-            self._begin_counting(self._log)
-            self._begin_epoch()
+            self.view.begin_counting()
+            self._begin_epoch(self._log)
 
     def become_follower(self, leader: int, epoch: int) -> None:
-        """Another broker leads in this epoch (NOBODY: none does). Who waits here hears that it is not here any more."""
-        self.role, self.is_leading = Role.FOLLOWER, False
+        """Follow `leader` in this epoch (NOBODY: there is none). Waiting requests get NOT_LEADER_OR_FOLLOWER."""
+        self.role = Role.FOLLOWER
         self.leader, self.leader_epoch, self.replicas = leader, max(epoch, self.leader_epoch), None
         self._give_up_waiting()
 
     def resign(self) -> None:
-        """Neither lead nor follow until told otherwise: this broker's session is over."""
-        self.role, self.is_leading, self.is_whole = Role.NONE, False, False
+        """Neither lead nor follow until the next role: the session of this broker is over."""
+        self.role, self.is_whole = Role.NONE, False
         self.leader, self.replicas = NOBODY, None
         self._give_up_waiting()
 
     def update_isr(self, isr: list[int]) -> None:
-        """These are in sync now, as the store has it."""
+        """The store has this ISR."""
         if self.replicas is not None:
             self.replicas.settled(isr)
             self._update_high_watermark()
 
     def check_leading(self) -> None:
-        """Raises NOT_LEADER_OR_FOLLOWER unless this broker leads the partition for sure, 3 once it is retired."""
-        if self._retired:
+        """Raises NOT_LEADER_OR_FOLLOWER without the role or a valid lease, UNKNOWN_TOPIC_OR_PARTITION once retired."""
+        if self._is_retired:
             raise self._gone()
-        if not self.is_leading or (self._lease is not None and not self._lease.is_valid()):
+        if self.role is not LEADER or (self._lease is not None and not self._lease.is_valid()):
             raise self._not_leader()
 
-    def _begin_epoch(self) -> None:
-        """Of a leader: its epoch begins at the end of the log."""
-        log = self._log
-        assert log is not None
+    def check_leader_epoch(self, epoch: int) -> None:
+        """Raises FENCED_LEADER_EPOCH for an older epoch of a client, UNKNOWN_LEADER_EPOCH for a newer one (KIP-320)."""
+        if epoch < 0 or epoch == self.leader_epoch:
+            return
+        if epoch < self.leader_epoch:
+            raise KafkaError(
+                ErrorCode.FENCED_LEADER_EPOCH,
+                f"leader epoch {epoch} is over: the current one is {self.leader_epoch}; refresh the metadata",
+            )
+        raise KafkaError(
+            ErrorCode.UNKNOWN_LEADER_EPOCH,
+            f"leader epoch {epoch} is not known here yet, {self.leader_epoch} is: try again",
+        )
+
+    def _begin_epoch(self, log: Log) -> None:
+        """Of a leader: begin its epoch at the end of the log."""
         if self.replicas is None:
             if self.is_leading:
                 self.leader_epoch = max(self.leader_epoch, log.epochs.latest)
@@ -142,7 +251,7 @@ class Partition(DurablePartition):
 
     def _give_up_waiting(self) -> None:
         self._fail_waiting(self._not_leader())
-        self.release_fetches()
+        self.view.release_waiters()
 
     def _fail_waiting(self, error: Exception) -> None:
         self._committing.fail(error)
@@ -154,11 +263,12 @@ class Partition(DurablePartition):
         self, batch: Buffer, *, header: BatchHeader, lazily: bool = False, acks_all: bool = True
     ) -> AppendResult:
         """Append one whole batch; runs to completion. With acks=all await `committed(result.last_offset + 1)`, with
-        acks=1 what `storing` gives.
+        acks=1 the future of `storing`.
 
-        `lazily`: nobody waits for it to be committed. Raises KafkaError: 10 and 18 (size), 45, 46 and 47 (producer
-        state), 6 where another broker leads, 19 while too few replicas are in sync (`acks_all`), 3 once the partition
-        is retired, 56 where no more files can be opened. A duplicate is no error: its result has the first offsets.
+        `lazily`: no caller waits for the commit. A duplicate is no error: its result has the first offsets. Raises
+        KafkaError: what `Log.append` raises (size, producer state), NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (with
+        `acks_all`), UNKNOWN_TOPIC_OR_PARTITION once the partition is retired, and KAFKA_STORAGE_ERROR if no more files
+        can be opened.
         """
         self.check_leading()
         log = self._log or self.open()
@@ -170,19 +280,21 @@ class Partition(DurablePartition):
             raise used_up(error) from None
         if not result.duplicate:
             if header.is_transactional and self.open_transaction(header.producer_id) == result.base_offset:
-                self._note_begin(result.base_offset)
-            self._appended(header.size, lazily)
+                self.view.note_transaction(result.base_offset)
+            self.view.note_append(log.end_offset, header.size)
+            assert self.durability is not None
+            self.durability.note_append(lazily)
         return result
 
     def append_marker(
         self, producer_id: int, producer_epoch: int, commit: bool, coordinator_epoch: int
     ) -> AppendResult:
-        """Append the marker that ends the producer's transaction here; runs to completion.
+        """Append the marker that ends the producer's transaction in this partition; runs to completion.
 
-        Await `committed(result.last_offset + 1)` before the transaction counts as ended. To do so again is harmless:
-        a retry is answered with the first one's place. Raises KafkaError: 47 for an epoch that a newer one has
-        fenced, 52 for a coordinator whose successor has written here, 6 and 19 as `append`, 3 once the partition is
-        retired.
+        Await `committed(result.last_offset + 1)` before the transaction counts as ended. A retry is harmless: its
+        result has the offset of the first marker. Raises KafkaError: INVALID_PRODUCER_EPOCH for a fenced producer
+        epoch, TRANSACTION_COORDINATOR_FENCED for a coordinator epoch older than one that has written here, and
+        NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, UNKNOWN_TOPIC_OR_PARTITION and KAFKA_STORAGE_ERROR as `append`.
         """
         self.check_leading()
         log = self._log or self.open()
@@ -193,11 +305,13 @@ class Partition(DurablePartition):
                 producer_id, producer_epoch, commit, coordinator_epoch, leader_epoch=self.leader_epoch, now_ms=now_ms
             )
         if not result.duplicate:
-            self._appended(MARKER_BYTES)
+            self.view.note_append(log.end_offset, MARKER_BYTES)
+            assert self.durability is not None
+            self.durability.note_append()
         return result
 
     def check_in_sync(self, log: Log) -> None:
-        """Raises NOT_ENOUGH_REPLICAS while fewer than min.insync.replicas are in sync, or than there are (KIP-966)."""
+        """Raises NOT_ENOUGH_REPLICAS while fewer are in sync than min.insync.replicas, or than all (KIP-966)."""
         replicas = self.replicas
         if replicas is not None and len(replicas.isr) < self._in_sync_min(log, replicas):
             raise KafkaError(
@@ -210,41 +324,53 @@ class Partition(DurablePartition):
         return min(log.config.min_insync_replicas, 1 + len(replicas.followers))
 
     def open_transaction(self, producer_id: int) -> int | None:
-        """The first offset of the producer's transaction that is open in this partition; None: none is."""
+        """The first offset of the producer's open transaction in this partition; None if it has none."""
         state = self._log.producers.get(producer_id) if self._log is not None else None
         return state.txn_first_offset if state is not None and state.txn_first_offset >= 0 else None
 
     async def committed(self, offset: int) -> None:
-        """Return once everything below `offset` is committed. Raises NOT_LEADER_OR_FOLLOWER if that is not for this
-        broker to say any more."""
+        """Return once all records below `offset` are committed.
+
+        Raises NOT_LEADER_OR_FOLLOWER if this broker stops leading before, UNKNOWN_TOPIC_OR_PARTITION once retired.
+        """
         if self.high_watermark < offset:
-            self.hurry()
+            self._flusher.hurry()
         if (future := self.committing(offset)) is not None:
             await future
 
     def committing(self, offset: int) -> Future[None] | None:
-        """Done once everything below `offset` is committed; None: it is. Whoever has it may end it sooner.
+        """A future that is done once all records below `offset` are committed; None if they are. It may be cancelled.
 
-        To be asked for in the turn of the append: only then the end of this leadership ends it. Raises as `committed`.
+        Call it in the same turn of the loop as the append: only then the end of this leadership fails the future.
+        Raises as `committed`.
         """
-        return None if self.high_watermark >= offset else self._waiting(self._committing, offset)
+        return None if self.view.high_watermark >= offset else self._waiting(self._committing, offset)
 
     def storing(self, offset: int) -> Future[None] | None:
-        """As `committing`, once everything below `offset` is durable on this broker, whatever followers have."""
-        self._update_high_watermark()  # a checkpoint's sync has covered it, perhaps, and told nobody
+        """As `committing`, once all records below `offset` are durable on this broker, with or without followers."""
+        self._update_high_watermark()  # the sync of a checkpoint may have covered it without a notice
         return None if self.durable_end >= offset else self._waiting(self._storing, offset)
 
     def _waiting(self, waiters: OffsetWaiters, offset: int) -> Future[None]:
-        if self._retired:
+        if self._is_retired:
             raise self._gone()
-        if self.role is not Role.LEADER:
+        if self.role is not LEADER:
             raise self._not_leader()
         return waiters.wait_for(offset, get_running_loop())
+
+    async def synced(self) -> None:
+        """Return once all records that were appended so far are durable on this broker."""
+        if self.durability is not None:
+            await self.durability.synced()
+
+    def hurry(self) -> None:
+        """Sync now all appends that wait for it, here and in other partitions, if the disk is quick."""
+        self._flusher.hurry()
 
     def delete_records(self, before: int) -> int:
         """Move the log start to `before` (-1: the high watermark); returns the new low watermark.
 
-        Raises OFFSET_OUT_OF_RANGE beyond the high watermark, 6 where another broker leads.
+        Raises OFFSET_OUT_OF_RANGE beyond the high watermark, NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION.
         """
         self.check_leading()
         if before == LATEST:
@@ -252,16 +378,98 @@ class Partition(DurablePartition):
         if before < 0 or before > self.high_watermark:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"cannot delete records before {before}: the high watermark is {self.high_watermark}",
+                f"cannot delete records before {before}: the high watermark is {self.high_watermark}; ask for less",
             )
         if before > self.log_start_offset:
             self.log.delete_records_before(before)
         return self.log_start_offset
 
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, *, bytes_max: int, isolation: int = 0, at_least_one: bool = True) -> bytes:
+        """Whole stored batches from the batch with `offset` on; b"" at the end. The first may start below `offset`.
+
+        Raises OFFSET_OUT_OF_RANGE below the log start or above the log end, KAFKA_STORAGE_ERROR if no more files can
+        be opened.
+        """
+        up_to = self._readable_end(offset, isolation)
+        if not up_to:
+            return b""
+        assert self._log is not None
+        with answering_used_up():
+            return self._log.read(offset, up_to=up_to, bytes_max=bytes_max, at_least_one=at_least_one)
+
+    def read_committed(self, offset: int, *, bytes_max: int, at_least_one: bool = True) -> tuple[bytes, list[bytes]]:
+        """As `read`, below the last stable offset, and the aborted transactions in it (`Log.read_committed`)."""
+        up_to = self._readable_end(offset, READ_COMMITTED)
+        if not up_to:
+            return b"", []
+        assert self._log is not None
+        with answering_used_up():
+            return self._log.read_committed(offset, up_to=up_to, bytes_max=bytes_max, at_least_one=at_least_one)
+
+    def read_replica(self, offset: int, *, bytes_max: int, at_least_one: bool = True) -> bytes:
+        """As `read`, for a follower: up to the end of the log."""
+        self._check_range(offset)
+        if offset == self.end_offset:
+            return b""
+        assert self._log is not None
+        with answering_used_up():
+            return self._log.read(offset, up_to=self.end_offset, bytes_max=bytes_max, at_least_one=at_least_one)
+
+    def _readable_end(self, offset: int, isolation: int) -> int:
+        """The offset at which a read from `offset` ends; 0 if nothing is readable there yet."""
+        self._check_range(offset)
+        up_to = self.view.visible_end(isolation)
+        return up_to if offset < up_to else 0
+
+    def _check_range(self, offset: int) -> None:
+        if not self.log_start_offset <= offset <= self.end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is outside [{self.log_start_offset}, {self.end_offset}]",
+            )
+
+    def offset_for(self, timestamp: int, isolation: int = READ_UNCOMMITTED) -> tuple[int, int]:
+        """ListOffsets of one timestamp (ms, or a special value): (offset, timestamp), -1 for none.
+
+        Raises OFFSET_NOT_AVAILABLE while the high watermark of a new leader is below the start of its epoch (KIP-207),
+        INVALID_REQUEST for an unknown special value.
+        """
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            return self.log_start_offset, -1
+        if self.high_watermark < self._epoch_start_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_NOT_AVAILABLE,
+                f"leader epoch {self.leader_epoch} has just begun: its high watermark is not known yet; try again",
+            )
+        up_to = self.view.visible_end(isolation)
+        if timestamp == LATEST:
+            return up_to, -1
+        if timestamp == LATEST_TIERED or self._log is None:
+            return -1, -1
+        if timestamp == MAX_TIMESTAMP:
+            return self._log.max_timestamp(up_to=up_to) or (-1, -1)
+        if timestamp < 0:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"{timestamp} is neither a timestamp nor a special value: ask for 0 or above, or for -1 to -5",
+            )
+        return self._log.offset_for_timestamp(timestamp, up_to=up_to) or (-1, -1)
+
+    def add_fetch_waiter(self, waiter: FetchWaiter, isolation: int = READ_UNCOMMITTED) -> None:
+        """Wake `waiter` for all bytes that become readable at this isolation level, until `view.remove_waiter`.
+
+        It is released at once if this broker does not lead the partition.
+        """
+        self.view.add_waiter(waiter, isolation)
+        if self._is_retired or self.role is not LEADER:
+            waiter.release()
+
     # --- followers -------------------------------------------------------------------------------------------
 
     def note_replica(self, replica: int, broker_epoch: int, offset: int, now_ms: int) -> None:
-        """A follower has everything below `offset`. Raises NOT_LEADER_OR_FOLLOWER, 9 for who has no replica."""
+        """A follower has all records below `offset`. Raises NOT_LEADER_OR_FOLLOWER, REPLICA_NOT_AVAILABLE."""
         self.check_leading()
         replicas = self.replicas
         if replicas is None or not replicas.note_fetch(
@@ -272,49 +480,40 @@ class Partition(DurablePartition):
             )
         self._update_high_watermark()
 
-    @property
-    def held_by_all(self) -> int:
-        """Below it every replica has everything, as far as this broker can know; NOWHERE while one is not in sync. A
-        leader knows by what its followers fetch, a follower by what is committed."""
-        if not self.is_whole:
-            return NOWHERE
-        fetched = [] if self.replicas is None else self.replicas.offsets.values()
-        return min([self.high_watermark, *fetched])
-
     # --- following -------------------------------------------------------------------------------------------
 
     @property
     def fetch_offset(self) -> int:
-        """Where a follower goes on, which says that it has everything below."""
+        """The offset of a follower's next fetch: it tells the leader that all records below are durable here."""
         return self.durable_end
 
     def append_replicated(
         self, data: Buffer, *, leader_epoch: int, high_watermark: int, log_start_offset: int = -1
     ) -> None:
-        """Of a follower: whole batches as the leader of this epoch has them. `synced` says when they are durable."""
+        """Of a follower: append whole batches of the leader of this epoch. Await `synced` until they are durable."""
         assert self.role is Role.FOLLOWER, (self.topic, self.index, self.role)
         assert leader_epoch == self.leader_epoch, (self.topic, self.index, leader_epoch, self.leader_epoch)
         log = self.log
         log.append_replicated(data, now_ms=self._world.now_ms())
-        self._bytes_appended += len(data)
-        if self._fsync:
-            self._flusher.add(self)
-        else:
-            self._sync_if_asked()
+        self.view.note_replicated(len(data))
+        assert self.durability is not None
+        self.durability.note_append()
         self.note_leader(high_watermark, log_start_offset)
 
     def note_leader(self, high_watermark: int, log_start_offset: int = -1) -> None:
-        """Of a follower: how far the leader says that the log is committed, and where it begins."""
-        self.high_watermark = max(self.high_watermark, min(high_watermark, self.end_offset))
+        """Of a follower: take over the leader's high watermark and log start."""
+        self.view.follow(max(self.high_watermark, min(high_watermark, self.end_offset)))
         log = self._log
         if log is None:
             return
         if log.start_offset < log_start_offset <= self.end_offset:
             log.delete_records_before(log_start_offset)
-        log.producers.transactions.first_unstable_offset(self.high_watermark)  # forgets what is decided below it
+        log.producers.transactions.first_unstable_offset(
+            self.high_watermark
+        )  # forgets the transactions that are decided below it
 
     def truncate_to(self, offset: int) -> None:
-        """Of a follower: what lies at `offset` and above is not what the leader has."""
+        """Of a follower: remove the records at `offset` and above, which the leader's log does not have."""
         assert self.role is Role.FOLLOWER, (self.topic, self.index, self.role)
         if offset < self.high_watermark:
             self._world.log.error(
@@ -324,75 +523,70 @@ class Partition(DurablePartition):
                 high_watermark=self.high_watermark,
                 offset=offset,
             )
-            self.high_watermark = offset
+            self.view.follow(offset)
         self.log.truncate_to(offset)
 
     def restart_at(self, offset: int) -> None:
-        """Of a follower: nothing of what is here is left in the leader's log, which starts at `offset`."""
+        """Of a follower: remove all records. The leader's log starts at `offset`, above the end of this one."""
         assert self.role is Role.FOLLOWER, (self.topic, self.index, self.role)
         self.log.restart_at(offset)
-        self.high_watermark = offset
+        self.view.follow(offset)
 
     # --- life ------------------------------------------------------------------------------------------------
 
     def retire(self) -> None:
-        """The topic is deleted, or this replica: whoever waits or comes later gets UNKNOWN_TOPIC_OR_PARTITION."""
-        self._retired = True
+        """The topic or this replica is deleted: waiting and later requests get UNKNOWN_TOPIC_OR_PARTITION."""
+        self._is_retired = True
         self._fail_waiting(self._gone())
-        self._durable.fail(self._gone())
-        self.release_fetches()
+        if self.durability is not None:
+            self.durability.retire()
+            self.durability.fail(self._gone())
+        self.view.release_waiters()
 
     async def close(self) -> None:
-        """For good: nothing is appended any more, and all that was is durable. The data directory closes the log."""
-        self._flusher.forget(self)
-        if self._lazy_flush is not None:
-            self._lazy_flush.cancel()
-        if self._flushing is not None:
-            await self._flushing
-        log, retired, self._retired = self._log, self._retired, True
-        if log is not None and not retired:
-            await log.durability.sync()
+        """Sync all records and accept no append any more. The data directory closes the log itself."""
+        durability = self.durability
+        if durability is not None:
+            await durability.idle()
+        was_retired, self._is_retired = self._is_retired, True
+        if durability is not None and not was_retired:
+            await durability.close()
             self._update_high_watermark()
         self._fail_waiting(self._not_leader())
-        self._durable.fail(self._gone())
-        self.release_fetches()
+        if durability is not None:
+            durability.fail(self._gone())
+        self.view.release_waiters()
 
     # --- inside ----------------------------------------------------------------------------------------------
 
-    def _opened(self, log: Log) -> None:
-        self._begin_epoch()
-
-    def _settled(self) -> None:
-        self._update_high_watermark()
-
-    def _failed(self, error: Exception) -> None:
-        self._fail_waiting(error)
-        super()._failed(error)
-
     def _update_high_watermark(self) -> None:
-        """Something that it follows from has changed: what is durable here, or at followers, or who is in sync."""
-        end = self.durable_end
-        if self._durable:
-            self._durable.reached(end)
-        if not self.is_leading:
+        """To be called when the durable end, the offset of a follower or the ISR has changed."""
+        log, durability = self._log, self.durability
+        if log is None or durability is None:
+            return
+        end = durability.settled_end()
+        if self.role is not LEADER:
             return
         if self._storing:
             self._storing.reached(end)
         replicas = self.replicas
+        high_watermark = self.view.high_watermark
         if replicas is not None:
             if self._lease is not None and not self._lease.is_valid():
                 return
-            least = self._in_sync_min(self._log, replicas) if self._log is not None else 1
-            end = replicas.high_watermark(end, self.high_watermark, isr_min=least)
-        if end > self.high_watermark:
-            self._advance(end, self._bytes_below(end))
+            end = replicas.high_watermark(end, high_watermark, isr_min=self._in_sync_min(log, replicas))
+        if end > high_watermark:
+            self.view.advance(end)
             if self._committing:
                 self._committing.reached(end)
 
+    def _gone(self) -> KafkaError:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic}-{self.index} is deleted or closed")
+
     def _not_leader(self) -> KafkaError:
-        who = (
-            f"broker {self.leader} leads"
-            if self.leader != NOBODY and not self.is_leading
-            else "nobody is known to lead"
-        )
-        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{who} {self.topic}-{self.index}: refresh the metadata")
+        place = f"{self.topic}-{self.index}"
+        if self.leader != NOBODY and not self.is_leading:
+            reason = f"broker {self.leader} leads {place}"
+        else:
+            reason = f"no leader of {place} is known"
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{reason}: refresh the metadata")

@@ -1,8 +1,8 @@
-"""PURE: producers that a log does not know and whose batch was turned away for now: that one has to come first.
+"""PURE: remembers refused batches of producers that a log does not know: no later batch may be stored before them.
 
-A log takes the first batch of a producer that it does not know whatever its sequence is, since it may have forgotten
-the producer (KIP-360). Clients have several batches on their way. If the first is refused, because this broker leads
-the partition only from the next moment on, or because too few are in sync, the second would be stored before it.
+A log accepts the first batch of an unknown producer at any sequence, since the log may have forgotten the producer
+(KIP-360). Clients send several batches before the first is answered. If the first is refused (NOT_LEADER_OR_FOLLOWER
+just before this broker leads the partition, or NOT_ENOUGH_REPLICAS), the log would store the second before it.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ Place = tuple[str, int]
 """(topic, partition index)."""
 
 PRODUCERS_MAX: Final = 1_000
-"""The longest known are forgotten first: what is on its way behind a batch that was turned away comes soon."""
+"""The oldest entries are removed first: batches sent behind a refused one arrive soon."""
 SEQUENCE_MASK: Final = 0x7FFFFFFF
 LATER_MAX: Final = 1 << 30
 """Half of the sequence space: below this distance, earlier and later can be told apart across the wrap."""
 
 
 class Refused(msgspec.Struct, frozen=True, gc=False):
-    """The first batch that was turned away."""
+    """The earliest refused batch of a producer in a partition."""
 
     producer_epoch: int
     base_sequence: int
 
 
-class TurnedAway:
-    """Of all partitions of a broker, whether it has them or not."""
+class RefusedBatches:
+    """One per broker, for all partitions, also for those without a replica here."""
 
     def __init__(self) -> None:
         self._refused: dict[tuple[Place, int], Refused] = {}
@@ -40,7 +40,7 @@ class TurnedAway:
         return len(self._refused)
 
     def note(self, place: Place, header: BatchHeader) -> None:
-        """This batch is refused with an error upon which its producer will send it again as it is."""
+        """Remember a batch that is refused with a retriable error: its producer sends it again unchanged."""
         key = place, header.producer_id
         known = self._refused.get(key)
         if known is not None and (
@@ -54,9 +54,9 @@ class TurnedAway:
             del self._refused[next(iter(self._refused))]
 
     def check(self, place: Place, header: BatchHeader) -> None:
-        """Whether this batch of a producer that the log does not know may be its first.
+        """Check that this batch may be the first that the log stores of its producer.
 
-        Raises OUT_OF_ORDER_SEQUENCE_NUMBER, as for any gap, if an earlier one was turned away.
+        Raises OUT_OF_ORDER_SEQUENCE_NUMBER, as for any gap, if an earlier batch was refused.
         """
         known = self._refused.get((place, header.producer_id))
         if known is None:
@@ -64,8 +64,8 @@ class TurnedAway:
         if header.producer_epoch == known.producer_epoch and _is_later(header, known):
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {header.producer_id} epoch {header.producer_epoch}: sequence {header.base_sequence} came "
-                f"behind {known.base_sequence}, which was refused; that one has to be sent again first",
+                f"producer {header.producer_id} epoch {header.producer_epoch}: sequence {header.base_sequence} arrived "
+                f"before {known.base_sequence}, which was refused; send that batch again first",
             )
         del self._refused[place, header.producer_id]
 

@@ -1,8 +1,8 @@
-"""PURE: where the followers of a partition stand, as its leader sees it: the high watermark, and who is in sync.
+"""PURE: the followers of a partition as its leader sees them: their offsets, the ISR and the high watermark.
 
-A follower's offset is what it says in its fetches: everything below it is as durable there as the cluster's setting
-`durability` asks. Kafka's rules (KIP-101, KIP-497, KIP-841, KIP-966): the high watermark is the least offset of those
-in sync, and of those about to be; it stays where it is while fewer than min.insync.replicas are in sync.
+The offset of a follower comes from its fetches: all records below it are as durable there as the setting `durability`
+of the cluster asks. Kafka's rules (KIP-101, KIP-497, KIP-841, KIP-966): the high watermark is the lowest offset of the
+replicas that are in sync or about to join. It does not move while fewer than min.insync.replicas are in sync.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ UNKNOWN = -1
 
 
 class Follower(msgspec.Struct):
-    """A replica elsewhere. `offset` UNKNOWN: it has not fetched in this leader epoch yet. Times in ms, of a clock that
-    never goes back."""
+    """A replica on another broker. `offset` UNKNOWN: it has not fetched in this leader epoch yet.
+
+    Times are ms of a monotonic clock.
+    """
 
     offset: int = UNKNOWN
     broker_epoch: int = UNKNOWN
@@ -26,10 +28,10 @@ class Follower(msgspec.Struct):
 
 
 class Replicas:
-    """The replicas of one partition in one leader epoch. `isr`: those in sync as the store has it, the leader included.
+    """The replicas of one partition in one leader epoch. `isr`: the ISR as the store has it, with the leader.
 
-    `epoch_start_offset`: the end of the leader's log when the epoch began; who has less is not in sync whatever the
-    high watermark, which may be behind for now.
+    `epoch_start_offset`: the end of the leader's log when the epoch began. A follower with less may not join the ISR,
+    also when it has reached the high watermark, which may still be behind.
     """
 
     def __init__(
@@ -44,24 +46,24 @@ class Replicas:
 
     @property
     def followers(self) -> list[int]:
-        """All replicas but the leader."""
+        """The broker ids of all replicas except the leader."""
         return list(self._followers)
 
     @property
     def offsets(self) -> dict[int, int]:
-        """What each follower has, UNKNOWN for those not heard of in this epoch."""
+        """The offset of each follower, UNKNOWN for those that have not fetched in this epoch."""
         return {each: follower.offset for each, follower in self._followers.items()}
 
     def assign(self, replicas: Sequence[int], now_ms: int) -> None:
-        """The partition has these replicas from now on. What is known of those that stay is kept."""
+        """Replace the set of replicas; the state of those that stay is kept."""
         known = self._followers
         fresh = {each: Follower(caught_up_ms=now_ms) for each in replicas if each != self.me}
         self._followers = {each: known.get(each, follower) for each, follower in fresh.items()}
 
     def note_fetch(self, replica: int, broker_epoch: int, offset: int, *, now_ms: int, end_offset: int) -> bool:
-        """A follower asks for what comes at `offset`: it has everything below. `end_offset`: of the leader's log.
+        """A follower fetches from `offset`: it has all records below. `end_offset` is that of the leader's log.
 
-        False if it is no replica. A fetch of an older incarnation than one that was heard of is no news.
+        False if the broker has no replica. A fetch with an older broker epoch than the last one changes nothing.
         """
         follower = self._followers.get(replica)
         if follower is None:
@@ -77,7 +79,7 @@ class Replicas:
         return True
 
     def high_watermark(self, own_offset: int, present: int, *, isr_min: int) -> int:
-        """Where it may be, if it is at `present` and the leader itself has everything below `own_offset` for good."""
+        """The high watermark to move to from `present`, if all records below `own_offset` are durable on the leader."""
         if len(self.isr) < isr_min:
             return present
         least = own_offset
@@ -88,7 +90,7 @@ class Replicas:
         return max(present, least)
 
     def lagging(self, now_ms: int, lag_max_ms: int) -> list[int]:
-        """Those in sync that have not been at the end of the log for longer than `lag_max_ms`."""
+        """The followers in the ISR that were last at the end of the log more than `lag_max_ms` ago."""
         return [
             each
             for each in self.isr
@@ -96,8 +98,10 @@ class Replicas:
         ]
 
     def caught_up(self, high_watermark: int, now_ms: int, lag_max_ms: int) -> list[tuple[int, int]]:
-        """(replica, broker epoch) of those not in sync that have what it takes to be. Who has not fetched within
-        `lag_max_ms` has not, even if the high watermark, too, stands where it was then: it would only lag again."""
+        """(replica, broker epoch) of the followers that may join the ISR.
+
+        A follower that has not fetched within `lag_max_ms` may not, also at the high watermark: it would lag at once.
+        """
         least = max(high_watermark, self.epoch_start_offset)
         return [
             (each, follower.broker_epoch)
@@ -106,16 +110,18 @@ class Replicas:
         ]
 
     def propose(self, isr: Sequence[int]) -> None:
-        """The store is about to be asked for this ISR. Whoever is to join counts for the high watermark from now on: it
-        may be elected as soon as the store has it."""
+        """The store will be asked for this ISR. The replicas that join count for the high watermark from now on.
+
+        The store may accept at any time from now on, and then one of them may be elected.
+        """
         self._joining = tuple(each for each in isr if each not in self.isr)
 
     def settled(self, isr: Sequence[int]) -> None:
-        """This is the ISR that the store has; nothing is proposed any more."""
+        """The store has this ISR; no proposal is under way."""
         self.isr = tuple(isr)
         self._joining = ()
 
     @property
     def is_proposing(self) -> bool:
-        """Whether somebody is about to join."""
+        """Whether a replica is about to join."""
         return bool(self._joining)

@@ -1,4 +1,4 @@
-"""What clients are told when storage cannot do something now, and nothing is lost: KAFKA_STORAGE_ERROR."""
+"""Answers KAFKA_STORAGE_ERROR when the process may open no more files; no record is lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from semel_storage.disk.disk import FilesUsedUp
 
 
 def used_up(error: FilesUsedUp) -> KafkaError:
-    """The refusal of one partition; clients ask again. The operator has been told by the disk."""
+    """The error for one partition; clients retry. The disk has logged it for the operator."""
     return KafkaError(
         ErrorCode.KAFKA_STORAGE_ERROR,
         f"the broker may open no more files ({error}): raise its limit (ulimit -n), or close connections to it",

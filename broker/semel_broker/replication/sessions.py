@@ -95,7 +95,7 @@ class Watched(FetchWaiter):
 
     def forget(self) -> None:
         if self.partition is not None:
-            self.partition.remove_fetch_waiter(self)
+            self.partition.view.remove_waiter(self)
             self.partition = None
 
 

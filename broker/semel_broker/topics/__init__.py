@@ -1,1 +1,1 @@
-"""The topics of the cluster: which there are, their settings, and what clients are told of them."""
+"""The topics of the cluster: which exist, their settings, and the brokers that clients see."""

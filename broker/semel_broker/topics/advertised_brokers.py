@@ -1,8 +1,9 @@
-"""Whom clients are told of as brokers: the live ones, and for a moment those that have just gone.
+"""The brokers that Metadata names: the live ones, and for a few seconds those that have just stopped.
 
-librdkafka (from 2.10 on) ends the handle of a broker that Metadata does not name. If that answer is also the first to
-name the new leaders of what the broker led, their partitions are left without one, until it asks again a second later.
-So an answer does not bring both. A connection to who has gone is refused, or fails as it would have a moment before.
+librdkafka (from 2.10 on) ends the handle of a broker that Metadata does not name. If the same answer is the first that
+names the new leaders of the partitions of that broker, these partitions stay without a leader until librdkafka asks
+again a second later. So one answer does not bring both. A connection to a broker that has stopped is refused, or fails
+as it would have a moment before.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import Touched
 
 LINGERS_S: Final = 3.0
-"""librdkafka asks every second while it misses a leader; others hear of one within their session timeouts anyway."""
+"""librdkafka asks every second while a leader is unknown; other clients find it within their session timeouts."""
 
 
-class Contact(Struct, frozen=True):
-    """A broker as clients are told of it."""
+class AdvertisedBroker(Struct, frozen=True):
+    """A broker as Metadata names it."""
 
     node_id: int
     host: str
@@ -28,37 +29,39 @@ class Contact(Struct, frozen=True):
     rack: str | None
 
 
-class Contacts:
-    """One per broker. Both answers are by node id."""
+class AdvertisedBrokers:
+    """One per broker. Both lists are ordered by node id."""
 
     def __init__(self, feed: Feed, monotonic: Callable[[], float]) -> None:
         self._feed, self._monotonic = feed, monotonic
-        self._live: dict[int, Contact] = {}
-        self._gone: dict[int, tuple[Contact, float]] = {}
+        self._live: dict[int, AdvertisedBroker] = {}
+        self._gone: dict[int, tuple[AdvertisedBroker, float]] = {}
         feed.listeners.append(self._on_touched)
-        self._look()
+        self._refresh()
 
-    def live(self) -> list[Contact]:
-        """Those that may lead."""
-        return [Contact(each.node_id, each.host, each.port, each.rack or None) for each in self._feed.image.live()]
+    def live(self) -> list[AdvertisedBroker]:
+        """The brokers that may lead partitions."""
+        return [
+            AdvertisedBroker(each.node_id, each.host, each.port, each.rack or None) for each in self._feed.image.live()
+        ]
 
-    def named(self) -> list[Contact]:
-        """The same, and those that have just gone."""
-        self._look()
-        gone = {node_id: contact for node_id, (contact, _) in self._gone.items()}
-        return [contact for _, contact in sorted({**gone, **self._live}.items())]
+    def with_recent(self) -> list[AdvertisedBroker]:
+        """The live brokers, and those that have stopped in the last LINGERS_S seconds."""
+        self._refresh()
+        gone = {node_id: broker for node_id, (broker, _) in self._gone.items()}
+        return [broker for _, broker in sorted({**gone, **self._live}.items())]
 
     def _on_touched(self, touched: Touched) -> None:
         if touched.brokers:
-            self._look()
+            self._refresh()
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         now = self._monotonic()
-        live = {contact.node_id: contact for contact in self.live()}
-        left = {node_id: (contact, now) for node_id, contact in self._live.items() if node_id not in live}
+        live = {broker.node_id: broker for broker in self.live()}
+        left = {node_id: (broker, now) for node_id, broker in self._live.items() if node_id not in live}
         self._gone = {
-            node_id: (contact, since)
-            for node_id, (contact, since) in {**self._gone, **left}.items()
+            node_id: (broker, since)
+            for node_id, (broker, since) in {**self._gone, **left}.items()
             if node_id not in live and now - since < LINGERS_S
         }
         self._live = live

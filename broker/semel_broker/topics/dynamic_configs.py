@@ -1,6 +1,6 @@
-"""Broker settings altered while brokers run: kept in the store, for all brokers and for each one, and put in force.
+"""Broker settings altered at run time: stored for all brokers and for single brokers, and put in force.
 
-Kafka's rule (KIP-226): a broker's own dynamic value, else the one for all brokers, else what it was started with.
+Kafka's rule (KIP-226): the dynamic value of the broker, else that for all brokers, else the value at its start.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ def _key(broker: str) -> str:
 
 
 def follow(image: Image, config: BrokerConfig) -> None:
-    """Put in force what the cluster has. Raises ConfigError for a setting that this version cannot take."""
+    """Put the stored settings in force. Raises ConfigError for a setting that this version does not accept."""
     for_all, own = image.configs.get(_key(ALL_BROKERS)), image.configs.get(_key(str(config.node_id)))
     config.alter(
         dynamic_default=_decode(for_all) if for_all else {},

@@ -16,14 +16,14 @@ from semel_broker.topics.topics import Topics
 
 
 class ResourceType(IntEnum):
-    """The kinds of resources that have settings here; Kafka has more."""
+    """The resource types that have settings here; Kafka has more."""
 
     TOPIC = 2
     BROKER = 4
 
 
 class Described(msgspec.Struct, frozen=True):
-    """One setting of a resource as it stands, and the same on every level where it has a value."""
+    """One setting of a resource: the value in force, and the value of every level that has one."""
 
     value: ConfigValue
     read_only: bool
@@ -38,7 +38,7 @@ class ResourceConfigs(msgspec.Struct, frozen=True):
     topics: Topics
 
     def describe(self, kind: int, name: str, keys: Sequence[str] | None) -> list[Described]:
-        """The settings of a resource, all or those named (names that do not exist are left out).
+        """The settings of a resource, all or those in `keys`; unknown names are left out.
 
         Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST.
         """
@@ -51,7 +51,7 @@ class ResourceConfigs(msgspec.Struct, frozen=True):
         return [self._broker_setting(s, name) for s in names if wanted is None or s in wanted]
 
     async def replace(self, kind: int, name: str, configs: Configs, *, validate_only: bool) -> None:
-        """Give a resource these settings and no other. Raises as `describe`, and INVALID_CONFIG."""
+        """Replace all settings of a resource by these. Raises as `describe`, and INVALID_CONFIG."""
         await self._alter(kind, name, lambda _: configs, validate_only)
 
     async def edit(self, kind: int, name: str, edits: Sequence[Edit], *, validate_only: bool) -> None:

@@ -1,19 +1,29 @@
-"""The topics of the cluster, and what may be asked of them: create, grow, configure, delete.
+"""The topics of the cluster as this broker knows them: created, grown, configured, deleted, and their partitions here.
 
 A topic is one key of the store. Every change is decided on a record (`topic_plan`), persisted by compare-and-swap, and
-answered once it has come back through the feed, by which all brokers hear of it; so of two that create one name
-exactly one wins, whichever brokers they ask.
+answered once it has come back through the feed, by which all brokers hear of it. So of two requests that create one
+name exactly one wins, whichever brokers they ask.
+
+A directory appears when its partition is first written, and is removed when its topic is deleted. A crash between the
+write to the store and the change of the directories is harmless: the next start completes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from asyncio import Task, current_task, gather, get_running_loop, shield, sleep
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import islice
+from typing import Any, Final, Self
 
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
+from semel_storage.log_directory import LogDirectory
+from semel_storage.segments.log_config import LogConfig
 
 from semel_broker.cluster import placement, records, topic_plan
+from semel_broker.cluster.feed import Feed
+from semel_broker.cluster.image import Kept, PartitionView, Touched
 from semel_broker.cluster.records import TopicRecord
 from semel_broker.cluster.store import (
     ABSENT,
@@ -23,30 +33,194 @@ from semel_broker.cluster.store import (
     Expect,
     OutcomeUnknownError,
     Put,
+    Store,
     StoreClosedError,
     StoreUnavailableError,
 )
 from semel_broker.cluster.topic_plan import INTERNAL_TOPICS, NewTopic, Sites
 from semel_broker.cluster.writes import catch_up, write
+from semel_broker.config import topic_configs
 from semel_broker.config.edits import Configs
-from semel_broker.partitions.local import STRAY_SUFFIX
-from semel_broker.topics.known_topics import KnownTopics, Topic
+from semel_broker.config.loading import BrokerConfig
+from semel_broker.config.topic_configs import PRODUCER
+from semel_broker.partitions.local import STRAY_SUFFIX, LocalPartitions
+from semel_broker.partitions.partition import Lease, Partition
+from semel_broker.topics import dynamic_configs
+from semel_broker.world import World
 
 __all__ = ["STRAY_SUFFIX", "Topic", "Topics"]
 
-FOR_WANT_OF_BROKERS = (ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+RETRY_S: Final = 0.5
+TOO_FEW_BROKERS: Final = (ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
 
 
-class Topics(KnownTopics):
+class Topic(msgspec.Struct, kw_only=True):
+    """A topic as this broker knows it. `config`: all settings in force; `opened`: the partitions made here."""
+
+    record: TopicRecord
+    revision: int
+    topic_id: bytes
+    config: LogConfig
+    opened: dict[int, Partition] = {}
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def partition_count(self) -> int:
+        return len(self.record.replicas)
+
+    @property
+    def configs(self) -> dict[str, str]:
+        """The settings of this topic alone; all others follow the broker."""
+        return self.record.configs
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+class Topics:
     """All topics by name, and by id. Made by `open`; `close` last."""
+
+    def __init__(
+        self,
+        *,
+        world: World,
+        config: BrokerConfig,
+        store: Store,
+        feed: Feed,
+        logs: LogDirectory,
+        lease: Lease | None,
+    ) -> None:
+        self.feed = feed
+        self.local = LocalPartitions(world, config, feed.image, logs, lease)
+        self._image = feed.image
+        self._world = world
+        self._config = config
+        self._store = store
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
+        self._partition_count = 0
+        self._removals: dict[str, dict[Task[None], Sequence[int]]] = {}  # by topic key: tasks, and their partitions
+        self._unfinished: set[str] = set()  # ids of deleted topics, until the store has noted their removal here
+        self._owns_feed = False
+        self.recompressing: set[str] = set()
+        """The topics whose batches are not stored under the producer's codec."""
+
+    @classmethod
+    async def open(
+        cls,
+        *,
+        world: World,
+        config: BrokerConfig,
+        store: Store,
+        logs: LogDirectory,
+        feed: Feed | None = None,
+        lease: Lease | None = None,
+    ) -> Self:
+        """Read the topics from the store, finish deletions that a crash interrupted, and recover the logs.
+
+        Broker settings altered at run time are put in force first, as the topics follow them. Without a `feed` the
+        topics open one of their own. Raises what recovery of a log raises, and WrongDirectory for directories that do
+        not match the store.
+        """
+        owns_feed, feed = feed is None, feed or await Feed.open(store, world.log)
+        topics = cls(world=world, config=config, store=store, feed=feed, logs=logs, lease=lease)
+        topics._owns_feed = owns_feed
+        dynamic_configs.follow(feed.image, config)
+        for key in sorted(feed.image.topics):
+            topics._apply_topic(feed.image.topics[key])
+        unfinished = [
+            kept.value for (_, node_id), kept in sorted(feed.image.deletions.items()) if node_id == config.node_id
+        ]
+        topics._unfinished.update(record.topic_id for record in unfinished)
+        for record in unfinished:
+            topics.local.delete_topic(record, has_successor=record.name in topics._by_name)
+        for view in topics.local.recover(topics._owner):
+            topics.partition(view.topic, view.index).open()
+        for view in feed.image.partitions():
+            topics._apply_partition(view)
+        feed.listeners.append(topics._follow)  # no await since the image was read: no change is missed
+        for record in unfinished:
+            await topics._note_removed(record.topic_id)
+        return topics
+
+    # --- looking up ------------------------------------------------------------------------------------------
+
+    @property
+    def listeners(self) -> list[Callable[[Partition], None]]:
+        """Called with each replica of this broker whose role, leader or leader epoch changed, or that is retired."""
+        return self.local.listeners
+
+    def get(self, name: str) -> Topic | None:
+        """The topic of that name, or None."""
+        return self._by_name.get(name)
+
+    def get_by_id(self, topic_id: bytes) -> Topic | None:
+        """The topic with that id (16 bytes), or None."""
+        return self._by_id.get(topic_id)
+
+    def required(self, name: str) -> Topic:
+        """The topic of that name. Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION for an illegal name."""
+        topic = self._by_name.get(name)
+        if topic is None:
+            topic_plan.check_name(name, self._config)
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        return topic
+
+    def names(self) -> list[str]:
+        """All topics' names, sorted."""
+        return sorted(self._by_name)
+
+    def view(self, name: str, index: int) -> PartitionView:
+        """A partition as the cluster has it, on any broker. Raises UNKNOWN_TOPIC_OR_PARTITION."""
+        topic = self._by_name.get(name)
+        view = self._image.partition(topic.record.topic_id, index) if topic is not None else None
+        if view is None:
+            what = f"topic {name!r}" if topic is None else f"partition {index} of topic {name!r}"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {what}")
+        return view
+
+    def partition(self, name: str, index: int) -> Partition:
+        """The replica of this broker; its log is not opened.
+
+        Raises UNKNOWN_TOPIC_OR_PARTITION, and NOT_LEADER_OR_FOLLOWER if this broker has no replica.
+        """
+        topic = self._by_name.get(name)
+        if topic is not None and (partition := topic.opened.get(index)) is not None:
+            return partition
+        view = self.view(name, index)
+        assert topic is not None
+        if self._is_being_removed(name, index):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}-{index} is being made anew: try again")
+        partition = topic.opened[index] = self.local.make(view, lambda: topic.config)
+        return partition
+
+    def partitions(self) -> list[Partition]:
+        """The partitions whose logs are open, by topic and index."""
+        return [partition for partition in self.local.all() if partition.is_open]
+
+    def here(self) -> list[Partition]:
+        """The replicas of this broker that were made, by topic and index."""
+        return self.local.all()
+
+    def led(self, name: str) -> list[Partition]:
+        """The partitions of a topic that this broker leads, by index."""
+        topic = self._by_name.get(name)
+        if topic is None:
+            return []
+        mine = [index for index, ids in enumerate(topic.record.replicas) if self._config.node_id in ids]
+        return [partition for index in mine if (partition := self.partition(name, index)).is_leading]
 
     # --- changing --------------------------------------------------------------------------------------------
 
     async def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
-        """Create a topic; durable when this returns.
+        """Create a topic; durable when this returns. With `validate_only` nothing is written.
 
-        Raises KafkaError 7, 17, 36, 37, 38, 39, 40, 42, 44. With `validate_only` nothing is written and the topic is
-        the one that would be.
+        Raises REQUEST_TIMED_OUT, INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS,
+        INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION.
         """
         key = records.topic_key(new.name)
         is_current = False
@@ -54,9 +228,9 @@ class Topics(KnownTopics):
             try:
                 record = topic_plan.create(new, topic_id=self._new_id(), sites=self._sites(), config=self._config)
             except KafkaError as error:
-                if is_current or error.code not in FOR_WANT_OF_BROKERS:
+                if is_current or error.code not in TOO_FEW_BROKERS:
                     raise
-                await self.catch_up()  # one that has just come may not be known here yet
+                await self.catch_up()  # this broker may not know a new broker yet
                 is_current = True
                 continue
             self._check_total(len(record.replicas))
@@ -72,9 +246,9 @@ class Topics(KnownTopics):
         return topic
 
     async def ensure(self, name: str) -> Topic:
-        """The topic of that name, created with the broker's defaults (an internal one with its own) if need be.
+        """The topic of that name, created if it does not exist: with the broker's defaults, or as an internal topic.
 
-        Concurrent callers get one and the same. Raises as `create`, but for 36.
+        Concurrent callers get the same topic. Raises as `create`, except TOPIC_ALREADY_EXISTS.
         """
         topic = self._by_name.get(name)
         if topic is not None:
@@ -90,9 +264,9 @@ class Topics(KnownTopics):
             return topic
 
     async def delete(self, name: str) -> None:
-        """Delete a topic: gone durably when this returns, its files here as well; other brokers remove theirs.
+        """Delete a topic, durably, with its files on this broker; other brokers remove theirs.
 
-        Raises KafkaError 3, 7.
+        Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, REQUEST_TIMED_OUT.
         """
         while True:
             topic = self.required(name)
@@ -113,7 +287,11 @@ class Topics(KnownTopics):
         assignments: Sequence[Sequence[int]] | None = None,
         validate_only: bool = False,
     ) -> Topic:
-        """Grow a topic to `count` partitions. Raises KafkaError 3, 7, 37, 39, 44."""
+        """Grow a topic to `count` partitions.
+
+        Raises UNKNOWN_TOPIC_OR_PARTITION, REQUEST_TIMED_OUT, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT,
+        POLICY_VIOLATION.
+        """
 
         def grow(record: TopicRecord) -> TopicRecord:
             grown = topic_plan.grow(record, count, assignments=assignments, sites=self._sites(), config=self._config)
@@ -125,9 +303,9 @@ class Topics(KnownTopics):
     async def alter_configs(
         self, name: str, edit: Callable[[Mapping[str, str]], Configs], *, validate_only: bool = False
     ) -> Topic:
-        """Give a topic the settings that `edit` makes of its present ones; open logs have them at once.
+        """Replace the settings of a topic by those that `edit` makes of them; they apply to open logs at once.
 
-        Raises KafkaError 3, 7, 40, or what `edit` raises.
+        Raises UNKNOWN_TOPIC_OR_PARTITION, REQUEST_TIMED_OUT, INVALID_CONFIG, or what `edit` raises.
         """
 
         def reconfigure(record: TopicRecord) -> TopicRecord:
@@ -135,10 +313,183 @@ class Topics(KnownTopics):
 
         return await self._change(name, reconfigure, validate_only)
 
+    # --- the broker itself -----------------------------------------------------------------------------------
+
+    def follow_broker(self) -> None:
+        """The settings of the broker have changed: apply them to all topics that follow them."""
+        for name in self.names():
+            self._configure(self._by_name[name])
+
+    async def close(self) -> None:
+        """Finish removals, then close every partition. The data directory closes the logs."""
+        with suppress(ValueError):
+            self.feed.listeners.remove(self._follow)
+        while tasks := [task for _, tasks in sorted(self._removals.items()) for task in tasks]:
+            await gather(*tasks)
+        for partition in self.partitions():
+            await partition.close()
+        if self._owns_feed:
+            await self.feed.close()
+
+    # --- inside: apply ---------------------------------------------------------------------------------------
+
+    def _follow(self, touched: Touched) -> None:
+        """Apply changes of the cluster."""
+        if touched.configs:
+            dynamic_configs.follow(self._image, self._config)
+            self.follow_broker()
+        for record in touched.gone.values():
+            self._start_removal(record)
+        for place in touched.deletions:  # among them may be topics of which nothing was ever seen here
+            if place[1] == self._config.node_id and (doomed := self._image.deletions.get(place)) is not None:
+                self._start_removal(doomed.value)
+        for key in touched.topics:
+            if (kept := self._image.topics.get(key)) is not None:
+                self._apply_topic(kept)
+        for place in touched.partitions:
+            if (view := self._image.partition(*place)) is not None:
+                self._apply_partition(view)
+
+    def _apply_topic(self, kept: Kept[TopicRecord]) -> None:
+        """Apply the record of a topic, at the start and while running."""
+        record = kept.value
+        known = self._by_name.get(record.name)
+        if known is None:
+            topic = self._topic(record, kept.revision)
+            self._by_name[record.name] = self._by_id[topic.topic_id] = topic
+            self._partition_count += topic.partition_count
+            self._note_codec(topic)
+            return
+        assert known.record.topic_id == record.topic_id, (known.record, record)
+        self._partition_count += len(record.replicas) - known.partition_count
+        known.record, known.revision = record, kept.revision
+        self._configure(known)
+
+    def _apply_partition(self, view: PartitionView) -> None:
+        """Apply the state of a partition. A single replica is made at its first use; others are made now, to fetch."""
+        partition = self.local.get(view.topic_id, view.index)
+        if self._config.node_id not in view.replicas:
+            if partition is not None:
+                del self._by_name[view.topic].opened[view.index]
+                self.local.retire(partition)
+                self._start_task(view.topic, [view.index], self._remove_replica(partition))
+        elif partition is not None:
+            self.local.follow(view.place)
+        elif len(view.replicas) > 1 and not self._is_being_removed(view.topic, view.index):
+            self.partition(view.topic, view.index)
+
+    def _topic(self, record: TopicRecord, revision: int) -> Topic:
+        config = topic_configs.in_force(record.configs, self._config)
+        return Topic(record=record, revision=revision, topic_id=record.id_bytes, config=config)
+
+    def _configure(self, topic: Topic) -> None:
+        topic.config = topic_configs.in_force(topic.configs, self._config)
+        self._note_codec(topic)
+        for _, partition in sorted(topic.opened.items()):
+            if partition.is_open:
+                partition.log.config = topic.config
+
+    def _note_codec(self, topic: Topic) -> None:
+        if topic.config.compression_type == PRODUCER:
+            self.recompressing.discard(topic.record.name)
+        else:
+            self.recompressing.add(topic.record.name)
+
+    # --- inside: removing ------------------------------------------------------------------------------------
+
+    def _start_removal(self, record: TopicRecord) -> None:
+        """Forget a deleted topic now, and start the task that removes its directories and then notes it in the store.
+
+        The topic may be unknown here: other brokers can create and delete it between two updates of the image.
+        """
+        if record.topic_id in self._unfinished:
+            return
+        topic = self._by_id.pop(record.id_bytes, None)
+        if topic is not None:
+            del self._by_name[record.name]
+            self.recompressing.discard(record.name)
+            self._partition_count -= topic.partition_count
+        gone = self.local.of(record.topic_id)
+        for partition in gone:
+            self.local.retire(partition)
+        if gone or any(self._config.node_id in replicas for replicas in record.replicas):
+            self._unfinished.add(record.topic_id)
+            self._start_task(record.name, range(len(record.replicas)), self._remove(record, gone))
+
+    def _start_task(self, name: str, indices: Sequence[int], removal: Coroutine[Any, Any, None]) -> None:
+        """Run a removal. Until it has freed the directories, no partition that uses them is made here."""
+        task = get_running_loop().create_task(removal)
+        self._removals.setdefault(records.topic_key(name), {})[task] = indices
+
+    def _is_being_removed(self, name: str, index: int) -> bool:
+        return any(index in indices for indices in self._removals.get(records.topic_key(name), {}).values())
+
+    async def _remove(self, record: TopicRecord, gone: Sequence[Partition]) -> None:
+        with self._freeing_directories(record.name):
+            for partition in gone:
+                await partition.close()
+            self.local.delete_topic(record, has_successor=record.name in self._by_name)
+        await self._note_removed(record.topic_id)
+        self._world.log.info("topic_deleted", topic=record.name)
+
+    async def _remove_replica(self, partition: Partition) -> None:
+        """Remove a replica that was moved to other brokers, with its log."""
+        with self._freeing_directories(partition.topic):
+            await partition.close()
+            self.local.delete(partition)
+
+    @contextmanager
+    def _freeing_directories(self, name: str) -> Iterator[None]:
+        """Around a removal: afterwards, make the partitions that own the directories by now.
+
+        These are a replica that has returned, or those of a topic whose name is the same or collides.
+        """
+        key, task = records.topic_key(name), current_task()
+        assert task is not None
+        try:
+            yield
+        finally:
+            indices = self._removals[key].pop(task)
+            if not self._removals[key]:
+                del self._removals[key]
+        if (kept := self._image.topics.get(key)) is not None:
+            for index in indices:
+                if (view := self._image.partition(kept.value.topic_id, index)) is not None:
+                    self._apply_partition(view)
+
+    async def _removed(self, name: str) -> None:
+        """Return once the directories of all deleted topics of that name are removed."""
+        if tasks := self._removals.get(records.topic_key(name)):
+            await shield(gather(*tasks))
+
+    async def _note_removed(self, topic_id: str) -> None:
+        """Note in the store that this broker has removed a deleted topic; retry until the store is closed."""
+        while True:
+            try:
+                await self._store.transact([], [Delete(records.deletion_key(topic_id, self._config.node_id))])
+            except (StoreUnavailableError, OutcomeUnknownError):
+                await sleep(RETRY_S)
+            except StoreClosedError:
+                return  # the next start repeats it
+            else:
+                self._unfinished.discard(topic_id)
+                return
+
+    def _owner(self, name: str, index: int, topic_id: bytes | None) -> PartitionView | None:
+        """The partition that owns a directory, or None. Raises WrongDirectory, see `LocalPartitions.check_owner`."""
+        topic = self._by_name.get(name)
+        if topic is None or index >= topic.partition_count:
+            return None
+        view = self.view(name, index)
+        if topic_id in (topic.topic_id, None):
+            return view
+        self.local.check_owner(view)
+        return None
+
     # --- inside: persist -------------------------------------------------------------------------------------
 
     async def _change(self, name: str, change: Callable[[TopicRecord], TopicRecord], validate_only: bool) -> Topic:
-        """Decide on the record as it is, persist if it still is so; else decide again."""
+        """Decide on the current record and write it if the record is unchanged; otherwise decide again."""
         while True:
             topic = self.required(name)
             record = change(topic.record)
@@ -155,11 +506,11 @@ class Topics(KnownTopics):
         return await write(self._store, self.feed, expects, changes)
 
     async def catch_up(self) -> None:
-        """Know all that has happened so far. Raises REQUEST_TIMED_OUT."""
+        """Wait until all changes so far are applied here. Raises REQUEST_TIMED_OUT."""
         await catch_up(self.feed)
 
     async def _forget_states(self, record: TopicRecord) -> None:
-        """What the store has on the partitions of a topic that is no more. To leave it there would do no harm."""
+        """Delete the partition states of a deleted topic from the store. If that fails, they do no harm."""
         doomed = iter(
             [
                 Delete(key)
@@ -181,7 +532,7 @@ class Topics(KnownTopics):
     # --- inside: checks --------------------------------------------------------------------------------------
 
     def _sites(self) -> Sites:
-        """Where replicas can be put now."""
+        """The brokers that replicas can be placed on now."""
         racks = {record.node_id: record.rack for record in self._image.live()}
         return Sites(racks or {self._config.node_id: ""}, placement.load(self._image) if len(racks) > 1 else None)
 
@@ -190,11 +541,11 @@ class Topics(KnownTopics):
         if self._partition_count + more > most:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
-                f"the cluster holds {self._partition_count} partitions and may hold {most}: {more} more are too many",
+                f"the cluster has {self._partition_count} partitions and may have {most}: {more} more are too many",
             )
 
     def _new_id(self) -> bytes:
-        """A random id that is not taken, not all zeros, and not mistaken for an option on a command line."""
+        """A random unused id, not all zeros, whose text does not begin with "-" like a command-line option."""
         while True:
             topic_id = self._world.rng.randbytes(16)
             if any(topic_id) and topic_id not in self._by_id and not topic_plan.text_of_id(topic_id).startswith("-"):

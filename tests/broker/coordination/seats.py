@@ -20,11 +20,11 @@ from semel_broker.coordination.producer_ids import ProducerIds
 from semel_broker.groups.coordinator import GroupCoordinator
 from semel_broker.net.dispatch import Dispatcher
 from semel_broker.net.server import Server
-from semel_broker.partitions.refused_batches import TurnedAway
+from semel_broker.partitions.refused_batches import RefusedBatches
 from semel_broker.scheduling.recompressor import Recompressor
 from semel_broker.scheduling.turns import Turns
 from semel_broker.scheduling.work_turns import WorkTurns
-from semel_broker.topics.advertised_brokers import Contacts
+from semel_broker.topics.advertised_brokers import AdvertisedBrokers
 from semel_broker.txn.coordinator import TransactionCoordinator
 from semel_broker.txn.markers.channel import ImageLeaders
 from semel_broker.txn.model.identity import ProducerIdentity
@@ -83,8 +83,8 @@ class Seat(Replicant):
         self.clients = Server(Dispatcher(cast("Broker", self)), self.config, self.log, loop, Turns(loop, loop_time))
         self.port = self.client_port = await self.clients.bind("127.0.0.1", 0)
         await super().start()
-        self.contacts = Contacts(self.feed, self.world.monotonic)
-        self.turned_away = TurnedAway()
+        self.advertised_brokers = AdvertisedBrokers(self.feed, self.world.monotonic)
+        self.refused_batches = RefusedBatches()
         self.work_turns = WorkTurns(self.config.limits.record_work_per_turn)
         self.recompressor = Recompressor()
         self.wires = Wires(self)

@@ -240,10 +240,10 @@ async def test_a_disconnected_reader_leaves_no_waiter(broker: Harness) -> None:
     assert broker.node is not None
     partition = broker.node.broker.topics.partition("t", 0)
     async with asyncio.timeout(10):
-        while not partition._fetching:
+        while not partition.view._waiters:
             await asyncio.sleep(0.005)
         await other.close()
-        while partition._fetching:
+        while partition.view._waiters:
             await asyncio.sleep(0.005)
 
 
@@ -276,7 +276,9 @@ async def test_with_fsync_unsynced_records_are_not_visible(start_broker: StartBr
         await real_sync()
 
     partition.log.durability.sync = held_sync  # type: ignore[method-assign]
-    partition.unsynced_file = lambda: None  # type: ignore[method-assign]  # or a quick disk is synced without `sync`
+    assert partition.durability is not None
+    # else a quick disk is synced without `sync`:
+    partition.durability.unsynced_file = lambda: None  # type: ignore[method-assign]
     try:
         writer.send(produce_request("t", batch(b"not yet")))
         async with asyncio.timeout(10):

@@ -6,7 +6,8 @@ from typing import Any
 from broker.conftest import StartBroker
 from broker.harness import Harness, Wire, batch, fetch_request, headers_of, records_of
 from broker.partitions.test_partition import HeldPartition
-from semel_broker.partitions.partition import READ_COMMITTED, READ_UNCOMMITTED, UNSTABLE_MIN, Partition
+from semel_broker.partitions.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
+from semel_broker.partitions.read_view import UNSTABLE_MIN
 from semel_broker.scheduling.waiters import FetchWaiter
 from semel_protocol.batch import read_header
 from semel_protocol.errors import ErrorCode
@@ -194,10 +195,10 @@ async def test_min_bytes_counts_bytes_below_the_stable_offset(broker: Harness, w
 async def test_waiters_count_stable_bytes_across_interleaved_transactions() -> None:
     """Of two transactions, the end of the first one makes both stable."""
     partition = HeldPartition(fsync=False)
-    start = partition.bytes_readable(READ_COMMITTED)
+    start = partition.view.bytes_readable(READ_COMMITTED)
     plain(partition, b"a")
-    before = partition.bytes_readable(READ_COMMITTED)
-    assert before - start == partition.bytes_visible
+    before = partition.view.bytes_readable(READ_COMMITTED)
+    assert before - start == partition.view.bytes_visible
     write(partition, 1)
     write(partition, 2)
     stable, every = (FetchWaiter(asyncio.get_running_loop(), 1) for _ in range(2))
@@ -206,10 +207,10 @@ async def test_waiters_count_stable_bytes_across_interleaved_transactions() -> N
     end(partition, 2, ABORT)
     assert every.future.done()
     assert not stable.future.done()
-    assert partition.bytes_readable(READ_COMMITTED) == before
+    assert partition.view.bytes_readable(READ_COMMITTED) == before
     end(partition, 1, COMMIT)
     assert stable.future.done()
-    assert partition.bytes_readable(READ_COMMITTED) == partition.bytes_visible
+    assert partition.view.bytes_readable(READ_COMMITTED) == partition.view.bytes_visible
 
 
 async def test_a_marker_moves_the_stable_offset_only_when_committed() -> None:
@@ -236,11 +237,11 @@ async def test_a_retried_marker_changes_nothing() -> None:
     partition = HeldPartition(fsync=False)
     write(partition, 7)
     end(partition, 7, COMMIT)
-    visible = partition.bytes_visible
+    visible = partition.view.bytes_visible
     result = partition.append_marker(7, 0, COMMIT, 0)
     assert (result.duplicate, result.base_offset) == (True, 1)
-    assert (partition.end_offset, partition.bytes_visible) == (2, visible)
-    assert partition.bytes_readable(READ_COMMITTED) == visible == len(partition.read(0, bytes_max=10_000))
+    assert (partition.end_offset, partition.view.bytes_visible) == (2, visible)
+    assert partition.view.bytes_readable(READ_COMMITTED) == visible == len(partition.read(0, bytes_max=10_000))
 
 
 async def test_transactions_open_at_the_start_are_counted_from_below(start_broker: StartBroker) -> None:
@@ -265,13 +266,13 @@ async def test_state_of_ended_transactions_is_dropped_behind_an_open_one() -> No
     for n in range(UNSTABLE_MIN + 10):
         write(partition, 2)
         end(partition, 2, n % 2 == 0)
-    assert len(partition._bytes_before) < 50
-    assert partition.bytes_readable(READ_COMMITTED) == 0
+    assert len(partition.view._bytes_before) < 50
+    assert partition.view.bytes_readable(READ_COMMITTED) == 0
     second = write(partition, 2)
     end(partition, 1, COMMIT)
     below = len(partition.read(0, bytes_max=10_000_000, isolation=READ_COMMITTED))
     assert partition.last_stable_offset == second
-    assert partition.bytes_readable(READ_COMMITTED) == below
+    assert partition.view.bytes_readable(READ_COMMITTED) == below
 
 
 # --- the other requests --------------------------------------------------------------------------------------

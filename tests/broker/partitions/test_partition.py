@@ -161,7 +161,7 @@ async def test_fetch_waiters_count_the_bytes_that_became_readable() -> None:
     assert not waiter.future.done()
     partition.put()
     assert waiter.future.done()
-    assert partition.bytes_visible == 3 * size
+    assert partition.view.bytes_visible == 3 * size
 
 
 async def test_offset_waiters_are_done_in_order_of_offset_and_only_up_to_it() -> None:

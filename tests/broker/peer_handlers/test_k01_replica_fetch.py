@@ -245,7 +245,7 @@ async def test_offset_outside_of_the_log(leader: Replicant, offset: int, is_belo
     for _ in range(5):
         leader.append(b"x")
     await leader.partition().synced()
-    leader.partition().high_watermark = 5
+    leader.partition().view.high_watermark = 5
     leader.partition().delete_records(3)
     row = Follower(leader).fetch((0, offset))[0]
     assert (row.error_code, row.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 3)
@@ -314,7 +314,7 @@ async def test_forgotten_partition_is_not_served_any_more(leader: Replicant) -> 
     leader.append(b"x", index=0)
     leader.append(b"x", index=1)
     assert list(follower.fetch()) == [1]
-    assert [row.place[1] for row in leader.partition(0)._fetching] == []  # type: ignore[attr-defined]
+    assert [row.place[1] for row in leader.partition(0).view._waiters] == []  # type: ignore[attr-defined]
     assert list(follower.fetch((0, 0))) == [0]
 
 
@@ -342,7 +342,7 @@ async def test_new_session_ends_the_one_before(leader: Replicant) -> None:
     with pytest.raises(KafkaError) as over:
         await waiting
     assert over.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert len(leader.partition(0)._fetching) == 1
+    assert len(leader.partition(0).view._waiters) == 1
 
 
 async def test_fetch_with_a_stale_broker_epoch_keeps_the_session(leader: Replicant) -> None:

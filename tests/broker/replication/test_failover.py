@@ -37,7 +37,7 @@ async def test_two_fast_failovers_with_unequal_tails(cluster: Cluster) -> None:
     one.append(b"1 again")
     for it in brokers:
         await cluster.role(it.node_id, 1)
-        it.partition().high_watermark = 4  # they need not know better
+        it.partition().view.high_watermark = 4  # they need not know better
         it.plug_in()
     await cluster.same(1, 2, 3)
     expected = [b"all %d" % n for n in range(10)] + [b"only 1, %d" % n for n in range(5)] + [b"1 again"]
@@ -185,7 +185,7 @@ async def test_replica_at_the_high_watermark_but_below_the_epochs_start_does_not
     partition = two.partition()
     assert partition.replicas is not None
     assert partition.replicas.epoch_start_offset == 6
-    partition.high_watermark = 3  # as if it had not been told
+    partition.view.high_watermark = 3  # as if it had not been told
     await three.start()
     now_ms = int(two.world.monotonic() * 1000)
     partition.note_replica(3, three.registration.epoch, 4, now_ms)

@@ -1,4 +1,4 @@
-"""Whom clients are told of while brokers come and go."""
+"""The brokers that Metadata names while brokers stop and start."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from broker.cluster.images import Sketch
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import Touched
 from semel_broker.cluster.store import Store
-from semel_broker.topics.advertised_brokers import LINGERS_S, Contacts
+from semel_broker.topics.advertised_brokers import LINGERS_S, AdvertisedBrokers
 from semel_broker.world import Logger
 
 
 class Scene:
-    """Three live brokers, and the contacts of one of them."""
+    """Three live brokers, and the list that one of them advertises."""
 
     def __init__(self) -> None:
         self.sketch = Sketch()
@@ -22,23 +22,25 @@ class Scene:
             self.sketch.lives(node_id)
         self.now = 100.0
         self.feed = Feed(cast(Store, None), self.sketch.image, cast(Logger, None))
-        self.contacts = Contacts(self.feed, lambda: self.now)
+        self.advertised = AdvertisedBrokers(self.feed, lambda: self.now)
 
     def goes(self, node_id: int) -> None:
         self.sketch.dies(node_id)
         self.feed._tell(Touched(brokers={node_id: None}))
 
     def named(self) -> list[int]:
-        return [contact.node_id for contact in self.contacts.named()]
+        return [broker.node_id for broker in self.advertised.with_recent()]
 
 
-def test_who_has_just_gone_is_named_for_a_moment_so_that_new_leaders_are_heard_of_first() -> None:
-    """librdkafka leaves the partitions of a broker that is not named any more without a leader, those whose new one the
-    same answer names included, until it asks again."""
+def test_a_broker_that_has_just_stopped_stays_listed_until_clients_know_the_new_leaders() -> None:
+    """librdkafka leaves the partitions of a broker that is no longer named without a leader until it asks again.
+
+    It does so even if the same answer names their new leaders.
+    """
     scene = Scene()
     scene.goes(2)
     assert scene.named() == [1, 2, 3]
-    assert [contact.node_id for contact in scene.contacts.live()] == [1, 3]
+    assert [broker.node_id for broker in scene.advertised.live()] == [1, 3]
     scene.now += LINGERS_S / 2
     scene.goes(3)
     assert scene.named() == [1, 2, 3]
@@ -49,16 +51,16 @@ def test_who_has_just_gone_is_named_for_a_moment_so_that_new_leaders_are_heard_o
 
 
 @pytest.mark.parametrize("after_s", [0.0, 2 * LINGERS_S])
-def test_who_comes_back_is_named_as_it_is_now(after_s: float) -> None:
+def test_a_broker_that_starts_again_is_listed_at_its_new_address(after_s: float) -> None:
     scene = Scene()
     scene.goes(2)
     scene.now += after_s
     scene.sketch.lives(2)
     assert scene.named() == [1, 2, 3]
-    assert scene.contacts.named() == scene.contacts.live()
+    assert scene.advertised.with_recent() == scene.advertised.live()
 
 
-def test_nobody_is_named_when_all_have_gone_long_ago() -> None:
+def test_the_list_is_empty_when_all_brokers_stopped_long_ago() -> None:
     scene = Scene()
     for node_id in (1, 2, 3):
         scene.goes(node_id)

@@ -141,7 +141,7 @@ async def test_validate_only_writes_nothing(machine: Machine) -> None:
 async def test_the_broker_holds_a_bounded_number_of_partitions() -> None:
     topics = await Machine().start(Limits(partitions_max=10))
     await topics.create(NewTopic(name="t", partitions=8))
-    with refused(ErrorCode.POLICY_VIOLATION, "may hold 10"):
+    with refused(ErrorCode.POLICY_VIOLATION, "may have 10"):
         await topics.create(NewTopic(name="u", partitions=3))
     with refused(ErrorCode.POLICY_VIOLATION):
         await topics.add_partitions("t", 11)
@@ -264,7 +264,7 @@ async def test_the_directory_of_a_known_partition_is_missed_if_it_was_ever_there
     assert (await machine.start()).partition("t", 0).end_offset == 0  # was never written, and is not missed
     machine.disk.kill()
     machine.disk.rmtree(f"{ROOT}/t-1")
-    with pytest.raises(WrongDirectory, match=f"{ROOT}/t-1 is gone.*up to offset 1.*delete {ROOT}/recovery-point"):
+    with pytest.raises(WrongDirectory, match=f"{ROOT}/t-1 is missing.*up to offset 1.*delete {ROOT}/recovery-point"):
         await machine.start()
     machine.disk.kill()
     machine.disk.remove(f"{ROOT}/recovery-point-offset-checkpoint")

@@ -10,14 +10,14 @@ from semel_broker.cluster.local_store import LocalStore
 from semel_broker.coordination.journal import Journal
 from semel_broker.coordination.producer_ids import BLOCK_SIZE, ProducerIds
 from semel_broker.handlers import k00_produce
-from semel_broker.partitions.durability import DurablePartition
 from semel_broker.partitions.partition import READ_COMMITTED, Partition
-from semel_broker.partitions.read_view import PartitionReader
+from semel_broker.partitions.read_view import ReadView
 from semel_protocol.messages.k00_produce import ProduceResponse
 from semel_storage.disk.disk import Buffer
 from semel_storage.disk.memory_disk import _Inode
 from semel_storage.log import recovery
 from semel_storage.log.durability import Durability
+from semel_storage.log.log import AppendResult
 from semel_storage.log_directory import LogDirectory
 
 from sim.ablations.ablation import Seam, both, broker_ends, faults, power_fails, safeguard
@@ -63,24 +63,29 @@ def acks_1_waits(seam: Seam) -> None:
 
 @safeguard("high watermark follows the sync", "it moves over what is durable, and acks follow it", shows=DARK)
 def watermark_follows_sync(seam: Seam) -> None:
-    appended = DurablePartition._appended
+    def at_once(append: Callable[..., AppendResult]) -> Callable[..., AppendResult]:
+        def appended(self: Partition, *args: Any, **more: Any) -> AppendResult:
+            result = append(self, *args, **more)
+            if self._fsync and not result.duplicate:
+                self.view.advance(self.end_offset)
+            return result
 
-    def at_once(self: Partition, size: int, lazily: bool = False) -> None:
-        appended(self, size, lazily)
-        if self._fsync:
-            self._advance(self.end_offset, self._bytes_appended)
+        return appended
 
-    seam.replace(DurablePartition, "_appended", at_once)
+    seam.replace(Partition, "append", at_once(Partition.append))
+    seam.replace(Partition, "append_marker", at_once(Partition.append_marker))
 
 
 @safeguard(
     "readers stay below the high watermark", "nobody reads what a power loss could take back", shows=DARK_AND_SLOW
 )
 def readers_below_watermark(seam: Seam) -> None:
-    def visible_end(self: PartitionReader, isolation: int) -> int:
-        return self.last_stable_offset if isolation == READ_COMMITTED else self.end_offset
+    def visible_end(self: ReadView, isolation: int) -> int:
+        if isolation == READ_COMMITTED or self._log is None:
+            return self.last_stable_offset
+        return self._log.end_offset
 
-    seam.replace(PartitionReader, "visible_end", visible_end)
+    seam.replace(ReadView, "visible_end", visible_end)
 
 
 @safeguard("sync before offsets are committed", "a group's committed offset survives a power loss", shows=DARK_AND_SLOW)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from semel_broker.partitions import cleaner
-from semel_broker.partitions.read_view import PartitionReader
+from semel_broker.partitions.read_view import ReadView
 from semel_protocol.batch import BatchHeader
 from semel_storage.compaction.compaction import Dirtiness, dirtiness
 from semel_storage.compaction.filter import TransactionFates
@@ -25,7 +25,7 @@ TRANSACTIONAL = ("transactional", "pipeline")
 
 @safeguard("fetch ends at the last stable offset", "nobody reads what is not decided", *TRANSACTIONAL)
 def fetch_ends_at_lso(seam: Seam) -> None:
-    seam.replace(PartitionReader, "last_stable_offset", property(lambda self: self.high_watermark))
+    seam.replace(ReadView, "last_stable_offset", property(lambda self: self.high_watermark))
 
 
 @safeguard("list of aborted transactions", "readers are told what to leave out", *TRANSACTIONAL)

@@ -16,8 +16,7 @@ from semel_broker.cluster.registration import Registration
 from semel_broker.cluster.steps import Step
 from semel_broker.cluster.store import Change, Expect
 from semel_broker.partitions.partition import Partition, Role
-from semel_broker.partitions.read_view import PartitionReader
-from semel_broker.partitions.refused_batches import TurnedAway
+from semel_broker.partitions.refused_batches import RefusedBatches
 from semel_broker.partitions.replicas import Replicas
 from semel_broker.replication.fetcher import Fetcher
 from semel_broker.replication.followed import Followed
@@ -159,7 +158,7 @@ def _(seam: Seam) -> None:
     occasion=late_news,
 )
 def _(seam: Seam) -> None:
-    seam.replace(PartitionReader, "check_leader_epoch", lambda self, epoch: None)
+    seam.replace(Partition, "check_leader_epoch", lambda self, epoch: None)
 
 
 @of_three("producers are cut with the log", "what a log knows of producers is what is in it", shows=leaders_end)
@@ -277,7 +276,7 @@ def _eager_clients(seam: Seam) -> None:
 
 def _forgetful(seam: Seam) -> None:
     """A broker takes what comes behind a batch that it refused."""
-    seam.replace(TurnedAway, "note", lambda self, place, header: None)
+    seam.replace(RefusedBatches, "note", lambda self, place, header: None)
 
 
 def restless(cut: Cut) -> Cut:

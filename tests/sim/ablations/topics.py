@@ -9,7 +9,7 @@ from semel_broker.cluster import reassignments
 from semel_broker.cluster.elections import Standing
 from semel_broker.cluster.image import PartitionView, Touched
 from semel_broker.cluster.records import PartitionState, TopicRecord
-from semel_broker.topics.known_topics import KnownTopics
+from semel_broker.topics.topics import Topics
 
 from sim.ablations.ablation import Seam, safeguard
 from sim.topic_control import TopicRun
@@ -19,28 +19,28 @@ of_topics = partial(safeguard, brokers=3, alone=TopicRun)
 
 @of_topics("removals by topic id", "topics that came and went between two looks at the store hide nothing")
 def by_name(seam: Seam) -> None:
-    start = KnownTopics._start_removal
+    start = Topics._start_removal
 
-    def known(self: KnownTopics, record: TopicRecord) -> None:
+    def known(self: Topics, record: TopicRecord) -> None:
         assert record.name in self._by_name, record.name
         start(self, record)
 
-    seam.replace(KnownTopics, "_start_removal", known)
+    seam.replace(Topics, "_start_removal", known)
 
 
 @of_topics("directories are made free first", "a replica does not meet the files of what was there before")
 def at_once(seam: Seam) -> None:
-    seam.replace(KnownTopics, "_is_being_removed", lambda self, name, index: False)
+    seam.replace(Topics, "_is_being_removed", lambda self, name, index: False)
 
 
 @of_topics("notes of deletions are followed", "of topics that nobody has seen here nothing is left in the store")
 def unnoted(seam: Seam) -> None:
-    follow = KnownTopics._follow
+    follow = Topics._follow
 
-    def without_notes(self: KnownTopics, touched: Touched) -> None:
+    def without_notes(self: Topics, touched: Touched) -> None:
         follow(self, replace(touched, deletions={}))
 
-    seam.replace(KnownTopics, "_follow", without_notes)
+    seam.replace(Topics, "_follow", without_notes)
 
 
 @of_topics("who comes to lead by a move is there still", "a decision rests on what it was made from")

@@ -52,17 +52,3 @@ class Brokers(Protocol):
 
     def is_sound(self, console: Console, topics: list[str]) -> bool:
         """After `stop`: shows what there is to say of the brokers, and whether that is as it should be."""
-
-
-def brokers(count: int, directory: Path, watched: Watched) -> Brokers:
-    """One broker, or three with their etcd."""
-    if count == 1:
-        from demo.processes import Broker
-
-        return Broker(directory / "broker")
-    try:
-        from demo.three import ThreeBrokers
-    except ModuleNotFoundError as error:
-        raise SystemExit(f"{error.name} is missing; in a checkout: pip install '.[demo,processes]'") from error
-
-    return ThreeBrokers(directory / "cluster", watched)

@@ -16,12 +16,12 @@ from rich.console import Console
 from semel import Admin, NewTopic
 from semel.errors import UnknownTopicOrPartitionError
 
-from demo.__main__ import GROUP, STREAM_S_MIN, audit, read_back, send_all, wait_until_enriched
 from demo.bars import Bars
 from demo.chaos import PAUSE_S, make_zombie
 from demo.flights import PARTITIONS, SOURCE, TARGET, airline_of, truth
 from demo.processes import Broker, Worker
 from demo.report import show_airlines, show_processes, show_topics, verdict
+from demo.stream import GROUP, STREAM_S_MIN, audit, read_back, send_all, wait_until_enriched
 
 
 class Elsewhere(Broker):

@@ -14,11 +14,12 @@ from rich.console import Console
 from semel import Admin, Consumer, NewTopic, Producer, RecordMetadata, TopicPartition
 
 from demo.bars import Bars
-from demo.brokers import Brokers, Watched, brokers
+from demo.brokers import Brokers, Watched
 from demo.command import end_with, options
 from demo.counting.processes import Counter
 from demo.counting.report import show
 from demo.counting.totals import Total, parse, truth
+from demo.deployment import deploy
 from demo.flights import PARTITIONS, SOURCE, flights
 from demo.report import Audit
 
@@ -117,7 +118,7 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
     tallies = directory / "tallies"
     tallies.mkdir(parents=True)
     logging.basicConfig(filename=directory / "client.log", format="%(asctime)s %(name)s %(message)s")
-    served = brokers(arguments.brokers, directory, Watched([SOURCE], (GROUP,)))
+    served = deploy(arguments.brokers, directory, Watched([SOURCE], (GROUP,)))
     counters: list[Counter] = []
     bars = Bars(console, total, "sent", "acknowledged", "counted", "read back")
     with bars.show:

@@ -21,10 +21,10 @@ from pathlib import Path
 from rich.console import Console
 from semel import Admin, Consumer, NewTopic, Producer, TopicPartition
 
-from demo.__main__ import read_back
 from demo.bars import Bars
-from demo.brokers import Brokers, Watched, brokers
+from demo.brokers import Brokers, Watched
 from demo.command import end_with, options
+from demo.deployment import deploy
 from demo.flights import SOURCE
 from demo.flights import row_of as row_of_line
 from demo.processes import end
@@ -32,6 +32,7 @@ from demo.report import Audit
 from demo.spark.arrivals import PARTITIONS, arrivals, clocks, truth
 from demo.spark.driver import JAVA_OPTIONS, Driver
 from demo.spark.report import row_of, show_delays, show_topics, summed
+from demo.stream import read_back
 
 ENRICHED, DELAYS = "flights-enriched", "delays"
 SINKS = ("flights-enriched", "flights-delays")
@@ -222,7 +223,7 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
     total = sum(each.flights for each in right.values())
     logging.basicConfig(filename=directory / "client.log", format="%(asctime)s %(name)s %(message)s")
     watched = Watched([SOURCE, DELAYS, ENRICHED], transaction_groups=SINKS)
-    served = brokers(arguments.brokers, directory, watched)
+    served = deploy(arguments.brokers, directory, watched)
     bars = Bars(console, total, "stored", "enriched")
     bars.add("windows", len(right))
     with bars.show:

@@ -24,9 +24,9 @@ from pyspark_semel.pipeline.definition import (
     View,
     Watermark,
 )
-from pyspark_semel.sink import options as sink_options
+from pyspark_semel.sink.options import TOPIC, sink_options
 from pyspark_semel.sink.schema import SchemaError, sink_schema
-from pyspark_semel.source import options as source_options
+from pyspark_semel.source.options import batch_options, stream_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,11 +69,11 @@ def check_options(definition: Definition) -> None:
     problems = []
     for name, source in definition.sources.items():
         if source.format == OWN_FORMAT:
-            check = source_options.stream_options if source.streaming else source_options.batch_options
+            check = stream_options if source.streaming else batch_options
             problems += _objections(f"sources.{name}.options", partial(check, _texts(source.options)))
     for name, query in definition.queries.items():
         if query.format == OWN_FORMAT:
-            check_sink = partial(sink_options.sink_options, _texts(query.options), streaming=True)
+            check_sink = partial(sink_options, _texts(query.options), streaming=True)
             problems += _objections(f"queries.{name}.options", check_sink)
     if problems:
         raise DefinitionError(problems)
@@ -121,7 +121,7 @@ def _writer(definition: Definition, name: str, query: Query, frame: DataFrame) -
     options = _texts(query.options)
     if query.format == OWN_FORMAT:
         try:
-            sink_schema(frame.schema, options.get(sink_options.TOPIC))
+            sink_schema(frame.schema, options.get(TOPIC))
         except SchemaError as e:
             raise DefinitionError([f"queries.{name}: {e}"]) from e
     options["checkpointLocation"] = posixpath.join(definition.checkpoint, name)

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 from semel import GroupStep
 
-from pyspark_semel.sink import driver as sink_driver
+from pyspark_semel.sink import driver
 from pyspark_semel.sink.identity import fresh_name, recall, remember
 from pyspark_semel.sink.options import Delivery, SinkOptions, sink_options
 from pyspark_semel.sink.schema import SinkSchema, sink_schema
@@ -59,7 +59,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Begins the step: the only thing that Spark has the driver do before the tasks (and it does so twice)."""
         if self._step is None and self._options.delivery is Delivery.EXACTLY_ONCE:
             assert self._options.sink_id is not None
-            self._step = sink_driver.begin(self._options, self._options.sink_id)
+            self._step = driver.begin(self._options, self._options.sink_id)
             remember(self._step)
         return self.__dict__
 
@@ -71,14 +71,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803  # Spark's name
         if self._options.delivery is Delivery.EXACTLY_ONCE:
-            sink_driver.commit(self._options, messages)
+            driver.commit(self._options, messages)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803  # Spark's name
         """Spark does not tell of all attempts, sometimes of none: the whole step is aborted, not what is told."""
         if self._options.delivery is Delivery.EXACTLY_ONCE:
             assert self._options.sink_id is not None
             told = next((message.step for message in messages if message is not None), None)
-            sink_driver.abort(self._options, told or recall(self._options.sink_id))
+            driver.abort(self._options, told or recall(self._options.sink_id))
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -93,7 +93,7 @@ class BatchWriter(DataSourceArrowWriter):
     def __getstate__(self) -> dict[str, Any]:
         """Begins the step, once."""
         if self._step is None and self._options.delivery is Delivery.EXACTLY_ONCE:
-            self._step = sink_driver.begin(self._options, self._group)
+            self._step = driver.begin(self._options, self._group)
         return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -107,11 +107,11 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[Any]) -> None:
         if self._options.delivery is Delivery.EXACTLY_ONCE:
-            sink_driver.commit(self._options, messages)
+            driver.commit(self._options, messages)
 
     def abort(self, messages: Sequence[Any]) -> None:
         if self._options.delivery is Delivery.EXACTLY_ONCE:
-            sink_driver.abort(self._options, self._step)
+            driver.abort(self._options, self._step)
 
 
 def _write_named(

@@ -13,7 +13,7 @@ from pipeline.queries import Case, committed
 from pipeline.struck import StruckSource, arm
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, udf, window
-from pyspark_semel.sink import foreach as sink_foreach
+from pyspark_semel.sink import foreach
 from pyspark_semel.sink.foreach import write_batch
 from semel import Admin
 from semel._admin.types import TransactionGroupDescription
@@ -175,7 +175,7 @@ def test_a_batch_that_fails_leaves_nothing(spark: SparkSession, case: Case) -> N
 
 @pytest.fixture
 def names(case: Case) -> dict[str, Any]:
-    sink_foreach._written.clear()
+    foreach._written.clear()
     return {"kafka.bootstrap.servers": case.address, "topic": case.name, "semel.sink.id": "each"}
 
 

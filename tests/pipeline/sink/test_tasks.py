@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pipeline.queries import committed
 from pyspark_semel.event_loop import event_loop, run
-from pyspark_semel.sink import driver as sink_driver
+from pyspark_semel.sink import driver
 from pyspark_semel.sink.identity import recall, remember
 from pyspark_semel.sink.options import SinkOptions, sink_options
 from pyspark_semel.sink.producers import IDLE_MAX, Idle
@@ -48,13 +48,13 @@ def visible(options: SinkOptions) -> list[str]:
 
 
 def test_what_is_not_among_the_messages_is_never_seen(options: SinkOptions) -> None:
-    step = sink_driver.begin(options, "s")
+    step = driver.begin(options, "s")
     first, twin, other = (write(options, step, "q:0", *values) for values in (("a", "b"), ("a", "b"), ("c",)))
     ids = [each.transaction.transactional_id for each in (first, twin, other) if each.transaction is not None]
     assert len(set(ids)) == 3, "a name is used once in a step"
-    sink_driver.commit(options, [twin, other])
+    driver.commit(options, [twin, other])
     assert visible(options) == ["a", "b", "c"]
-    step = sink_driver.begin(options, "s")
+    step = driver.begin(options, "s")
     assert (step.decided_token, step.epoch) == ("q:0", 2)
     again = write(options, step, "q:1", "d")
     assert again.transaction is not None
@@ -62,58 +62,58 @@ def test_what_is_not_among_the_messages_is_never_seen(options: SinkOptions) -> N
 
 
 def test_an_attempt_that_comes_late_is_refused(options: SinkOptions) -> None:
-    step = sink_driver.begin(options, "s")
-    sink_driver.commit(options, [write(options, step, "q:0", "a")])
+    step = driver.begin(options, "s")
+    driver.commit(options, [write(options, step, "q:0", "a")])
     with pytest.raises(ProducerFenced):
         write(options, step, "q:0", "late")
-    sink_driver.begin(options, "s")
+    driver.begin(options, "s")
     with pytest.raises(ProducerFenced, match="Spark driver of sink 's'"):
         write(options, step, "q:0", "later")
     assert visible(options) == ["a"]
 
 
 def test_a_commit_that_is_repeated_changes_nothing(options: SinkOptions) -> None:
-    step = sink_driver.begin(options, "s")
+    step = driver.begin(options, "s")
     message = write(options, step, "q:0", "a")
-    sink_driver.commit(options, [message])
-    sink_driver.commit(options, [message])
-    sink_driver.abort(options, step)
+    driver.commit(options, [message])
+    driver.commit(options, [message])
+    driver.abort(options, step)
     assert visible(options) == ["a"]
 
 
 def test_a_driver_that_was_replaced_neither_commits_nor_aborts(options: SinkOptions) -> None:
-    old = sink_driver.begin(options, "s")
+    old = driver.begin(options, "s")
     message = write(options, old, "q:0", "old")
-    new = sink_driver.begin(options, "s")
+    new = driver.begin(options, "s")
     kept = write(options, new, "q:0", "new")
     with pytest.raises(ProducerFenced, match=r"Spark driver of sink 's'.*Another driver writes to this sink"):
-        sink_driver.commit(options, [message])
-    sink_driver.abort(options, old)
-    sink_driver.commit(options, [kept])
+        driver.commit(options, [message])
+    driver.abort(options, old)
+    driver.commit(options, [kept])
     assert visible(options) == ["new"]
 
 
 def test_an_aborted_step_takes_nothing_more(options: SinkOptions) -> None:
-    step = sink_driver.begin(options, "s")
+    step = driver.begin(options, "s")
     message = write(options, step, "q:0", "a")
-    sink_driver.abort(options, step)
+    driver.abort(options, step)
     with pytest.raises(KafkaError):
-        sink_driver.commit(options, [message])
+        driver.commit(options, [message])
     with pytest.raises(ProducerFenced):
         write(options, step, "q:0", "b")
     assert visible(options) == []
 
 
 def test_a_task_without_rows_has_no_transaction_and_the_batch_counts(options: SinkOptions) -> None:
-    step = sink_driver.begin(options, "s")
+    step = driver.begin(options, "s")
     message = write_exactly_once(iter([]), options, SCHEMA, step, "q:7")
     assert (message.rows, message.transaction) == (0, None)
-    sink_driver.commit(options, [message])
-    assert sink_driver.begin(options, "s").decided_token == "q:7"
+    driver.commit(options, [message])
+    assert driver.begin(options, "s").decided_token == "q:7"
 
 
 def test_what_a_failed_task_has_written_is_aborted_by_itself(options: SinkOptions) -> None:
-    step = sink_driver.begin(options, "s")
+    step = driver.begin(options, "s")
     with pytest.raises(RuntimeError, match="as the test has asked for"):
         write_exactly_once(failing("a"), options, SCHEMA, step, "q:0")
 
@@ -123,15 +123,15 @@ def test_what_a_failed_task_has_written_is_aborted_by_itself(options: SinkOption
             return [member.transactional_id for member in group.members if member.is_open]
 
     assert asyncio.run(open_members()) == []
-    sink_driver.commit(options, [write(options, step, "q:0", "a")])
+    driver.commit(options, [write(options, step, "q:0", "a")])
     assert visible(options) == ["a"]
 
 
 def test_a_batch_that_was_committed_before_is_not_committed_again(options: SinkOptions) -> None:
-    step = sink_driver.begin(options, "s")
-    sink_driver.commit(options, [write(options, step, "q:0", "a")])
-    step = sink_driver.begin(options, "s")
-    sink_driver.commit(options, [Written(0, step, "q:0", skipped=True)])
+    step = driver.begin(options, "s")
+    driver.commit(options, [write(options, step, "q:0", "a")])
+    step = driver.begin(options, "s")
+    driver.commit(options, [Written(0, step, "q:0", skipped=True)])
     assert visible(options) == ["a"]
 
 

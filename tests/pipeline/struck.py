@@ -79,7 +79,7 @@ class StruckWriter(sink.StreamWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> sink.Written:
         sink_batches.CHUNK_BYTES = 1  # each Arrow batch is sent by itself
-        batch = sink._of_this_task()[1]
+        batch = sink._query_and_batch()[1]
         context = TaskContext.get()
         assert context is not None
         said = self.folder / f"task@{batch}.{os.getpid()}.{context.taskAttemptId()}"

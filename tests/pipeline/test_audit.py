@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pyspark_semel.audit import data_dir, stretch_facts
+from pyspark_semel.audit import data_dir, range_facts
 from pyspark_semel.audit.checks import Check
-from pyspark_semel.audit.data_dir import NoDataError, Stretch, aborted_in_index, read, stretches
-from pyspark_semel.audit.partition_story import Partition, tell
-from pyspark_semel.audit.stretch_facts import look
+from pyspark_semel.audit.data_dir import NoDataError, SegmentRange, aborted_in_index, read, segment_ranges
+from pyspark_semel.audit.partition_result import Partition, combine
+from pyspark_semel.audit.range_facts import examine
 from semel_protocol.batch import CHECKED_AT, EPOCH, EPOCH_AT, HEADER_BYTES, read_header, seal, stamp
 from semel_protocol.control import ControlType, EndTxnMarker, build_marker
 from semel_protocol.records import Record, build_batch
@@ -72,15 +72,15 @@ def sound() -> Log:
 
 
 def audited(directory: Path, aborted: bool = False, **settings: tuple[str, ...]) -> Partition:
-    parts = stretches(directory, **settings)
-    pieces = [facts for part in parts for facts in look(part, read)]
+    parts = segment_ranges(directory, **settings)
+    pieces = [facts for part in parts for facts in examine(part, read)]
     index = aborted_in_index(directory / "t-0") if aborted else None
-    return tell("t", 0, pieces, parts[0].is_compacted, index)
+    return combine("t", 0, pieces, parts[0].is_compacted, index)
 
 
 @pytest.fixture(params=[1 << 25, 1, 700], ids=["one piece", "a batch a piece", "small pieces"])
 def _cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stretch_facts, "STRETCH_BYTES", request.param)
+    monkeypatch.setattr(range_facts, "RANGE_BYTES", request.param)
 
 
 @pytest.mark.usefixtures("_cut")
@@ -225,13 +225,13 @@ def test_a_header_that_lies_about_its_records_or_times_is_told(tmp_path: Path) -
 def test_a_segment_is_parted_where_its_index_tells_and_a_lying_index_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data_dir, "STRETCH_BYTES", 600)
+    monkeypatch.setattr(data_dir, "RANGE_BYTES", 600)
     log = sound()
     log.write(tmp_path, 20)
     first = sorted((tmp_path / "t-0").glob("*.log"))[0]
     at = len(b"".join(log.batches[:8]))
     first.with_suffix(".index").write_bytes(b"".join(n.to_bytes(4, "big") for n in (15, at)))
-    assert [part.start for part in stretches(tmp_path)][:2] == [0, at]
+    assert [part.start for part in segment_ranges(tmp_path)][:2] == [0, at]
     assert audited(tmp_path).breaches.counts == {}
     first.with_suffix(".index").write_bytes(b"".join(n.to_bytes(4, "big") for n in (15, at + 1)))
     assert audited(tmp_path).breaches.counts[Check.BATCH] >= 1
@@ -241,19 +241,19 @@ def test_a_segment_that_retention_takes_meanwhile_is_no_breach(tmp_path: Path) -
     sound().write(tmp_path, 5)
     gone = sorted((tmp_path / "t-0").glob("*.log"))[1]
 
-    def losing(stretch: Stretch, at: int, size: int) -> memoryview:
+    def losing(segment_range: SegmentRange, at: int, size: int) -> memoryview:
         gone.unlink(missing_ok=True)
-        return read(stretch, at, size)
+        return read(segment_range, at, size)
 
-    parts = stretches(tmp_path)
-    found = tell("t", 0, [facts for part in parts for facts in look(part, losing)], False, None)
+    parts = segment_ranges(tmp_path)
+    found = combine("t", 0, [facts for part in parts for facts in examine(part, losing)], False, None)
     assert found.breaches.counts == {}
     assert found.gone == 1
 
 
 def test_a_folder_without_logs_is_refused_with_words(tmp_path: Path) -> None:
     with pytest.raises(NoDataError, match=r"name the log\.dir of a broker"):
-        stretches(tmp_path)
+        segment_ranges(tmp_path)
     sound().write(tmp_path)
     with pytest.raises(NoDataError, match="none of flights"):
-        stretches(tmp_path, topics=("flights",))
+        segment_ranges(tmp_path, topics=("flights",))

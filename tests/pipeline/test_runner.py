@@ -96,7 +96,7 @@ def test_what_a_file_defines_is_run_and_goes_on_where_it_stopped(folder: Path) -
         ("functions_of_test:loud", "functions_of_test:lod", "queries.loud.python: module 'functions_of_test' has no"),
         ('format = "csv"', 'format = "cvs"', "sources.names: [DATA_SOURCE_NOT_FOUND]"),
         ("SELECT name AS value FROM lines JOIN names ON code = value", "SELECT name AS value FROM names",
-         "queries.named: reads no streaming source"),
+         "queries.named: no input is a streaming source"),
     ],
 )  # fmt: skip
 @pytest.mark.thorough
@@ -114,7 +114,7 @@ def test_check_tells_what_only_spark_knows(folder: Path, was: str, now: str, tol
 def test_check_says_so_when_nothing_is_wrong(folder: Path) -> None:
     done = CliRunner().invoke(pipeline, ["check", str(folder / "files.toml")])
     assert done.exit_code == 0, done.output
-    assert "nothing wrong; queries: named, loud" in done.output
+    assert "no errors; queries: named, loud" in done.output
 
 
 @pytest.mark.thorough

@@ -57,8 +57,8 @@ def test_a_whole_file_is_read_and_its_variables_are_filled_in() -> None:
         ("checkpoint =", "checkpiont =", "checkpiont: unknown; did you mean checkpoint?"),
         ('"${PLACE}/checkpoints"', '"${HOME_OF_IT}/c"', "checkpoint: the variable HOME_OF_IT is not set"),
         ("[views.even]", "[view.even]", "view: unknown; did you mean views?"),
-        ("[views.even]", '[views."e-ven"]', "views.e-ven: write letters, digits and _ only"),
-        ("[views.even]", "[views.numbers]", "numbers: there are several sources, views or queries of this name"),
+        ("[views.even]", '[views."e-ven"]', "views.e-ven: write only letters, digits and _"),
+        ("[views.even]", "[views.numbers]", "numbers: several sources, views or queries have this name"),
         ('trigger = "10 seconds"', 'trigger = "often"', "queries.squares.trigger: 'often': write \"10 seconds\""),
         ("trigger =", "tigger =", "queries.squares.tigger: unknown; did you mean trigger?"),
         ('trigger = "10 seconds"', "trigger = 10", "queries.squares.trigger: Expected `str`, got `int`"),
@@ -83,7 +83,7 @@ def test_all_mistakes_are_told_at_once() -> None:
     text = WHOLE.replace("rowsPerSecond", "x").replace("tigger", "t").replace('name = "numbers"', "naem = 1")
     assert len(problems(text)) == 2
     assert problems('name = "n"\ncheckpoint = "c"') == [
-        "queries: nothing is written; add a table such as [queries.some_name] with sql and format"
+        "queries: the pipeline writes nothing; add a table such as [queries.some_name] with sql and format"
     ]
 
 
@@ -115,7 +115,7 @@ def test_the_command_tells_the_file_and_every_problem_and_ends_with_2(tmp_path: 
         assert f"{file}: checkpoint: missing; write a folder that outlives restarts" in done.output
         assert f"{file}: queries: " in done.output
     file.write_text("name = ")
-    assert "no TOML" in CliRunner().invoke(pipeline, ["check", str(file)]).output
+    assert "invalid TOML" in CliRunner().invoke(pipeline, ["check", str(file)]).output
 
 
 def test_figures_of_a_batch_are_what_spark_tells() -> None:
@@ -136,7 +136,7 @@ def test_figures_of_a_batch_are_what_spark_tells() -> None:
     bare = reading("q", {"batchId": 4, "sources": [{"endOffset": None, "latestOffset": None}], "sink": None})
     assert (bare.rows_out, bare.lag, bare.watermark, bare.did_run) == (-1, -1, "", False)
     totals = Totals()
-    assert [totals.take(each) for each in (found, found, bare, reading("q", {**told, "batchId": 4}))] == [
+    assert [totals.add(each) for each in (found, found, bare, reading("q", {**told, "batchId": 4}))] == [
         True,
         False,
         False,

@@ -92,7 +92,7 @@ def test_the_option_goes_before_the_column() -> None:
     [
         ({"topic": None}, "a row has no topic"),
         ({"topic": "b", "partition": 3}, "a row has partition 3, and topic 'b' has 0 to 2"),
-        ({"topic": "b", "partition": -1}, "a row has partition -1: null"),
+        ({"topic": "b", "partition": -1}, "a row has partition -1: write null"),
         ({"topic": "b", "headers": [{"key": None, "value": b"x"}]}, "column 'headers': a header has no key"),
     ],
 )

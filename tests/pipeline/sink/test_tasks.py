@@ -11,9 +11,9 @@ import pytest
 from pipeline.queries import committed
 from pyspark_semel.event_loop import event_loop, run
 from pyspark_semel.sink import driver
-from pyspark_semel.sink.identity import recall, remember
+from pyspark_semel.sink.identity import load_step, save_step
 from pyspark_semel.sink.options import SinkOptions, sink_options
-from pyspark_semel.sink.producers import IDLE_MAX, Idle
+from pyspark_semel.sink.producers import IDLE_MAX, IdleProducers
 from pyspark_semel.sink.schema import SinkSchema
 from pyspark_semel.sink.task import Written, write_at_least_once, write_exactly_once
 from semel import Admin, GroupStep, Producer
@@ -146,7 +146,7 @@ def test_at_least_once_tells_what_could_not_be_stored(options: SinkOptions) -> N
 
 
 def test_the_producers_used_last_are_kept() -> None:
-    idle = Idle()
+    idle = IdleProducers()
     producers = [Producer() for _ in range(IDLE_MAX + 1)]
     place, other = ((("a", "b"),), "g"), ((("a", "b"),), "h")
     assert [idle.put(place, 3, each) for each in producers[:-1]] == [None] * IDLE_MAX
@@ -158,15 +158,15 @@ def test_the_producers_used_last_are_kept() -> None:
 
 def test_the_processes_of_a_driver_know_its_last_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/elsewhere")
-    assert recall("s") is None
+    assert load_step("s") is None
     for epoch in (1, 2):
-        remember(GroupStep("s", epoch, None, -1))
-    remember(GroupStep("a/name with: everything", 5, "q:1", 4))
-    assert recall("s") == GroupStep("s", 2, None, -1)
-    assert recall("a/name with: everything") == GroupStep("a/name with: everything", 5, "q:1", 4)
+        save_step(GroupStep("s", epoch, None, -1))
+    save_step(GroupStep("a/name with: everything", 5, "q:1", 4))
+    assert load_step("s") == GroupStep("s", 2, None, -1)
+    assert load_step("a/name with: everything") == GroupStep("a/name with: everything", 5, "q:1", 4)
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "another driver's"))
-    remember(GroupStep("s", 9, None, -1))
-    assert recall("s") is None
+    save_step(GroupStep("s", 9, None, -1))
+    assert load_step("s") is None
 
 
 def test_the_loop_of_a_process_is_one() -> None:

@@ -199,7 +199,7 @@ async def test_times_are_positions_too(world: World) -> None:
 
 async def test_positions_must_cover_what_is_read(world: World) -> None:
     assert (await world.plan(startingOffsets='{"t": {"0": -2, "1": -1}}').initial())["t"] == {"0": 0, "1": 0}
-    with pytest.raises(OptionError, match=r"must name every partition.*it leaves out t-1; nobody reads u-0"):
+    with pytest.raises(OptionError, match=r"must name every partition.*it leaves out t-1; the query does not read u-0"):
         await world.plan(startingOffsets='{"t": {"0": 1}, "u": {"0": 1}}').initial()
     with pytest.raises(OptionError, match="absent does not exist: create it first"):
         await world.plan(subscribe="t, absent", startingOffsets="earliest").initial()
@@ -224,7 +224,7 @@ async def test_a_deleted_topic_is_a_loss(world: World, caplog: pytest.LogCapture
     plan = world.plan()
     start = await plan.latest(await plan.initial(), None)
     await world.admin.delete_topics(["t"])
-    end = await lost(world, plan, start, "t-0 is no longer there, or no longer read", caplog)
+    end = await lost(world, plan, start, "t-0 no longer exists, or is no longer read", caplog)
     assert end == {}
 
 

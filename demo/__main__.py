@@ -1,4 +1,6 @@
-"""Stream the flights, enrich them in transactions, kill everything on the way, compare with the file."""
+"""Stream flights, enrich them in transactions, kill brokers and workers meanwhile, and compare the result with the
+file.
+"""
 
 from __future__ import annotations
 
@@ -12,28 +14,29 @@ from rich.console import Console
 from semel import Admin, NewTopic
 
 from demo.bars import Bars
-from demo.brokers import Watched
+from demo.brokers import KillTargets
 from demo.chaos import Chaos, make_zombie
-from demo.command import end_with, options
+from demo.command import options, run_command
 from demo.deployment import deploy
 from demo.flights import PARTITIONS, SOURCE, TARGET, airline_of, truth
 from demo.processes import Worker
 from demo.report import show_airlines, show_processes, show_topics, verdict
 from demo.stream import GROUP, STREAM_S_MIN, audit, read_back, send_all, wait_until_enriched
 
-STRIKE_S = 5
-"""What a kill takes on three brokers, about: half of them are of brokers, from whom others have to take over."""
+KILL_S = 5
+"""The approximate time of one kill on three brokers. Half of the kills hit brokers, whose roles others must take over.
+"""
 
 
 async def run(arguments: argparse.Namespace, directory: Path, console: Console) -> bool:
     right = truth(arguments.rows)
     total = sum(right.values())
-    stream_s = STREAM_S_MIN if arguments.brokers == 1 else max(STREAM_S_MIN, arguments.kills * STRIKE_S)
+    stream_s = STREAM_S_MIN if arguments.brokers == 1 else max(STREAM_S_MIN, arguments.kills * KILL_S)
     rng = random.Random(arguments.seed)
     logs = directory / "logs"
     logs.mkdir(parents=True)
     logging.basicConfig(filename=logs / "client.log", format="%(asctime)s %(name)s %(message)s")
-    served = deploy(arguments.brokers, directory, Watched([SOURCE, TARGET], (GROUP,), ("enrich-1", "enrich-2")))
+    served = deploy(arguments.brokers, directory, KillTargets([SOURCE, TARGET], (GROUP,), ("enrich-1", "enrich-2")))
     running: list[Worker] = []
     bars = Bars(console, total, "acknowledged", "enriched", "read back")
     with bars.show:
@@ -73,7 +76,7 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
 
 
 def main() -> None:
-    end_with(run, options("python -m demo", __doc__, kills=10, of="brokers and workers"))
+    run_command(run, options("python -m demo", __doc__, kills=10, of="brokers and workers"))
 
 
 if __name__ == "__main__":

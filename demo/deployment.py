@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from demo.brokers import Brokers, Watched
+from demo.brokers import Brokers, KillTargets
 
 
-def deploy(count: int, directory: Path, watched: Watched) -> Brokers:
+def deploy(count: int, directory: Path, targets: KillTargets) -> Brokers:
     """Returns one broker, or three with their etcd; none is started yet. Raises SystemExit without the packages."""
     if count == 1:
         from demo.processes import Broker
@@ -18,4 +18,4 @@ def deploy(count: int, directory: Path, watched: Watched) -> Brokers:
     except ModuleNotFoundError as error:
         raise SystemExit(f"{error.name} is missing; in a checkout: pip install '.[demo,processes]'") from error
 
-    return ThreeBrokers(directory / "cluster", watched)
+    return ThreeBrokers(directory / "cluster", targets)

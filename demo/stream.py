@@ -1,4 +1,4 @@
-"""The stages of a demo around its workers: send the flights, wait until all are enriched, read the topics back."""
+"""Sends the flights, waits until the workers have enriched them, and reads topics back: stages that demos share."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ BATCH_ROWS_MAX = 2_000
 BATCHES_MIN = 50
 STREAM_S_MIN = 10
 """The flights arrive over at least this time, so that a process has work to do when it is killed or continued."""
-HELD_BACK = 0.75
-"""The flights after this share wait until the zombie is fenced: the zombie needs records to write."""
+UNHELD_SHARE = 0.75
+"""The share of the flights that is sent before the zombie is fenced; the rest waits, so that the zombie has records to
+write.
+"""
 
 
 async def send_all(
     brokers: Brokers, limit: int | None, total: int, stream_s: float, bars: Bars, fenced: asyncio.Event
 ) -> int:
-    """Streams every flight as a live source would, and waits until each is acknowledged. Returns how many.
+    """Sends every flight at a steady rate, and waits until each is acknowledged. Returns the count.
 
-    The last of them wait for `fenced`.
+    The flights after UNHELD_SHARE wait for `fenced`.
     """
     batch_rows = max(1, min(BATCH_ROWS_MAX, total // BATCHES_MIN))
     acknowledged = 0
@@ -44,7 +46,7 @@ async def send_all(
     sent = 0
     async with Producer(bootstrap_servers=brokers.address, linger_ms=5, compression_type="lz4") as producer:
         for flight in flights(limit):
-            if sent == int(HELD_BACK * total):
+            if sent == int(UNHELD_SHARE * total):
                 await producer.flush()
                 bars.at("acknowledged", acknowledged)
                 await fenced.wait()
@@ -55,7 +57,7 @@ async def send_all(
                 bars.at("acknowledged", acknowledged)
                 await asyncio.sleep(
                     stream_s * batch_rows / total
-                )  # flights arrive over time, so that the kills meet work
+                )  # flights arrive over time, so that processes have work when they are killed
         await producer.flush()
     bars.at("acknowledged", acknowledged)
     if acknowledged != sent:
@@ -66,7 +68,9 @@ async def send_all(
 async def wait_until_enriched(
     brokers: Brokers, total: int, workers: list[Worker], bars: Bars, group: str = GROUP
 ) -> None:
-    """Until the group has committed the end of every partition of the source."""
+    """Waits until the group has committed the end of every source partition. Raises RuntimeError if a worker fails or
+    at the timeout.
+    """
     deadline = time.monotonic() + ENRICH_TIMEOUT_S
     places = [TopicPartition(SOURCE, p) for p in range(PARTITIONS)]
     async with Admin(bootstrap_servers=brokers.address) as admin:
@@ -87,7 +91,7 @@ async def wait_until_enriched(
 async def read_back(
     brokers: Brokers, topic: str, isolation: Isolation, bars: Bars | None, partitions: int = PARTITIONS
 ) -> list[bytes]:
-    """Every value of a topic from its first offset, as a reader of this isolation level sees it."""
+    """Returns every value of a topic from its first offset, at this isolation level."""
     values: list[bytes] = []
     async with Consumer(
         bootstrap_servers=brokers.address, auto_offset_reset="earliest", isolation_level=isolation
@@ -106,5 +110,5 @@ async def read_back(
 def audit(values: list[bytes], sent: int) -> Audit:
     found = Audit(sent)
     for value in values:
-        found.saw(row_of(value))
+        found.add(row_of(value))
     return found

@@ -111,7 +111,7 @@ class RawConnection:
         return False
 
     def close(self) -> None:
-        """Closes the connection at once, with a reset."""
+        """Closes the connection at once."""
         self.socket.close()
 
 

@@ -23,7 +23,7 @@ class Recorder:
 
     async def close(self) -> None: ...
 
-    def complaints(self) -> list[str]:
+    def problems(self) -> list[str]:
         return []
 
     async def start(self, index: int) -> None:
@@ -53,7 +53,7 @@ async def test_lines_over_tcp_are_done_in_order_and_answered() -> None:
     ("line", "words"),
     [
         ("kill 7\n", "there is no broker 7; there are 3"),
-        ("burn 0\n", "'burn' is none of"),
+        ("burn 0\n", "unknown action 'burn'"),
         ("kill\n", "send:"),
         ("kill -1\n", "send:"),
     ],

@@ -88,7 +88,7 @@ def test_of_two_results_for_one_test_the_graver_counts() -> None:
     [
         (Ending(status=1, last_line="KeyError: 'x'"), "ended with status 1: KeyError: 'x'"),
         (Ending(status=None, timeout_s=60), "did not end within 60 s"),
-        (Ending(status=0, complaints=["the broker ended by itself"]), "the broker ended by itself"),
+        (Ending(status=0, problems=["the broker ended by itself"]), "the broker ended by itself"),
         (Ending(status=NOTHING_TO_RUN, last_line="no network"), "ended with status 77: no network"),
     ],
 )
@@ -117,4 +117,4 @@ def test_a_missing_tool_is_said_and_is_no_failure() -> None:
 
 
 def test_a_broker_that_died_fails_the_tier_also_where_nothing_was_run() -> None:
-    assert not judged(ending=Ending(status=NOTHING_TO_RUN, complaints=["the broker ended by itself"])).is_clean
+    assert not judged(ending=Ending(status=NOTHING_TO_RUN, problems=["the broker ended by itself"])).is_clean

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from strangers import maven
-from strangers.brokers import alarms, brokers
+from strangers.brokers import brokers, bug_lines
 from strangers.process import Server, ServerError
 from strangers.runner import Run, last_line
 from strangers.suite import Suite
@@ -60,7 +60,7 @@ def test_a_log_that_tells_of_a_bug_is_a_complaint(tmp_path: Path) -> None:
     clean, bad = tmp_path / "clean.log", tmp_path / "bad.log"
     clean.write_text('{"event":"ready"}\n')
     bad.write_text('{"event":"ready"}\n{"event":"internal_error","api":"Fetch"}\nTraceback (most recent call last)\n')
-    assert alarms([clean, bad, tmp_path / "none.log"]) == ['bad.log: {"event":"internal_error","api":"Fetch"}']
+    assert bug_lines([clean, bad, tmp_path / "none.log"]) == ['bad.log: {"event":"internal_error","api":"Fetch"}']
 
 
 def test_the_last_line_of_an_output_is_the_last_that_says_anything(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ PYTEST_FILES = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup
 def pytest(
     python: Path, folder: Path, log: Path, words: list[str], variables: Mapping[str, str], without: str = ""
 ) -> list[Result]:
-    """Runs pytest in a folder; returns the result of each test. `log`: its output. Raises PipError if it fails to start."""
+    """Runs pytest in a folder; returns the result of each test. `log`: its output. Raises PipError."""
     xml = log.with_suffix(".xml")
     xml.unlink(missing_ok=True)
     if not any((folder / name).exists() for name in PYTEST_FILES):

@@ -1,4 +1,4 @@
-"""Progress as a person sees it: a line a batch, a table that is redrawn, or JSON."""
+"""The progress display: one line per batch, a table that is redrawn, or JSON."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def totals() -> dict[str, Totals]:
     return found
 
 
-def test_where_there_is_no_terminal_each_batch_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_each_batch_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     shown = screen("auto", Console(file=io.StringIO()))
     assert isinstance(shown, Lines)
     with shown:
@@ -60,7 +60,7 @@ def test_where_there_is_no_terminal_each_batch_is_a_line(capsys: pytest.CaptureF
     ]
 
 
-def test_json_lines_hold_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_lines_have_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
     shown = screen("json", Console(file=io.StringIO()))
     shown.show_batch(FIRST, totals())
     shown.show_message("stopped")
@@ -69,7 +69,7 @@ def test_json_lines_hold_every_figure(capsys: pytest.CaptureFixture[str]) -> Non
     assert words == {"says": "stopped"}
 
 
-def test_on_a_terminal_it_is_a_table_with_all_queries() -> None:
+def test_a_terminal_shows_a_table_with_all_queries() -> None:
     file = io.StringIO()
     shown = screen("auto", Console(file=file, force_terminal=True, width=140))
     assert isinstance(shown, TableScreen)

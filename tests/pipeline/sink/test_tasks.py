@@ -1,4 +1,4 @@
-"""Tasks and driver of the sink by themselves, without Spark: every order that attempts can come in."""
+"""Tasks and driver of the sink without Spark: every order of attempts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def visible(options: SinkOptions) -> list[str]:
     return sorted((record.value or b"").decode() for record in committed(address, "t"))
 
 
-def test_what_is_not_among_the_messages_is_never_seen(options: SinkOptions) -> None:
+def test_only_transactions_in_the_messages_become_visible(options: SinkOptions) -> None:
     step = driver.begin(options, "s")
     first, twin, other = (write(options, step, "q:0", *values) for values in (("a", "b"), ("a", "b"), ("c",)))
     ids = [each.transaction.transactional_id for each in (first, twin, other) if each.transaction is not None]
@@ -61,7 +61,7 @@ def test_what_is_not_among_the_messages_is_never_seen(options: SinkOptions) -> N
     assert again.transaction.transactional_id in ids, "connections and names are kept for the next step"
 
 
-def test_an_attempt_that_comes_late_is_refused(options: SinkOptions) -> None:
+def test_a_late_attempt_is_refused(options: SinkOptions) -> None:
     step = driver.begin(options, "s")
     driver.commit(options, [write(options, step, "q:0", "a")])
     with pytest.raises(ProducerFenced):
@@ -72,7 +72,7 @@ def test_an_attempt_that_comes_late_is_refused(options: SinkOptions) -> None:
     assert visible(options) == ["a"]
 
 
-def test_a_commit_that_is_repeated_changes_nothing(options: SinkOptions) -> None:
+def test_a_repeated_commit_changes_nothing(options: SinkOptions) -> None:
     step = driver.begin(options, "s")
     message = write(options, step, "q:0", "a")
     driver.commit(options, [message])
@@ -81,7 +81,7 @@ def test_a_commit_that_is_repeated_changes_nothing(options: SinkOptions) -> None
     assert visible(options) == ["a"]
 
 
-def test_a_driver_that_was_replaced_neither_commits_nor_aborts(options: SinkOptions) -> None:
+def test_a_replaced_driver_neither_commits_nor_aborts(options: SinkOptions) -> None:
     old = driver.begin(options, "s")
     message = write(options, old, "q:0", "old")
     new = driver.begin(options, "s")
@@ -93,7 +93,7 @@ def test_a_driver_that_was_replaced_neither_commits_nor_aborts(options: SinkOpti
     assert visible(options) == ["new"]
 
 
-def test_an_aborted_step_takes_nothing_more(options: SinkOptions) -> None:
+def test_an_aborted_step_refuses_members(options: SinkOptions) -> None:
     step = driver.begin(options, "s")
     message = write(options, step, "q:0", "a")
     driver.abort(options, step)
@@ -104,7 +104,7 @@ def test_an_aborted_step_takes_nothing_more(options: SinkOptions) -> None:
     assert visible(options) == []
 
 
-def test_a_task_without_rows_has_no_transaction_and_the_batch_counts(options: SinkOptions) -> None:
+def test_a_task_without_rows_has_no_transaction_and_the_batch_commits(options: SinkOptions) -> None:
     step = driver.begin(options, "s")
     message = write_exactly_once(iter([]), options, SCHEMA, step, "q:7")
     assert (message.rows, message.transaction) == (0, None)
@@ -112,7 +112,7 @@ def test_a_task_without_rows_has_no_transaction_and_the_batch_counts(options: Si
     assert driver.begin(options, "s").decided_token == "q:7"
 
 
-def test_what_a_failed_task_has_written_is_aborted_by_itself(options: SinkOptions) -> None:
+def test_the_transaction_of_a_failed_task_is_aborted_at_once(options: SinkOptions) -> None:
     step = driver.begin(options, "s")
     with pytest.raises(RuntimeError, match="as the test has asked for"):
         write_exactly_once(failing("a"), options, SCHEMA, step, "q:0")
@@ -127,7 +127,7 @@ def test_what_a_failed_task_has_written_is_aborted_by_itself(options: SinkOption
     assert visible(options) == ["a"]
 
 
-def test_a_batch_that_was_committed_before_is_not_committed_again(options: SinkOptions) -> None:
+def test_a_committed_batch_is_not_committed_again(options: SinkOptions) -> None:
     step = driver.begin(options, "s")
     driver.commit(options, [write(options, step, "q:0", "a")])
     step = driver.begin(options, "s")
@@ -135,7 +135,7 @@ def test_a_batch_that_was_committed_before_is_not_committed_again(options: SinkO
     assert visible(options) == ["a"]
 
 
-def test_at_least_once_tells_what_could_not_be_stored(options: SinkOptions) -> None:
+def test_at_least_once_raises_the_error_of_an_unstored_batch(options: SinkOptions) -> None:
     assert write_at_least_once(rows("a", "b"), options, SCHEMA).rows == 2
     with pytest.raises(RuntimeError, match="as the test has asked for"):
         write_at_least_once(failing("c"), options, SCHEMA)
@@ -156,7 +156,7 @@ def test_the_producers_used_last_are_kept() -> None:
     assert idle.take(other, 4) is producers[-1]
 
 
-def test_the_processes_of_a_driver_know_its_last_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_processes_of_a_driver_share_its_last_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/elsewhere")
     assert load_step("s") is None
     for epoch in (1, 2):
@@ -169,7 +169,7 @@ def test_the_processes_of_a_driver_know_its_last_step(tmp_path: Path, monkeypatc
     assert load_step("s") is None
 
 
-def test_the_loop_of_a_process_is_one() -> None:
+def test_a_process_has_one_event_loop() -> None:
     async def mine() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
 
